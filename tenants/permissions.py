@@ -56,6 +56,11 @@ def may_in_tenant(access: Access, action: Action, tenant_id: int) -> bool:
     )
 
 
+def may_ask(access: Access, tenant_id: int) -> bool:
+    """Whether a person may ask that a tenant's credits are given away: its managers alone."""
+    return may_in_tenant(access, Action.ASK_TRANSFER, tenant_id)
+
+
 def seen_tenants(access: Access) -> Collection[int] | None:
     """Return the tenants whose jobs and money a person may see; None: all."""
     return None if may_on_site(access.site_role, Action.SEE_TENANT) else access.tenant_ids

@@ -31,7 +31,8 @@ class Scope(StrEnum):
     READ = "read"  # pools, queues, quotas, prices, rounds and usage
     JOBS_READ = "jobs:read"  # jobs, why they wait, their logs
     JOBS_WRITE = "jobs:write"  # submit, dry run and cancel; drop other tokens
-    OPERATE = "operate"  # change pools, quotas, nodes and tenants; for operators, when asked for
+    CREDIT_WRITE = "credit:write"  # ask for transfers of credits, when asked for
+    OPERATE = "operate"  # change pools, quotas, nodes, tenants and credit; when asked for
 
 
 # What a token may do unless it says more.
@@ -40,7 +41,8 @@ SCOPES_USUAL = (Scope.READ, Scope.JOBS_READ, Scope.JOBS_WRITE)
 
 def scope_is_open(user: User, scope: Scope) -> bool:
     """Whether a person may ask for a scope. What it allows is asked again at each request."""
-    return scope is not Scope.OPERATE or user.is_operator
+    keepers = (User.SiteRole.OPERATOR, User.SiteRole.FINANCE)
+    return scope is not Scope.OPERATE or user.site_role in keepers
 
 
 class TooManyTokensError(Exception):

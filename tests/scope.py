@@ -30,7 +30,8 @@ from psycopg.sql import SQL, Literal
 SET = "SELECT set_config('evenshare.scope', %s, false)"
 AS = SQL("SELECT set_config('evenshare.scope', {}, true)")
 SECURED = re.compile(
-    r"tenants_(quota|budget|idempotentreply)\b|billing_(account|transfer|entry|usageline|usageshare)\b"
+    r"tenants_(quota|budget|dailyspend|idempotentreply)\b"
+    r"|billing_(account|transfer|transferrequest|entry|usageline|usageshare)\b"
     r"|scheduling_(job|profile|arrival|virtualwork|lease|leaseslot|leaseterm|leaseevent|intent)\b"
     r"|scheduling_startestimate\b"
 )

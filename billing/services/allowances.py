@@ -108,7 +108,7 @@ def plan_allowances(lines: Sequence[AllowanceLine]) -> list[AllowanceLine]:
             posted = _posted(one.request, tenant, book)
             planned.append(AllowanceLine(one.line, one.request, posted is not None))
         except InvalidInputError as error:
-            errors += [_in_line(found, one.line) for found in error.errors]
+            errors += [_in_line(wrong, one.line) for wrong in error.errors]
     if errors:
         raise InvalidInputError(errors)
     return planned

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 
 from django.http import QueryDict
 
+from billing.requests import GiftRequest
 from billing.selectors import StatementPeriod
 from portal.site.days import DAY, DEFAULT_DAYS, Days, days_before, read_days
+from portal.site.forms import Field, request_inputs
+from tenants.models import Tenant
 
 PERIODS_MOST = 400
 DAYS_IN = {StatementPeriod.DAY: 1, StatementPeriod.WEEK: 7, StatementPeriod.MONTH: 31}
@@ -169,3 +172,13 @@ def contribution_shortcuts(now: datetime, asked: ContributionRequest) -> list[Sh
         )
         for text, first, last in stretches
     ]
+
+
+def gift_inputs(
+    names: Iterable[Tenant], typed: Mapping[str, str], errors: Mapping[str, str]
+) -> list[Field]:
+    """Return the inputs of a request for a transfer; `names`: who may get the credits."""
+    choices = (("", "choose"), *((tenant.name, tenant.name) for tenant in names))
+    return request_inputs(
+        GiftRequest, ("to", "amount", "reason"), typed, errors, choices={"to": choices}
+    )

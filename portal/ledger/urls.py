@@ -9,6 +9,7 @@ from portal.ledger.views import contribution, ledger
 urlpatterns: list[URLPattern] = [
     path("ledger/", ledger.accounts, name="ledger"),
     path("t/<slug:slug>/ledger/", ledger.ledger, name="ledger"),
+    path("t/<slug:slug>/credit/", ledger.credit, name="credit"),
     path("t/<slug:slug>/ledger/statement/", ledger.statement, name="statement"),
     path("t/<slug:slug>/ledger/statement.csv", ledger.statement_file, name="statement-file"),
     path("t/<slug:slug>/ledger/contribution/", contribution.statement, name="contribution"),

@@ -6,6 +6,7 @@ from django.urls import URLPattern, path
 
 from portal.operate.views import (
     audit,
+    credit,
     health,
     home,
     nodes,
@@ -23,6 +24,8 @@ urlpatterns: list[URLPattern] = [
     path("tenants/", tenants.tenant_list, name="operate-tenants"),
     path("tenants/<slug:slug>/", tenants.members, name="operate-tenant"),
     path("people/", people.people, name="operate-people"),
+    path("credit/", credit.accounts, name="operate-credit"),
+    path("credit/<slug:slug>/<slug:book>/", credit.terms, name="operate-credit-terms"),
     path("audit/", audit.log, name="operate-audit"),
     path("pools/<slug:name>/quotas/", quotas.grid, name="operate-quotas"),
     path("pools/<slug:name>/quotas/undo/", quotas.undo, name="operate-quotas-undo"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import TypeVar
 
@@ -59,6 +59,15 @@ def instant(text: str | None) -> datetime | None:
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except (ValueError, OverflowError):  # the latter at the edge of the calendar
         return None
+
+
+def day_typed(typed: str | None) -> str:
+    """A day, as 2026-12-01, as its first instant of UTC; other text stays as it is."""
+    typed = (typed or "").strip()
+    try:
+        return f"{date.fromisoformat(typed)}T00:00:00Z"
+    except ValueError:
+        return typed
 
 
 def instant_text(at: datetime | None) -> str:

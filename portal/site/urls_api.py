@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 
+from billing import credit_api as credit
 from billing.api import Charges, PriceHistory, PriceList, UsageList
 from billing.api.contribution import ContributionShow, IncomeLines, RevenueFairness
 from portal.site import api
@@ -32,6 +33,11 @@ OPERATE: list[URLPattern] = [
     path("maintenance", nodes.WindowList.as_view()),
     path("maintenance/<slug:name>/<int:number>", nodes.WindowOne.as_view()),
     path("tenants", TenantList.as_view(books=all_books)),
+    path("credit/<slug:slug>/<slug:book>", credit.OperateCredit.as_view()),
+    path("allowances", credit.AllowanceList.as_view()),
+    path("transfers", credit.OperateTransferList.as_view()),
+    path("transfers/<uuid:uid>/approve", credit.TransferApprove.as_view()),
+    path("transfers/<uuid:uid>/refuse", credit.TransferRefuse.as_view()),
     path("audit", AuditList.as_view()),
 ]
 
@@ -83,6 +89,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("rounds", rounds.RoundList.as_view(), name="api-rounds"),
     path("rounds/<slug:name>/<int:number>", rounds.RoundShow.as_view(), name="api-round"),
     path("usage", UsageList.as_view(), name="api-usage"),
+    path("credit", credit.CreditList.as_view(), name="api-credit"),
+    path("transfers", credit.TransferList.as_view(), name="api-transfers"),
     path("operate/", include(OPERATE)),
     path("schema", api.Schema.as_view(), name="api-schema"),
     path("docs", api.docs, name="api-docs"),

@@ -69,7 +69,7 @@ def dry_run_job(*, tenant: Tenant, spec: Mapping[str, object], now: Now) -> DryR
         except InvalidInputError as error:
             return replace(_refusal(tenant, spec, offer, error, now), never=True)
         assert offer is not None  # noqa: S101 - else there were errors
-        return _best(tenant, request, offer, now)
+        return best_answer(tenant, request, offer, now)
 
 
 def _refusal(
@@ -88,12 +88,12 @@ def _refusal(
         largest = max(accepted, key=lambda name: offer.gpus.get(name, 0), default="")
         return _too_large(spec["gpus"], largest, offer)
     if offer is not None and codes == {"quota_limit"}:
-        return _best(tenant, read_job_request(spec, replace(offer, at_most={})), offer, now)
+        return best_answer(tenant, read_job_request(spec, replace(offer, at_most={})), offer, now)
     raise error
 
 
-def _best(tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now) -> DryRun:
-    """The best type's answer: feasible, then nothing to wait for, then fewest GPUs borrowed."""
+def best_answer(tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now) -> DryRun:
+    """Return the best type's answer: feasible, nothing to wait for, fewest GPUs borrowed."""
     at = now.pool_at if isinstance(now, PoolNow) else now(offer.id).pool_at
     own = None if request.max_price is None else to_micro(request.max_price)
     most = lower_price(own, price_limit_of(offer.id, tenant.pk))

@@ -22,6 +22,7 @@ from scheduling.models import Job, Profile, VirtualWork
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.job_requests import stored_fields
 from scheduling.selectors.offers import PoolOffer, pool_offer
+from scheduling.services.budget_refusals import blocking_books, budget_error
 from scheduling.services.job_requests import named_pool, read_job_request
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import KeyedRequest, begin_reply
@@ -91,6 +92,7 @@ def submit_job(
             stored = Job.objects.select_related("tenant", "pool", "profile")
             return SubmittedJob(stored.get(uid=before[0], tenant=tenant), is_replay=True)
         (read,) = _read_all([spec], tenant, place="")
+        _check_budgets(tenant, [read], now, place="")
         _make_room(tenant, 1)
         profiles = _profiles(tenant, [read])
         submitter = _Submitter(tenant, user, source, profiles)
@@ -130,6 +132,7 @@ def submit_jobs(
             made = list(stored.filter(uid__in=before).order_by("id"))
             return SubmittedJobs(made, is_replay=True)
         read = _read_all(specs, tenant, place="jobs")
+        _check_budgets(tenant, read, now, place="jobs")
         _make_room(tenant, len(read))
         pools = {one.offer.id: one.offer for one in read}
         readings = {pool_id: now(pool_id) for pool_id in pools}
@@ -181,6 +184,22 @@ def _read_all(specs: Sequence[object], tenant: Tenant, *, place: str) -> list[_A
             read.append(_Accepted(request, offer))
     errors.raise_any()
     return read
+
+
+def _check_budgets(tenant: Tenant, read: Sequence[_Accepted], now: Now, *, place: str) -> None:
+    """Refuse jobs that could only borrow while a budget that blocks is used up.
+
+    Raises:
+        InvalidInputError: there are such jobs.
+    """
+    books = blocking_books(tenant, {one.offer.book for one in read})
+    errors = FieldErrors()
+    for index, one in enumerate(read):
+        if one.offer.book in books:
+            error = budget_error(tenant, one.request, one.offer, now)
+            if error is not None:
+                errors.extend([error.inside(f"{place}[{index}]") if place else error])
+    errors.raise_any()
 
 
 @dataclass(frozen=True, slots=True)

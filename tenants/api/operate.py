@@ -55,6 +55,7 @@ class OperateView(ApiView):
         **dict.fromkeys(EDITS, Scope.OPERATE.value),
     }
     preconditions: ClassVar[tuple[str, ...]] = EDITS
+    edit_action: ClassVar[Action] = Action.OPERATE
 
     def refusals(self, method: str) -> tuple[str, ...]:
         """Return the statuses of a method beside the usual ones, for the schema."""
@@ -78,7 +79,7 @@ class OperateView(ApiView):
         if isinstance(request.user, User) and not may_on_site(role, Action.SEE_SITE):
             raise not_there()
         super().check_permissions(request)
-        if request.method in EDITS and not may_on_site(role, Action.OPERATE):
+        if request.method in EDITS and not may_on_site(role, self.edit_action):
             raise Problem(403, "role", "Your role for the site reads here, and changes nothing.")
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

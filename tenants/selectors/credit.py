@@ -41,6 +41,11 @@ class PeriodUse:
     committed_micro: int
 
     @property
+    def last_day(self) -> date:
+        """The last day that is in it."""
+        return last_day(self.ends)
+
+    @property
     def used_micro(self) -> int:
         """Spent and committed."""
         return self.spent_micro + self.committed_micro

@@ -65,6 +65,8 @@ API_CANCEL = Row(200, 403, 200, 404, 404, 200, 401, 403)
 # Submitting to the owner's tenant by its slug: others read that they have no such tenant.
 API_SUBMIT = Row(201, 403, 201, 400, 400, 403, 401, 403)
 API_DRY_RUN = Row(200, 403, 200, 400, 400, 403, 401, 403)
+# A member of no other tenant reads that it is none of theirs; there is nobody to give to.
+API_ASK = Row(403, 403, 400, 400, 400, 403, 401, 403)
 # The operator's REST, as the console: an edit that does not say what it is based on is refused.
 OPERATE = Row(404, 404, 404, 404, 404, 200, 401, 404)
 OPERATE_EDIT = OPERATE._replace(operator=428)
@@ -115,6 +117,7 @@ def post(row: Row, body: Any = None, **path: str) -> Route:
 # Days around all that a stage knows.
 STRETCH = "from=2001-01-01&to=2032-12-31&by=month"
 SPEC = {"pool": "{pool}", "gpus": 1, "tenant": "{slug}", "command": ["true"]}
+GIFT = {"tenant": "{slug}", "to": "nobody", "amount": "1", "reason": "none"}
 PATHS = {
     "slug": "{slug}",
     "name": "{pool}",
@@ -204,6 +207,10 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE).showing(
         "Job.name", "Job.uid", "Entry.amount", "UsageLine.amount", "Transfer.id"
     ),
+    # A manager alone asks for a transfer; a form that says nothing is refused.
+    "t/<slug:slug>/credit/": Route(
+        {"GET": TENANT_PAGE, "POST": Row(403, 403, 422, 404, 404, 403, 302, 302)}
+    ).showing("TransferRequest.reason"),
     # Probes of this machine itself, which the test's client is
     "healthz": get(PUBLIC).showing(),
     "readyz": get(PUBLIC).showing(),
@@ -217,6 +224,10 @@ TABLE: dict[str, Route] = {
     "operate/tenants/<slug:slug>/": Route(CONSOLE_FORM).showing("Tenant.name", "User.username"),
     "operate/people/": Route(CONSOLE_FORM).showing(
         "User.username", "User.first_name", "Tenant.name"
+    ),
+    "operate/credit/": Route(CONSOLE_FORM).showing("Tenant.name", "TransferRequest.reason"),
+    "operate/credit/<slug:slug>/<slug:book>/": Route(CONSOLE_FORM, {"book": "main"}).showing(
+        "Tenant.name"
     ),
     "operate/pools/<slug:name>/quotas/": Route(CONSOLE_FORM).showing("Tenant.name"),
     "operate/pools/<slug:name>/quotas/undo/": post(CONSOLE_ACTS),
@@ -283,6 +294,10 @@ TABLE: dict[str, Route] = {
     "api/v1/usage": get(API_TENANT, "tenant={slug}").showing(
         "Job.uid", "UsageLine.amount", "UsageLine.price"
     ),
+    "api/v1/credit": get(API_TENANT, "tenant={slug}").showing("Tenant.slug"),
+    "api/v1/transfers": Route({"GET": API_LIST, "POST": API_ASK}, body=GIFT).showing(
+        "TransferRequest.reason", "TransferRequest.uid"
+    ),
     # The operator's REST
     "api/v1/operate/pools/<slug:name>": Route({"GET": OPERATE, "PATCH": OPERATE_EDIT}).showing(),
     "api/v1/operate/pools/<slug:name>/pause": post(OPERATE_EDIT),
@@ -306,6 +321,14 @@ TABLE: dict[str, Route] = {
     "api/v1/operate/tenants": Route({"GET": OPERATE, "POST": OPERATE_EDIT}).showing(
         "Tenant.slug", "Tenant.name"
     ),
+    "api/v1/operate/credit/<slug:slug>/<slug:book>": Route(
+        {"GET": OPERATE, "PUT": OPERATE_EDIT}, {"book": "main"}
+    ).showing("Tenant.slug"),
+    "api/v1/operate/allowances": post(OPERATE_BARE),
+    "api/v1/operate/transfers": get(OPERATE).showing("TransferRequest.reason", "Tenant.slug"),
+    # A job is no request for a transfer.
+    "api/v1/operate/transfers/<uuid:uid>/approve": post(OPERATE._replace(operator=404)),
+    "api/v1/operate/transfers/<uuid:uid>/refuse": post(OPERATE._replace(operator=404)),
     "api/v1/operate/audit": get(OPERATE).showing(
         "User.username", "AuditRecord.subject", "AuditRecord.request_id"
     ),
@@ -330,6 +353,14 @@ FINANCE_GETS = {
     "api/v1/jobs/<uuid:uid>/why": 404,
     "api/v1/jobs/<uuid:uid>/logs": 404,
 }
+# Whoever keeps the books changes these as an operator does.
+KEPT = {
+    *("operate/credit/", "operate/credit/<slug:slug>/<slug:book>/"),
+    "api/v1/operate/credit/<slug:slug>/<slug:book>",
+    "api/v1/operate/allowances",
+    "api/v1/operate/transfers/<uuid:uid>/approve",
+    "api/v1/operate/transfers/<uuid:uid>/refuse",
+}
 AUDITOR_GETS: dict[str, int] = {}
 
 # The same with a query that names something of a tenant, or of a pool.
@@ -350,6 +381,8 @@ ASKED_FOR: tuple[tuple[str, Route], ...] = (
     ("api/v1/quotas", get(API_LIST, "tenant={slug}").showing("Tenant.slug")),
     ("api/v1/quotas", get(API_LIST, "pool={pool}").showing("Tenant.slug")),
     ("api/v1/prices", get(API_LIST).showing()),
+    ("api/v1/credit", get(API_LIST).showing("Tenant.slug")),
+    ("api/v1/transfers", get(API_TENANT, "tenant={slug}").showing("TransferRequest.reason")),
     ("api/v1/pools/<slug:name>/profiles", get(API_POOL, "tenant={slug}").showing("Profile.name")),
     ("operate/audit/", get(CONSOLE, "actor={username}").showing("AuditRecord.subject")),
     ("api/v1/operate/audit", get(OPERATE, "actor={username}").showing("AuditRecord.subject")),

@@ -22,6 +22,7 @@ from billing.models import (
     MeterCursor,
     PostedPrice,
     Transfer,
+    TransferRequest,
     UsageLine,
     UsageShare,
 )
@@ -40,6 +41,7 @@ OWNED: dict[type[models.Model], str] = {
     tenants.SharingSetting: "tenant",
     tenants.PriceLimit: "tenant",
     tenants.IdleOffer: "tenant",
+    tenants.DailySpend: "tenant",
     tenants.IdempotentReply: "tenant",
     tenants.ApiToken: "user__memberships__tenant",
     tenants.AuditRecord: "actor__memberships__tenant",
@@ -58,6 +60,7 @@ OWNED: dict[type[models.Model], str] = {
     Entry: "account__tenant",
     UsageLine: "tenant",
     UsageShare: "account__tenant",
+    TransferRequest: "tenant",
 }
 # Of pools, of the site, or of all: what of a tenant stands in these is in a table above too.
 SHARED: tuple[type[models.Model], ...] = (
@@ -89,6 +92,7 @@ NOT_ITS_OWN = {
     "Tenant.initials": "the same",
     "User.password": "a hash",
     "Budget.book": "a currency of all",
+    "DailySpend.book": "the same",
     "IdempotentReply.route": "an address",
     "IdempotentReply.digest": "a hash",
     "IdempotentReply.made": "ids of jobs",

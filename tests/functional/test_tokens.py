@@ -160,12 +160,16 @@ class TestDropping:
 
 
 def test_scopes_have_the_names_that_tokens_were_kept_with() -> None:
-    assert [scope.value for scope in Scope] == ["read", "jobs:read", "jobs:write", "operate"]
-    assert {*SCOPES_USUAL} == {*Scope} - {Scope.OPERATE}
+    assert [scope.value for scope in Scope] == [
+        *("read", "jobs:read", "jobs:write", "credit:write", "operate")
+    ]
+    assert {*SCOPES_USUAL} == {*Scope} - {Scope.OPERATE, Scope.CREDIT_WRITE}
 
 
 @pytest.mark.parametrize("site_role", User.SiteRole.values)
 @pytest.mark.parametrize("scope", Scope)
-def test_operating_is_asked_for_by_operators_alone(scope: Scope, site_role: str) -> None:
-    expected = scope is not Scope.OPERATE or site_role == "operator"
+def test_operating_is_asked_for_by_those_who_change_the_site_alone(
+    scope: Scope, site_role: str
+) -> None:
+    expected = scope is not Scope.OPERATE or site_role in ("operator", "finance")
     assert scope_is_open(User(site_role=site_role), scope) is expected

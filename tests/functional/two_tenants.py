@@ -16,7 +16,7 @@ from django.conf import settings
 from django.test import Client
 
 from billing.metering import meter_pool, settle_pool
-from billing.models import Transfer
+from billing.models import Book, Transfer, TransferRequest
 from scheduling.engine.clock import wall_now
 from scheduling.models import (
     Arrival,
@@ -72,6 +72,11 @@ class Side:
     def alone(self) -> Cluster:
         """The pool that it shares with the lender alone."""
         return self.pools[-1]
+
+    @property
+    def amount(self) -> Decimal:
+        """Credits that it wanted to give away: a number that nobody else has."""
+        return Decimal(sum(self.word.encode()) ** 2) / 100
 
     def words_in(self, lab: Cluster) -> dict[str, str]:
         """The words of addresses about one of its pools."""
@@ -290,6 +295,12 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
     waiting.filter(gpus=1).update(quarantine=f"{word}-quarantine")
     _expect_start(waiting.exclude(gpus=1)[0])
     offers = [_share(side, lab) for lab in side.pools]
+    TransferRequest.objects.create(
+        book=Book.objects.get(slug="main"), tenant=side.tenant, amount=side.amount,
+        receiver=Tenant.objects.get(slug=LENDER), reason=f"{word}-gift", asked_by=side.manager,
+        state="refused", decided_by=operator.manager, decided_at=wall_now(),
+        answer=f"{word}-answer",
+    )  # fmt: skip
     asked = SimulationRequest(policy="fifo", hours=6)
     simulation = request_simulation(
         actor=Actor(operator.manager, "operator-request"), pool_id=lab.pool.pk, request=asked

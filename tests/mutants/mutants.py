@@ -261,6 +261,43 @@ MUTANTS = (
         "::test_that_is_settled_takes_late_usage_as_an_adjustment_of_the_next",
     ),
     stored(
+        "two_rounds_see_the_same_credit_free",
+        "scheduling/engine/holds.py",
+        "write.at, lock=True)",
+        "write.at)",
+        "tests/integration/test_holds.py::TestHolds"
+        "::test_200_at_once_on_one_account_never_go_below_the_limit",
+    ),
+    stored(
+        "each_term_of_a_round_has_all_credit",
+        "scheduling/engine/holds.py",
+        "left.get(item.tenant), promised.get(item.tenant, 0) + micro)",
+        "left.get(item.tenant), micro)",
+        "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
+    ),
+    stored(
+        "credit_that_is_promised_is_given_away",
+        "billing/ledger.py",
+        "if short and change[account] < settled[account]:",
+        "if short < 0 and change[account] < settled[account]:",
+        "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
+    ),
+    stored(
+        "who_asks_for_a_transfer_approves_it",
+        "billing/services/transfers.py",
+        "if asked.asked_by_id == actor.user.pk:",
+        "if asked.asked_by_id == 0:",
+        "tests/functional/test_credit.py::TestATransfer"
+        "::test_is_decided_by_another_person_than_asked",
+    ),
+    stored(
+        "the_looser_of_limit_and_budget_holds",
+        "tenants/selectors/credit.py",
+        "return min(limits) if limits else None",
+        "return max(limits) if limits else None",
+        "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
+    ),
+    stored(
         "an_hour_is_settled_before_its_events_are_read",
         "billing/metering/settle.py",
         "and cursor.event_number >= fence.next_event - 1",

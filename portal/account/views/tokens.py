@@ -45,7 +45,8 @@ SCOPE_TEXTS = {
     Scope.READ: "read pools, queues, quotas, prices, rounds and usage",
     Scope.JOBS_READ: "read jobs, why they are queued, and their logs",
     Scope.JOBS_WRITE: "submit and cancel jobs, and drop tokens",
-    Scope.OPERATE: "change pools, quotas, nodes and tenants",
+    Scope.CREDIT_WRITE: "ask that credits are given to other tenants",
+    Scope.OPERATE: "change pools, quotas, nodes, tenants and credit",
 }
 
 

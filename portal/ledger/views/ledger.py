@@ -8,10 +8,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_safe
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_safe
 
+from billing.requests import GiftRequest
 from billing.selectors import (
     LedgerRow,
     StatementPeriod,
@@ -24,12 +28,16 @@ from billing.selectors import (
     transfer_incomes,
 )
 from billing.selectors.balances import Balance, balances
+from billing.selectors.clock import book_now
+from billing.selectors.credit import credit_states, ids_of, receivers, transfer_wishes
 from billing.selectors.hours import account_hours
+from billing.services.transfers import ask_transfer
 from portal.charts.bars import hash_groups
 from portal.charts.explore.money import account_chart
 from portal.charts.explore.spans import WEEK
 from portal.charts.figures import apportion
-from portal.ledger.forms import read_statement, shortcuts
+from portal.ledger.forms import gift_inputs, read_statement, shortcuts
+from portal.ledger.text.credit import credit_context
 from portal.ledger.text.ledger import (
     ZERO,
     account_stats,
@@ -57,6 +65,8 @@ from portal.site.access import (
 )
 from portal.site.clocks import Clocks, clocks, clocks_by_pool, pool_now
 from portal.site.files import csv_file, no_file
+from portal.site.forms import typed_request
+from portal.site.request_id import request_id_of
 from scheduling.selectors.lines import (
     PoolFacts,
     all_books,
@@ -65,12 +75,16 @@ from scheduling.selectors.lines import (
     pools_of_book,
 )
 from scheduling.selectors.visibility import Visibility, read_visibility
-from tenants.models import Tenant
-from tenants.permissions import Action, may_in_tenant, may_on_site
+from tenants.audit import Actor
+from tenants.idempotency import KEY_MAX, InFlightError, MismatchError
+from tenants.input.errors import InvalidInputError
+from tenants.models import Tenant, User
+from tenants.permissions import Action, may_ask, may_in_tenant, may_on_site
 from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.quotas import pools_of
 
 PERIOD = timedelta(hours=24)
+REAL_BOOK = "main"
 
 
 @signed_in
@@ -235,6 +249,73 @@ def _names(request: HttpRequest, tenant_id: int, book: str) -> VisibleNames:
     own, who = pools_of(tenant_id), access(request)
     pools = [pool.id for pool in pools_of_book(book) if pool.id in own]
     return VisibleNames(tenant_id, [read_visibility(pool_id, who) for pool_id in pools])
+
+
+@signed_in
+@require_http_methods(["GET", "HEAD", "POST"])
+def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """One tenant's limit and budget in a book, and its wishes to give credits away."""
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
+    facts = _asked_pool(request, tenant)
+    book = facts.book if facts is not None else REAL_BOOK
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            _ask(request, tenant, book)
+        except InvalidInputError as error:
+            errors = error.by_field
+        except (MismatchError, InFlightError):
+            errors = {"": "Another request was made meanwhile: look at it below, then ask again."}
+        else:
+            messages.success(request, "Asked. Somebody who keeps the books decides it.")
+            return redirect(f"{reverse('credit', args=[slug])}?book={book}")
+    before = _before(request)
+    with tenant_scope(tenant.pk):
+        state = next(iter(credit_states(book, book_now(book), tenants=[tenant.pk])), None)
+        context = credit_context(state)
+        wishes, older = transfer_wishes([tenant.pk], before=before)
+        names = receivers(tenant.pk, book, access(request))
+    context |= {
+        "tenant": tenant,
+        "pool": facts,
+        "book": book,
+        "wishes": wishes,
+        "older": older,
+        "may_ask": may_ask(access(request), tenant.pk),
+        "fields": gift_inputs(names.values(), request.POST, errors),
+        "trouble": errors.get("", ""),
+        # The same until a request is made: a form that is sent twice asks once.
+        "key": f"after-{wishes[0].uid if wishes else 'none'}",
+        "nav_key": "ledger",
+    }
+    return render(request, "ledger/credit.html", context, status=422 if errors else 200)
+
+
+def _ask(request: HttpRequest, tenant: Tenant, book: str) -> None:
+    """Ask for the transfer that the form says.
+
+    Raises:
+        PermissionDenied: the viewer does not manage the tenant.
+        InvalidInputError: on a field.
+    """
+    user = request.user
+    if not isinstance(user, User) or not may_ask(access(request), tenant.pk):
+        raise PermissionDenied
+    with site_scope():
+        names = receivers(tenant.pk, book, access(request))
+    posted = request.POST.copy()
+    # The page names tenants as its reader may: by the name alone.
+    slugs = {one.name: slug for slug, one in names.items()}
+    posted["to"] = slugs.get(posted.get("to", ""), "")
+    wanted = typed_request(GiftRequest, posted, tenant=tenant.slug, book=book)
+    key = request.POST.get("key", "")[:KEY_MAX] or None
+    ask_transfer(
+        actor=Actor(user, request_id_of(request)),
+        tenant=tenant,
+        receivers=ids_of(names.values()),
+        request=wanted,
+        key=key,
+    )
 
 
 def _asked_pool(request: HttpRequest, tenant: Tenant) -> PoolFacts | None:

@@ -38,6 +38,11 @@ ACTION_TEXTS = {
     "price_limit.changed": "changed what its jobs pay at most",
     "offer.made": "offered idle quota",
     "offer.revoked": "revoked an offer",
+    "credit.terms": "changed limit or budget",
+    "credit.allowance": "posted an allowance",
+    "credit.transfer_asked": "asked for a transfer",
+    "credit.transfer_approved": "approved a transfer",
+    "credit.transfer_refused": "refused a transfer",
     "simulation.asked": "asked what if",
     "simulation.cancelled": "cancelled a simulation",
 }

@@ -44,16 +44,16 @@ POOL_PAGES = (
 )
 
 
-def _let_in(view: View) -> View:
+def _let_in(view: View, action: Action = Action.OPERATE) -> View:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         role = access(request).site_role
         is_change = request.method == "POST"
-        if is_change and not may_on_site(role, Action.OPERATE):
+        if is_change and not may_on_site(role, action):
             _record(request, f"The role for the site: {role or 'none'}.")
         if not may_on_site(role, Action.SEE_SITE):
             raise Http404
-        if is_change and not may_on_site(role, Action.OPERATE):
+        if is_change and not may_on_site(role, action):
             raise PermissionDenied
         try:
             return view(request, *args, **kwargs)
@@ -73,6 +73,11 @@ def console(view: View) -> View:
     return require_http_methods(["GET", "HEAD", "POST"])(_let_in(view))
 
 
+def credit_console(view: View) -> View:
+    """As `console`, for what those who keep the books change too."""
+    return require_http_methods(["GET", "HEAD", "POST"])(_let_in(view, Action.KEEP_CREDIT))
+
+
 def console_read(view: View) -> View:
     """As `console`, for a page without forms of its own."""
     return require_safe(_let_in(view))
@@ -86,6 +91,11 @@ def console_act(view: View) -> View:
 def may_change(request: HttpRequest) -> bool:
     """Whether the viewer may change what the page shows."""
     return may_on_site(access(request).site_role, Action.OPERATE)
+
+
+def may_keep(request: HttpRequest) -> bool:
+    """Whether the viewer may change limits and budgets, post allowances and decide transfers."""
+    return may_on_site(access(request).site_role, Action.KEEP_CREDIT)
 
 
 def may_see_jobs(request: HttpRequest) -> bool:
@@ -129,6 +139,7 @@ def page(
         *(NavItem(f"pool-{name}", name, reverse("operate-quotas", args=[name])) for name in names),
         NavItem("tenants", "Tenants", reverse("operate-tenants")),
         NavItem("people", "People", reverse("operate-people")),
+        NavItem("credit", "Credit", reverse("operate-credit")),
         NavItem("audit", "Audit log", reverse("operate-audit")),
     ]
     beneath, clock = [], None
@@ -141,7 +152,7 @@ def page(
         {
             **context,
             "nav_key": "operator",
-            "may_change": may_change(request),
+            "may_change": may_change(request) or (key == "credit" and may_keep(request)),
             "may_see_jobs": may_see_jobs(request),
             "console_nav": entries,
             "console_key": f"pool-{pool.name}" if isinstance(pool, PoolFacts) else key,

@@ -17,6 +17,7 @@ from portal.charts.figures import duration
 from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
+from portal.site.credit_text import budget_notice
 from portal.site.quota_promises import pool_promise_text
 from portal.site.starts import start_text
 from portal.site.submit_links import submit_links
@@ -46,6 +47,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             context["uses"] = _all_pools(tenant, pool)
             context["counts"] = read.job_counts(pool.id, tenant.pk)
             first = first_start(pool.id, tenant.pk)
+            context["budget"] = budget_notice(tenant.pk, pool.book, clocks(pool).now.pool_at)
         clock, starts_url = clocks(pool), reverse("starts", args=[pool.name])
         context |= board_context(board)
         context |= submit_links(access(request), tenant, pool.name)

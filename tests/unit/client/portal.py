@@ -28,6 +28,7 @@ class Portal:
     queue: list[dict[str, Any]] = field(default_factory=list)
     contribution: dict[str, Any] = field(default_factory=dict)
     income: list[dict[str, Any]] = field(default_factory=list)
+    credit: list[dict[str, Any]] = field(default_factory=list)
     cursors: bool = False
     url: str = ""
 
@@ -55,10 +56,12 @@ class Portal:
                 said = 200, self._dry_run(body)
             case ("GET", "jobs"):
                 said = 200, self._page(query)
-            case ("GET", "prices") if "limit" not in query:
-                said = 200, {"results": self.prices, "next": None}
+            case ("GET", "prices" | "credit" as noun) if "limit" not in query:
+                said = 200, {"results": getattr(self, noun), "next": None}
             case ("GET", "contribution", *rest):
                 said = 200, {"results": self.income, "next": None} if rest else self.contribution
+            case ("POST", "transfers"):
+                said = 201, {"id": "5f", "to": body["to"], "amount": body["amount"], "key": key}
             case (_, "jobs", *_):
                 said = self._of_job(method, words[1:], query)
         return said

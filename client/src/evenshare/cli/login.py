@@ -14,6 +14,7 @@ from .config import Server, UsageError, checked_token, is_private, remember
 from .terminal import Terminal, inert, when
 
 SCOPES = ["jobs:write", "jobs:read", "read"]
+CREDIT_SCOPE = "credit:write"
 
 
 def login(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
@@ -63,7 +64,7 @@ def _wish(options: argparse.Namespace) -> dict[str, object]:
         "username": username,
         "password": password,
         "name": f"evenshare on {platform.node() or 'a machine'}"[:60],
-        "scopes": SCOPES,
+        "scopes": [*SCOPES, CREDIT_SCOPE] if options.credit else SCOPES,
         "days": options.days,
     }
 

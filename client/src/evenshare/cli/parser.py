@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from evenshare import __version__
 
-from . import commands, contribution, jobs, login, sharing
+from . import commands, contribution, credit, jobs, login, sharing
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 EXIT_CODES = """exit codes:
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     _contribution(nouns)
     _offers(nouns)
     _sharing(nouns)
+    _credit(nouns)
     return top
 
 
@@ -79,6 +80,23 @@ def _login(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf.add_argument("--username", help="have the portal make a token")
     leaf.add_argument("--password", help="asked for if left out; - reads it from standard input")
     leaf.add_argument("--days", type=_positive, default=30, help="how long it lives (default 30)")
+    leaf.add_argument(
+        "--credit", action="store_true", help="the token may ask for transfers of credits, too"
+    )
+
+
+def _credit(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    noun = nouns.add_parser("credit", help="show, transfer", allow_abbrev=False)
+    verbs = noun.add_subparsers(metavar="VERB", required=True, dest="verb")
+    show = _leaf(verbs, "show", credit.show, "show what tenants may still spend")
+    show.add_argument("--tenant")
+    give = _leaf(verbs, "transfer", credit.transfer, "ask to give credits to another tenant")
+    give.add_argument("--to", required=True, help="who gets them: a tenant of your pools")
+    give.add_argument("--amount", required=True, help="credits, with at most six decimals")
+    give.add_argument("--reason", required=True, help="what for, to whoever decides")
+    give.add_argument("--tenant", help="who gives, where you manage several")
+    give.add_argument("--book", help="the book (default: main)")
+    give.add_argument("--idempotency-key", metavar="K", help="the same key asks once")
 
 
 def _submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,0 +1,373 @@
+"""Credit over REST: what a tenant has left, what it gives away, and what those set who keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+from uuid import UUID
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.api.credit_schemas import (
+    STATES,
+    AllowanceRow,
+    CreditPage,
+    CreditTermsRow,
+    TransferPage,
+    TransferRow,
+)
+from billing.models import TransferRequest
+from billing.requests import AllowanceRequest, CreditTermsRequest, DecisionRequest, GiftRequest
+from billing.selectors.clock import book_now
+from billing.selectors.credit import (
+    CreditState,
+    TransferWish,
+    all_credit_books,
+    credit_states,
+    ids_of,
+    receivers,
+    run_out,
+    transfer_wish,
+    transfer_wishes,
+)
+from billing.services.allowances import give_allowance
+from billing.services.terms import lock_budget, require_book, set_credit_terms
+from billing.services.transfers import approve_transfer, ask_transfer, refuse_transfer
+from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
+from evenshare_core.money.fixed_point import to_credits
+from scheduling.api.base import SchedulingView, idempotency_key, replay_header
+from scheduling.api.render import credits_text
+from scheduling.api.schemas import (
+    IDEMPOTENCY_KEY,
+    IDEMPOTENT_REPLAYED,
+    TENANT,
+)
+from tenants.api.base import actor_of
+from tenants.api.cursors import make_cursor, read_cursor
+from tenants.api.operate import (
+    IF_MATCH,
+    OperateView,
+    answer,
+    etag_of,
+    page,
+    refusal,
+    request_of,
+)
+from tenants.api.problems import Problem, bad_field, not_there
+from tenants.api.request_schemas import request_serializer
+from tenants.api.times import time_text
+from tenants.input.errors import InvalidInputError
+from tenants.models import Tenant
+from tenants.permissions import Action
+from tenants.scopes import site_scope, tenant_scope, tenants_scope
+from tenants.selectors.tenants import find_tenant
+from tenants.tokens import Scope
+
+STATE = OpenApiParameter("state", OpenApiTypes.STR, OpenApiParameter.QUERY, enum=STATES)
+CURSOR = OpenApiParameter(
+    "cursor", OpenApiTypes.STR, OpenApiParameter.QUERY, description="The `next` of the page before."
+)
+
+
+class CreditList(SchedulingView):
+    """What tenants have left."""
+
+    query: ClassVar[tuple[str, ...]] = ("tenant",)
+
+    @extend_schema(operation_id="credit_list", responses={200: CreditPage}, parameters=[TENANT])
+    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
+        """List balance, limit and budget of your tenants, by book."""
+        tenant = self.filtered_tenant(Action.SEE_MONEY)
+        ids: Sequence[int] | None = None
+        if tenant is not None:
+            ids = [tenant.pk]
+        elif not self.sees_all(Action.SEE_MONEY):
+            ids = sorted(self.access.tenant_ids)
+        with tenants_scope(ids):
+            rows = [
+                _credit(state)
+                for book in all_credit_books()
+                for state in credit_states(book, book_now(book), tenants=ids)
+            ]
+        return Response(page(rows))
+
+
+class TransferList(SchedulingView):
+    """What a tenant wants to give away."""
+
+    scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "POST": Scope.CREDIT_WRITE.value}
+    query: ClassVar[tuple[str, ...]] = ("tenant", "state", "cursor")
+
+    @extend_schema(
+        operation_id="transfer_list",
+        responses={200: TransferPage},
+        parameters=[TENANT, STATE, CURSOR],
+    )
+    def get(self, request: Request) -> Response:
+        """List the requests for transfers of your tenants, newest first."""
+        tenant = self.filtered_tenant(Action.SEE_MONEY)
+        ids: Sequence[int] | None = None
+        if tenant is not None:
+            ids = [tenant.pk]
+        elif not self.sees_all(Action.SEE_MONEY):
+            ids = sorted(self.access.tenant_ids)
+        with tenants_scope(ids):
+            return _transfers(request, ids)
+
+    @extend_schema(
+        operation_id="transfer_ask",
+        request=request_serializer(GiftRequest),
+        responses={201: TransferRow},
+        parameters=[IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED],
+    )
+    def post(self, request: Request) -> Response:
+        """Ask that credits of a tenant that you manage are given to another one."""
+        key = idempotency_key(request)
+        wanted = request_of(GiftRequest, request.data)
+        tenant = self._giver(wanted.tenant)
+        with site_scope():
+            names = receivers(tenant.pk, wanted.book, self.access)
+        asked = ask_transfer(
+            actor=actor_of(self.person),
+            tenant=tenant,
+            receivers=ids_of(names.values()),
+            request=wanted,
+            key=key,
+        )
+        with tenant_scope(tenant.pk):
+            shown = _transfer(transfer_wish(asked.request))
+        return Response(shown, status=201, headers=replay_header(is_replay=asked.is_replay))
+
+    def _giver(self, slug: str) -> Tenant:
+        if not slug and len(self.access.memberships) != 1:
+            raise bad_field("tenant", "is required", "Name one of your tenants.")
+        name = slug or self.access.memberships[0].slug
+        try:
+            return self.tenant(name, Action.ASK_TRANSFER)
+        except Problem as problem:
+            if problem.status_code != 404:
+                raise
+            raise bad_field("tenant", "is not one of your tenants") from problem
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """Tell a refused request by its fields."""
+        return super().handle_exception(refusal(exc) if isinstance(exc, InvalidInputError) else exc)
+
+
+class CreditView(OperateView):
+    """As other views of the operator; whoever keeps the books changes here too."""
+
+    edit_action: ClassVar[Action] = Action.KEEP_CREDIT
+
+
+class OperateCredit(CreditView):
+    """The terms of a tenant's credit in a book."""
+
+    @extend_schema(operation_id="operate_credit", responses={200: CreditTermsRow})
+    def get(self, request: Request, slug: str, book: str) -> Response:  # noqa: ARG002 - DRF's
+        """Return the credit limit and the budget of a tenant."""
+        with site_scope():
+            tenant = self._named(slug, book)
+            row = _terms(tenant, book)
+        return answer(row, etag_of(row))
+
+    @extend_schema(
+        operation_id="operate_credit_set",
+        request=request_serializer(CreditTermsRequest),
+        responses={200: CreditTermsRow},
+        parameters=[IF_MATCH],
+    )
+    def put(self, request: Request, slug: str, book: str) -> Response:
+        """Set the credit limit and the budget; what is left out is none."""
+        with site_scope():
+            tenant = self._named(slug, book)
+            lock_budget(tenant, require_book(book))
+            self.require_match(etag_of(_terms(tenant, book)))
+            wanted = request_of(CreditTermsRequest, request.data)
+            set_credit_terms(actor=self.actor, tenant=tenant, book=book, request=wanted)
+            row = _terms(tenant, book)
+        return answer(row, etag_of(row))
+
+    def _named(self, slug: str, book: str) -> Tenant:
+        tenant = find_tenant(slug)
+        if tenant is None or book not in all_credit_books():
+            raise not_there()
+        return tenant
+
+
+class AllowanceList(CreditView):
+    """Credits from the operator's account."""
+
+    preconditions: ClassVar[tuple[str, ...]] = ()
+
+    @extend_schema(
+        operation_id="operate_allowance",
+        request=request_serializer(AllowanceRequest),
+        responses={201: AllowanceRow},
+        parameters=[IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED],
+    )
+    def post(self, request: Request) -> Response:
+        """Post an allowance. The same name of a tenant, or the same key, posts it once."""
+        key = idempotency_key(request)
+        wanted = request_of(AllowanceRequest, request.data)
+        given = give_allowance(actor=self.actor, request=wanted, key=key)
+        row = {
+            "transfer": str(given.transfer.pk),
+            "tenant": wanted.tenant,
+            "book": wanted.book,
+            "amount": credits_text(wanted.amount),
+            "name": wanted.name,
+            "effective_at": time_text(given.transfer.effective_at),
+        }
+        return Response(row, status=201, headers=replay_header(is_replay=given.is_replay))
+
+
+class OperateTransferList(CreditView):
+    """Requests for transfers of all tenants."""
+
+    preconditions: ClassVar[tuple[str, ...]] = ()
+    query: ClassVar[tuple[str, ...]] = ("state", "cursor")
+
+    @extend_schema(
+        operation_id="operate_transfer_list",
+        responses={200: TransferPage},
+        parameters=[STATE, CURSOR],
+    )
+    def get(self, request: Request) -> Response:
+        """List the requests for transfers, newest first."""
+        with site_scope():
+            return _transfers(request, None)
+
+
+class TransferDecision(CreditView):
+    """An answer to a request; repeating it changes nothing."""
+
+    preconditions: ClassVar[tuple[str, ...]] = ()
+
+    def decided(self, request: Request, uid: UUID, *, is_approved: bool) -> Response:
+        """Decide a request as the body says; 404 where there is none."""
+        with site_scope():
+            if not TransferRequest.objects.filter(uid=uid).exists():
+                raise not_there()
+        wanted = request_of(DecisionRequest, request.data)
+        decide = approve_transfer if is_approved else refuse_transfer
+        asked = decide(actor=self.actor, uid=uid, answer=wanted.answer)
+        with site_scope():
+            return Response(_transfer(transfer_wish(asked)))
+
+
+class TransferApprove(TransferDecision):
+    """Moves the credits."""
+
+    @extend_schema(
+        operation_id="operate_transfer_approve",
+        request=request_serializer(DecisionRequest),
+        responses={200: TransferRow},
+    )
+    def post(self, request: Request, uid: UUID) -> Response:
+        """Approve a request: its credits move. Nobody approves their own."""
+        return self.decided(request, uid, is_approved=True)
+
+
+class TransferRefuse(TransferDecision):
+    """Moves nothing."""
+
+    @extend_schema(
+        operation_id="operate_transfer_refuse",
+        request=request_serializer(DecisionRequest),
+        responses={200: TransferRow},
+    )
+    def post(self, request: Request, uid: UUID) -> Response:
+        """Refuse a request."""
+        return self.decided(request, uid, is_approved=False)
+
+
+def _transfers(request: Request, ids: Sequence[int] | None) -> Response:
+    state = request.query_params.get("state", "")
+    if state and state not in STATES:
+        raise bad_field("state", "is not a state", f"Of: {', '.join(STATES)}.")
+    key = read_cursor(request, "transfers")
+    wishes, more = transfer_wishes(ids, state=state, before=key[0] if key else None)
+    following = make_cursor("transfers", more) if more is not None else None
+    return Response({"results": [_transfer(wish) for wish in wishes], "next": following})
+
+
+def _credit(state: CreditState) -> dict[str, Any]:
+    micro = state.left.micro
+    return {
+        "tenant": state.slug,
+        "book": state.book,
+        "balance": credits_text(state.balance),
+        "credit_limit": None if state.credit_limit is None else credits_text(state.credit_limit),
+        "reserved": credits_text(state.reserved),
+        "overrun": credits_text(state.overrun),
+        "promisable": None if micro is None else credits_text(to_credits(micro)),
+        "budget": _budget(state),
+    }
+
+
+def _budget(state: CreditState) -> dict[str, Any] | None:
+    use, projected = state.left.period, run_out(state)
+    if use is None or projected is None:
+        return None
+    return {
+        "period": use.kind.value,
+        "action": use.action.value,
+        "first_day": use.begins.date().isoformat(),
+        "last_day": use.last_day.isoformat(),
+        "amount": credits_text(to_credits(use.amount_micro)),
+        "spent": credits_text(to_credits(use.spent_micro)),
+        "committed": credits_text(to_credits(use.committed_micro)),
+        "left": credits_text(to_credits(use.left_micro)),
+        "state": use.state.value,
+        "runs_out_on": projected.on.isoformat() if projected.on else None,
+        "projection": projected.reason,
+    }
+
+
+def _terms(tenant: Tenant, book: str) -> dict[str, Any]:
+    states = credit_states(book, book_now(book), tenants=[tenant.pk])
+    row: dict[str, Any] = {
+        "tenant": tenant.slug,
+        "book": book,
+        "credit_limit": None,
+        "budget_amount": None,
+        "budget_period": BudgetPeriod.MONTH.value,
+        "budget_action": BudgetAction.WARN.value,
+        "budget_from": None,
+        "budget_until": None,
+    }
+    for state in states:
+        budget = state.budget
+        begins, ends = budget.period_starts_at, budget.period_ends_at
+        limit, amount = budget.credit_limit, budget.period_amount
+        row |= {
+            "credit_limit": None if limit is None else credits_text(limit),
+            "budget_amount": None if amount is None else credits_text(amount),
+            "budget_period": budget.period_kind,
+            "budget_action": budget.period_action,
+            "budget_from": time_text(begins) if begins else None,
+            "budget_until": time_text(ends) if ends else None,
+        }
+    return row
+
+
+def _transfer(wish: TransferWish) -> dict[str, Any]:
+    return {
+        "id": str(wish.uid),
+        "book": wish.book,
+        "tenant": wish.slug,
+        "to": wish.receiver_slug,
+        "amount": credits_text(wish.amount),
+        "reason": wish.reason,
+        "state": wish.state,
+        "asked_by": wish.asked_by,
+        "asked_at": time_text(wish.asked_at),
+        "decided_by": wish.decided_by,
+        "decided_at": time_text(wish.decided_at) if wish.decided_at else None,
+        "answer": wish.answer,
+        "transfer": str(wish.transfer) if wish.transfer else None,
+    }

@@ -1,0 +1,70 @@
+"""`manage.py post_allowances FILE`: what a reviewed file would post, and, asked so, does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from billing.services.allowances import give_allowances, plan_allowances, read_allowances
+from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
+from tenants.models import User
+from tenants.scopes import site_scope
+
+SHOWN = 50
+
+
+class Command(BaseCommand):
+    """Post the allowances of a file that are not in the books yet: all of them or none."""
+
+    help = "Show which allowances of a CSV file would be posted; --apply posts them."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the file and who applies it."""
+        parser.add_argument(
+            "file", help="CSV with tenant,amount,name,reason and maybe book; - reads"
+        )
+        parser.add_argument("--apply", action="store_true", help="post them, in one transaction")
+        parser.add_argument("--user", help="who applies it, for the audit log")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print each line; exit 1 where the file has a bad one."""
+        try:
+            lines = read_allowances(_text(options["file"]))
+            if options["apply"]:
+                lines = give_allowances(actor=_actor(options["user"]), lines=lines)
+            else:
+                with site_scope():
+                    lines = plan_allowances(lines)
+        except InvalidInputError as error:
+            for one in error.errors[:SHOWN]:
+                self.stderr.write(str(one))
+            self.stderr.write("nothing was posted")
+            sys.exit(1)
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(str(error)) from error
+        except PermissionDenied as error:
+            raise CommandError(f"{options['user']} may not post allowances") from error
+        for line in lines:
+            wanted = line.request
+            sign = "=" if line.is_posted else "+"
+            text = f"{sign} {wanted.tenant} {wanted.book} {wanted.amount} {wanted.name}"
+            self.stdout.write(text + (": posted before" if line.is_posted else ""))
+        new = sum(not line.is_posted for line in lines)
+        done = "posted" if options["apply"] else "nothing posted: --apply --user NAME does it"
+        self.stdout.write(f"{new} of {len(lines)} new; {done}")
+
+
+def _text(name: str) -> str:
+    return sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+
+
+def _actor(username: str | None) -> Actor:
+    user = User.objects.filter(username=username or "").first()
+    if user is None:
+        raise CommandError("--apply needs --user NAME: the audit log records who did it")
+    return Actor(user)

@@ -1,0 +1,183 @@
+"""What pages and the API show of credit: terms, budgets, run-out dates, requests for transfers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from billing.models import Book, TransferRequest
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.money.budgets import DAYS_MOST, RunOut, project_run_out
+from scheduling.selectors.lines import pools_of_book
+from scheduling.selectors.visibility import read_visibility
+from tenants.models import Budget, Tenant
+from tenants.scopes import site_reading
+from tenants.selectors.access import Access
+from tenants.selectors.credit import CreditLeft, credit_left, daily_spend, last_day
+from tenants.selectors.quotas import pools_of
+
+LISTED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CreditState:
+    """A tenant's credit in a book at an instant of pool time. Amounts in credits.
+
+    `reserved`: the worst case of running terms and charges not settled. `left`: what rounds may
+    promise, by limit and budget; None: there is no limit.
+    """
+
+    tenant_id: int
+    slug: str
+    tenant: str
+    book: str
+    at: datetime
+    balance: Decimal
+    reserved: Decimal
+    overrun: Decimal
+    budget: Budget
+    left: CreditLeft
+
+    @property
+    def credit_limit(self) -> Decimal | None:
+        """How far below 0 the balance may go; None: no limit."""
+        return self.budget.credit_limit
+
+
+@dataclass(frozen=True, slots=True)
+class TransferWish:
+    """A request for a transfer, as far as both its tenant and the site see it."""
+
+    uid: UUID
+    book: str
+    slug: str
+    tenant: str
+    receiver_slug: str
+    receiver: str
+    amount: Decimal
+    reason: str
+    state: str
+    asked_by: str
+    asked_at: datetime
+    decided_by: str
+    decided_at: datetime | None
+    answer: str
+    transfer: UUID | None
+
+
+def all_credit_books() -> list[str]:
+    """Return the names of all books. One query."""
+    return list(Book.objects.order_by("slug").values_list("slug", flat=True))
+
+
+def credit_states(
+    book: str, at: datetime, *, tenants: Collection[int] | None = None
+) -> list[CreditState]:
+    """Return the credit of tenants (None: of all) in a book, by slug.
+
+    Two queries, and one more where a budget of a period holds.
+    """
+    rows = Budget.objects.filter(book=book).select_related("tenant").order_by("tenant__slug")
+    budgets = list(rows if tenants is None else rows.filter(tenant_id__in=tenants))
+    left = credit_left(book, [budget.tenant_id for budget in budgets], at)
+    return [
+        CreditState(
+            tenant_id=budget.tenant_id,
+            slug=budget.tenant.slug,
+            tenant=budget.tenant.name,
+            book=book,
+            at=at,
+            balance=budget.spendable,
+            reserved=budget.reserved,
+            overrun=budget.overrun,
+            budget=budget,
+            left=left.get(budget.tenant_id, CreditLeft()),
+        )
+        for budget in budgets
+    ]
+
+
+def run_out(state: CreditState) -> RunOut | None:
+    """Return when the budget that holds runs out; None where none holds. Two queries."""
+    period = state.left.period
+    if period is None:
+        return None
+    today = from_us(to_us(state.at)).date()
+    days = daily_spend(state.tenant_id, state.book, before=today, days=DAYS_MOST)
+    ends = last_day(period.ends) + timedelta(days=1)
+    return project_run_out(days, period.left_micro, today=today, ends=ends)
+
+
+def transfer_wishes(
+    tenants: Collection[int] | None, *, state: str = "", before: int | None = None
+) -> tuple[list[TransferWish], int | None]:
+    """Return the newest requests of tenants (None: of all), and the key of the next page."""
+    rows = _wishes().order_by("-id")
+    if tenants is not None:
+        rows = rows.filter(tenant_id__in=tenants)
+    if state:
+        rows = rows.filter(state=state)
+    if before is not None:
+        rows = rows.filter(id__lt=before)
+    with site_reading():  # the receiver's name is told to whoever named it
+        page = list(rows[: LISTED + 1])
+    more = page[LISTED - 1].pk if len(page) > LISTED else None
+    return [_wish(row) for row in page[:LISTED]], more
+
+
+def transfer_wish(request: TransferRequest) -> TransferWish:
+    """Return one request as it is shown."""
+    with site_reading():
+        return _wish(_wishes().get(pk=request.pk))
+
+
+def receivers(tenant_id: int, book: str, viewer: Access) -> dict[str, Tenant]:
+    """Return the tenants that a viewer may give a tenant's credits to, by slug.
+
+    They have quota in a pool of the book in which the tenant has some, and that names them.
+    """
+    own = set(pools_of(tenant_id))
+    visible: set[int] = set()
+    for pool in pools_of_book(book):
+        if pool.id in own:
+            seen = read_visibility(pool.id, viewer)
+            if seen.all_names or not (seen.hides or seen.disguises):
+                visible |= set(seen.known)
+    tenants = Tenant.objects.filter(pk__in=visible - {tenant_id}).order_by("slug")
+    return {tenant.slug: tenant for tenant in tenants}
+
+
+def ids_of(tenants: Iterable[Tenant]) -> dict[str, int]:
+    """Return ids by slug."""
+    return {tenant.slug: tenant.pk for tenant in tenants}
+
+
+def _wishes() -> QuerySet[TransferRequest]:
+    return TransferRequest.objects.select_related(
+        "book", "tenant", "receiver", "asked_by", "decided_by"
+    )
+
+
+def _wish(row: TransferRequest) -> TransferWish:
+    return TransferWish(
+        uid=row.uid,
+        book=row.book.slug,
+        slug=row.tenant.slug,
+        tenant=row.tenant.name,
+        receiver_slug=row.receiver.slug,
+        receiver=row.receiver.name,
+        amount=row.amount,
+        reason=row.reason,
+        state=row.state,
+        asked_by=row.asked_by.get_username(),
+        asked_at=row.asked_at,
+        decided_by=row.decided_by.get_username() if row.decided_by else "",
+        decided_at=row.decided_at,
+        answer=row.answer,
+        transfer=row.transfer_id,
+    )

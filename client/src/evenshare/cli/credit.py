@@ -1,0 +1,72 @@
+"""`evenshare credit`: what a tenant may still spend, and a request to give some of it away."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from typing import Any
+
+from .api import Client
+from .terminal import Terminal, inert
+
+HEADS = [
+    "TENANT",
+    "BOOK",
+    "BALANCE",
+    "LIMIT",
+    "RESERVED",
+    "MAY SPEND",
+    "BUDGET",
+    "USED",
+    "RUNS OUT",
+]
+
+
+def show(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    rows = client.get("/credit", tenant=options.tenant)["results"]
+    if options.output == "json":
+        screen.json(rows)
+        return 0
+    if not rows:
+        screen.note("there is no account yet")
+        return 0
+    screen.table(HEADS, [_row(row) for row in rows], "BALANCE LIMIT RESERVED")
+    for row in rows:
+        budget = row.get("budget")
+        if budget and not budget.get("runs_out_on"):
+            screen.note(f"{inert(row.get('tenant'))}: {inert(budget.get('projection'))}")
+    return 0
+
+
+def transfer(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    body = {"to": options.to, "amount": options.amount, "reason": options.reason}
+    body |= {"tenant": options.tenant} if options.tenant else {}
+    body |= {"book": options.book} if options.book else {}
+    key = options.idempotency_key or str(uuid.uuid4())
+    asked = client.post("/transfers", body, key=key)
+    if options.output == "json":
+        screen.json(asked)
+    else:
+        to, amount = inert(asked.get("to")), inert(asked.get("amount"))
+        screen.line(f"Asked to give {amount} credits to {to}: {inert(asked.get('id'))}")
+        screen.note("Somebody who keeps the books decides it.")
+    return 0
+
+
+def _row(row: dict[str, Any]) -> list[str]:
+    budget = row.get("budget") or {}
+    return [
+        inert(row.get("tenant")),
+        inert(row.get("book")),
+        inert(row.get("balance")),
+        _or(row.get("credit_limit"), "none"),
+        inert(row.get("reserved")),
+        _or(row.get("promisable"), "any"),
+        _or(budget.get("amount"), "none"),
+        _or(budget.get("state"), "-"),
+        _or(budget.get("runs_out_on"), "-"),
+    ]
+
+
+def _or(value: object, nothing: str) -> str:
+    return nothing if value is None else inert(value)

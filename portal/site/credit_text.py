@@ -1,0 +1,106 @@
+"""A tenant's credit in words: what is left, how far a budget is used, when it runs out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from billing.selectors.credit import CreditState, run_out
+from evenshare_core.money.budgets import (
+    ALL_PERCENT,
+    FULL_PERCENT,
+    NOTICE_PERCENT,
+    STOP_PERCENT,
+    BudgetAction,
+    BudgetPeriod,
+    BudgetState,
+)
+from evenshare_core.money.fixed_point import to_credits
+from tenants.selectors.credit import PeriodUse, credit_left, last_day
+
+PERIODS = {
+    BudgetPeriod.MONTH: "calendar month",
+    BudgetPeriod.QUARTER: "calendar quarter",
+    BudgetPeriod.CUSTOM: "period of its own",
+}
+ACTIONS = {
+    BudgetAction.WARN: f"notice; nothing more is borrowed at {STOP_PERCENT} %",
+    BudgetAction.BLOCK: f"nothing more is borrowed at {FULL_PERCENT} %",
+}
+# State -> its mark, and what it means.
+STATES = {
+    BudgetState.OPEN: ("ok", f"below {NOTICE_PERCENT} %"),
+    BudgetState.NOTICE: ("warn", f"{NOTICE_PERCENT} % reached"),
+    BudgetState.FULL: ("warn", f"{FULL_PERCENT} % reached"),
+    BudgetState.STOPPED: ("bad", f"{STOP_PERCENT} % reached"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetText:
+    """A budget in the period that holds. Amounts in credits; `percent`: spent and committed."""
+
+    period: str
+    first: str
+    last: str
+    action: str
+    amount: Decimal
+    spent: Decimal
+    committed: Decimal
+    left: Decimal
+    percent: int
+    kind: str
+    state: str
+    is_open: bool
+    stops: bool
+
+    @property
+    def percent_text(self) -> str:
+        """As the head of a notice says it."""
+        return f"{self.percent:,} %"
+
+
+def budget_text(use: PeriodUse) -> BudgetText:
+    """Return a budget as pages say it."""
+    kind, state = STATES[use.state]
+    return BudgetText(
+        period=PERIODS[use.kind],
+        first=f"{use.begins:%Y-%m-%d}",
+        last=f"{last_day(use.ends):%Y-%m-%d}",
+        action=ACTIONS[use.action],
+        amount=to_credits(use.amount_micro),
+        spent=to_credits(use.spent_micro),
+        committed=to_credits(use.committed_micro),
+        left=to_credits(use.left_micro),
+        percent=use.used_micro * ALL_PERCENT // use.amount_micro,
+        kind=kind,
+        state=state,
+        is_open=use.state is BudgetState.OPEN,
+        stops=use.promisable_micro <= 0,
+    )
+
+
+def budget_notice(tenant_id: int, book: str, at: datetime) -> BudgetText | None:
+    """Return a budget that wants a notice: from 80 % on. None: there is nothing to say."""
+    left = credit_left(book, [tenant_id], at).get(tenant_id)
+    if left is None or left.period is None:
+        return None
+    shown = budget_text(left.period)
+    return None if shown.is_open and not shown.stops else shown
+
+
+def run_out_text(state: CreditState) -> str:
+    """Say when the budget runs out, or why nothing honest can be said; empty without a budget."""
+    projected = run_out(state)
+    if projected is None:
+        return ""
+    if projected.on is None:
+        return projected.reason
+    return f"On {projected.on:%Y-%m-%d}. {projected.reason}"
+
+
+def left_credits(state: CreditState) -> Decimal | None:
+    """Return what rounds may still promise; None: no limit."""
+    micro = state.left.micro
+    return None if micro is None else to_credits(micro)
