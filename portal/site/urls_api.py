@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 
-from billing.api import Charges, PriceHistory, PriceList, UsageList
+from billing.api import Charges, PriceForecasts, PriceHistory, PriceList, UsageList
 from portal.site import api
 from scheduling.api import jobs, nodes, pools, profiles, quotas, rounds
 from scheduling.selectors.lines import all_books
@@ -56,6 +56,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
         name="api-profile",
     ),
     path("quotas", quotas.QuotaList.as_view(), name="api-quotas"),
+    path("price-forecasts/<slug:name>", PriceForecasts.as_view(), name="api-price-forecasts"),
     path("prices", PriceList.as_view(), name="api-prices"),
     path("prices/<slug:name>/<slug:gpu_type>", PriceHistory.as_view(), name="api-price-history"),
     path("rounds", rounds.RoundList.as_view(), name="api-rounds"),

@@ -248,6 +248,7 @@ TABLE: dict[str, Route] = {
         {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}
     ),
     "api/v1/quotas": get(API_LIST).showing("Tenant.slug"),
+    "api/v1/price-forecasts/<slug:name>": get(API_POOL).showing(),
     "api/v1/prices": get(API_POOL, "pool={pool}").showing(),
     "api/v1/prices/<slug:name>/<slug:gpu_type>": get(API_POOL).showing(),
     "api/v1/rounds": get(API_POOL, "pool={pool}").showing(),

@@ -25,6 +25,7 @@ class Portal:
     script: list[int | str] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
     prices: list[dict[str, Any]] = field(default_factory=list)
+    forecasts: list[dict[str, Any]] = field(default_factory=list)
     queue: list[dict[str, Any]] = field(default_factory=list)
     cursors: bool = False
     url: str = ""
@@ -55,11 +56,19 @@ class Portal:
                 said = 200, self._page(query)
             case ("GET", "pools", _, "queue"):
                 said = 200, {"results": self.queue, "next": None}
-            case ("GET", "prices") if "limit" not in query:
-                said = 200, {"results": self.prices, "next": None}
+            case ("GET", "prices" | "price-forecasts", *place):
+                said = self._prices(words[0], place, query)
             case (_, "jobs", *_):
                 said = self._of_job(method, words[1:], query)
         return said
+
+    def _prices(self, noun: str, place: list[str], query: dict[str, str]) -> Answer:
+        if noun == "price-forecasts" and place == ["local"]:
+            return 200, {"results": self.forecasts, "next": None}
+        if not place and "limit" not in query:
+            return 200, {"results": self.prices, "next": None}
+        assert (place, query["since"]) == (["local", "cpu"], "2031-01-01T00:00:00Z")
+        return 200, {"results": self.prices[: int(query["limit"])], "next": None}
 
     def _token(self, body: Any) -> Answer:
         if body["password"] != "right":
