@@ -19,7 +19,7 @@ DOCUMENT = HERE.parent / "docs" / "performance.md"
 BENCHMARKS = (
     *("decide_ltgf", "decide_evenshare", "decide_gandiva_fair", "decide_policies"),
     *("simulate", "certify"),
-    *("round_postgres", "submit_http", "polls_http", "oef", "income"),
+    *("round_postgres", "submit_http", "polls_http", "oef", "income", "price_board"),
 )
 BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"
 

@@ -42,7 +42,8 @@ WINDOWS = {
     "year": timedelta(days=365),
 }
 DEFAULT_WINDOW = "week"
-OLDER_POINTS = 150
+DAY_POINTS, OLDER_POINTS = 240, 180  # of all charts together: the page is to take 150 ms
+LEAST_POINTS = 48  # of one
 LINES_MOST = 100_000  # of a file
 
 
@@ -62,8 +63,14 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
         board = [
             (
                 point,
-                price_history(facts.id, point.gpu_type, since=now - DAY, until=now),
-                _older(facts.id, point.gpu_type, first, now - DAY),
+                price_history(
+                    facts.id,
+                    point.gpu_type,
+                    since=now - DAY,
+                    until=now,
+                    points=max(LEAST_POINTS, DAY_POINTS // len(present)),
+                ),
+                _older(facts.id, point.gpu_type, first, now - DAY, share=len(present)),
             )
             for point in present
         ]
@@ -89,10 +96,13 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "pools/prices.html", context)
 
 
-def _older(pool_id: int, gpu_type: str, first: datetime, until: datetime) -> list[PostedPricePoint]:
+def _older(
+    pool_id: int, gpu_type: str, first: datetime, until: datetime, *, share: int
+) -> list[PostedPricePoint]:
     if first >= until:
         return []
-    return price_history(pool_id, gpu_type, since=first, until=until, points=OLDER_POINTS)
+    points = max(LEAST_POINTS, OLDER_POINTS // share)
+    return price_history(pool_id, gpu_type, since=first, until=until, points=points)
 
 
 def _one_more(
