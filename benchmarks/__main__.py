@@ -20,6 +20,7 @@ BENCHMARKS = (
     *("decide_ltgf", "decide_evenshare", "decide_gandiva_fair", "decide_policies"),
     *("simulate", "certify"),
     *("round_postgres", "submit_http", "polls_http", "oef", "income", "market_schedule"),
+    "price_board",
 )
 BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"
 

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from celery import shared_task
 
-from billing.metering import meter_pool, settle_pool
+from billing.metering import count_forecasts, meter_pool, settle_pool
 from scheduling.models import Pool
 
 log = structlog.get_logger(__name__)
@@ -19,7 +19,7 @@ BATCHES = 4
 
 @shared_task(name="billing.meter", ignore_result=True, acks_late=True)
 def meter(*_: Any, **__: Any) -> int:
-    """Meter and settle all pools; return how many usage lines were written."""
+    """Meter and settle all pools, count price forecasts; return how many lines were written."""
     lines = 0
     for pool in Pool.objects.order_by("id"):
         try:
@@ -29,6 +29,7 @@ def meter(*_: Any, **__: Any) -> int:
                 if metered.events < BATCH:
                     break
             settle_pool(pool.pk)
+            count_forecasts(pool.pk)
         except Exception:
             log.exception("meter.failed", pool=pool.name)
     return lines

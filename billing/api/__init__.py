@@ -1,5 +1,5 @@
 """The API of money: prices, usage, what jobs cost, what lending earned."""
 
-from billing.api.usage import Charges, PriceHistory, PriceList, UsageList
+from billing.api.usage import Charges, PriceForecasts, PriceHistory, PriceList, UsageList
 
-__all__ = ["Charges", "PriceHistory", "PriceList", "UsageList"]
+__all__ = ["Charges", "PriceForecasts", "PriceHistory", "PriceList", "UsageList"]

@@ -18,9 +18,15 @@ from billing.selectors.usage import term_round
 from scheduling.api.base import SchedulingView
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL, Credits
+from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.capacity import type_capacities
 from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.price_forecasts import (
+    PriceForecastView,
+    no_forecast,
+    price_forecasts,
+)
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
 from tenants.api.times import read_time, time_text
@@ -68,6 +74,35 @@ class PricePage(s.Serializer[object]):
     """Prices of pools."""
 
     results = PriceRow(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class ForecastInstant(s.Serializer[object]):
+    """Quantiles of the price in force at an instant of pool time."""
+
+    at = s.DateTimeField()
+    p10 = Credits()
+    p50 = Credits()
+    p90 = Credits()
+
+
+class PriceForecastRow(s.Serializer[object]):
+    """The newest forecast of a GPU type's price."""
+
+    pool = s.CharField()
+    gpu_type = s.CharField()
+    round = s.IntegerField(allow_null=True, help_text="The last round before it.")
+    at = s.DateTimeField(allow_null=True)
+    points = ForecastInstant(many=True)
+    reason = s.CharField(help_text="Why there are no points; empty where there are.")
+    counted = s.IntegerField(help_text="Instants of earlier forecasts that have passed.")
+    hits = s.IntegerField(help_text="Of these, at how many the price was from p10 to p90.")
+
+
+class PriceForecastPage(s.Serializer[object]):
+    """Forecasts of a pool's prices."""
+
+    results = PriceForecastRow(many=True)
     next = s.CharField(allow_null=True)
 
 
@@ -161,6 +196,26 @@ class PriceHistory(SchedulingView):
         return Response({"results": rows, "next": following})
 
 
+class PriceForecasts(SchedulingView):
+    """How prices may go in the next hours."""
+
+    query: ClassVar[tuple[str, ...]] = ()
+
+    @extend_schema(operation_id="price_forecast", responses={200: PriceForecastPage})
+    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
+        """List a pool's newest price forecasts by GPU type: p10, p50 and p90 at coming instants.
+
+        Of 19 simulated runs; `hits` of `counted` past instants had a posted price from p10 to p90.
+        """
+        facts = self.pool(name)
+        with site_scope():
+            now = read_clock(facts.id).pool_at
+            made = price_forecasts(facts.id, now=now)
+            names = [one.name for one in type_capacities(facts.id)]
+        rows = [_forecast(made.get(one) or no_forecast(one), facts) for one in names]
+        return Response({"results": rows, "next": None})
+
+
 class UsageList(SchedulingView):
     """What a tenant used."""
 
@@ -208,6 +263,27 @@ def _price(point: PostedPricePoint, facts: PoolFacts, currency: str) -> dict[str
         "surcharge_cap": None if point.surcharge_cap is None else str(point.surcharge_cap),
         "valid_from_round": point.valid_from_round,
         "posted_at": time_text(point.posted_at),
+    }
+
+
+def _forecast(view: PriceForecastView, facts: PoolFacts) -> dict[str, Any]:
+    return {
+        "pool": facts.name,
+        "gpu_type": view.gpu_type,
+        "round": view.round,
+        "at": None if view.at is None else time_text(view.at),
+        "points": [
+            {
+                "at": time_text(point.at),
+                "p10": credits_text(point.p10),
+                "p50": credits_text(point.p50),
+                "p90": credits_text(point.p90),
+            }
+            for point in view.points
+        ],
+        "reason": view.reason,
+        "counted": view.counted,
+        "hits": view.hits,
     }
 
 

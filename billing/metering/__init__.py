@@ -6,7 +6,8 @@ locking the pool's cursor row, so that two workers never write the same line twi
 may be called at any time, any number of times.
 """
 
+from billing.metering.forecasts import count_forecasts
 from billing.metering.meter import Metered, meter_pool
 from billing.metering.settle import Settled, settle_pool
 
-__all__ = ["Metered", "Settled", "meter_pool", "settle_pool"]
+__all__ = ["Metered", "Settled", "count_forecasts", "meter_pool", "settle_pool"]

@@ -7,9 +7,10 @@ from datetime import datetime
 from decimal import Decimal
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from billing.models import PostedPrice
+from scheduling.models import GpuType
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,12 @@ class PostedPricePoint:
 
 def prices_now(pool_id: int) -> list[PostedPricePoint]:
     """Return the last posted price of each GPU type of a pool, slowest type first. One query."""
-    latest = (
-        PostedPrice.objects.filter(pool_id=pool_id)
-        .order_by("gpu_type_id", "-posted_at", "-valid_from_round")
-        .distinct("gpu_type_id")
-    )
-    chosen = PostedPrice.objects.filter(pk__in=latest.values("pk"))
-    return _points(chosen.order_by("gpu_type__rank", "gpu_type__name"))
+    # One look into the index for each type there is: a pool may have millions of prices.
+    of_type = PostedPrice.objects.filter(pool_id=pool_id, gpu_type=OuterRef("pk"))
+    latest = of_type.order_by("-posted_at", "-valid_from_round").values("pk")[:1]
+    chosen = GpuType.objects.annotate(price=Subquery(latest)).filter(price__isnull=False)
+    points = PostedPrice.objects.filter(pk__in=chosen.values("price"))
+    return _points(points.order_by("gpu_type__rank", "gpu_type__name"))
 
 
 def price_history(
@@ -55,23 +55,36 @@ def price_history(
     """Return prices posted in [since, until), oldest first; at most `points`. Two queries.
 
     Where there are more, the last one of each of `points` equal stretches of time stands for
-    its stretch: a posted price is never averaged.
+    its stretch: a posted price is never averaged. Each stretch is one look into the index, so a
+    year of rounds takes no longer than a day of them.
     """
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT DISTINCT ON (stretch) price.id
-            FROM billing_postedprice price
-            JOIN scheduling_gputype type ON type.id = price.gpu_type_id
-            CROSS JOIN LATERAL width_bucket(
-                extract(epoch FROM price.posted_at), extract(epoch FROM %s::timestamptz),
-                extract(epoch FROM %s::timestamptz), %s
-            ) stretch
-            WHERE price.pool_id = %s AND type.name = %s
-              AND price.posted_at >= %s AND price.posted_at < %s
-            ORDER BY stretch, price.posted_at DESC
+            WITH span AS (
+                SELECT %(since)s::timestamptz AS since,
+                       (%(until)s::timestamptz - %(since)s::timestamptz) / %(points)s AS step
+            )
+            SELECT price.id
+            FROM span
+            CROSS JOIN generate_series(1, %(points)s) stretch
+            CROSS JOIN LATERAL (
+                SELECT p.id FROM billing_postedprice p
+                WHERE p.pool_id = %(pool)s
+                  AND p.gpu_type_id = (SELECT id FROM scheduling_gputype WHERE name = %(type)s)
+                  AND p.posted_at >= span.since + (stretch - 1) * span.step
+                  AND p.posted_at < CASE WHEN stretch = %(points)s THEN %(until)s::timestamptz
+                                         ELSE span.since + stretch * span.step END
+                ORDER BY p.posted_at DESC LIMIT 1
+            ) price
             """,
-            [since, until, points, pool_id, gpu_type, since, until],
+            {
+                "since": since,
+                "until": until,
+                "points": points,
+                "pool": pool_id,
+                "type": gpu_type,
+            },
         )
         chosen = [price for (price,) in cursor.fetchall()]
     return _points(PostedPrice.objects.filter(pk__in=chosen).order_by("posted_at"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 
-from billing import credit_api as credit
-from billing.api import Charges, PriceHistory, PriceList, UsageList
+from billing.api import Charges, PriceForecasts, PriceHistory, PriceList, UsageList, credit
 from billing.api.contribution import ContributionShow, IncomeLines, RevenueFairness
 from portal.site import api
 from scheduling.api import jobs, nodes, pools, profiles, quotas, rounds, sharing
@@ -77,6 +76,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
         name="api-offer",
     ),
     path("quotas", quotas.QuotaList.as_view(), name="api-quotas"),
+    path("price-forecasts/<slug:name>", PriceForecasts.as_view(), name="api-price-forecasts"),
     path("prices", PriceList.as_view(), name="api-prices"),
     path("prices/<slug:name>/<slug:gpu_type>", PriceHistory.as_view(), name="api-price-history"),
     path("contribution", ContributionShow.as_view(), name="api-contribution"),

@@ -3,7 +3,7 @@
 from scheduling.models.arrivals import Arrival
 from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence, PriceSetting
 from scheduling.models.events import Intent, LeaseEvent
-from scheduling.models.forecasts import StartEstimate, StartForecast
+from scheduling.models.forecasts import PriceForecast, StartEstimate, StartForecast
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
@@ -26,6 +26,7 @@ __all__ = [
     "PoolClock",
     "PoolFence",
     "PoolState",
+    "PriceForecast",
     "PriceSetting",
     "Profile",
     "Round",

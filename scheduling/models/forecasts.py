@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from scheduling.models.cluster import Pool
+from scheduling.models.cluster import GpuType, Pool
 from scheduling.models.jobs import Job
 from tenants.models import Tenant
 
@@ -116,4 +116,37 @@ class StartEstimate(models.Model):
                 name="estimate_open",
                 condition=Q(kept=True, fate="open"),
             ),
+        ]
+
+
+class PriceForecast(models.Model):
+    """How the price of a GPU type may go, as of a round: the pool's own, nothing of one tenant.
+
+    `p10`, `p50` and `p90` are micro-credits per GPU-hour at `at` + 1, 2, ... x `step_s` of pool
+    time; where they are empty, `reason` says why. Of those that are `kept`, `points` instants have
+    passed by now, and at `hits` of them the posted price was from p10 to p90.
+    """
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="price_forecasts")
+    gpu_type = models.ForeignKey(GpuType, on_delete=models.CASCADE, related_name="+")
+    round = models.BigIntegerField()
+    policy = models.SlugField(max_length=31)
+    at = models.DateTimeField()
+    step_s = models.PositiveIntegerField()
+    p10 = models.JSONField(default=list)
+    p50 = models.JSONField(default=list)
+    p90 = models.JSONField(default=list)
+    reason = models.CharField(max_length=31, default="", blank=True)
+    kept = models.BooleanField(default=False)
+    points = models.PositiveIntegerField(default=0)
+    hits = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(hits__lte=F("points")), name="price_forecast_hits_of_points"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["pool", "gpu_type", "-at"], name="price_forecast_by_type"),
         ]

@@ -1,4 +1,5 @@
-"""Makes one forecast: reads where the pool is, looks ahead, keeps every queued job's estimate.
+"""Makes one forecast: reads where the pool is, looks ahead, keeps every queued job's estimate,
+and how prices may go.
 
 No transaction is open and no row is locked while it computes; nobody waits for it. Whoever calls
 it gives it a process of its own.
@@ -40,6 +41,7 @@ from scheduling.services.forecasts import (
     mine,
     settle_estimates,
 )
+from scheduling.services.price_forecasts import keep_price_forecasts, look_at_prices
 from scheduling.services.start_history import read_history
 from tenants.scopes import site_scope
 
@@ -47,6 +49,7 @@ log = structlog.get_logger(__name__)
 
 HORIZON_US = 24 * HOUR_US
 BUDGET_S = 6.0  # CPU seconds of all runs together; what is cut says so
+PRICE_BUDGET_S = 3.0  # of those that look for prices, besides
 BEAT_S = 1.0
 SCORES_MOST = 1_000
 ORPHAN_FAILURE = "The worker that started it was stopped."
@@ -101,7 +104,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         work = work_done(snapshot)  # what is left is drawn
         history = read_history(pool_id, at)
         scores = _scores(snapshot, now.pool_at)
-    watch.begin()
+    watch.begin(BUDGET_S)
     forecast = estimate_starts(
         Start(snapshot, work),
         history,
@@ -111,8 +114,13 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         stop=watch.stop,
     )
     facts = _facts(snapshot, history, forecast, len(scores))
+    watch.begin(PRICE_BUDGET_S)
+    # Draws of its own: starts are the same with it and without.
+    rng = Random(f"{pool_id} {number} prices")  # noqa: S311 - draws, not secrets
+    outlook = look_at_prices(Start(snapshot, work), history, rng, watch.stop)
     with site_scope():
         _keep(row, snapshot, forecast)
+        keep_price_forecasts(snapshot, outlook)
         cpu_s = cpu()
         done = mine(row.pk, row.claim).update(
             state=State.DONE,
@@ -224,11 +232,11 @@ class _Watch:
         is_orphan: Callable[[], bool],
     ) -> None:
         self._row, self._timer, self._cpu, self._is_orphan = row, timer, cpu, is_orphan
-        self._last_s, self._began_s = timer(), 0.0
+        self._last_s, self._began_s, self._budget_s = timer(), 0.0, 0.0
 
-    def begin(self) -> None:
-        """The runs begin now."""
-        self._began_s = self._cpu()
+    def begin(self, budget_s: float) -> None:
+        """Runs begin now, which have so many CPU seconds together."""
+        self._began_s, self._budget_s = self._cpu(), budget_s
 
     def stop(self, number: int) -> bool:
         """Whether the run of this number has used up its part; what is left over goes on."""
@@ -239,4 +247,4 @@ class _Watch:
                 raise ForecastGivenUpError(ORPHAN_FAILURE)
             if not beat_forecast(self._row.pk, self._row.claim):
                 raise ForecastUnwantedError
-        return self._cpu() - self._began_s > BUDGET_S * (number + 1) / RUNS
+        return self._cpu() - self._began_s > self._budget_s * (number + 1) / RUNS

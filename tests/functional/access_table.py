@@ -280,6 +280,7 @@ TABLE: dict[str, Route] = {
     ).showing("Tenant.slug", "IdleOffer.floor_price", "IdleOffer.uid"),
     "api/v1/pools/<slug:name>/offers/<slug:slug>/<uuid:offer>": Route({"DELETE": API_SHARE}),
     "api/v1/quotas": get(API_LIST).showing("Tenant.slug"),
+    "api/v1/price-forecasts/<slug:name>": get(API_POOL).showing(),
     "api/v1/prices": get(API_POOL, "pool={pool}").showing(),
     "api/v1/prices/<slug:name>/<slug:gpu_type>": get(API_POOL).showing(),
     "api/v1/contribution": get(API_TENANT, "tenant={slug}&pool={pool}").showing(),  # sums

@@ -81,6 +81,7 @@ SHARED: tuple[type[models.Model], ...] = (
     scheduling.RoundScrub,
     scheduling.Simulation,
     scheduling.StartForecast,
+    scheduling.PriceForecast,
     Book,
     PostedPrice,
     MeterCursor,

@@ -9,6 +9,7 @@ import pytest
 from billing.metering import meter_pool
 from billing.models import PostedPrice
 from evenshare_core.money.pricing import posted_price_micro
+from scheduling.models import PriceForecast
 from tests.functional.api_stage import ApiStage, api_stage
 
 
@@ -72,3 +73,25 @@ class TestTheHistory:
         cursor = live.get(f"prices/{live.pool}/v100?limit=1").json()["next"]
         assert cursor
         assert live.get(f"rounds?pool={live.pool}&cursor={cursor}").status_code == 400
+
+
+class TestTheForecasts:
+    PATH = "price-forecasts/{}"
+
+    def test_say_what_may_come_by_type_and_how_often_that_held(self, live: ApiStage) -> None:
+        lab = live.cluster
+        PriceForecast.objects.create(
+            pool=lab.pool, gpu_type=lab.gpu_type, round=2, policy=lab.pool.policy, at=lab.at,
+            step_s=3600, p10=[10] * 99, p50=[1_000_000] * 99, p90=[2_000_001] * 99, kept=True,
+            points=5, hits=4,
+        )  # fmt: skip
+        (row,) = live.get(self.PATH.format(live.pool)).json()["results"]
+        assert (row["gpu_type"], row["round"], row["reason"]) == ("v100", 2, "")
+        assert (row["counted"], row["hits"]) == (5, 4)
+        last = row["points"][-1]
+        assert (last["p10"], last["p50"], last["p90"]) == ("0.000010", "1.000000", "2.000001")
+
+    def test_say_that_there_is_none(self, live: ApiStage) -> None:
+        (row,) = live.get(self.PATH.format(live.pool)).json()["results"]
+        assert (row["points"], row["reason"], row["round"]) == ([], "none", None)
+        assert live.get(self.PATH.format("nowhere")).status_code == 404

@@ -95,6 +95,34 @@ MUTANTS = (
         "tests/unit/core/test_posted_prices.py",
         "tests/papers/test_posted_price_payments.py",
     ),
+    pure(
+        "a_queue_adds_though_it_would_not_pay",
+        "core/src/evenshare_core/policies/shared/prices.py",
+        "job.max_price_micro < price_micro",
+        "job.max_price_micro < 0",
+        "tests/unit/core/test_surcharges.py::TestGpusQueuedForBorrowing",
+    ),
+    pure(
+        "a_quota_that_is_left_counts_as_queued_for_borrowing",
+        "core/src/evenshare_core/policies/shared/prices.py",
+        "wanted = max(0, gpus - max(0, row.gpus - own))",
+        "wanted = gpus",
+        "tests/unit/core/test_surcharges.py::TestGpusQueuedForBorrowing",
+    ),
+    pure(
+        "a_surcharge_jumps_to_its_target",
+        "core/src/evenshare_core/money/pricing.py",
+        "change = max(-step_micro, min(step_micro, target_micro - before_micro))",
+        "change = target_micro - before_micro",
+        "tests/unit/core/test_surcharges.py::TestAStep",
+    ),
+    pure(
+        "rounds_are_passed_over_while_a_price_moves",
+        "core/src/evenshare_core/simulation/fast_forward.py",
+        "or is_priced_anew or is_moving",
+        "or is_priced_anew",
+        "tests/simulation/test_surcharges.py::TestSkippedRounds",
+    ),
     # What the simulator keeps between rounds
     pure(
         "classes_are_floored_once_for_all_missed_rounds",

@@ -4,14 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 
 from billing.selectors import PostedPricePoint
 from portal.charts.explore.chart import Label, PageChart, Series, axis_range, through
-from portal.charts.explore.looks import BASE, PRICE
-from portal.charts.figures import credits_text
+from portal.charts.explore.looks import BASE, PRICE, QUOTA
+from portal.charts.figures import NONE, credits_text
+from scheduling.selectors.price_forecasts import PriceForecastView
 
 UNIT = "credits per GPU-hour"
 LEAST = 0.2  # of the highest price: the axis is at least so high
+
+
+def forecast_chart(
+    view: PriceForecastView, price: Decimal, now: datetime, *, pool: str
+) -> PageChart:
+    """The present price, and p10, p50 and p90 of the simulated ones at each instant to come."""
+    keys = [now, *(point.at for point in view.points)]
+    rows = {
+        "p90": [price, *(point.p90 for point in view.points)],
+        "p50": [price, *(point.p50 for point in view.points)],
+        "p10": [price, *(point.p10 for point in view.points)],
+    }
+    looks = {"p90": BASE, "p50": PRICE, "p10": QUOTA}
+    heights = [float(value) for values in rows.values() for value in values]
+    return PageChart(
+        key=f"chart-price-forecast-{view.gpu_type}",
+        title=f"Price of {view.gpu_type}, the next hours",
+        text="Four of five prices should lie from p10 to p90, of 19 simulated runs. No promise.",
+        series=tuple(
+            Series(name, f"{name}, {UNIT}", keys, values, looks[name], places=6)
+            for name, values in rows.items()
+        ),
+        y=axis_range(heights, least=max([*heights, 0.05]) * LEAST),
+        unit=UNIT,
+        file=f"price-forecast-{pool}-{view.gpu_type}",
+    )
 
 
 def price_chart(
@@ -26,6 +54,7 @@ def price_chart(
         "theta": [f"{row.theta:.3f}" for row in rows],
         "GPUs used": [f"{row.used}" for row in rows],
         "GPUs in all": [f"{row.capacity}" for row in rows],
+        **_queue(rows),
     }
     heights = [float(price) for price in prices]  # of the axis; no amount comes from them
     shown = credits_text(prices[-1], 4) if prices else ""
@@ -45,3 +74,15 @@ def price_chart(
         file=f"prices-{pool}-{gpu_type}",
         labels=labels,
     )  # fmt: skip
+
+
+def _queue(rows: Sequence[PostedPricePoint]) -> dict[str, list[str]]:
+    """What the queue added, where it ever may."""
+    if all(row.surcharge is None for row in rows):
+        return {}
+    return {
+        "GPUs queued": [NONE if row.queued is None else f"{row.queued}" for row in rows],
+        "surcharge": [
+            NONE if row.surcharge is None else credits_text(row.surcharge, 6) for row in rows
+        ],
+    }

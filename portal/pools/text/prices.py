@@ -8,13 +8,15 @@ from decimal import Decimal
 from typing import Any
 
 from billing.selectors import PostedPricePoint
-from portal.charts.explore.prices import price_chart
+from portal.charts.explore.prices import forecast_chart, price_chart
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Note, price_lines
 from portal.site.clocks import Clocks
+from scheduling.selectors.price_forecasts import PriceForecastView
 from tenants.api.times import time_text
 
 HOUR = timedelta(hours=1)
+FORECAST_EVERY = 2  # of the points, in the table
 COLUMNS = (
     "posted_at",
     "valid_from_round",
@@ -46,11 +48,13 @@ def price_board_row(
     history: Sequence[PostedPricePoint],
     older: Sequence[PostedPricePoint],
     times: Clocks,
+    *,
     pool: str,
+    forecast: PriceForecastView,
 ) -> dict[str, Any]:
     """One GPU type: its price, the change of an hour, its chart, the hours of the last day.
 
-    `history` is of the last day, `older` of the days before it.
+    `history` is of the last day, `older` of the days before it; `forecast` of the hours to come.
     """
     now = times.now.pool_at
     before = [row for row in history if row.posted_at <= now - HOUR]
@@ -60,6 +64,14 @@ def price_board_row(
         "change": point.price - before[-1].price if before else None,
         "chart": price_chart(point.gpu_type, [*older, *history], now, pool=pool),
         "hours": _hours(history, times),
+        "forecast": forecast,
+        "forecast_at": None if forecast.at is None else times.instant(forecast.at),
+        "forecast_rows": [
+            {"at": times.instant(row.at), "point": row} for row in forecast.points[::FORECAST_EVERY]
+        ],
+        "forecast_chart": (
+            forecast_chart(forecast, point.price, now, pool=pool) if forecast.points else None
+        ),
     }
 
 

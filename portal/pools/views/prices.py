@@ -1,15 +1,19 @@
-"""The price board: what a borrowed GPU-hour costs, and what it has cost over the last week.
+"""The price board: what a borrowed GPU-hour costs, has cost, may cost next, and costs me.
 
 Every price that was posted is there as a file.
 """
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from typing import Any
+
 from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from billing.selectors import (
+    PostedPricePoint,
     every_price,
     has_prices,
     price_history,
@@ -17,47 +21,102 @@ from billing.selectors import (
     prices_now,
 )
 from evenshare_core.units import COUNT_MAX
-from portal.charts.explore.spans import DAY, older_days
+from portal.charts.explore.spans import DAY, WEEK
+from portal.pools.text.one_more import one_more_gpu
 from portal.pools.text.posted import posted_context
 from portal.pools.text.prices import COLUMNS, price_board_row, price_headline, price_rows
-from portal.site.access import pool_or_404, signed_in
+from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
 from portal.site.days import read_days
 from portal.site.files import csv_file, no_file
-from tenants.scopes import site_scope
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.price_forecasts import no_forecast, price_forecasts
+from scheduling.selectors.prospects import prospects
+from tenants.scopes import site_scope, tenant_scope
+from tenants.selectors.quotas import pool_tenants
 
-OLDER_POINTS = 150
+WINDOWS = {
+    "day": DAY,
+    "week": WEEK,
+    "month": timedelta(days=30),
+    "year": timedelta(days=365),
+}
+DEFAULT_WINDOW = "week"
+DAY_POINTS, OLDER_POINTS = 240, 180  # of all charts together: the page is to take 150 ms
+LEAST_POINTS = 48  # of one
 LINES_MOST = 100_000  # of a file
 
 
 @signed_in
 @require_safe
 def prices(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Present prices and those of the last seven days of pool time."""
+    """Present prices, those of a chosen stretch of pool time, and what the next hours may bring."""
     facts = pool_or_404(request, name)
     times = clocks(facts)
     now = times.now.pool_at
+    asked = request.GET.get("window", "")
+    window = asked if asked in WINDOWS else DEFAULT_WINDOW
+    first = now - WINDOWS[window]
     with site_scope():
         present = prices_now(facts.id)
+        forecasts = price_forecasts(facts.id, now=now)
         board = [
             (
                 point,
-                price_history(facts.id, point.gpu_type, since=now - DAY, until=now),
-                price_history(facts.id, point.gpu_type, **older_days(now, OLDER_POINTS)),
+                price_history(
+                    facts.id,
+                    point.gpu_type,
+                    since=now - DAY,
+                    until=now,
+                    points=max(LEAST_POINTS, DAY_POINTS // len(present)),
+                ),
+                _older(facts.id, point.gpu_type, first, now - DAY, share=len(present)),
             )
             for point in present
         ]
+        tenants = pool_tenants(facts.id)
     context = {
         "pool": facts,
         "board": [
-            price_board_row(point, history, older, times, name) for point, history, older in board
+            price_board_row(
+                *(point, history, older, times),
+                pool=name,
+                forecast=forecasts.get(point.gpu_type) or no_forecast(point.gpu_type),
+            )
+            for point, history, older in board
         ],
+        "window": window,
+        "windows": list(WINDOWS),
+        **_one_more(request, facts, tenants, now),
         "headline": price_headline(present),
         "days": read_days(QueryDict(), now),
         "nav_key": "pool",
         "live": True,
     }
     return render(request, "pools/prices.html", context)
+
+
+def _older(
+    pool_id: int, gpu_type: str, first: datetime, until: datetime, *, share: int
+) -> list[PostedPricePoint]:
+    if first >= until:
+        return []
+    points = max(LEAST_POINTS, OLDER_POINTS // share)
+    return price_history(pool_id, gpu_type, since=first, until=until, points=points)
+
+
+def _one_more(
+    request: HttpRequest, facts: PoolFacts, tenants: frozenset[int], now: datetime
+) -> dict[str, Any]:
+    """What one more GPU would cost one of the viewer's tenants in the pool: the one asked for."""
+    mine = [row for row in access(request).memberships if row.tenant_id in tenants]
+    asked = request.GET.get("tenant", "")
+    chosen = next((row for row in mine if row.slug == asked), mine[0] if mine else None)
+    if chosen is None:
+        return {"mine": [], "chosen": None, "one_more": []}
+    with tenant_scope(chosen.tenant_id):
+        types = prospects(facts.id, chosen.tenant_id, at=now)
+    return {"mine": mine, "chosen": chosen, "one_more": one_more_gpu(types, facts.lease_s)}
 
 
 @signed_in

@@ -25,6 +25,7 @@ class Portal:
     script: list[int | str] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
     prices: list[dict[str, Any]] = field(default_factory=list)
+    forecasts: list[dict[str, Any]] = field(default_factory=list)
     queue: list[dict[str, Any]] = field(default_factory=list)
     contribution: dict[str, Any] = field(default_factory=dict)
     income: list[dict[str, Any]] = field(default_factory=list)
@@ -56,15 +57,28 @@ class Portal:
                 said = 200, self._dry_run(body)
             case ("GET", "jobs"):
                 said = 200, self._page(query)
-            case ("GET", "prices" | "credit" as noun) if "limit" not in query:
-                said = 200, {"results": getattr(self, noun), "next": None}
-            case ("GET", "contribution", *rest):
-                said = 200, {"results": self.income, "next": None} if rest else self.contribution
-            case ("POST", "transfers"):
-                said = 201, {"id": "5f", "to": body["to"], "amount": body["amount"], "key": key}
+            case ("GET", "prices" | "price-forecasts", *place):
+                said = self._prices(words[0], place, query)
+            case (_, "credit" | "contribution" | "transfers", *rest):
+                said = self._money(words[0], rest, body, key)
             case (_, "jobs", *_):
                 said = self._of_job(method, words[1:], query)
         return said
+
+    def _prices(self, noun: str, place: list[str], query: dict[str, str]) -> Answer:
+        if noun == "price-forecasts" and place == ["local"]:
+            return 200, {"results": self.forecasts, "next": None}
+        if not place and "limit" not in query:
+            return 200, {"results": self.prices, "next": None}
+        assert (place, query["since"]) == (["local", "cpu"], "2031-01-01T00:00:00Z")
+        return 200, {"results": self.prices[: int(query["limit"])], "next": None}
+
+    def _money(self, noun: str, place: list[str], body: Any, key: str) -> Answer:
+        if noun == "transfers":
+            return 201, {"id": "5f", "to": body["to"], "amount": body["amount"], "key": key}
+        if noun == "credit":
+            return 200, {"results": self.credit, "next": None}
+        return 200, {"results": self.income, "next": None} if place else self.contribution
 
     def _token(self, body: Any) -> Answer:
         if body["password"] != "right":

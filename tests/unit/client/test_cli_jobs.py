@@ -306,6 +306,40 @@ class TestThePool:
         portal.queue = [{"position": None, "id": "12345678-1", "gpus": 2}]
         assert run("queue", "--pool", "local").out.splitlines()[1].split()[0] == "-"
 
+    def test_lists_what_was_posted_of_a_type(self, run: Run, portal: Portal) -> None:
+        portal.prices = [
+            {"gpu_type": "cpu", "price": "1.5", "surcharge": None, "queued": 4, "used": 2},
+            {"gpu_type": "cpu", "price": "1.0"},
+        ]
+        at = ("--pool", "local", "--type", "cpu", "--since", "2031-01-01T00:00:00Z")
+        done = run("price", "history", *at, "--limit", "1")
+        assert [line.split() for line in done.out.splitlines()] == [
+            ["GPU", "TYPE", "PRICE", "USED", "QUEUED", "SURCHARGE"], ["cpu", "1.5", "2", "4", "-"]
+        ]  # fmt: skip
+        assert run("price", "history", "--pool", "local").code == 2
+
+    def test_says_how_prices_may_go(self, run: Run, portal: Portal) -> None:
+        point = {"at": "2031-05-04T03:15:00Z", "p10": "1.0", "p50": "1.2", "p90": "1.5"}
+        portal.forecasts = [
+            {"gpu_type": "cpu", "points": [point], "reason": "", "counted": 40, "hits": 30},
+            {
+                "gpu_type": "odd",
+                "points": [],
+                "reason": "too_little_known",
+                "counted": 0,
+                "hits": 0,
+            },
+        ]
+        done = run("price", "forecast", "--pool", "local")
+        assert "cpu: 75 % of 40 later prices were from p10 to p90" in done.err
+        assert "odd: no honest forecast: too_little_known" in done.err
+        assert done.out.splitlines()[0].split() == ["TYPE", "AT", "P10", "P50", "P90"]
+        assert done.out.splitlines()[1].split()[-3:] == ["1.0", "1.2", "1.5"]
+
+    def test_shows_its_prices_by_either_name(self, run: Run, portal: Portal) -> None:
+        portal.prices = [{"pool": "local", "price": "1.0"}]
+        assert run("price", "show", "--pool", "local").out == run("price", "--pool", "local").out
+
     def test_shows_its_prices(self, run: Run, portal: Portal) -> None:
         portal.prices = [{"pool": "local", "gpu_type": "cpu", "price": "1.0", "odd": "x\x1b"}]
         assert [line.split() for line in run("price").out.splitlines()] == [

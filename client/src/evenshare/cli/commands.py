@@ -15,6 +15,8 @@ PRICE_COLUMNS = (
     *("queued", "surcharge", "surcharge_step", "surcharge_cap"),
 )
 
+BANDS = ("p10", "p50", "p90")
+
 
 def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     waiting = list(client.pages(f"/pools/{part(options.pool)}/queue", None))
@@ -41,7 +43,39 @@ def queue(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
 
 
 def price(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    prices = client.get("/prices", pool=options.pool)["results"]
+    return _prices(options, client.get("/prices", pool=options.pool)["results"], screen)
+
+
+def price_history(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    path = f"/prices/{part(options.pool)}/{part(options.type)}"
+    most = None if options.all else options.limit
+    posted = client.pages(path, most, since=options.since, until=options.until)
+    return _prices(options, list(posted), screen)
+
+
+def price_forecast(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    forecasts = client.get(f"/price-forecasts/{part(options.pool)}")["results"]
+    if options.output == "json":
+        screen.json(forecasts)
+        return 0
+    rows = []
+    for one in forecasts:
+        counted, name = one.get("counted") or 0, inert(one.get("gpu_type") or "")
+        if counted:
+            share = round(100 * one["hits"] / counted)
+            screen.note(f"{name}: {share} % of {counted} later prices were from p10 to p90")
+        if not one.get("points"):
+            screen.note(f"{name}: no honest forecast: {inert(one.get('reason') or '')}")
+        rows += [
+            [name, when(point.get("at")), *(inert(point.get(key, "")) for key in BANDS)]
+            for point in one.get("points") or []
+        ]
+    if rows:
+        screen.table(["TYPE", "AT", *(key.upper() for key in BANDS)], rows, "P10 P50 P90")
+    return 0
+
+
+def _prices(options: argparse.Namespace, prices: list[dict[str, Any]], screen: Terminal) -> int:
     if options.output == "json":
         screen.json(prices)
         return 0

@@ -46,13 +46,30 @@ def parser() -> argparse.ArgumentParser:
     _logs(verbs)
     queue = _leaf(nouns, "queue", commands.queue, "show who waits in a pool, in order")
     queue.add_argument("--pool", required=True)
-    price = _leaf(nouns, "price", commands.price, "show the posted prices")
-    price.add_argument("--pool")
+    _price(nouns)
     _contribution(nouns)
     _offers(nouns)
     _sharing(nouns)
     _credit(nouns)
     return top
+
+
+def _price(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`price` alone is `price show`."""
+    price = _leaf(nouns, "price", commands.price, "show, history, forecast of posted prices")
+    price.add_argument("--pool")
+    verbs = price.add_subparsers(metavar="VERB", dest="verb")
+    show = _leaf(verbs, "show", commands.price, "show the prices that the next terms pay")
+    show.add_argument("--pool")
+    history = _leaf(verbs, "history", commands.price_history, "list what was posted, newest first")
+    history.add_argument("--pool", required=True)
+    history.add_argument("--type", required=True, metavar="TYPE", help="a GPU type")
+    history.add_argument("--since", metavar="TIME", help="pool time, as 2030-01-01T00:00:00Z")
+    history.add_argument("--until", metavar="TIME", help="pool time, not included")
+    history.add_argument("--limit", type=_positive, default=20, help="default 20")
+    history.add_argument("--all", action="store_true", help="every page")
+    forecast = _leaf(verbs, "forecast", commands.price_forecast, "say how prices may go")
+    forecast.add_argument("--pool", required=True)
 
 
 ID = "a job's id, or its first 8 characters or more"

@@ -188,6 +188,31 @@ def _ratios(rows: Sequence[EndedJob]) -> list[int]:
     return [row.work_us * ONE_MILLI // row.estimate_us for row in rows if row.estimate_us]
 
 
+class Futures:
+    """Draws one future of a pool after another: how much work is left, and who submits what."""
+
+    def __init__(self, start: Start, history: History, rng: Random) -> None:
+        """Of `start.work`, what is left is not looked at."""
+        self._start, self._history, self._rng = start, history, rng
+        self._done = done = _done(start)
+        jobs = start.snapshot.jobs
+        still = [
+            EndedJob(job.tenant, done[job.id], job.estimate_us) for job in jobs if done[job.id]
+        ]
+        self._durations = Durations(history.ended, still, rng)
+        self.knows_all = all(self._durations.knows(job) for job in jobs)
+
+    def draw(self, until_us: int) -> Start:
+        """Draw one, with arrivals up to `until_us`; of a start of which it `knows_all`."""
+        start, durations = self._start, self._durations
+        work = {
+            job.id: start.work[job.id]._replace(left_us=durations.left_us(job, self._done[job.id]))
+            for job in start.snapshot.jobs
+        }
+        coming = _arrivals(start.snapshot, self._history, durations, until_us, self._rng)
+        return Start(start.snapshot, work, coming)
+
+
 def estimate_starts(
     start: Start,
     history: History,
@@ -209,22 +234,15 @@ def estimate_starts(
     """
     snapshot = start.snapshot
     reasons = _without_estimate(snapshot)
-    done = _done(start)
-    still = [EndedJob(j.tenant, done[j.id], j.estimate_us) for j in snapshot.jobs if done[j.id]]
-    durations = Durations(history.ended, still, rng)
+    futures = Futures(start, history, rng)
     waiting = _waiting(snapshot)
-    if not all(durations.knows(job) for job in snapshot.jobs):
+    if not futures.knows_all:
         reasons = {job: reasons.get(job, NoEstimate.TOO_LITTLE_KNOWN) for job in waiting}
     wanted = waiting - set(reasons)
     drawn: list[dict[int, int]] = []
     reached, arrivals = until_us, 0
     for number in range(runs if wanted else 0):
-        work = {
-            job.id: start.work[job.id]._replace(left_us=durations.left_us(job, done[job.id]))
-            for job in snapshot.jobs
-        }
-        coming = _arrivals(snapshot, history, durations, until_us, rng)
-        again = Start(snapshot, work, coming)
+        again = futures.draw(until_us)
         starts, came_us = _starts(again, wanted, until_us, partial(stop, number))
         drawn.append(starts)
         reached, arrivals = min(reached, came_us), arrivals + len(again.arrivals)
@@ -340,7 +358,7 @@ def _arrivals(
     return tuple(arrivals)
 
 
-class _EnoughError(Exception):
+class EnoughError(Exception):
     """Nothing more is asked of this run."""
 
 
@@ -363,9 +381,9 @@ def _starts(
         seen = state.next_lease
         is_cut = len(starts) < len(wanted) and stop()
         if is_cut or len(starts) == len(wanted):
-            raise _EnoughError
+            raise EnoughError
 
-    with suppress(_EnoughError):
+    with suppress(EnoughError):
         run(state, result, until_us=until_us, progress=look)
     return starts, state.at_us if is_cut else until_us
 

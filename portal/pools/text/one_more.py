@@ -1,0 +1,42 @@
+"""What one more GPU would cost a tenant now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from portal.charts.figures import HOUR_S, plural
+from scheduling.selectors.prospects import StartProspect
+
+
+@dataclass(frozen=True, slots=True)
+class OneMore:
+    """One more GPU of a type for one tenant. `why` stands for the figures where there are none.
+
+    `hour` and `lease`: credits for an hour, and for one lease at the posted price. `after`: what
+    would be posted next if the GPU were in use and all else stayed.
+    """
+
+    gpu_type: str
+    hour: Decimal | None
+    lease: Decimal | None
+    after: Decimal | None
+    why: str
+
+
+def one_more_gpu(prospects: Sequence[StartProspect], lease_s: int) -> list[OneMore]:
+    """Return what one more GPU of each type costs; nothing within the tenant's own quota."""
+    return [_one_more(row, lease_s) for row in prospects]
+
+
+def _one_more(row: StartProspect, lease_s: int) -> OneMore:
+    after = row.price_with(1)
+    if row.own_left:
+        why = f"Own quota: {plural(row.own_left, 'GPU')} of it left."
+        return OneMore(row.gpu_type, Decimal(0), Decimal(0), after, why)
+    if row.may_borrow is not None and row.borrowed_held >= row.may_borrow:
+        why = f"None: it may borrow {plural(row.may_borrow, 'GPU')}."
+        return OneMore(row.gpu_type, None, None, None, why)
+    why = "" if row.free else "No GPU is free now."
+    return OneMore(row.gpu_type, row.price, row.price * lease_s / HOUR_S, after, why)

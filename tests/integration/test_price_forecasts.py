@@ -1,0 +1,127 @@
+"""Forecasts of prices in the live portal: made beside start estimates, kept, counted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from billing.metering import count_forecasts, meter_pool
+from billing.models import PostedPrice
+from scheduling.models import GpuType, PriceForecast, PriceSetting
+from scheduling.selectors.price_forecasts import price_forecasts
+from scheduling.services import price_forecasts as service
+from tests.factories import Cluster
+from tests.integration.forecast_lab import busy_lab, forecast, known, set_clock
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+
+@pytest.fixture
+def lab() -> Cluster:
+    made = busy_lab()
+    PriceSetting.objects.update(surcharge_cap=3)
+    return made
+
+
+def one(lab: Cluster, **fields: Any) -> PriceForecast:
+    values = {
+        "pool": lab.pool, "gpu_type": GpuType.objects.get(), "round": 1, "policy": "ltgf",
+        "at": lab.at, "step_s": 60, "kept": True,
+    }  # fmt: skip
+    return PriceForecast.objects.create(**{**values, **fields})
+
+
+def posted(lab: Cluster, minutes: float, price: str) -> None:
+    PostedPrice.objects.create(
+        pool=lab.pool, gpu_type=GpuType.objects.get(), valid_from_round=10_000 + int(minutes * 10),
+        price=Decimal(price), used=0, capacity=8, base=1, theta=2, event_number=1,
+        posted_at=lab.at + timedelta(minutes=minutes),
+    )  # fmt: skip
+
+
+class TestAForecast:
+    def test_is_made_with_start_estimates_and_told_as_of_its_round(self, lab: Cluster) -> None:
+        row = forecast()
+        made = PriceForecast.objects.get()
+        assert (made.round, made.policy, made.kept) == (row.round, lab.pool.policy, True)
+        assert len(made.p10) == len(made.p50) == len(made.p90) == service.POINTS
+        view = price_forecasts(lab.pool.pk, now=lab.at)["v100"]
+        assert view.points[0].at == made.at + service.STEP
+        assert all(point.p10 <= point.p50 <= point.p90 for point in view.points)
+        late = price_forecasts(lab.pool.pk, now=made.at + timedelta(hours=7))["v100"]
+        assert (late.points, late.reason) == ((), "passed")
+
+    def test_leaves_start_estimates_as_they_were(
+        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row = forecast()
+        with_prices = list(row.estimates.order_by("job").values_list("job", "p50", "p90"))
+        row.estimates.all().delete()
+        row.delete()
+        monkeypatch.setattr(service, "POINTS", 1)
+        again = forecast()
+        assert list(again.estimates.order_by("job").values_list("job", "p50", "p90")) == with_prices
+
+    def test_replaces_the_last_but_one_an_hour_is_kept(self, lab: Cluster) -> None:
+        for _ in range(3):
+            forecast()
+            lab.round(after_s=30)
+            set_clock(lab)
+        assert sorted(PriceForecast.objects.values_list("kept", flat=True)) == [False, True]
+        lab.round(after_s=3600)
+        set_clock(lab)
+        forecast()
+        assert list(PriceForecast.objects.values_list("kept", flat=True)) == [True, True]
+
+    def test_says_why_there_is_none(self, lab: Cluster) -> None:
+        lab.pool.jobs.filter(state="succeeded").update(state="cancelled")
+        forecast()
+        assert PriceForecast.objects.get().reason == "too_little_known"
+        assert price_forecasts(lab.pool.pk, now=lab.at)["v100"].why.startswith("Too few jobs")
+
+
+class TestTheCount:
+    def test_is_of_the_price_in_force_at_each_instant_that_has_passed(self, lab: Cluster) -> None:
+        bands = {"p10": [10, 10, 10, 10], "p50": [15] * 4, "p90": [20, 20, 20, 20]}
+        row = one(lab, **bands)
+        posted(lab, 0.5, "0.000010")  # in force at minute 1: at the edge, inside
+        posted(lab, 1.5, "0.000021")  # at minute 2: above
+        assert count_forecasts(lab.pool.pk) == 1
+        row.refresh_from_db()
+        assert (row.points, row.hits) == (1, 1)
+        posted(lab, 3, "0.000009")  # at minute 3 itself: below
+        count_forecasts(lab.pool.pk)
+        row.refresh_from_db()
+        assert (row.points, row.hits) == (3, 1)
+        posted(lab, 9, "0.000020")  # nothing since minute 3, so at minute 4 it is still below
+        count_forecasts(lab.pool.pk)
+        assert count_forecasts(lab.pool.pk) == 0
+        row.refresh_from_db()
+        assert (row.points, row.hits) == (4, 1)
+        view = price_forecasts(lab.pool.pk, now=lab.at)["v100"]
+        assert (view.counted, view.hits, view.hit_rate) == (4, 1, 0.25)
+
+    def test_leaves_out_what_was_not_kept_and_other_policies(self, lab: Cluster) -> None:
+        bands = {"p10": [0], "p50": [0], "p90": [10**9]}
+        one(lab, kept=False, **bands)
+        one(lab, policy="fifo", at=lab.at - timedelta(hours=1), **bands)
+        posted(lab, 5, "1")
+        assert count_forecasts(lab.pool.pk) == 1
+        view = price_forecasts(lab.pool.pk, now=lab.at)["v100"]
+        assert (view.counted, view.hit_rate) == (0, None)
+
+    def test_of_a_seeded_history_holds_what_the_runs_say(self, lab: Cluster) -> None:
+        """Not each time: of four in five that they promise, more than half."""
+        forecast()
+        for _ in range(40):
+            lab.round(after_s=600)
+        while meter_pool(lab.pool.pk).events:
+            pass
+        count_forecasts(lab.pool.pk)
+        row = PriceForecast.objects.get()
+        assert row.points == service.POINTS
+        assert row.hits > row.points / 2
+        assert known(row.at) < lab.at
