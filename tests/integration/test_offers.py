@@ -111,7 +111,7 @@ class TestAnOffer:
         lab.pool.round(after_s=10)
         (view,) = sharing_views(lab.pool.pool.pk, lab.pool.tenants["north"].pk, lab.pool.at)
         # 6 of 8 in use: 0.681793 is above both floors.
-        assert (view.offered, view.lent, view.idle, view.standing) == (3, 3, 4, 3)
+        assert (view.offered, view.lendable, view.idle, view.standing) == (3, 3, 4, 3)
 
     def test_never_lends_more_than_the_operator_and_its_tenant_let(self) -> None:
         lab = Lab()
