@@ -63,7 +63,7 @@ class OwnSharingLimits(SharingLimits):
 class SharingRow(s.Serializer[object]):
     """A quota: the operator's `bounds`, the tenant's `own` settings, and what holds of both.
 
-    `idle` GPUs of it are not used by its tenant, and `lent` of those others may use. `standing`
+    `idle` GPUs of it are not used by its tenant, and `lendable` of those others may use. `standing`
     GPUs are offered, `offered` of them at the posted `price`.
     """
 
@@ -73,7 +73,7 @@ class SharingRow(s.Serializer[object]):
     own = OwnSharingLimits()
     effective = SharingLimits()
     idle = s.IntegerField()
-    lent = s.IntegerField()
+    lendable = s.IntegerField()
     standing = s.IntegerField()
     offered = s.IntegerField()
     price = schemas.Credits()
@@ -325,7 +325,7 @@ def _row_json(row: SharingView) -> dict[str, Any]:
         },
         "effective": _limits_json(row.effective),
         "idle": row.idle,
-        "lent": row.lent,
+        "lendable": row.lendable,
         "standing": row.standing,
         "offered": row.offered,
         "price": f"{row.price:.6f}",

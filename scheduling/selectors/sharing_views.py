@@ -30,7 +30,7 @@ _DEFAULT = SharingRule(OwnSharing(), (), 0)
 class SharingView:
     """A quota in force of a tenant: its bounds, the tenant's own settings and what holds.
 
-    `idle` GPUs of it no job of the tenant holds, and `lent` of those others may use; `offered`:
+    `idle` GPUs of it no job of the tenant holds, and `lendable` of those others may use; `offered`:
     GPUs of standing offers that lend at `price`, posted last; `standing` of all of them. `floor`:
     the lowest of standing offers, None where there is none.
     """
@@ -46,7 +46,7 @@ class SharingView:
     floor: Decimal | None
 
     @property
-    def lent(self) -> int:
+    def lendable(self) -> int:
         """Idle GPUs that others may use."""
         return self.effective.lendable(self.idle)
 

@@ -183,7 +183,7 @@ class TestOverRest:
         row = put(boss, KIND, mode="LEND_AND_BORROW", lend_limit=4, borrow_limit=1)
         assert row["bounds"] == {"mode": "LEND_AND_BORROW", "lend_limit": 3, "borrow_limit": 5}
         assert row["effective"] == {"mode": "LEND_AND_BORROW", "lend_limit": 3, "borrow_limit": 1}
-        assert (row["idle"], row["lent"], row["back"]) == (4, 3, None)
+        assert (row["idle"], row["lendable"], row["back"]) == (4, 3, None)
         place.play()
         less = put(boss, KIND, mode="RESERVE")
         assert less["back"]["rule"] == "none_lent"

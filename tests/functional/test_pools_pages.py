@@ -245,7 +245,7 @@ class TestThePoolPage:
                 ]
             )
             counts.append(there.reads("owner", there.url()))
-        assert counts == [22, 22]
+        assert counts == [23, 23]
 
     def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:
         Node.objects.bulk_create(
@@ -292,9 +292,9 @@ class TestThePoolsSums:
         ).types
         assert (kind.gpus, kind.unassigned, kind.out) == (8, None, None)
 
-    def test_cost_six_queries(self, there: Stage, django_assert_num_queries: Any) -> None:
+    def test_cost_seven_queries(self, there: Stage, django_assert_num_queries: Any) -> None:
         visibility = read_visibility(there.lab.pool.pk, access("owner"))
-        with django_assert_num_queries(6):
+        with django_assert_num_queries(7):
             pool_overview(there.lab.pool.pk, visibility)
 
     def test_hide_nothing_that_a_tenant_owns(self, there: Stage) -> None:

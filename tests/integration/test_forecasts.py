@@ -84,7 +84,7 @@ class TestAForecast:
             jobs = queued(lab)
             with django_assert_num_queries(2):
                 assert read_starts([lab.pool.pk], jobs)
-            with django_assert_num_queries(3):  # and one where a job has a type
+            with django_assert_num_queries(4):  # and one where a job has a type
                 assert read_history(lab.pool.pk, lab.at).ended
 
     def test_of_a_pool_without_a_past_says_so(self) -> None:

@@ -28,11 +28,15 @@ from scheduling.selectors.sharing_views import (
     promised_return,
     sharing_views,
 )
+from scheduling.services.pool_export import export_pool
+from scheduling.services.quota_impact import quota_impact
 from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
 from tenants.audit import Actor
 from tenants.idempotency import MismatchError
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, IdleOffer, Membership, Quota, User
+from tenants.periods import QuotaTerms
+from tenants.services.quotas import QuotaEdit
 from tenants.services.tenants import create_tenant
 from tests.factories import Cluster, cluster
 
@@ -107,7 +111,7 @@ class TestAnOffer:
         lab.pool.round(after_s=10)
         (view,) = sharing_views(lab.pool.pool.pk, lab.pool.tenants["north"].pk, lab.pool.at)
         # 6 of 8 in use: 0.681793 is above both floors.
-        assert (view.offered, view.lent, view.idle, view.standing) == (3, 3, 4, 3)
+        assert (view.offered, view.lendable, view.idle, view.standing) == (3, 3, 4, 3)
 
     def test_never_lends_more_than_the_operator_and_its_tenant_let(self) -> None:
         lab = Lab()
@@ -279,6 +283,38 @@ class TestRevoking:
             lab.pool.round(after_s=20)
         assert lab.held() == 4
         assert lab.promise().rule is BackRule.NONE_LENT
+
+
+class TestOthersThatNarrow:
+    def test_the_estimate_of_a_quota_is_what_the_next_round_does(self) -> None:
+        """With the tenants' own settings and offers, at the price of now."""
+        lab = Lab(policy="fifo")
+        lab.set(by_offer=True)
+        lab.offer(1)
+        lab.offer(3, "0.9")
+        for _ in range(8):
+            lab.pool.submit("south", 1, LONG_S)
+        south = lab.pool.tenants["south"].pk
+        edits = [QuotaEdit(south, lab.pool.gpu_type.pk, QuotaTerms(3, "LEND_AND_BORROW"), None)]
+        impact = quota_impact(
+            pool_id=lab.pool.pool.pk, edits=edits, since=lab.pool.at, now=lab.pool.now()
+        )
+        # 3 own, 1 by the offer, and 1 of no owner.
+        assert {row.tenant: row.after.got for row in impact.rows}[south] == 5
+        Quota.objects.filter(tenant=south).update(gpus=3)
+        lab.pool.round(after_s=10)
+        assert lab.held() == 5
+
+    def test_a_pool_as_files_has_the_limits_of_its_export(self) -> None:
+        lab = Lab()
+        lab.set(by_offer=True, borrow_limit=2)
+        lab.offer(3)
+        set_price_limit(**lab._who(), max_price=Decimal("0.25"))
+        lab.pool.submit("north", 1, 60, max_price=Decimal(1))
+        lab.pool.round()
+        files = export_pool(lab.pool.pool.name).files
+        assert "north,v100,4,LEND_AND_BORROW,2,3" in files["quotas.csv"]
+        assert ",0.25" in files["jobs.csv"]
 
 
 class TestAPriceLimit:

@@ -11,7 +11,7 @@ from scheduling.selectors.sharing_views import SharingView
 
 def sharing_headline(rows: Sequence[SharingView]) -> str:
     """The finding of the page: what is idle, and what of it others may use."""
-    idle, lent = sum(row.idle for row in rows), sum(row.lent for row in rows)
+    idle, lent = sum(row.idle for row in rows), sum(row.lendable for row in rows)
     refused = [row for row in rows if row.is_priced_out]
     if lent == 0 and refused:
         row = refused[0]

@@ -13,7 +13,7 @@ HERE, THERE, NOWHERE = 1, 2, 3
 IN_TENANT = {
     "viewer": "see_tenant see_money see_pool",
     "member": "see_tenant see_money see_pool submit cancel",
-    "manager": "see_tenant see_money see_pool submit cancel",
+    "manager": "see_tenant see_money see_pool submit cancel share",
     "retired": "",
 }
 # By role for the site: what it allows everywhere.

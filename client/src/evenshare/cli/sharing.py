@@ -122,7 +122,7 @@ def _table(screen: Terminal, rows: list[Mapping[str, Any]]) -> None:
     if not rows:
         screen.note("no quota")
         return
-    heads = ["TYPE", "QUOTA", "IDLE", "LENT", "MODE", "LENDS", "BORROWS", "BY", "PRICE"]
+    heads = ["TYPE", "QUOTA", "IDLE", "LENDABLE", "MODE", "LENDS", "BORROWS", "BY", "PRICE"]
     screen.table(
         heads,
         [
@@ -130,7 +130,7 @@ def _table(screen: Terminal, rows: list[Mapping[str, Any]]) -> None:
                 inert(row["gpu_type"]),
                 inert(row["gpus"]),
                 inert(row["idle"]),
-                inert(row["lent"]),
+                inert(row["lendable"]),
                 inert(row["effective"]["mode"]),
                 _limit(row["effective"]["lend_limit"]),
                 _limit(row["effective"]["borrow_limit"]),
@@ -139,7 +139,7 @@ def _table(screen: Terminal, rows: list[Mapping[str, Any]]) -> None:
             ]
             for row in rows
         ],
-        "QUOTA IDLE LENT LENDS BORROWS PRICE",
+        "QUOTA IDLE LENDABLE LENDS BORROWS PRICE",
     )
 
 
