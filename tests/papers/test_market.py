@@ -154,13 +154,13 @@ class TestABorrower:
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (681_792, 681_793)
 
     def test_of_a_bid_waits_for_the_first_slot_in_which_it_gains(self) -> None:
-        """After the first hour the lease beside it is over, and the price falls to eta(2)."""
-        asked = market([job(1, 4), job(2, 2)], [*self.RUNNING])
-        quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4), Entitlement(3, "v100", 0))
-        asked = replace(asked, entitlements=quotas)
-        poor = replace(asked.jobs[1], tenant=3)
-        asked = market([job(1, 4), poor], [*self.RUNNING], quotas=quotas)
-        decision = decide_round(replace(asked, utilities=(bid(2, "0.2"),)))
+        """After the first hour the lease beside it is over, and the price falls to eta(2).
+
+        Now the posted price is 0, but with itself counted an hour would cost 0.681793.
+        """
+        quotas = (*QUOTAS, Entitlement(3, "v100", 0))
+        asked = market([job(1, 4), job(2, 2, tenant=3)], [*self.RUNNING], quotas=quotas)
+        decision = decide_round(replace(asked, utilities=(bid(2, "0.5"),)))
         plan = plans(decision)[2]
         assert (plan.kind, plan.start_us) == (PlanKind.BORROWED, AT_US + HOUR_US)
         assert reasons(decision) == {2: Reason.PLANNED_LATER}
