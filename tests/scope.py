@@ -32,7 +32,7 @@ AS = SQL("SELECT set_config('evenshare.scope', {}, true)")
 SECURED = re.compile(
     r"tenants_(quota|budget|idempotentreply)\b|billing_(account|transfer|entry|usageline|usageshare)\b"
     r"|scheduling_(job|profile|arrival|virtualwork|lease|leaseslot|leaseterm|leaseevent|intent)\b"
-    r"|scheduling_startestimate\b"
+    r"|scheduling_(startestimate|jobplan)\b"
 )
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)
