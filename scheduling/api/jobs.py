@@ -24,11 +24,13 @@ from scheduling.api.render import (
     credits_text,
     job_json,
     jobs_json,
+    plan_json,
     preemption_json,
 )
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
+from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import last_preemption, preemptions_for
 from scheduling.selectors.reasons import given_up_text, why
 from scheduling.selectors.visibility import read_visibility
@@ -222,7 +224,9 @@ class JobWhy(SchedulingView):
             visibility = read_visibility(job.pool_id, self.access)
             last = last_preemption(job, visibility)
             made_way = preemptions_for(job, visibility)
+            plan = read_plan(job)
         early = {
+            "plan": None if plan is None else plan_json(plan),
             "preempted": None if last is None else preemption_json(last),
             "made_way": [preemption_json(row) for row in made_way],
         }

@@ -14,6 +14,7 @@ from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
 from scheduling.selectors.job_requests import shown_fields
 from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.plans import PlanView
 from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.queue_order import is_queued, read_queue_orders
@@ -25,6 +26,7 @@ from scheduling.selectors.start_estimates import StartView, read_starts
 from scheduling.selectors.trades import TradeSideView, TradeView
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.api.times import time_text
+from tenants.input.requests import RequestField
 
 
 class Money(Protocol):
@@ -95,8 +97,30 @@ def job_json(
         "progress": job.progress,
         "charge": credits_text(charge or Decimal(0)),
         "url": f"{root}/jobs/{job.uid}/",
-        **{field.name: getattr(job, field.name) for field in shown_fields()},
+        **{field.name: _shown(job, field) for field in shown_fields()},
     }
+
+
+def plan_json(plan: PlanView) -> dict[str, Any]:
+    """Return the plan of a job; credits as texts."""
+    names = ("price", "cost", "value", "gain", "needed", "lowest")
+    return {
+        "kind": plan.kind,
+        "round": plan.round,
+        "at": time_text(plan.at),
+        "gpu_type": plan.gpu_type,
+        "gpus": plan.gpus,
+        "borrowed": plan.borrowed,
+        "starts_at": time_text(plan.starts_at),
+        "ends_at": time_text(plan.ends_at),
+        **{name: credits_text(getattr(plan, name)) for name in names},
+    }
+
+
+def _shown(job: Job, field: RequestField) -> object:
+    """What was asked for; of a job from before the field was there, its default."""
+    value = getattr(job, field.name)
+    return field.default if value is None else value
 
 
 def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:

@@ -11,6 +11,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s
 
+from evenshare_core.domain.decision import PlanKind
 from evenshare_core.simulation.starts import NoEstimate
 from scheduling.api.promise_schemas import QuotaPromiseRow
 from scheduling.models import Job
@@ -223,6 +224,29 @@ class PreemptionPage(s.Serializer[object]):
     next = s.CharField(allow_null=True)
 
 
+class PlanRow(s.Serializer[object]):
+    """When a job is to start or started, and what it costs and gains; times are pool time.
+
+    Of one that is refused: `needed`, the price per GPU-hour at which it would start, and `lowest`,
+    the one that there was for it. A plan binds nobody: each batch makes it anew.
+    """
+
+    kind = s.ChoiceField(list(PlanKind))
+    round = s.IntegerField()
+    at = s.DateTimeField()
+    gpu_type = s.CharField()
+    gpus = s.IntegerField()
+    borrowed = s.IntegerField()
+    starts_at = s.DateTimeField(allow_null=True)
+    ends_at = s.DateTimeField(allow_null=True)
+    price = Credits()
+    cost = Credits()
+    value = Credits()
+    gain = Credits()
+    needed = Credits()
+    lowest = Credits()
+
+
 class JobReason(s.Serializer[object]):
     """Why a job is where it is, as of a round."""
 
@@ -236,6 +260,7 @@ class JobReason(s.Serializer[object]):
     preempted = PreemptionRow(
         allow_null=True, help_text="The last time it lost GPUs before its lease expired."
     )
+    plan = PlanRow(allow_null=True, help_text="Null: no plan decides about it now.")
     made_way = PreemptionRow(
         many=True, help_text="Leases that ended before they expired for this job, oldest first."
     )

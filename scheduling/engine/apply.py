@@ -24,6 +24,7 @@ from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.grants import write_grants
 from scheduling.engine.holds import hold_credit, write_reserved
+from scheduling.engine.plans import write_plans
 from scheduling.engine.preempt import notices_of, spared_leases
 from scheduling.engine.records import (
     entitled_rows,
@@ -80,6 +81,7 @@ def apply_round(plan: RoundPlan) -> Round:
         granted = write_grants(write)
         fault_point("round.mid_write")
         _write_reasons(write)
+        write_plans(write)
         write_reserved(write)
         _record_prices(write)
         round_ = _record_round(write, granted=granted, renewed=renewed, ended=ended)

@@ -159,12 +159,9 @@ def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
 
 def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
     """What these jobs are worth, of those that say it, in the order given."""
-    return tuple(
-        # Django leaves jsonb as text on raw cursors.
-        read_utility(row.id, msgspec.json.decode(row.utility))
-        for row in rows
-        if row.utility is not None
-    )
+    # Django leaves jsonb as text on raw cursors.
+    said = ((row.id, msgspec.json.decode(row.utility)) for row in rows if row.utility is not None)
+    return tuple(read_utility(job, utility) for job, utility in said if utility)
 
 
 def lease_of(row: StoredLease) -> Lease:

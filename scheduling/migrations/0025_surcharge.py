@@ -11,7 +11,7 @@ from tenants.bounds import bound_columns
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0023_trades"), ("tenants", "0009_row_security")]
+    dependencies = [("scheduling", "0024_job_plans"), ("tenants", "0009_row_security")]
 
     operations = [
         migrations.AlterField(

@@ -7,6 +7,7 @@ from scheduling.models.forecasts import PriceForecast, StartEstimate, StartForec
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
+from scheduling.models.plans import JobPlan
 from scheduling.models.profiles import Profile
 from scheduling.models.rounds import PoolState, Round, RoundBlob, RoundScrub
 from scheduling.models.simulations import Simulation
@@ -16,6 +17,7 @@ __all__ = [
     "GpuType",
     "Intent",
     "Job",
+    "JobPlan",
     "Lease",
     "LeaseEvent",
     "LeaseSlot",

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from evenshare_core.units import COUNT_MAX, MEMORY_MB_MAX
+from scheduling.requests.job_utility import read_utility_field
 from scheduling.requests.process import (
     ARGUMENT_BYTES,
     ARGUMENTS,
@@ -96,6 +97,24 @@ class JobRequest(Request, frozen=True, kw_only=True):
             unit="credits / GPU-h",
         ),
     ] = None
+    utility: Annotated[
+        dict[str, str],
+        Meta(
+            max_length=3,
+            description="What its end is worth: kind=bid, linear or convex, and its numbers.",
+        ),
+        Input(
+            label="What it is worth",
+            hint="Left out: a bid of the highest price you accept. Else lines: kind=bid and"
+            " per_gpu_hour=0.8; or kind=linear, g=100 and k=-2: 100 credits at once, 2 less per"
+            " hour; or kind=convex, e=100 and kappa=1.5: (e / hours)^kappa. Only pools that sell"
+            " what is idle by its price look at it.",
+            example="kind=bid",
+            option="--utility",
+            read=read_utility_field,
+            is_shown=True,
+        ),
+    ] = {}
     cpus: Annotated[
         int,
         Meta(

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.offers import lower_price
+from evenshare_core.domain.utilities import Utility, UtilityError, read_utility
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.trace_fields import NAME_MAX
 from evenshare_core.simulation.workloads import SimJob
@@ -131,4 +132,13 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
         model=row.profile.name if row.profile else "",
         cpus=row.cpus,
         memory_mb=row.memory_mb,
+        utility=_utility(row),
     )
+
+
+def _utility(row: Job) -> Utility | None:
+    """What it is worth; None where it says nothing, or what cannot be read (quarantine)."""
+    try:
+        return read_utility(row.pk, row.utility) if row.utility else None
+    except UtilityError:
+        return None

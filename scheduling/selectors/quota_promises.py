@@ -16,19 +16,33 @@ from scheduling.selectors.lines import PoolFacts
 def pool_promise(facts: PoolFacts) -> QuotaPromise | None:
     """Return what a pool promises of quotas now; None where its policy is gone or set wrongly."""
     options = json.loads(facts.options)
-    return promise_with(facts.policy, options, facts.round_s, facts.grace_s, facts.clock.scale)
+    return promise_with(
+        facts.policy,
+        options,
+        round_s=facts.round_s,
+        grace_s=facts.grace_s,
+        scale=facts.clock.scale,
+        lease_s=facts.longest_lease_s,
+    )
 
 
 def promise_with(
-    policy: str, options: Mapping[str, Any], round_s: int, grace_s: int, scale: int
+    policy: str,
+    options: Mapping[str, Any],
+    *,
+    round_s: int,
+    grace_s: int,
+    scale: int,
+    lease_s: int,
 ) -> QuotaPromise | None:
     """Return what a pool with these settings would promise; None where they are not valid.
 
-    `round_s` is wall time, `grace_s` pool time; `scale`: pool seconds per second of the wall.
+    `round_s` is wall time, `grace_s` and the longest term `lease_s` pool time; `scale`: pool
+    seconds per second of the wall.
     """
     if policy not in POLICIES:
         return None
-    lengths = PoolLengths(round_s * scale * SECOND_US, grace_s * SECOND_US)
+    lengths = PoolLengths(round_s * scale * SECOND_US, grace_s * SECOND_US, lease_s * SECOND_US)
     try:
         return quota_promise(policy, dict(options), lengths)
     except OptionError:

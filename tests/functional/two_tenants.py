@@ -21,6 +21,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import (
     Arrival,
     Job,
+    JobPlan,
     Lease,
     LeaseEvent,
     MaintenanceWindow,
@@ -354,4 +355,8 @@ def _expect_start(job: Job) -> None:
     StartEstimate.objects.create(
         forecast=forecast, pool=job.pool, tenant_id=job.tenant_id, job=job, at=BEGIN, p50=BEGIN,
         kept=True,
+    )  # fmt: skip
+    JobPlan.objects.create(
+        job=job, tenant_id=job.tenant_id, round=1, at=BEGIN, kind="refused", gpu_type="v100",
+        gpus=1, borrowed=0, price=0, cost=0, value=0, needed=0, lowest=0,
     )  # fmt: skip

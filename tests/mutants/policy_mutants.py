@@ -22,6 +22,8 @@ TURN_TESTS = "tests/papers/test_gandiva_fair.py"
 GANDIVA_ROUNDS = "tests/papers/test_gandiva_fair_rounds.py"
 TRADING_TESTS = "tests/papers/test_gandiva_fair_trading.py"
 GANDIVA_PROPERTIES = "tests/papers/test_gandiva_fair_properties.py"
+MARKET = f"{POLICIES}/market"
+MARKET_TESTS = "tests/papers/test_market.py"
 ORDER_TESTS = "tests/papers/test_baseline_orders.py"
 
 POLICY_MUTANTS = (
@@ -269,5 +271,57 @@ POLICY_MUTANTS = (
         "return 0 if is_promoted(one) else options.queue_of(job_received(one.sums, at_us))",
         "return options.queue_of(job_received(one.sums, at_us))",
         f"{ORDER_TESTS}::TestTiresias",
+    ),
+    # The market
+    pure(
+        "a_borrower_enters_by_the_price_before_it_is_added",
+        f"{MARKET}/search.py",
+        "return np.asarray(np.maximum(before, self._with_itself[starts]), np.int64)",
+        "return before",
+        f"{MARKET_TESTS}::TestABorrower::test_of_a_bid_waits_for_the_first_slot_in_which_it_gains",
+    ),
+    pure(
+        "a_borrowed_lease_is_renewed_above_its_value",
+        f"{MARKET}/picks.py",
+        "if value < price:",
+        "if value < 0:",
+        f"{MARKET_TESTS}::TestARenewal::test_is_refused_below_it_with_the_reason",
+    ),
+    pure(
+        "borrowers_are_renewed_before_their_owner_starts",
+        f"{MARKET}/policy.py",
+        "        waiting = picks.give_own(waiting_in_order(snapshot, running | due))\n"
+        "        picks.renew_borrowed()",
+        "        picks.renew_borrowed()\n"
+        "        waiting = picks.give_own(waiting_in_order(snapshot, running | due))",
+        f"{MARKET_TESTS}::TestOwnQuota::test_takes_the_gpus_of_a_borrowed_lease_that_ended",
+    ),
+    pure(
+        "no_node_is_cleared_for_an_owner",
+        f"{MARKET}/picks.py",
+        "            free_capacity.hold_back(((node_id, gpus),))",
+        "            pass",
+        f"{MARKET_TESTS}::TestOwnQuota::test_clears_a_node_lease_by_lease_for_a_gang_of_the_owner",
+    ),
+    pure(
+        "theta_forgets_nothing",
+        f"{MARKET}/thetas.py",
+        "if day >= oldest",
+        "if day",
+        f"{MARKET_TESTS}::TestTheta::test_is_of_the_most_that_a_job_was_worth_in_thirty_days",
+    ),
+    pure(
+        "the_best_start_is_the_first_that_gains",
+        f"{MARKET}/search.py",
+        "if best is None or most > best.gain_micro:",
+        "if best is None:",
+        f"{MARKET_TESTS}::TestABorrower::test_that_loses_little_waits_for_a_lower_price",
+    ),
+    pure(
+        "a_linear_utility_does_not_fall",
+        "core/src/evenshare_core/domain/utilities.py",
+        "round_half_even(self.rate_micro * after_us, HOUR_US)",
+        "round_half_even(self.rate_micro, HOUR_US)",
+        "tests/unit/core/test_utilities.py::TestAUtility::test_linear_falls_by_k_an_hour_from_g",
     ),
 )

@@ -87,6 +87,28 @@ class TestOwnQuota:
         assert granted(decision) == {3: (2, 0, 0)}
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
+    def test_clears_a_node_lease_by_lease_for_a_gang_of_the_owner(self) -> None:
+        """Two borrowed leases of one node never end in one round: the first is not renewed."""
+        ahead = AT_US + HOUR_US // 2
+        leases = [
+            lease(1, 1, (1, 4), borrowed=4, own=0),
+            lease(2, 2, (1, 4), borrowed=4, own=0, expires_us=ahead),
+            lease(3, 3, (2, 8), borrowed=8, own=0, expires_us=ahead),
+        ]
+        quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 16))
+        jobs = [job(1, 4), job(2, 4), job(3, 8), job(4, 8, tenant=2), job(5, 1)]
+        asked = market(jobs, leases, nodes={1: 8, 2: 8}, quotas=quotas)
+        first = decide_round(asked)
+        assert [row.job for row in first.ends] == [1]
+        assert (first.grants, first.renewals) == ((), ())
+        second = replace(
+            asked, leases=tuple(asked.leases[1:]), memory=first.memory, at_us=ahead, changes=(),
+            service=replace(first.service, at_us=ahead),
+        )  # fmt: skip
+        decision = decide_round(second)
+        assert granted(decision)[4] == (8, 0, 0)
+        assert next(row for row in decision.grants if row.job == 4).placement == ((1, 8),)
+
     def test_later_is_planned_for_when_its_tenants_own_lease_ends(self) -> None:
         """Nobody's GPUs are free; job 1 ends after 2 of its 3 hours."""
         running = [
@@ -132,13 +154,13 @@ class TestABorrower:
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (681_792, 681_793)
 
     def test_of_a_bid_waits_for_the_first_slot_in_which_it_gains(self) -> None:
-        """After the first hour the lease beside it is over, and the price falls to eta(2)."""
-        asked = market([job(1, 4), job(2, 2)], [*self.RUNNING])
-        quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4), Entitlement(3, "v100", 0))
-        asked = replace(asked, entitlements=quotas)
-        poor = replace(asked.jobs[1], tenant=3)
-        asked = market([job(1, 4), poor], [*self.RUNNING], quotas=quotas)
-        decision = decide_round(replace(asked, utilities=(bid(2, "0.2"),)))
+        """After the first hour the lease beside it is over, and the price falls to eta(2).
+
+        Now the posted price is 0, but with itself counted an hour would cost 0.681793.
+        """
+        quotas = (*QUOTAS, Entitlement(3, "v100", 0))
+        asked = market([job(1, 4), job(2, 2, tenant=3)], [*self.RUNNING], quotas=quotas)
+        decision = decide_round(replace(asked, utilities=(bid(2, "0.5"),)))
         plan = plans(decision)[2]
         assert (plan.kind, plan.start_us) == (PlanKind.BORROWED, AT_US + HOUR_US)
         assert reasons(decision) == {2: Reason.PLANNED_LATER}

@@ -31,6 +31,7 @@ from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
+from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import preemptions_among, preemptions_for
 from scheduling.selectors.queue_order import (
     QueueKey,
@@ -221,6 +222,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "queued": None,
         "grace_s": job.pool.grace_s,
         "needs": resources_text(job.cpus, job.memory_mb),
+        **_plan_context(job, clock),
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):
@@ -229,6 +231,14 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         order = read_queue_order(pool.id)
         context |= {"queued": start_context(job.pk, order, start, clock, calibration_url)}
     return context
+
+
+def _plan_context(job: Job, clock: Clocks) -> dict[str, Any]:
+    plan = read_plan(job)
+    if plan is None or plan.starts_at is None or plan.ends_at is None:
+        return {"plan": plan}
+    starts, ends = clock.instant(plan.starts_at), clock.instant(plan.ends_at)
+    return {"plan": plan, "plan_starts": starts, "plan_ends": ends}
 
 
 def _sum_row(rows: list[Any]) -> dict[str, Decimal]:

@@ -68,7 +68,16 @@ def policies(request: HttpRequest, name: str) -> HttpResponse:
 def _promise(pool: Pool, name: str, now: PoolNow) -> QuotaPromiseText | None:
     """What the pool's own options promise of quotas, or the defaults of another policy."""
     options = pool.options if name == pool.policy else {}
-    return quota_promise_text(promise_with(name, options, pool.round_s, pool.grace_s, now.scale))
+    longest_s = max(pool.lease_s, pool.most_lease_s)
+    promise = promise_with(
+        name,
+        options,
+        round_s=pool.round_s,
+        grace_s=pool.grace_s,
+        scale=now.scale,
+        lease_s=longest_s,
+    )
+    return quota_promise_text(promise)
 
 
 def preempts_text(traits: Traits) -> str:

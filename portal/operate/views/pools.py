@@ -137,9 +137,13 @@ def _promise(asked: SettingsRequest, policy: str, typed: Mapping[str, str]) -> Q
     return promise_with(
         policy,
         options,
-        lengths.get("round_s", pool.round_s),
-        lengths.get("grace_s", pool.grace_s),
-        asked.now.scale,
+        round_s=lengths.get("round_s", pool.round_s),
+        grace_s=lengths.get("grace_s", pool.grace_s),
+        scale=asked.now.scale,
+        lease_s=max(
+            lengths.get("lease_s", pool.lease_s),
+            lengths.get("most_lease_s", pool.most_lease_s),
+        ),
     )
 
 

@@ -84,6 +84,14 @@ JOB_FIELDS = (
         "Highest price in credits per GPU-hour of a borrowed GPU; above it the job waits.",
     ),
     JobField(
+        "utility",
+        "--utility",
+        "pairs",
+        False,
+        True,
+        "What its end is worth: kind=bid, linear or convex, and its numbers.",
+    ),
+    JobField(
         "cpus",
         "--cpus",
         "whole",

@@ -88,6 +88,8 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     if isinstance(numbers, Mapping) and numbers:
         screen.line()
         screen.pairs([(inert(name), inert(value)) for name, value in numbers.items()])
+    if isinstance(answer.get("plan"), Mapping):
+        screen.line(_plan(answer["plan"]))
     preempted = answer.get("preempted")
     if isinstance(preempted, Mapping):
         screen.line(_preempted(preempted))
@@ -97,6 +99,20 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         seen = f"as of round {inert(answer['round'])}, {when(answer.get('as_of'))}"
         screen.line(screen.style(seen, "dim"))
     return 0
+
+
+def _plan(row: Mapping[str, Any]) -> str:
+    """When it is to start, for what; or the price that it would have needed."""
+    if row.get("kind") == "refused":
+        return (
+            f"refused: starts at {inert(row.get('needed'))} credits per GPU-hour of"
+            f" {inert(row.get('gpu_type'))}; the lowest was {inert(row.get('lowest'))}"
+        )
+    return (
+        f"planned on {inert(row.get('gpu_type'))} at {when(row.get('starts_at'))}: costs"
+        f" {inert(row.get('cost'))}, worth {inert(row.get('value'))},"
+        f" gains {inert(row.get('gain'))}"
+    )
 
 
 def _preempted(row: Mapping[str, Any]) -> str:
@@ -236,14 +252,14 @@ def _value(options: argparse.Namespace, field: JobField) -> Any:
         return list(options.command)
     value = getattr(options, field.name)
     if field.shape == "pairs":
-        value = _environment(value)
+        value = _pairs(value, field.option)
     return None if value in ([], {}) else value
 
 
-def _environment(pairs: Sequence[str]) -> dict[str, str]:
+def _pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair or pair.startswith("="):
-            raise UsageError(f"--env takes NAME=VALUE, not {pair!r}")
+            raise UsageError(f"{option} takes NAME=VALUE, not {pair!r}")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
@@ -329,11 +345,18 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("pool", inert(job.get("pool", ""))),
         ("gpus", f"{inert(job.get('gpus', ''))} {_types(job)}".strip()),
         ("job type", inert(job.get("profile") or "")),
-        *((f.name.replace("_", " "), inert(job.get(f.name) or "")) for f in shown),
+        *((f.name.replace("_", " "), _shown(job.get(f.name))) for f in shown),
         ("submitted", when(job.get("submitted_at"))),
         ("started", when(job.get("started_at"))),
         ("ended", when(job.get("ended_at"))),
     ]
+
+
+def _shown(value: Any) -> str:
+    """What was asked for; pairs as they are typed."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{inert(key)}={inert(one)}" for key, one in value.items())
+    return inert(value or "")
 
 
 def _queue(queue: Any) -> list[tuple[str, str]]:

@@ -189,7 +189,8 @@ class Plan(Value, frozen=True, array_like=True):
     `start_us` and `end_us` are instants; 0 of one that is refused. `borrowed`: of its GPUs, those
     above quota at the start. `price_micro`: per borrowed GPU-hour, the mean that is expected.
     `needed_micro`: the highest price per GPU-hour at which it would be admitted, what an hour of
-    its GPUs is worth to it. `lowest_micro`: the lowest price that there was for it, itself counted.
+    its GPUs is worth to it. `lowest_micro`: the lowest price that there was for it, itself counted;
+    of one that borrows later, the price now.
     `value_micro` - `cost_micro` is what it gains.
     Source: Astraea-online (6), (7).
     """

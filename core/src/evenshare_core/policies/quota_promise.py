@@ -24,11 +24,13 @@ class PoolLengths(NamedTuple):
     """What of a pool a promise depends on, in us of pool time.
 
     `round_us`: between two rounds; 0: they are decided whenever something happens. `notice_us`:
-    what a process has to save its state before it is stopped.
+    what a process has to save its state before it is stopped. `lease_us`: the longest that a term
+    may last.
     """
 
     round_us: int
     notice_us: int
+    lease_us: int = 0
 
 
 class WaitPart(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import JobService, Snapshot
-from evenshare_core.domain.utilities import Utility, UtilityKind
+from evenshare_core.domain.utilities import MOST_MICRO, Utility, UtilityKind
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.policies.market.options import MarketOptions
 from evenshare_core.policies.shared.estimates import remaining_us
@@ -42,10 +42,11 @@ class JobOnType(NamedTuple):
         return self.utility.value_micro(self.since_us + delay_us + self.left_us, self.gpu_us)
 
     def hourly_micro(self, delay_us: int = 0) -> int:
-        """The same per GPU-hour: the highest price that it would pay; never below 0."""
+        """The same per GPU-hour: the highest price that it would pay; 0 to `MOST_MICRO`."""
         if not self.has_decay:
             return self.utility.scale_micro
-        return max(0, self.value_micro(delay_us) * HOUR_US // self.gpu_us)
+        hourly = self.value_micro(delay_us) * HOUR_US // self.gpu_us
+        return max(0, min(MOST_MICRO, hourly))
 
 
 class JobValues:

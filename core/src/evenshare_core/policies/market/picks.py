@@ -66,6 +66,7 @@ class MarketPicks:
         # Jobs that fit by count and on no node, with the GPU type: they may start a slot later.
         self._no_node: set[tuple[int, str]] = set()
         self._uses: dict[str, SlotUse] = {}
+        self._own_on: dict[str, dict[int, int]] = {}  # GPUs within quota by GPU type and node
         self._slot_us = snapshot.lease_us
         self._slots = max(1, min(SLOTS_MAX, options.horizon_s * SECOND_US // snapshot.lease_us))
 
@@ -112,9 +113,51 @@ class MarketPicks:
 
     def _give_own(self, job: Job) -> bool:
         types = accepted_types(job, self.capacity)
-        if not any(self.admission.is_own(job, name) for name in types):
+        own = [name for name in types if self.admission.is_own(job, name)]
+        if not own:
             return False
-        return any(self._try_own(one) for one in self.job_values.on_types(job))
+        if any(self._try_own(one) for one in self.job_values.on_types(job)):
+            return True
+        for name in own:
+            self._clear_for(job, name)
+        return False
+
+    def _clear_for(self, job: Job, gpu_type: str) -> None:
+        """Keep a node's GPUs for a job within quota until what is borrowed there has ended.
+
+        Without it, gangs would wait for as long as borrowed leases of one node end one by one. The
+        node is one that has the GPUs once nobody borrows there; the one with most of them free, so
+        that it stays the same from round to round.
+        """
+        free_capacity = self.free_by_type[gpu_type]
+        free, gpus = free_capacity.available.free, job.gpus
+        if not free_capacity.available.total:
+            return
+        if gpu_type not in self._own_on:
+            self._own_on[gpu_type] = self._held_own(gpu_type)
+        own = self._own_on[gpu_type]
+        nodes = [
+            (-free.get(node.id, 0), node.id)
+            for node in self._snapshot.nodes
+            if node.gpu_type == gpu_type and node.gpus - own.get(node.id, 0) >= gpus
+        ]
+        if nodes:
+            _, node_id = min(nodes)
+            free_capacity.hold_back(((node_id, gpus),))
+
+    def _held_own(self, gpu_type: str) -> dict[int, int]:
+        """GPUs by node of leases within quota that go on and of jobs that start within it."""
+        held: dict[int, int] = {}
+        places = [row.placement for row in self.grants if row.gpu_type == gpu_type]
+        places += [
+            lease.placement
+            for lease, _ in self._running
+            if lease.id and lease.gpu_type == gpu_type and not lease.borrowed
+        ]
+        for placement in places:
+            for node_id, count in placement:
+                held[node_id] = held.get(node_id, 0) + count
+        return held
 
     def _try_own(self, one: JobOnType) -> bool:
         job, gpu_type = one.job, one.gpu_type
@@ -123,6 +166,10 @@ class MarketPicks:
         placement = self.free_by_type[gpu_type].place(job.gpus)
         if placement is None:
             return False
+        if gpu_type in self._own_on:
+            for node_id, count in placement:
+                on_node = self._own_on[gpu_type]
+                on_node[node_id] = on_node.get(node_id, 0) + count
         self._grant(job, gpu_type, placement, OWN)
         start = PlannedStart(0, 0, 0, 0, one.value_micro(0), 0)
         self._memory.started(self._plan(one, start))
@@ -216,7 +263,8 @@ class MarketPicks:
         if (one.job.id, one.gpu_type) in self._no_node:
             self._memory.forget(one.job.id)  # what it waits for is room on a node
         else:
-            self._memory.publish(self._plan(one, start))
+            now = self._use(one).price_now_micro(one.job.gpus) if start.borrowed else 0
+            self._memory.publish(replace(self._plan(one, start), lowest_micro=now))
 
     def _refuse(self, job: Job, borrows: Iterable[JobOnType]) -> None:
         """Tell which price a job would have needed, if the price is what keeps it waiting."""

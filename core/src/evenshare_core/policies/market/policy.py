@@ -50,11 +50,22 @@ from evenshare_core.policies.market.memory import MarketMemory
 from evenshare_core.policies.market.options import MarketOptions
 from evenshare_core.policies.market.picks import OWN, PAID, MarketPicks, waiting_in_order
 from evenshare_core.policies.market.thetas import price_settings
-from evenshare_core.policies.options import parse_options
+from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
-from evenshare_core.policies.quota_promise import QuotaPromiseKind
+from evenshare_core.policies.quota_promise import (
+    PoolLengths,
+    QuotaPromise,
+    QuotaPromiseKind,
+    WaitPart,
+)
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.terms import expired_ends
+
+FITS_TEXT = "The job fits on one node, and with all that its tenant holds within quota."
+ROOM_TEXT = (
+    "Some node has enough GPUs that nobody holds within quota, and no job of an owner that came"
+    " before waits for them."
+)
 
 
 class Market(Policy):
@@ -72,9 +83,9 @@ class Market(Policy):
     quota_text = (
         "A quota costs nothing. Idle quota is borrowed lease by lease: borrowed GPUs are not"
         " renewed while their owner has a job for them, so that it waits a lease length at most,"
-        " where a node has room."
+        " where some node has the GPUs that no owner holds."
     )
-    quota_kind = QuotaPromiseKind.LONG_TERM
+    quota_kind = QuotaPromiseKind.GUARANTEED
     note_texts = MappingProxyType(
         {
             OWN: "It runs within its tenant's quota, which costs nothing.",
@@ -113,6 +124,19 @@ class Market(Policy):
             prices=settings,
             plans=memory.published(),
         )
+
+    def quota_promise(
+        self,
+        options: Options,  # noqa: ARG002 - it is the same with all
+        lengths: PoolLengths,
+    ) -> QuotaPromise:
+        """Return the guarantee: what is borrowed is not renewed where an owner needs it."""
+        parts = (
+            WaitPart("leases of the jobs that borrow", lengths.lease_us),
+            WaitPart("until the next round", lengths.round_us),
+            WaitPart("their notice", lengths.notice_us),
+        )
+        return QuotaPromise(self.quota_kind, self.quota_text, parts, (FITS_TEXT, ROOM_TEXT))
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
         """Return leases that ended by their start, then who is planned before whom."""
@@ -204,8 +228,10 @@ class _Waits:
         """What every policy says: too large, a limit, or no room."""
         if not types:
             types = sorted({row.gpu_type for row in self._snapshot.service.claims}) or [""]
+        free_by_type = self._picks.free_by_type
         for name in types:
-            self._picks.free_by_type.setdefault(name, FreeCapacity({}, {}, {}))
+            if name not in free_by_type:
+                free_by_type[name] = FreeCapacity({}, {}, {})
         self._queues.setdefault((job.tenant, tuple(types)), []).append(job)
 
 

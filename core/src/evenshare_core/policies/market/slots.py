@@ -69,6 +69,11 @@ class SlotUse:
         """No gang of this size finds a lower price in any slot, itself counted."""
         return int(self.curve[min(self.least_held + gpus, self.capacity)])
 
+    def price_now_micro(self, gpus: int) -> int:
+        """What an hour must be worth to a gang that starts now, itself counted."""
+        counted = int(self.curve[min(int(self.held[0]) + gpus, self.capacity)])
+        return max(self.posted_micro, counted)
+
     def own_start(self, tenant: int, quota: int, gpus: int, slots: int, first: int) -> int | None:
         """The first slot from `first` on in which a gang fits its tenant's quota to its end."""
         if gpus > quota:

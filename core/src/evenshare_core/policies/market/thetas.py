@@ -16,6 +16,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from evenshare_core.domain.snapshot import PoolPrice
+from evenshare_core.domain.utilities import MOST_MICRO
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.policies.market.job_values import JobOnType
 from evenshare_core.policies.market.options import MarketOptions
@@ -89,6 +90,8 @@ def _theta_milli(row: PoolPrice, top_micro: int, factor_milli: int) -> int:
 def price_curve(base_micro: int, theta_milli: int, capacity: int) -> Prices:
     """Return the price at each number of used GPUs, 0 to capacity: `posted_price_micro` of each.
 
+    One that is more than any job may be worth stands as just above that.
+
     Powers are multiplied up in the same context, which keeps 30 digits behind the last that counts.
     """
     theta = _CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
@@ -102,6 +105,6 @@ def price_curve(base_micro: int, theta_milli: int, capacity: int) -> Prices:
             exact = multiply(base, subtract(power, Decimal(1)))
             prices[used] = int(exact.to_integral_value(ROUND_HALF_EVEN, _CONTEXT))
             power = multiply(power, step)
-    curve = np.array(prices, dtype=np.int64)
+    curve = np.array([min(price, MOST_MICRO + 1) for price in prices], dtype=np.int64)
     curve.setflags(write=False)
     return curve

@@ -1,0 +1,101 @@
+"""A batch of the market: 1,000 new jobs in a pool of 1,000 nodes x 8 of three GPU types.
+
+2,000 jobs came before, and what they were given holds its GPUs, due in this round or not. The new
+ones bid, have linear and convex utilities, or say nothing; all have estimates, up to 100 hours,
+half of them accept more than one type. CPU time of one process, median of several runs, and the
+ratio to `fifo`, which answers the same pool by turns.
+
+    python -m benchmarks.decide_market
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+
+from msgspec.structs import replace
+
+from benchmarks.decide_policies import TENANTS, TYPES, cluster
+from benchmarks.ltgf_pool import GANGS, LEASE_US, ROUND_US, SHARES, advanced
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.utilities import Utility, UtilityKind
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.registry import policy
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import CREDIT_MICRO, HOUR_US
+
+BEFORE, NEW, RUNS, SEED, GOAL_MS = 2000, 1000, 7, 1, 500
+POLICY, YARDSTICK = "market", "fifo"
+ENDLESS_US = 10_000 * HOUR_US
+
+
+def utility(rng: random.Random, job: int) -> Utility | None:
+    """A bid, one that falls, or none."""
+    kind = rng.choice((None, *UtilityKind))
+    match kind:
+        case None:
+            return None
+        case UtilityKind.BID:
+            return Utility(job, kind, rng.randint(1, 3 * CREDIT_MICRO))
+        case UtilityKind.LINEAR:
+            return Utility(job, kind, rng.randint(1, 400 * CREDIT_MICRO), -rng.randint(1, 10**6))
+    return Utility(job, kind, rng.randint(1, 900 * CREDIT_MICRO), rng.randint(10**6, 2 * 10**6))
+
+
+def jobs(rng: random.Random) -> tuple[SimJob, ...]:
+    """Those that came before, and those of the batch, a lease length later."""
+    rows = []
+    for number in range(1, BEFORE + NEW + 1):
+        tenant = rng.randint(1, TENANTS)
+        (gpus,) = rng.choices(GANGS, SHARES)
+        accepted = () if rng.random() < 0.5 else (rng.choice(TYPES),)
+        rows.append(
+            SimJob(
+                number, tenant, gpus, 0 if number <= BEFORE else LEASE_US // 2, ENDLESS_US,
+                gpu_types=accepted, estimate_us=rng.randint(1, 100 * 60) * HOUR_US // 60,
+                profile=tenant if rng.random() < 0.5 else 0, utility=utility(rng, number),
+            )
+        )  # fmt: skip
+    return tuple(rows)
+
+
+def batch() -> Snapshot:
+    """The round in which the new jobs are planned."""
+    rng = random.Random(SEED)  # noqa: S311 - a seeded workload, not a secret
+    rules = Rules(POLICY, {"theta": "fixed"}, round_us=ROUND_US, lease_us=LEASE_US)
+    state = SimulationState(cluster(rng), jobs(rng), rules)
+    state.advance(0)
+    state.apply(decide_round(state.snapshot()))
+    state.advance(LEASE_US)
+    return advanced(state.snapshot())
+
+
+def cpu_ms(asked: Snapshot) -> float:
+    """CPU time of one decision, in ms."""
+    start = time.process_time()
+    policy(asked.policy).decide(asked)
+    return (time.process_time() - start) * 1000
+
+
+def main() -> None:
+    """Print the figures."""
+    asked = batch()
+    plain = replace(
+        asked, policy=YARDSTICK, policy_version=policy(YARDSTICK).version, options={}, memory={}
+    )
+    times = [(cpu_ms(asked), cpu_ms(plain)) for _ in range(RUNS)]
+    took, fifo = (statistics.median(column) for column in zip(*times, strict=True))
+    decision = decide_round(asked)
+    waiting = len(asked.jobs) - len(asked.leases)
+    print(f"{waiting} jobs wait, {NEW} of them new, {len(asked.leases)} leases end or go on")
+    print(
+        f"{POLICY}  {took:.0f} ms, {took / fifo:.1f}x {YARDSTICK}  ({len(decision.grants)} granted,"
+        f" {len(decision.renewals)} renewed, {len(decision.plans)} plans)"
+    )
+    print(f"goal: at most {GOAL_MS} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""When a job is to start by its policy's plan, at what price, and what it gains; or needed."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from evenshare_core.domain.decision import PlanKind
+from scheduling.models.jobs import Job
+from tenants.models import Tenant
+
+
+class JobPlan(models.Model):
+    """The plan of a job as a round published it last; `round` of the job's pool, `at` its instant.
+
+    Pool time; credits, prices per GPU-hour. Of one that is refused there are neither instants nor
+    a cost: `needed` is the price at which it would be admitted, `lowest` the one that there was.
+    A plan binds nobody: each batch makes it anew, and it is written where it says something else.
+    """
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="plan")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    round = models.BigIntegerField()
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in PlanKind])
+    gpu_type = models.SlugField(max_length=31)
+    gpus = models.PositiveIntegerField()
+    borrowed = models.PositiveIntegerField()
+    starts_at = models.DateTimeField(null=True, blank=True)
+    ends_at = models.DateTimeField(null=True, blank=True)
+    price = models.DecimalField(max_digits=20, decimal_places=6)
+    cost = models.DecimalField(max_digits=20, decimal_places=6)
+    value = models.DecimalField(max_digits=20, decimal_places=6)
+    needed = models.DecimalField(max_digits=20, decimal_places=6)
+    lowest = models.DecimalField(max_digits=20, decimal_places=6)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(kind=PlanKind.REFUSED.value) ^ Q(starts_at__isnull=False),
+                name="plan_refused_or_starts",
+            ),
+        ]

@@ -1,0 +1,29 @@
+"""What a job is worth, as its request says it; its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from evenshare_core.domain.utilities import UtilityError, read_utility, utility_data
+from tenants.input.errors import FieldErrors
+
+TEXT_MAX = 200
+
+
+def read_utility_field(given: Mapping[str, object], errors: FieldErrors) -> dict[str, str]:
+    """Read a utility; empty where there is none, or it is wrong, which is then noted.
+
+    An object of texts or numbers, or the text form of trace files.
+    """
+    value = given.get("utility")
+    if value in (None, "", {}):
+        return {}
+    if isinstance(value, str) and len(value) > TEXT_MAX:
+        errors.add("utility", f"is longer than {TEXT_MAX} characters", code="too_long")
+        return {}
+    try:
+        return utility_data(read_utility(0, value))
+    except UtilityError as error:
+        place = f"utility.{error.field}" if error.field else "utility"
+        errors.add(place, error.reason, error.hint)
+    return {}

@@ -1,0 +1,127 @@
+"""The market on the portal: a price rises, a job is refused, told why, and admitted when it falls.
+
+Also the field by which a job says what it is worth, by every way, and its plan where it is read.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.core.management import call_command
+
+from evenshare_core.domain.utilities import Utility, UtilityKind
+from evenshare_core.money.pricing import posted_price_micro
+from evenshare_core.units import CREDIT_MICRO
+from scheduling.engine.snapshots import next_number, read_snapshot
+from scheduling.models import Job, JobPlan, Lease
+from scheduling.selectors.plans import PlanView, read_plan
+from tests.factories import BEGIN, Cluster, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+LEASE_S = 60
+ETA = {used: posted_price_micro(CREDIT_MICRO, 2000, used, 8) for used in range(9)}
+
+
+def pool(**options: object) -> Cluster:
+    """Two tenants, of which b owns everything that a borrows; a round every half minute."""
+    return cluster(
+        {"a": 0, "b": 8}, nodes=1, gpus=8, round_s=30, lease_s=LEASE_S, policy="market",
+        options={"theta": "fixed", "interval_s": 0, "horizon_s": LEASE_S, **options},
+    )  # fmt: skip
+
+
+def run(lab: Cluster, seconds: int) -> None:
+    for _ in range(seconds // 30):
+        lab.at += timedelta(seconds=30)
+        lab.round()
+
+
+def bid(price: str) -> dict[str, str]:
+    return {"kind": "bid", "per_gpu_hour": price}
+
+
+def plan_of(job: Job) -> PlanView:
+    job.refresh_from_db()
+    plan = read_plan(job)
+    assert plan is not None
+    return plan
+
+
+class TestAJob:
+    def test_is_refused_when_the_price_rises_and_admitted_when_it_falls(self) -> None:
+        lab = pool()
+        lab.submit("b", 6, 150)
+        lab.at = BEGIN + timedelta(seconds=30)
+        lab.round()
+        poor = lab.submit("a", 2, 90, after_s=1, utility=bid("0.8"))
+        run(lab, 30)
+        poor.refresh_from_db()
+        assert (poor.state, poor.reason_code) == ("pending", "price_above_value")
+        plan = plan_of(poor)
+        assert plan.is_refused
+        assert (plan.needed, plan.lowest) == (Decimal("0.8"), Decimal(1))
+        run(lab, 150)
+        plan = plan_of(poor)
+        assert (poor.state, plan.kind, plan.borrowed) == ("running", "borrowed", 2)
+        lease = Lease.objects.get(job=poor)
+        assert lease.price <= Decimal("0.8")
+        assert plan.gain == plan.value - plan.cost > 0
+        run(lab, 180)
+        poor.refresh_from_db()
+        assert poor.state == "succeeded"
+        assert read_plan(poor) is None
+        call_command("check_ledger")
+
+    def test_that_borrows_makes_room_for_the_owner_at_its_leases_end(self) -> None:
+        lab = pool()
+        guest = lab.submit("a", 8, 600, utility=bid("5"))
+        run(lab, 30)
+        guest.refresh_from_db()
+        assert guest.state == "running"
+        owner = lab.submit("b", 8, 600, after_s=1)
+        run(lab, 120)
+        states = {job.pk: job.state for job in Job.objects.all()}
+        assert states == {guest.pk: "pending", owner.pk: "running"}
+        ended = Lease.objects.get(job=guest)
+        assert ended.end_reason == "not_renewed"
+        assert ended.started_at is not None
+        assert ended.ended_at == ended.started_at + timedelta(seconds=LEASE_S)
+
+    def test_with_a_utility_is_in_the_snapshot_and_others_leave_its_bytes(self) -> None:
+        lab = pool()
+        plain = lab.submit("b", 1, 60)
+        before = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
+        assert (before.schema, before.utilities) == (2, ())
+        stated = lab.submit("a", 1, 60, utility=bid("0.8"))
+        empty = lab.submit("a", 1, 60, utility={})
+        seen = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
+        assert seen.utilities == (Utility(stated.pk, UtilityKind.BID, 800_000),)
+        assert {row.id for row in seen.jobs} == {plain.pk, stated.pk, empty.pk}
+        assert seen.schema == 6
+
+    def test_whose_utility_cannot_be_read_is_set_aside_alone(self) -> None:
+        lab = pool()
+        bad = lab.submit("a", 1, 60, utility={"kind": "steep"})
+        good = lab.submit("b", 1, 60)
+        run(lab, 60)
+        good.refresh_from_db()
+        bad.refresh_from_db()
+        assert good.state == "running"
+        assert "kind must be one of" in bad.quarantine
+
+    def test_that_is_planned_for_later_says_when_and_the_price_now(self) -> None:
+        lab = pool(horizon_s=3600)
+        lab.submit("b", 6, 100, estimate_s=100)
+        lab.at = BEGIN + timedelta(seconds=30)
+        lab.round()
+        poor = lab.submit("a", 2, 30, after_s=1, utility=bid("0.8"))
+        run(lab, 30)
+        plan = plan_of(poor)
+        assert poor.reason_code == "planned_later"
+        assert plan.starts_at is not None
+        assert plan.starts_at > lab.at
+        assert plan.lowest == Decimal(1)
+        assert JobPlan.objects.get(job=poor).tenant_id == poor.tenant_id
