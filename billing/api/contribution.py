@@ -157,7 +157,8 @@ class ContributionShow(ContributionView):
                 **_sums(shown, tenant, visibility),
                 "quota_use": _quota_use(counted),
                 "quota_counted_until": time_text(counted.until) if counted else None,
-                "alpha": _alpha(history, tenant.pk),
+                "alpha": _number(history.whole.alpha.get(tenant.pk)) if history else None,
+                "full_alpha": _number(history.whole.full_alpha.get(tenant.pk)) if history else None,
             }
         )
 
@@ -306,8 +307,7 @@ def _hours(gpu_us: int | Fraction) -> str:
     return f"{Decimal(round(Fraction(gpu_us * MICRO_HOURS) / HOUR_US)) / MICRO_HOURS:.6f}"
 
 
-def _alpha(history: RevenueHistory | None, tenant_id: int) -> float | None:
-    alpha = history.whole.alpha.get(tenant_id) if history else None
+def _number(alpha: Fraction | None) -> float | None:
     return None if alpha is None else float(alpha)
 
 
@@ -321,7 +321,10 @@ def _alphas(history: RevenueHistory | None, names: dict[int, str]) -> list[dict[
             "earned": credits_text(to_credits(whole.income.get(tenant, 0))),
             "income_part": whole.income.get(tenant, 0) / total if total else None,
             "quota_part": float(part),
-            "alpha": _alpha(history, tenant),
+            "alpha": _number(whole.alpha[tenant]),
+            "cost": credits_text(to_credits(whole.cost.get(tenant, 0))),
+            "utility": credits_text(to_credits(whole.utility.get(tenant, 0))),
+            "full_alpha": _number(whole.full_alpha[tenant]),
         }
         for tenant, part in whole.parts.items()
     ]
