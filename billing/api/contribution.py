@@ -28,7 +28,7 @@ from billing.selectors.contribution import (
     income_lines,
 )
 from billing.selectors.quota_use import QUOTA_USE_MOST, CountedQuota, counted_quota
-from billing.selectors.revenue import RevenueHistory, fairness_step, revenue_history
+from billing.selectors.revenue import RevenueHistory, revenue_history
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.money.revenue import OPERATOR
@@ -142,9 +142,7 @@ class ContributionShow(ContributionView):
         with tenant_scope(tenant.pk):
             shown = contribution(tenant.pk, facts.id, facts.book, **times)
             counted = counted_quota(tenant.pk, facts.id, **times) if is_counted else None
-            history = revenue_history(
-                facts.id, step=fairness_step(asked.since, asked.until), **times
-            )
+            history = revenue_history(facts.id, **times)
             visibility = read_visibility(facts.id, self.access)
             currency = Charges().currency(facts.book)
         return Response(
@@ -216,7 +214,6 @@ class RevenueFairness(ContributionView):
         with site_scope():
             history = revenue_history(
                 facts.id, since=asked.since, until=asked.until,
-                step=fairness_step(asked.since, asked.until),
             )  # fmt: skip
             known = read_visibility(facts.id, self.access).known
             names = {tenant_id: seen.name for tenant_id, seen in known.items()}

@@ -19,7 +19,7 @@ from billing.models import MeterCursor
 from billing.selectors.contribution import HOUR
 from billing.selectors.quota_use import quota_steps
 from billing.selectors.statements import Given
-from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.utilities import read_utility
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.quota_use import EntitledStep, quota_time
@@ -35,6 +35,14 @@ class FairnessStep(StrEnum):
     DAY = "day"
     WEEK = "week"
     MONTH = "month"
+
+
+# How long a time may be that is told by such steps.
+STEPS = (
+    (timedelta(days=2), FairnessStep.HOUR),
+    (timedelta(days=70), FairnessStep.DAY),
+    (timedelta(days=400), FairnessStep.WEEK),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +76,13 @@ class RevenueHistory:
 
 
 def revenue_history(
-    pool_id: int, *, since: datetime, until: datetime, step: FairnessStep
+    pool_id: int, *, since: datetime, until: datetime, step: FairnessStep | None = None
 ) -> RevenueHistory | None:
     """Return income and alpha of all tenants in [since, until); None where nothing is settled.
 
     A settled hour counts at its end, as its transfers do, and so does the quota of that hour, and
     what the jobs were worth that completed in it. Steps in which nobody had quota or income are
-    left out. Four queries.
+    left out; `step` None: one by which the time with quotas has some tens of them. Four queries.
     """
     with site_reading():
         cursor = MeterCursor.objects.filter(pool_id=pool_id)
@@ -83,6 +91,7 @@ def revenue_history(
             return None
         ends_at = min(until - HOUR, settled)
         quotas = quota_steps(pool_id, since - HOUR, ends_at)
+        step = step or _step_of(quotas, since, ends_at + HOUR)
         sums = _moved(pool_id, since - HOUR, ends_at, step)
         _add_utilities(sums, pool_id, since - HOUR, ends_at, step)
     total = _Sums()
@@ -98,14 +107,15 @@ def revenue_history(
     return RevenueHistory(ends_at + HOUR, step, whole, tuple(periods))
 
 
-def fairness_step(since: datetime, until: datetime) -> FairnessStep:
-    """Return the step by which a stretch of time has some tens of values."""
-    span = until - since
-    if span <= timedelta(days=2):
-        return FairnessStep.HOUR
-    if span <= timedelta(days=70):
-        return FairnessStep.DAY
-    return FairnessStep.WEEK if span <= timedelta(days=400) else FairnessStep.MONTH
+def _step_of(
+    quotas: Mapping[str, Sequence[EntitledStep]], since: datetime, until: datetime
+) -> FairnessStep:
+    first_us = min((steps[0].at_us for steps in quotas.values()), default=to_us(since))
+    span = until - max(since, from_us(first_us))
+    for most, step in STEPS:
+        if span <= most:
+            return step
+    return FairnessStep.MONTH
 
 
 _MOVED = """

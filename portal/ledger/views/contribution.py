@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from billing.selectors import StatementPeriod
 from billing.selectors.contribution import LineKey, contribution, income_lines
 from billing.selectors.quota_use import QUOTA_USE_MOST, counted_quota
-from billing.selectors.revenue import RevenueHistory, fairness_step, revenue_history
+from billing.selectors.revenue import RevenueHistory, revenue_history
 from portal.ledger.forms import (
     ContributionRequest,
     contribution_shortcuts,
@@ -76,7 +76,6 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         visibility = read_visibility(facts.id, access(request))
         history = revenue_history(
             facts.id, since=asked.since, until=asked.until,
-            step=fairness_step(asked.since, asked.until),
         )  # fmt: skip
         quota = _quota_context(tenant, facts, asked)
     names = VisibleNames(tenant.pk, [visibility])
@@ -166,7 +165,6 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
     with site_scope():
         history = revenue_history(
             facts.id, since=asked.since, until=asked.until,
-            step=fairness_step(asked.since, asked.until),
         )  # fmt: skip
         visibility = read_visibility(facts.id, access(request))
     badges = {tenant: badge_of(seen) for tenant, seen in visibility.known.items()}
