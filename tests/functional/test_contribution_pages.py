@@ -181,6 +181,7 @@ class TestRevenueFairness:
         assert page["earned"] == sum(
             (one.amount for one in Entry.objects.filter(amount__gt=0)), ZERO
         )
+        assert path in there.page("operator", "/ledger/")
         for who in ("owner", "neighbour", "stranger", "nobody"):
             assert there.get(who, path).status_code == 404
         assert "Nothing is" in there.page("operator", f"{path}?from=2001-01-01&to=2001-01-02")

@@ -52,7 +52,9 @@ def alpha_chart(
 ) -> PageChart:
     """A line for each tenant, around 1."""
     known = [value for one in courses for value in one.alpha if value is not None]
-    y = axis_range(known, least=LEAST, around=1.0)
+    # With utilities a gain may be below zero: who pays now for jobs that complete later.
+    floor = 0.0 if min(known, default=0.0) >= 0 else None
+    y = axis_range(known, least=LEAST, floor=floor, around=1.0)
     series = tuple(
         Series(
             one.name,
