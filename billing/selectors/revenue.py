@@ -94,13 +94,13 @@ def revenue_history(
         step = step or _step_of(quotas, since, ends_at + HOUR)
         sums = _moved(pool_id, since - HOUR, ends_at, step)
         _add_utilities(sums, pool_id, since - HOUR, ends_at, step)
-    total = _Sums()
+    total = _PeriodSums()
     for part in sums.values():
         total.add(part)
     periods = []
     for begins_at in _beginnings(since, ends_at + HOUR, step):
         hours = (max(begins_at, since), min(_following(begins_at, step), ends_at + HOUR))
-        period = _period(begins_at, sums.get(begins_at, _Sums()), quotas, hours)
+        period = _period(begins_at, sums.get(begins_at, _PeriodSums()), quotas, hours)
         if period.income or any(period.parts.values()):
             periods.append(period)
     whole = _period(since, total, quotas, (since, ends_at + HOUR))
@@ -143,14 +143,14 @@ _COMPLETED = """
 
 
 @dataclass(slots=True)
-class _Sums:
+class _PeriodSums:
     """Micro-credits by tenant: earned by lending, paid for borrowing, worth of completed jobs."""
 
     income: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     cost: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     utility: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, other: _Sums) -> None:
+    def add(self, other: _PeriodSums) -> None:
         for name in ("income", "cost", "utility"):
             for tenant, amount in getattr(other, name).items():
                 getattr(self, name)[tenant] += amount
@@ -166,9 +166,9 @@ class _Sums:
 
 def _moved(
     pool_id: int, since: datetime, until: datetime, step: FairnessStep
-) -> dict[datetime, _Sums]:
+) -> dict[datetime, _PeriodSums]:
     """What was earned and paid, by step."""
-    sums: dict[datetime, _Sums] = defaultdict(_Sums)
+    sums: dict[datetime, _PeriodSums] = defaultdict(_PeriodSums)
     given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
     with connection.cursor() as cursor:
         cursor.execute(_MOVED, given)
@@ -182,7 +182,7 @@ def _moved(
 
 
 def _add_utilities(
-    sums: dict[datetime, _Sums],
+    sums: dict[datetime, _PeriodSums],
     pool_id: int,
     since: datetime,
     until: datetime,
@@ -200,7 +200,7 @@ def _add_utilities(
 
 def _period(
     begins_at: datetime,
-    sums: _Sums,
+    sums: _PeriodSums,
     quotas: Mapping[str, Sequence[EntitledStep]],
     counted: tuple[datetime, datetime],
 ) -> RevenuePeriod:
