@@ -53,6 +53,7 @@ FIRST = (
     "tests/integration/test_production.py",
     "tests/integration/test_local_executor_tree.py",
     "tests/integration/test_mixed_pool.py",
+    "tests/integration/test_market_pool.py",
     "tests/simulation/test_simulator.py",
 )
 

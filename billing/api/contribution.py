@@ -28,7 +28,7 @@ from billing.selectors.contribution import (
     income_lines,
 )
 from billing.selectors.quota_use import QUOTA_USE_MOST, CountedQuota, counted_quota
-from billing.selectors.revenue import RevenueHistory, fairness_step, revenue_history
+from billing.selectors.revenue import RevenueHistory, revenue_history
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.money.revenue import OPERATOR
@@ -142,9 +142,7 @@ class ContributionShow(ContributionView):
         with tenant_scope(tenant.pk):
             shown = contribution(tenant.pk, facts.id, facts.book, **times)
             counted = counted_quota(tenant.pk, facts.id, **times) if is_counted else None
-            history = revenue_history(
-                facts.id, step=fairness_step(asked.since, asked.until), **times
-            )
+            history = revenue_history(facts.id, **times)
             visibility = read_visibility(facts.id, self.access)
             currency = Charges().currency(facts.book)
         return Response(
@@ -157,7 +155,8 @@ class ContributionShow(ContributionView):
                 **_sums(shown, tenant, visibility),
                 "quota_use": _quota_use(counted),
                 "quota_counted_until": time_text(counted.until) if counted else None,
-                "alpha": _alpha(history, tenant.pk),
+                "alpha": _number(history.whole.alpha.get(tenant.pk)) if history else None,
+                "full_alpha": _number(history.whole.full_alpha.get(tenant.pk)) if history else None,
             }
         )
 
@@ -215,7 +214,6 @@ class RevenueFairness(ContributionView):
         with site_scope():
             history = revenue_history(
                 facts.id, since=asked.since, until=asked.until,
-                step=fairness_step(asked.since, asked.until),
             )  # fmt: skip
             known = read_visibility(facts.id, self.access).known
             names = {tenant_id: seen.name for tenant_id, seen in known.items()}
@@ -306,8 +304,7 @@ def _hours(gpu_us: int | Fraction) -> str:
     return f"{Decimal(round(Fraction(gpu_us * MICRO_HOURS) / HOUR_US)) / MICRO_HOURS:.6f}"
 
 
-def _alpha(history: RevenueHistory | None, tenant_id: int) -> float | None:
-    alpha = history.whole.alpha.get(tenant_id) if history else None
+def _number(alpha: Fraction | None) -> float | None:
     return None if alpha is None else float(alpha)
 
 
@@ -321,7 +318,10 @@ def _alphas(history: RevenueHistory | None, names: dict[int, str]) -> list[dict[
             "earned": credits_text(to_credits(whole.income.get(tenant, 0))),
             "income_part": whole.income.get(tenant, 0) / total if total else None,
             "quota_part": float(part),
-            "alpha": _alpha(history, tenant),
+            "alpha": _number(whole.alpha[tenant]),
+            "cost": credits_text(to_credits(whole.cost.get(tenant, 0))),
+            "utility": credits_text(to_credits(whole.utility.get(tenant, 0))),
+            "full_alpha": _number(whole.full_alpha[tenant]),
         }
         for tenant, part in whole.parts.items()
     ]

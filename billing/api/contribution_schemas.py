@@ -67,6 +67,11 @@ class ContributionAnswer(s.Serializer[object]):
         help_text="Its part of the pool's income from lending over its part of the quota, in"
         " settled hours; null where nobody earned anything, or nothing is settled.",
     )
+    full_alpha = s.FloatField(
+        allow_null=True,
+        help_text="The same with utilities: what completed jobs were worth, with income and less"
+        " cost. null: none that says what it is worth completed.",
+    )
 
 
 class IncomeLineRow(s.Serializer[object]):
@@ -113,6 +118,9 @@ class AlphaItem(s.Serializer[object]):
     income_part = s.FloatField(allow_null=True)
     quota_part = s.FloatField()
     alpha = s.FloatField(allow_null=True)
+    cost = Credits(help_text="What it paid for borrowing.")
+    utility = Credits(help_text="What its completed jobs were worth, those that say it.")
+    full_alpha = s.FloatField(allow_null=True, help_text="alpha with utilities.")
 
 
 class RevenueFairnessAnswer(s.Serializer[object]):

@@ -5,9 +5,10 @@ Nothing here writes.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fractions import Fraction
@@ -18,7 +19,8 @@ from billing.models import MeterCursor
 from billing.selectors.contribution import HOUR
 from billing.selectors.quota_use import quota_steps
 from billing.selectors.statements import Given
-from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.utilities import read_utility
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.quota_use import EntitledStep, quota_time
 from evenshare_core.money.revenue import OPERATOR
@@ -35,19 +37,32 @@ class FairnessStep(StrEnum):
     MONTH = "month"
 
 
+# How long a time may be that is told by such steps.
+STEPS = (
+    (timedelta(days=2), FairnessStep.HOUR),
+    (timedelta(days=70), FairnessStep.DAY),
+    (timedelta(days=400), FairnessStep.WEEK),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RevenuePeriod:
     """Income, quota and alpha of all tenants over some settled hours; tenant 0 is the operator.
 
-    `income` in micro-credits. `parts`: of all quota, the mean over GPU types. `alpha`: the part of
-    the income over the part of the quota (`evenshare_core.money.revenue_fairness`, with income
-    alone as the gain); None where nobody earned, or it had no quota.
+    `income`, `cost` and `utility` in micro-credits: what lending brought, what borrowing cost, and
+    what jobs that completed and say it were worth. `parts`: of all quota, the mean over GPU types.
+    `alpha`: the part of the income over the part of the quota, with income alone as the gain;
+    `full_alpha`: the same with utility + income - cost as the gain, as in the paper
+    (`evenshare_core.money.revenue_fairness`). None where there was nothing to share, or no quota.
     """
 
     begins_at: datetime
     income: Mapping[int, int]
+    cost: Mapping[int, int]
+    utility: Mapping[int, int]
     parts: Mapping[int, Fraction]
     alpha: Mapping[int, Fraction | None]
+    full_alpha: Mapping[int, Fraction | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +76,13 @@ class RevenueHistory:
 
 
 def revenue_history(
-    pool_id: int, *, since: datetime, until: datetime, step: FairnessStep
+    pool_id: int, *, since: datetime, until: datetime, step: FairnessStep | None = None
 ) -> RevenueHistory | None:
     """Return income and alpha of all tenants in [since, until); None where nothing is settled.
 
-    A settled hour counts at its end, as its transfers do, and so does the quota of that hour.
-    Steps in which nobody had quota or income are left out. Three queries.
+    A settled hour counts at its end, as its transfers do, and so does the quota of that hour, and
+    what the jobs were worth that completed in it. Steps in which nobody had quota or income are
+    left out; `step` None: one by which the time with quotas has some tens of them. Four queries.
     """
     with site_reading():
         cursor = MeterCursor.objects.filter(pool_id=pool_id)
@@ -75,59 +91,116 @@ def revenue_history(
             return None
         ends_at = min(until - HOUR, settled)
         quotas = quota_steps(pool_id, since - HOUR, ends_at)
-        incomes = _incomes(pool_id, since - HOUR, ends_at, step)
-    total: dict[int, int] = defaultdict(int)
-    for income in incomes.values():
-        for tenant, amount in income.items():
-            total[tenant] += amount
+        step = step or _step_of(quotas, since, ends_at + HOUR)
+        sums = _moved(pool_id, since - HOUR, ends_at, step)
+        _add_utilities(sums, pool_id, since - HOUR, ends_at, step)
+    total = _PeriodSums()
+    for part in sums.values():
+        total.add(part)
     periods = []
     for begins_at in _beginnings(since, ends_at + HOUR, step):
         hours = (max(begins_at, since), min(_following(begins_at, step), ends_at + HOUR))
-        period = _period(begins_at, incomes.get(begins_at, {}), quotas, hours)
+        period = _period(begins_at, sums.get(begins_at, _PeriodSums()), quotas, hours)
         if period.income or any(period.parts.values()):
             periods.append(period)
     whole = _period(since, total, quotas, (since, ends_at + HOUR))
     return RevenueHistory(ends_at + HOUR, step, whole, tuple(periods))
 
 
-def fairness_step(since: datetime, until: datetime) -> FairnessStep:
-    """Return the step by which a stretch of time has some tens of values."""
-    span = until - since
-    if span <= timedelta(days=2):
-        return FairnessStep.HOUR
-    if span <= timedelta(days=70):
-        return FairnessStep.DAY
-    return FairnessStep.WEEK if span <= timedelta(days=400) else FairnessStep.MONTH
+def _step_of(
+    quotas: Mapping[str, Sequence[EntitledStep]], since: datetime, until: datetime
+) -> FairnessStep:
+    first_us = min((steps[0].at_us for steps in quotas.values()), default=to_us(since))
+    span = until - max(since, from_us(first_us))
+    for most, step in STEPS:
+        if span <= most:
+            return step
+    return FairnessStep.MONTH
 
 
-_INCOMES = """
+_MOVED = """
     SELECT date_trunc(%(step)s, transfer.effective_at, 'UTC'), account.tenant_id,
-           sum(entry.amount)
+           coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000),
+           coalesce(-sum(entry.amount) FILTER (WHERE entry.amount < 0), 0.000000)
     FROM billing_transfer transfer
-    JOIN billing_entry entry ON entry.transfer_id = transfer.id AND entry.amount > 0
+    JOIN billing_entry entry ON entry.transfer_id = transfer.id
     JOIN billing_account account ON account.id = entry.account_id
     WHERE transfer.pool_id = %(pool)s AND transfer.code = 'usage'
       AND transfer.hour >= %(since)s AND transfer.hour < %(until)s
     GROUP BY 1, 2
 """
+# An hour's jobs count at its end, as its transfers do.
+_COMPLETED = """
+    SELECT date_trunc(%(step)s, date_trunc('hour', job.ended_at, 'UTC') + interval '1 hour', 'UTC'),
+           job.tenant_id, job.utility::text, job.submitted_at, job.ended_at,
+           (SELECT coalesce(sum(line.gpus * (extract(epoch FROM line.ends_at - line.starts_at)
+                                             * 1000000)::bigint), 0)
+            FROM billing_usageline line WHERE line.job_id = job.id)::bigint
+    FROM scheduling_job job
+    WHERE job.pool_id = %(pool)s AND job.state = 'succeeded' AND job.utility IS NOT NULL
+      AND job.ended_at >= %(since)s AND job.ended_at < %(until)s
+"""
 
 
-def _incomes(
+@dataclass(slots=True)
+class _PeriodSums:
+    """Micro-credits by tenant: earned by lending, paid for borrowing, worth of completed jobs."""
+
+    income: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    cost: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    utility: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, other: _PeriodSums) -> None:
+        for name in ("income", "cost", "utility"):
+            for tenant, amount in getattr(other, name).items():
+                getattr(self, name)[tenant] += amount
+
+    def gains(self) -> dict[int, int]:
+        """g_u: utilities of own jobs, with income and less cost."""
+        tenants = {*self.income, *self.cost, *self.utility}
+        return {
+            one: self.utility.get(one, 0) + self.income.get(one, 0) - self.cost.get(one, 0)
+            for one in tenants
+        }
+
+
+def _moved(
     pool_id: int, since: datetime, until: datetime, step: FairnessStep
-) -> dict[datetime, dict[int, int]]:
-    """Income in micro-credits by step and tenant."""
-    incomes: dict[datetime, dict[int, int]] = defaultdict(dict)
+) -> dict[datetime, _PeriodSums]:
+    """What was earned and paid, by step."""
+    sums: dict[datetime, _PeriodSums] = defaultdict(_PeriodSums)
     given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
     with connection.cursor() as cursor:
-        cursor.execute(_INCOMES, given)
-        for begins_at, tenant, amount in cursor.fetchall():
-            incomes[begins_at][OPERATOR if tenant is None else tenant] = to_micro(amount)
-    return incomes
+        cursor.execute(_MOVED, given)
+        for begins_at, tenant, earned, paid in cursor.fetchall():
+            party = OPERATOR if tenant is None else tenant
+            if earned:
+                sums[begins_at].income[party] = to_micro(earned)
+            if paid:
+                sums[begins_at].cost[party] = to_micro(paid)
+    return sums
+
+
+def _add_utilities(
+    sums: dict[datetime, _PeriodSums],
+    pool_id: int,
+    since: datetime,
+    until: datetime,
+    step: FairnessStep,
+) -> None:
+    """Add what jobs were worth to their tenants when they completed."""
+    given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
+    with connection.cursor() as cursor:
+        cursor.execute(_COMPLETED, given)
+        for begins_at, tenant, raw, submitted_at, ended_at, gpu_us in cursor.fetchall():
+            utility = read_utility(0, json.loads(raw))
+            after_us = max(1, to_us(ended_at) - to_us(submitted_at))
+            sums[begins_at].utility[tenant] += utility.value_micro(after_us, gpu_us)
 
 
 def _period(
     begins_at: datetime,
-    income: Mapping[int, int],
+    sums: _PeriodSums,
     quotas: Mapping[str, Sequence[EntitledStep]],
     counted: tuple[datetime, datetime],
 ) -> RevenuePeriod:
@@ -137,9 +210,19 @@ def _period(
         quota_time(steps, since_us=since_us, until_us=until_us)
         for _, steps in sorted(quotas.items())
     ]
-    tenants = sorted({*income, *(tenant for times in by_type for tenant in times)})
+    gains = sums.gains()
+    tenants = sorted({*gains, *(tenant for times in by_type for tenant in times)})
     rows = {tenant: [times.get(tenant, 0) for times in by_type] for tenant in tenants}
-    return RevenuePeriod(begins_at, income, resource_parts(rows), revenue_fairness(income, rows))
+    has_utilities = bool(sums.utility)
+    return RevenuePeriod(
+        begins_at,
+        sums.income,
+        sums.cost,
+        sums.utility,
+        resource_parts(rows),
+        revenue_fairness(sums.income, rows),
+        revenue_fairness(gains, rows) if has_utilities else dict.fromkeys(tenants),
+    )
 
 
 def _beginnings(since: datetime, until: datetime, step: FairnessStep) -> list[datetime]:

@@ -11,6 +11,9 @@ FIRST_NAMES = (
     "Iris", "Juniper", "Kelp", "Larch", "Maple", "Nettle", "Osprey", "Pine",
 )  # fmt: skip
 
+# The pool whose jobs say what they are worth; the front page's tour leads there.
+BIDDING_POOL = "market"
+
 
 def readable_name(place: int, trace_name: str) -> tuple[str, str]:
     """Return the name and the initials of the tenant at a place in the order of size, from 0.

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from billing.models import Book
 from portal.demo.data import DATA
 from portal.demo.local import seed_local
+from portal.demo.market import seed_market
 from portal.demo.mixed import seed_mixed
 from portal.demo.names import readable_name
 from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
@@ -31,7 +32,7 @@ def seed_demo() -> bool:
 
 def _seed() -> bool:
     if Pool.objects.filter(name="philly").exists():
-        return any([seed_local(), seed_mixed()])
+        return any([seed_local(), seed_mixed(), seed_market()])
     Book.objects.get_or_create(
         slug=BOOK, defaults={"currency": "demo credit", "clock_domain": Book.ClockDomain.SCALED}
     )
@@ -61,6 +62,7 @@ def _seed() -> bool:
     _people({tenant.slug: tenant for tenant, _ in tenants})
     seed_local()
     seed_mixed()
+    seed_market()
     return True
 
 

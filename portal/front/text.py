@@ -129,7 +129,24 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
     ]
 
 
-def tour(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
+def tour(pool: PoolFacts, jobs: str, *, bidding: str = "") -> tuple[TourStop, ...]:
+    """The stops in their order; `bidding` is the name of a pool whose jobs bid, if there is one."""
+    return (*_stops(pool, jobs), *([_bidding_stop(bidding)] if bidding else []))
+
+
+def _bidding_stop(pool: str) -> TourStop:
+    return TourStop(
+        "Watch a price clear",
+        "Teams say what their jobs are worth. Every three minutes some are in a hurry: the price"
+        " rises, who is patient is refused and told the price that it would have needed, and the"
+        " team that lends earns.",
+        "operator",
+        "Its prices",
+        reverse("prices", args=[pool]),
+    )
+
+
+def _stops(pool: PoolFacts, jobs: str) -> tuple[TourStop, ...]:
     rounds = reverse("round-list", args=[pool.name])
     last = rounds if pool.number is None else reverse("round", args=[pool.name, pool.number])
     return (

@@ -11,11 +11,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.totals import sum_moved
+from portal.demo.names import BIDDING_POOL
 from portal.demo.people import DEMO_PEOPLE
 from portal.front.text import DEMO_SIGN_INS, front_stats, tour
 from portal.site.access import access, pool_of_page
 from portal.site.context import replay_command
-from scheduling.selectors.lines import pool_so_far
+from scheduling.selectors.lines import pool_id_named, pool_so_far
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access, home_of
@@ -36,10 +37,15 @@ def front(request: HttpRequest) -> HttpResponse:
             so_far = pool_so_far(pool.id)
             moved = sum_moved(pool.book)
             membership = home_of(DEMO_PEOPLE["researcher"])
+            bidding = BIDDING_POOL if pool_id_named(BIDDING_POOL) is not None else ""
         context |= {
             "so_far": so_far,
             "stats": front_stats(pool, so_far, moved),
-            "steps": tour(pool, reverse("job-list", args=[membership.slug]) if membership else ""),
+            "steps": tour(
+                pool,
+                reverse("job-list", args=[membership.slug]) if membership else "",
+                bidding=bidding,
+            ),
             "command": replay_command(pool),
         }
     return render(request, "front/front.html", context)

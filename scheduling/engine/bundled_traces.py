@@ -17,6 +17,8 @@ class TraceJob:
     """One job of a trace. `submit_s` counts from the slice's start; 0 is the backlog.
 
     `profile` names its job type, whose slowest GPU type `duration_s` is told for; empty: none.
+    `utility` is what its completion is worth, as a text (`evenshare_core.domain.utilities`); such a
+    job says how long it takes.
     """
 
     trace_id: int
@@ -25,6 +27,7 @@ class TraceJob:
     duration_s: int
     gpus: int
     profile: str = ""
+    utility: str = ""
 
 
 @lru_cache(maxsize=4)
@@ -48,4 +51,5 @@ def _rows(path: Path) -> Iterator[TraceJob]:
                 int(row["duration_s"]),
                 int(row["gpus"]),
                 row.get("profile", ""),
+                row.get("utility", ""),
             )

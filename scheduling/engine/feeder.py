@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
+from evenshare_core.domain.utilities import read_utility, utility_data
 from evenshare_core.units import SECOND_US
 from scheduling.engine.arrivals import profile_fields, submit_arrivals
 from scheduling.engine.bundled_traces import TraceJob, read_trace
@@ -42,7 +44,7 @@ def _bundled(pool_id: int, until: datetime) -> int:
             row.save(update_fields=["held_back", "started_at"])
             return 0
         due = _due(row, until)
-        _submit(row.pool_id, due)
+        _submit(row, due)
         row.save(update_fields=["cycle", "position"])
     return len(due)
 
@@ -75,7 +77,8 @@ def _stand_still(row: TraceFeed, until: datetime) -> None:
     row.started_at += max(until - _next_at(row, read_trace(row.trace)), timedelta())
 
 
-def _submit(pool_id: int, due: list[tuple[TraceJob, int, datetime]]) -> None:
+def _submit(feed_row: TraceFeed, due: list[tuple[TraceJob, int, datetime]]) -> None:
+    pool_id, name = feed_row.pool_id, feed_row.trace.partition("_")[0]
     tenants = dict(Tenant.objects.values_list("slug", "id"))
     made = [
         (tenants[f"vc-{job.tenant}"], job, cycle, submitted_at) for job, cycle, submitted_at in due
@@ -86,13 +89,14 @@ def _submit(pool_id: int, due: list[tuple[TraceJob, int, datetime]]) -> None:
         Job(
             pool_id=pool_id,
             tenant_id=tenant_id,
-            name=f"{job.profile or 'philly'}-{job.trace_id}" + (f"-r{cycle}" if cycle else ""),
+            name=f"{job.profile or name}-{job.trace_id}" + (f"-r{cycle}" if cycle else ""),
             submitted_at=submitted_at,
             source="trace",
             gpus=job.gpus,
             gpus_min=job.gpus,
             gpus_max=job.gpus,
             **profile_fields(profiles.get((tenant_id, job.profile))),
+            **_utility_fields(job),
         )
         for tenant_id, job, cycle, submitted_at in made
     ]
@@ -103,3 +107,14 @@ def _submit(pool_id: int, due: list[tuple[TraceJob, int, datetime]]) -> None:
             for job, (trace, _, _) in zip(jobs, due, strict=True)
         ]
     )
+
+
+def _utility_fields(job: TraceJob) -> dict[str, Any]:
+    """What a job of a trace is worth, and how long it says that it takes."""
+    if not job.utility:
+        return {}
+    return {
+        "utility": utility_data(read_utility(0, job.utility)),
+        "estimate_s": max(job.duration_s, 1),
+        "estimate_source": "trace",
+    }

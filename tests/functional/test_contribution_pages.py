@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 
 from billing.models import Account, Entry, UsageShare
+from scheduling.models import Job
 from tests.functional.pool_stage import Stage, headline
 
 ALL = "from=2001-01-01&to=2032-12-31&by=month"
@@ -165,8 +166,10 @@ class TestThePage:
 class TestRevenueFairness:
     def test_is_the_tenants_own_on_its_page(self, there: Stage) -> None:
         page = there.get("neighbour", f"{PAGE}?{ALL}").context
-        assert page["alpha"] == pytest.approx(page["income_part"] / page["quota_part"])
-        assert [one.name for one in page["alpha_chart"].series] == ["beta"]
+        row = page["fairness"]
+        assert row.alpha == pytest.approx(row.income_part / row.quota_part)
+        assert [one.name for one in page["alpha_chart"].series] == ["income alone"]
+        assert "no job that completed" in " ".join(there.page("neighbour", f"{PAGE}?{ALL}").split())
 
     def test_of_all_is_for_who_sees_all_money(self, there: Stage) -> None:
         path = there.url("revenue/")
@@ -178,6 +181,26 @@ class TestRevenueFairness:
         assert page["earned"] == sum(
             (one.amount for one in Entry.objects.filter(amount__gt=0)), ZERO
         )
+        assert path in there.page("operator", "/ledger/")
         for who in ("owner", "neighbour", "stranger", "nobody"):
             assert there.get(who, path).status_code == 404
         assert "Nothing is" in there.page("operator", f"{path}?from=2001-01-01&to=2001-01-02")
+
+    def test_counts_utilities_where_jobs_say_them(self, there: Stage) -> None:
+        """Gains sum to the utilities, so that alphas weighted by quota are one again."""
+        hour = UsageShare.objects.order_by("hour")[0].hour
+        done = Job.objects.filter(tenant__slug="alpha").order_by("pk")[:1].get()
+        utility = {"kind": "linear", "k": "0", "g": "250"}
+        Job.objects.filter(pk=done.pk).update(state="succeeded", ended_at=hour, utility=utility)
+        page = there.get("operator", f"{there.url('revenue/')}?{ALL}").context
+        rows = {row.badge.name: row for row in page["rows"]}
+        assert rows["alpha"].utility == 250
+        assert rows["beta"].utility == ZERO
+        assert sum(row.quota_part * row.full_alpha for row in page["rows"]) == pytest.approx(1)
+        gain = rows["alpha"].utility + rows["alpha"].earned - rows["alpha"].cost
+        part = float(gain) / 250 / rows["alpha"].quota_part
+        assert rows["alpha"].full_alpha == pytest.approx(part)
+        assert len(page["charts"]) == 2
+        own = there.get("owner", f"/t/alpha/ledger/contribution/?{ALL}").context
+        assert own["fairness"].full_alpha == rows["alpha"].full_alpha
+        assert [one.name for one in own["alpha_chart"].series] == ["income alone", "with utilities"]

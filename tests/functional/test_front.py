@@ -72,6 +72,15 @@ class TestTheDemosTenants:
             ("ab12cd", "AB"),
         ]
 
+    def test_are_shown_a_price_that_clears_by_a_stop_of_the_tour(self, client: Client) -> None:
+        seed_demo()
+        page = " ".join(client.get("/").content.decode().split())
+        assert "Or take the tour, 6 stops in 6 minutes" in page
+        (stop,) = re.findall(r'name="next" value="(/pools/market/[^"]*)"', page)
+        there = client.post("/demo/operator/", {"next": stop})
+        assert there.headers["Location"] == stop
+        assert client.get(stop).status_code == 200
+
     def test_say_on_the_front_page_whose_names_they_are(self, client: Client) -> None:
         seed_demo()
         page = " ".join(client.get("/").content.decode().split())

@@ -133,7 +133,7 @@ class TestTheDemo:
     def test_keeps_books_that_add_up_while_it_runs(self, demo: RunningTree) -> None:
         manage(demo, "check_ledger")
 
-    @pytest.mark.parametrize(("pool", "least"), [("philly", 12), ("mixed", 8)])
+    @pytest.mark.parametrize(("pool", "least"), [("philly", 12), ("mixed", 8), ("market", 4)])
     def test_replays_every_stored_round_to_the_same_bytes_elsewhere(
         self, demo: RunningTree, pool: str, least: int
     ) -> None:

@@ -386,6 +386,35 @@ MUTANTS = (
         "if tenant is None:",
         "tests/functional/test_jobs.py::TestWhoMaySeeThem",
     ),
+    # Contribution statements
+    pure(
+        "kept_quota_counts_as_lendable",
+        "core/src/evenshare_core/money/quota_use.py",
+        "return idle if most is None else min(idle, most)",
+        "return idle",
+        "tests/unit/core/test_quota_use.py",
+    ),
+    pure(
+        "all_that_is_borrowed_counts_as_lent",
+        "core/src/evenshare_core/money/quota_use.py",
+        "borrowed = min(self._borrowed, of_all)",
+        "borrowed = self._borrowed",
+        "tests/unit/core/test_quota_use.py",
+    ),
+    stored(
+        "income_lines_count_when_their_hour_begins",
+        "billing/selectors/contribution.py",
+        '"since_hour": since - HOUR,',
+        '"since_hour": since,',
+        "tests/integration/test_contribution.py",
+    ),
+    stored(
+        "borrowing_costs_nothing_in_alpha",
+        "billing/selectors/revenue.py",
+        "- self.cost.get(one, 0)",
+        "",
+        "tests/functional/test_contribution_pages.py::TestRevenueFairness",
+    ),
     # What is another's
     stored(
         "usage_is_listed_for_everybody",

@@ -14,61 +14,73 @@ from portal.charts.explore.chart import (
     Series,
     apart,
     axis_range,
-    distinct_names,
 )
-from portal.charts.explore.looks import Look, tenant_line
-from portal.charts.tenants import TenantBadge
+from portal.charts.explore.looks import Look
 
 LEAST = 1.0  # the axis is at least so high
 EXACT = Band(0.98, 1.02, "var(--ok-wash)")
-TEXT = (
+INCOME_TEXT = (
     "alpha: part of the pool's income from lending over part of its quota, in settled hours. Green:"
     " 1, the same part of both. A gap: nobody earned anything."
+)
+FULL_TEXT = (
+    "alpha with utilities: what completed jobs were worth, with income and less cost, as a part of"
+    " that of all, over part of the quota. Green: 1, the same part of both. A gap: no job that says"
+    " what it is worth completed."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AlphaCourse:
-    """alpha of one tenant by step, None where there is none, and what it earned in it, credits."""
+    """alpha by step, None where there is none, and what was earned, credits (empty: not told)."""
 
-    badge: TenantBadge
+    name: str
     key: str
+    look: Look
     alpha: Sequence[float | None]
-    earned: Sequence[Decimal]
+    earned: Sequence[Decimal] = ()
 
 
 def alpha_chart(
-    keys: Sequence[datetime], courses: Sequence[AlphaCourse], *, key: str, title: str, file: str
+    keys: Sequence[datetime],
+    courses: Sequence[AlphaCourse],
+    *,
+    key: str,
+    title: str,
+    file: str,
+    text: str = INCOME_TEXT,
 ) -> PageChart:
     """A line for each tenant, around 1."""
-    names = distinct_names([(one.badge.name, one.badge.initials) for one in courses])
     known = [value for one in courses for value in one.alpha if value is not None]
-    y = axis_range(known, least=LEAST, around=1.0)
-    is_alone = len(courses) == 1
+    # With utilities a gain may be below zero: who pays now for jobs that complete later.
+    floor = 0.0 if min(known, default=0.0) >= 0 else None
+    y = axis_range(known, least=LEAST, floor=floor, around=1.0)
     series = tuple(
         Series(
-            name,
-            f"alpha of {name}",
+            one.name,
+            f"alpha of {one.name}",
             keys,
             one.alpha,
-            Look("var(--accent)") if is_alone else tenant_line(one.badge),
+            one.look,
             steps=False,
             dots=True,
             places=4,
-            also={"earned, credits": [f"{amount:f}" for amount in one.earned]} if is_alone else {},
+            also={"earned, credits": [f"{amount:f}" for amount in one.earned]}
+            if one.earned
+            else {},
             key=one.key,
         )
-        for one, name in zip(courses, names, strict=True)
+        for one in courses
     )
     labels = [
-        Label(name, last, f"var(--{one.badge.css}-str)")
-        for one, name in zip(courses, names, strict=True)
-        if not is_alone and one.alpha and (last := one.alpha[-1]) is not None
+        Label(one.name, last, one.look.color)
+        for one in courses
+        if one.alpha and (last := one.alpha[-1]) is not None
     ]
     return PageChart(
         key=key,
         title=title,
-        text=TEXT,
+        text=text,
         series=series,
         y=y,
         unit="alpha",

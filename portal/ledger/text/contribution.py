@@ -12,20 +12,14 @@ from typing import Any
 
 from billing.selectors.contribution import Contribution, IncomeLine, IncomeSum
 from billing.selectors.quota_use import CountedQuota
-from billing.selectors.revenue import RevenueHistory
 from billing.selectors.statements import StatementPeriod
-from evenshare_core.money.fixed_point import to_credits
-from evenshare_core.money.revenue import OPERATOR
 from evenshare_core.units import HOUR_US
-from portal.charts.explore.chart import PageChart
-from portal.charts.explore.revenue import AlphaCourse, alpha_chart
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Instant
 from portal.charts.tenants import OTHERS as GREY
 from portal.charts.tenants import TenantBadge
 from portal.ledger.text.statement import OTHERS, VisibleNames, period_text
 from portal.site.clocks import Clocks
-from portal.site.tenant_badges import badge_of
 from scheduling.selectors.visibility import Visibility
 from tenants.api.times import time_text
 
@@ -178,68 +172,6 @@ def quota_use_text(total: QuotaUseRow) -> str:
         return "Of the quota nothing was idle"
     share = thousands(100 * total.lent / idle, 1)
     return f"{share} % of the idle quota was lent"
-
-
-@dataclass(frozen=True, slots=True)
-class AlphaRow:
-    """One tenant's income, its part of all income and of all quota, and their ratio."""
-
-    badge: TenantBadge
-    earned: Decimal
-    income_part: float | None
-    quota_part: float
-    alpha: float | None
-
-
-def alpha_rows(history: RevenueHistory, badges: dict[int, TenantBadge]) -> list[AlphaRow]:
-    """All tenants, those first that earned most for their quota."""
-    whole = history.whole
-    total = sum(whole.income.values())
-    rows = [
-        AlphaRow(
-            badge=badges.get(tenant, OPERATOR_BADGE),
-            earned=to_credits(whole.income.get(tenant, 0)),
-            income_part=whole.income.get(tenant, 0) / total if total else None,
-            quota_part=float(part),
-            alpha=None if whole.alpha[tenant] is None else float(whole.alpha[tenant] or 0),
-        )
-        for tenant, part in whole.parts.items()
-    ]
-    return sorted(rows, key=lambda row: (-(row.alpha or 0), row.badge.name))
-
-
-def alpha_courses(
-    history: RevenueHistory, tenants: Iterable[int], badges: dict[int, TenantBadge]
-) -> list[AlphaCourse]:
-    """alpha of some tenants over the steps of a time."""
-    return [
-        AlphaCourse(
-            badge=badges.get(tenant, OPERATOR_BADGE),
-            key=f"tenant-{tenant}" if tenant != OPERATOR else "operator",
-            alpha=[
-                None if (alpha := period.alpha.get(tenant)) is None else float(alpha)
-                for period in history.periods
-            ],
-            earned=[to_credits(period.income.get(tenant, 0)) for period in history.periods],
-        )
-        for tenant in tenants
-    ]
-
-
-def own_alpha_chart(
-    history: RevenueHistory, tenant_id: int, visibility: Visibility, *, file: str
-) -> PageChart:
-    """alpha of one tenant over time."""
-    badges = {tenant_id: badge_of(visibility.of(tenant_id))}
-    alpha = history.whole.alpha.get(tenant_id)
-    value = "not defined" if alpha is None else f"{float(alpha):.2f}"
-    return alpha_chart(
-        [period.begins_at for period in history.periods],
-        alpha_courses(history, [tenant_id], badges),
-        key="chart-alpha",
-        title=f"alpha {value} over all of it, by {history.step}",
-        file=file,
-    )
 
 
 def file_rows(lines: Sequence[IncomeLine], names: VisibleNames) -> Iterator[list[Any]]:

@@ -12,8 +12,7 @@ from django.views.decorators.http import require_safe
 from billing.selectors import StatementPeriod
 from billing.selectors.contribution import LineKey, contribution, income_lines
 from billing.selectors.quota_use import QUOTA_USE_MOST, counted_quota
-from billing.selectors.revenue import RevenueHistory, fairness_step, revenue_history
-from portal.charts.explore.revenue import alpha_chart
+from billing.selectors.revenue import RevenueHistory, revenue_history
 from portal.ledger.forms import (
     ContributionRequest,
     contribution_shortcuts,
@@ -23,26 +22,29 @@ from portal.ledger.text.contribution import (
     COLUMNS,
     LINES_MOST,
     SumTable,
-    alpha_courses,
-    alpha_rows,
     borrower_sums,
     contribution_headline,
     contribution_lines,
     file_rows,
-    own_alpha_chart,
     period_sums,
     quota_use_rows,
     quota_use_text,
     quota_use_total,
     type_sums,
 )
+from portal.ledger.text.fairness import (
+    alpha_row,
+    alpha_rows,
+    own_alpha_chart,
+    pool_alpha_charts,
+)
 from portal.ledger.text.statement import VisibleNames
 from portal.site.access import access, pool_or_404, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
 from portal.site.files import csv_file, no_file
-from portal.site.tenant_badges import badge_of
+from portal.site.tenant_badges import badge_of, tenant_badge
 from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.visibility import Visibility, read_visibility
+from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope, tenant_scope
@@ -74,7 +76,6 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         visibility = read_visibility(facts.id, access(request))
         history = revenue_history(
             facts.id, since=asked.since, until=asked.until,
-            step=fairness_step(asked.since, asked.until),
         )  # fmt: skip
         quota = _quota_context(tenant, facts, asked)
     names = VisibleNames(tenant.pk, [visibility])
@@ -97,7 +98,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "older": _key_text(lines[PAGE - 1].key) if len(lines) > PAGE else "",
         "is_paged": before is not None,
         **quota,
-        **_fairness_context(tenant, history, visibility),
+        **_fairness_context(tenant, history),
         "nav_key": "ledger",
     }
     status = 422 if asked.errors else 200
@@ -119,18 +120,13 @@ def _quota_context(tenant: Tenant, facts: PoolFacts, asked: ContributionRequest)
     }
 
 
-def _fairness_context(
-    tenant: Tenant, history: RevenueHistory | None, visibility: Visibility
-) -> dict[str, Any]:
+def _fairness_context(tenant: Tenant, history: RevenueHistory | None) -> dict[str, Any]:
     if history is None or tenant.pk not in history.whole.parts:
         return {}
-    whole, total = history.whole, sum(history.whole.income.values())
-    alpha = whole.alpha[tenant.pk]
     return {
-        "alpha": None if alpha is None else float(alpha),
-        "income_part": whole.income.get(tenant.pk, 0) / total if total else None,
-        "quota_part": float(whole.parts[tenant.pk]),
-        "alpha_chart": own_alpha_chart(history, tenant.pk, visibility, file=f"alpha-{tenant.slug}"),
+        "fairness": alpha_row(history.whole, tenant.pk, tenant_badge(tenant)),
+        "has_utilities": bool(history.whole.utility),
+        "alpha_chart": own_alpha_chart(history, tenant.pk, file=f"alpha-{tenant.slug}"),
     }
 
 
@@ -169,7 +165,6 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
     with site_scope():
         history = revenue_history(
             facts.id, since=asked.since, until=asked.until,
-            step=fairness_step(asked.since, asked.until),
         )  # fmt: skip
         visibility = read_visibility(facts.id, access(request))
     badges = {tenant: badge_of(seen) for tenant, seen in visibility.known.items()}
@@ -185,13 +180,8 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
             "rows": rows,
             "earned": sum(row.earned for row in rows),
             "until": clocks(facts).instant(history.until),
-            "chart": alpha_chart(
-                [period.begins_at for period in history.periods],
-                alpha_courses(history, history.whole.parts, badges),
-                key="chart-alpha",
-                title=f"alpha of every tenant, by {history.step}",
-                file=f"alpha-{facts.name}",
-            ),
+            "has_utilities": bool(history.whole.utility),
+            "charts": pool_alpha_charts(history, badges, pool=facts.name),
         }
     status = 422 if asked.errors else 200
     return render(request, "ledger/revenue.html", context, status=status)

@@ -113,6 +113,7 @@ def _book(rows: list[Balance], book: str) -> dict[str, Any]:
     shown = apportion([row.balance for row in rows])
     return {
         "name": book,
+        "pools": pools_of_book(book),
         "rows": [replace(row, balance=part) for row, part in zip(rows, shown, strict=True)],
         "total": sum((row.balance for row in rows), ZERO),
     }

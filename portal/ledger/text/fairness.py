@@ -1,0 +1,140 @@
+"""Revenue fairness in words and charts: of one tenant, and of all of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+
+from billing.selectors.revenue import RevenueHistory, RevenuePeriod
+from evenshare_core.money.fixed_point import to_credits
+from portal.charts.explore.chart import PageChart, distinct_names
+from portal.charts.explore.looks import LENT, OWN, tenant_line
+from portal.charts.explore.revenue import FULL_TEXT, INCOME_TEXT, AlphaCourse, alpha_chart
+from portal.charts.tenants import OTHERS, TenantBadge
+
+OPERATOR_BADGE = TenantBadge("operator, for unallocated quota", OTHERS, "OP")
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaRow:
+    """One tenant's gain, its part of all income and of all quota, and alpha both ways.
+
+    `utility` and `cost` in credits; `full_alpha` is the one with utilities.
+    """
+
+    badge: TenantBadge
+    earned: Decimal
+    cost: Decimal
+    utility: Decimal
+    income_part: float | None
+    quota_part: float
+    alpha: float | None
+    full_alpha: float | None
+
+    @property
+    def net_utility(self) -> Decimal:
+        """What its completed jobs were worth, less what borrowing cost."""
+        return self.utility - self.cost
+
+
+def alpha_row(whole: RevenuePeriod, tenant: int, badge: TenantBadge) -> AlphaRow:
+    """One tenant over a whole time."""
+    income, total = whole.income.get(tenant, 0), sum(whole.income.values())
+    return AlphaRow(
+        badge=badge,
+        earned=to_credits(income),
+        cost=to_credits(whole.cost.get(tenant, 0)),
+        utility=to_credits(whole.utility.get(tenant, 0)),
+        income_part=income / total if total else None,
+        quota_part=float(whole.parts[tenant]),
+        alpha=_number(whole.alpha.get(tenant)),
+        full_alpha=_number(whole.full_alpha.get(tenant)),
+    )
+
+
+def alpha_rows(history: RevenueHistory, badges: Mapping[int, TenantBadge]) -> list[AlphaRow]:
+    """All tenants, those first that earned most for their quota."""
+    rows = [
+        alpha_row(history.whole, tenant, badges.get(tenant, OPERATOR_BADGE))
+        for tenant in history.whole.parts
+    ]
+    return sorted(rows, key=lambda row: (-(row.alpha or 0), row.badge.name))
+
+
+def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageChart:
+    """alpha of one tenant over time: by income alone, and where jobs say it with utilities."""
+    periods = history.periods
+    courses = [
+        AlphaCourse(
+            "income alone",
+            "income",
+            OWN,
+            [_number(period.alpha.get(tenant)) for period in periods],
+            [to_credits(period.income.get(tenant, 0)) for period in periods],
+        )
+    ]
+    if history.whole.utility:
+        full = [_number(period.full_alpha.get(tenant)) for period in periods]
+        courses.append(AlphaCourse("with utilities", "full", LENT, full))
+    alpha = _number(history.whole.alpha.get(tenant))
+    value = "not defined" if alpha is None else f"{alpha:.2f}"
+    return alpha_chart(
+        _keys(history),
+        courses,
+        key="chart-alpha",
+        title=f"alpha {value} over all of it, by {history.step}",
+        file=file,
+    )
+
+
+def pool_alpha_charts(
+    history: RevenueHistory, badges: Mapping[int, TenantBadge], *, pool: str
+) -> list[PageChart]:
+    """alpha of every tenant over time, and where jobs say what they are worth with utilities."""
+    charts = [
+        alpha_chart(
+            _keys(history), _courses(history, badges, is_full=False), key="chart-alpha",
+            title=f"alpha of every tenant, by {history.step}", file=f"alpha-{pool}",
+            text=INCOME_TEXT,
+        )
+    ]  # fmt: skip
+    if history.whole.utility:
+        charts.append(
+            alpha_chart(
+                _keys(history), _courses(history, badges, is_full=True), key="chart-full-alpha",
+                title=f"alpha with utilities, by {history.step}", file=f"alpha-utilities-{pool}",
+                text=FULL_TEXT,
+            )
+        )  # fmt: skip
+    return charts
+
+
+def _courses(
+    history: RevenueHistory, badges: Mapping[int, TenantBadge], *, is_full: bool
+) -> list[AlphaCourse]:
+    tenants = list(history.whole.parts)
+    shown = [badges.get(tenant, OPERATOR_BADGE) for tenant in tenants]
+    names = distinct_names([(badge.name, badge.initials) for badge in shown])
+    return [
+        AlphaCourse(
+            name,
+            f"tenant-{tenant}",
+            tenant_line(badge),
+            [
+                _number((period.full_alpha if is_full else period.alpha).get(tenant))
+                for period in history.periods
+            ],
+        )
+        for tenant, badge, name in zip(tenants, shown, names, strict=True)
+    ]
+
+
+def _keys(history: RevenueHistory) -> list[datetime]:
+    return [period.begins_at for period in history.periods]
+
+
+def _number(alpha: Fraction | None) -> float | None:
+    return None if alpha is None else float(alpha)

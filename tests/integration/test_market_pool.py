@@ -1,0 +1,112 @@
+"""The demo pool `market`: prices that rise and fall, refusals with a price, one that earns."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from billing.checks import run_checks
+from billing.metering import meter_pool, settle_pool
+from billing.models import PostedPrice
+from billing.selectors.contribution import contribution
+from evenshare_core.domain.reasons import Reason
+from portal.demo.data import DATA
+from portal.demo.market import BASE, BEGIN, GPUS_PER_NODE, NODES, ROUND_S, SCALE, TRACE
+from portal.demo.market_trace import COLUMNS, TEAMS, market_rows
+from portal.demo.philly import seed_demo
+from scheduling.models import Job, Pool, Round
+from scheduling.selectors.replay import round_decision
+from tenants.models import Quota, Tenant
+from tests.factories import Cluster
+
+# Six hours of pool time: two cycles, six minutes of the demo.
+STEP_S = ROUND_S * SCALE
+ROUNDS = 6 * 3600 // STEP_S
+
+
+@pytest.fixture
+def pool(committed_db: str) -> Pool:  # noqa: ARG001 - the fixture is what is wanted of it
+    seed_demo()
+    return Pool.objects.get(name="market")
+
+
+def lab_of(pool: Pool) -> Cluster:
+    first = pool.nodes.select_related("gpu_type").first()
+    assert first is not None
+    return Cluster(pool, first.gpu_type, {}, BEGIN)
+
+
+class TestTheTrace:
+    def test_is_what_its_seed_draws(self) -> None:
+        with gzip.open(DATA / f"{TRACE}.csv.gz", "rt", newline="") as file:
+            rows = list(csv.reader(file))
+        assert rows == [list(COLUMNS), *([str(cell) for cell in row] for row in market_rows())]
+
+    def test_has_teams_of_every_patience(self) -> None:
+        kinds = {row[1]: row[5].partition(" ")[0] for row in market_rows()}
+        assert sorted(kinds.values()) == ["", "bid", "convex", "linear"]
+
+
+class TestTheSeed:
+    def test_shares_out_every_gpu(self, pool: Pool) -> None:
+        quotas = {row.tenant.slug: row.gpus for row in Quota.objects.filter(pool=pool)}
+        assert quotas == {f"vc-{team.tenant}": team.quota for team in TEAMS}
+        assert sum(quotas.values()) == NODES * GPUS_PER_NODE
+
+    def test_is_made_once_and_in_a_demo_that_had_none(self, pool: Pool) -> None:
+        assert not seed_demo()
+        assert pool.policy == "market"
+
+
+class TestTheFeed:
+    def test_gives_jobs_what_they_are_worth_and_how_long_they_take(self, pool: Pool) -> None:
+        lab = lab_of(pool)
+        lab.round()
+        lab.round(after_s=3600)
+        rows = {row[0]: row for row in market_rows()}
+        jobs = list(Job.objects.filter(pool=pool))
+        assert {job.utility["kind"] for job in jobs if job.utility} >= {"bid"}
+        for job in jobs:
+            *_, duration_s, _, utility = rows[int(job.name.removeprefix("market-"))]
+            assert bool(job.utility) == bool(utility)
+            assert job.estimate_s == (duration_s if utility else None)
+
+
+class TestSixMinutesOfTheDemo:
+    def test_have_a_price_that_clears_refusals_and_a_lender_that_earns(self, pool: Pool) -> None:
+        lab, refusals = lab_of(pool), []
+        patient = Tenant.objects.get(slug=f"vc-{TEAMS[1].tenant}")
+        for count in range(ROUNDS):
+            result = lab.round(after_s=STEP_S if count else 0)
+            if result.round is not None:
+                refusals += refused(result.round, patient)
+        meter_pool(pool.pk)
+        settle_pool(pool.pk)
+        prices = [row.price for row in PostedPrice.objects.filter(pool=pool).order_by("posted_at")]
+        most = max(prices)
+        # It rises above what a full pool costs by the operator's theta of 2, and falls again.
+        assert most > 2 * BASE
+        assert min(prices[prices.index(most) :]) < most * Decimal("0.6")
+        # Who is refused is told a price, and it is above what an hour is worth to the job.
+        assert len(refusals) > 5
+        assert all(price > value for value, price in refusals)
+        lender = Tenant.objects.get(slug=f"vc-{TEAMS[0].tenant}")
+        shown = contribution(
+            lender.pk, pool.pk, pool.book, since=BEGIN, until=BEGIN + timedelta(days=1)
+        )
+        assert shown.reconciliation.settled > Decimal(1)
+        assert shown.reconciliation.difference == 0
+        assert [check.name for check in run_checks() if check.violations] == []
+
+
+def refused(round_: Round, tenant: Tenant) -> list[tuple[int, int]]:
+    """What an hour is worth to a tenant's jobs that a round refused, and the lowest price."""
+    return [
+        (skip.numbers["value_micro"], skip.numbers["price_micro"])
+        for skip in round_decision(round_).skips
+        if skip.reason is Reason.PRICE_ABOVE_VALUE and skip.tenant == tenant.pk
+    ]
