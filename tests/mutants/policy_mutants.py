@@ -22,6 +22,8 @@ TURN_TESTS = "tests/papers/test_gandiva_fair.py"
 GANDIVA_ROUNDS = "tests/papers/test_gandiva_fair_rounds.py"
 TRADING_TESTS = "tests/papers/test_gandiva_fair_trading.py"
 GANDIVA_PROPERTIES = "tests/papers/test_gandiva_fair_properties.py"
+MARKET = "core/src/evenshare_core/market"
+MARKET_TESTS = "tests/papers/test_astraea_online.py"
 ORDER_TESTS = "tests/papers/test_baseline_orders.py"
 
 POLICY_MUTANTS = (
@@ -269,5 +271,41 @@ POLICY_MUTANTS = (
         "return 0 if is_promoted(one) else options.queue_of(job_received(one.sums, at_us))",
         "return options.queue_of(job_received(one.sums, at_us))",
         f"{ORDER_TESTS}::TestTiresias",
+    ),
+    # The market of Astraea-online
+    pure(
+        "a_window_has_a_slot_too_many",
+        f"{MARKET}/max_revenue.py",
+        "fits = (starts >= first) & (starts + slots <= book.slots)",
+        "fits = (starts >= first) & (starts + slots < book.slots)",
+        f"{MARKET_TESTS}::TestErrorsOfThePrint",
+    ),
+    pure(
+        "ps_that_do_not_carry_the_workers_are_taken",
+        f"{MARKET}/max_revenue.py",
+        "np.where(needs <= room, needs, _TOO_MANY)",
+        "np.where(room >= 1, np.minimum(needs, room), _TOO_MANY)",
+        f"{MARKET_TESTS}::TestErrorsOfThePrint",
+    ),
+    pure(
+        "small_servers_are_filled_last",
+        f"{MARKET}/max_revenue.py",
+        'for server in np.argsort(free, kind="stable").tolist():',
+        'for server in np.argsort(-free, kind="stable").tolist():',
+        f"{MARKET_TESTS}::TestTheFastForm",
+    ),
+    pure(
+        "what_was_lent_counts_as_own_use",
+        f"{MARKET}/book.py",
+        "        if not schedule.borrowed:\n",
+        "        if True:\n",
+        "tests/papers/test_astraea_online_properties.py::TestAFixedInterval",
+    ),
+    pure(
+        "a_payment_to_oneself_is_lost",
+        f"{MARKET}/gains.py",
+        "                if amount:\n",
+        "                if amount and owner != schedule.tenant:\n",
+        "tests/papers/test_astraea_online_properties.py::TestEveryRun",
     ),
 )
