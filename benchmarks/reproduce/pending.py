@@ -20,15 +20,6 @@ UNISCHED: tuple[Row, ...] = (
     ("VI-B", "A plan for the next leases is made in time", "under 10 s"),
     ("VI-C", "Weighted deadline miss rate below Chronus", "5.2 points"),
 )  # fmt: skip
-MARKET: tuple[Row, ...] = (
-    ("5.2", "Revenue above BatchSche, Gandiva_fair and HiveD, by number of jobs",
-     "1.58x, 1.24x, 1.35x"),
-    ("5.2", "Revenue above theirs, by number of servers", "1.63x, 1.22x, 1.46x"),
-    ("5.2", "Revenue over that of the best plan made afterwards, in small cases", "above 0.6"),
-    ("5.2", "Revenue follows what tenants bring in (revenue fairness)", "0.71 to 0.80"),
-    ("5.2", "Makespan below Gandiva_fair and HiveD", "0.83x, 0.67x"),
-    ("5.2", "One job is scheduled quickly on a laptop", "1.56 s"),
-)  # fmt: skip
 
 
 def _part(name: str, title: str, source: str, why: str, rows: tuple[Row, ...]) -> Part:
@@ -50,13 +41,5 @@ PARTS = (
         " IEEE TC 2024",
         "needs policy `unisched`",
         UNISCHED,
-    ),
-    _part(
-        "posted_price",
-        "Astraea-online: a market",
-        "Online Scheduling of Distributed Machine Learning Jobs for Incentivizing Sharing in"
-        " Multi-Tenant Systems, IEEE TC 2022",
-        "needs policy `posted_price`",
-        MARKET,
     ),
 )

@@ -24,6 +24,8 @@ TRADING_TESTS = "tests/papers/test_gandiva_fair_trading.py"
 GANDIVA_PROPERTIES = "tests/papers/test_gandiva_fair_properties.py"
 MARKET = f"{POLICIES}/market"
 MARKET_TESTS = "tests/papers/test_market.py"
+SLOTS = "core/src/evenshare_core/market"
+SLOTS_TESTS = "tests/papers/test_astraea_online.py"
 ORDER_TESTS = "tests/papers/test_baseline_orders.py"
 
 POLICY_MUTANTS = (
@@ -323,5 +325,41 @@ POLICY_MUTANTS = (
         "round_half_even(self.rate_micro * after_us, HOUR_US)",
         "round_half_even(self.rate_micro, HOUR_US)",
         "tests/unit/core/test_utilities.py::TestAUtility::test_linear_falls_by_k_an_hour_from_g",
+    ),
+    # The market of Astraea-online, in slots
+    pure(
+        "a_window_has_a_slot_too_many",
+        f"{SLOTS}/max_revenue.py",
+        "fits = (starts >= first) & (starts + slots <= book.slots)",
+        "fits = (starts >= first) & (starts + slots < book.slots)",
+        f"{SLOTS_TESTS}::TestErrorsOfThePrint",
+    ),
+    pure(
+        "ps_that_do_not_carry_the_workers_are_taken",
+        f"{SLOTS}/max_revenue.py",
+        "np.where(needs <= room, needs, _TOO_MANY)",
+        "np.where(room >= 1, np.minimum(needs, room), _TOO_MANY)",
+        f"{SLOTS_TESTS}::TestErrorsOfThePrint",
+    ),
+    pure(
+        "small_servers_are_filled_last",
+        f"{SLOTS}/max_revenue.py",
+        'for server in np.argsort(free, kind="stable").tolist():',
+        'for server in np.argsort(-free, kind="stable").tolist():',
+        f"{SLOTS_TESTS}::TestTheFastForm",
+    ),
+    pure(
+        "what_was_lent_counts_as_own_use",
+        f"{SLOTS}/book.py",
+        "        if not schedule.borrowed:\n",
+        "        if True:\n",
+        "tests/papers/test_astraea_online_properties.py::TestAFixedInterval",
+    ),
+    pure(
+        "a_payment_to_oneself_is_lost",
+        f"{SLOTS}/gains.py",
+        "                if amount:\n",
+        "                if amount and owner != schedule.tenant:\n",
+        "tests/papers/test_astraea_online_properties.py::TestEveryRun",
     ),
 )

@@ -287,6 +287,19 @@ class TestAFixedInterval:
         first, second = run.schedules
         assert (first.start, first.end, second.start) == (3, 5, 6)
 
+    def test_leaves_a_tenant_its_quota_while_it_borrows(self) -> None:
+        """Three workers of user 1 are borrowed: its two own ones are not used by that."""
+        pool = MarketPool([MarketServer(5, 3)], [Owner(1, 2, 1), Owner(2, 3, 2)], 1, 1, 2000, 2000)
+        steep = LinearUtility(-20, 100)
+        jobs = [
+            replace(paper_job(0, 1, 3), arrival=0, epochs=4, utility=steep),
+            replace(paper_job(1, 1, 1), arrival=1, epochs=1, utility=steep),
+        ]
+        run = run_market(pool, jobs, MarketRules("fixed", horizon=4))
+        first, second = run.rounds
+        assert [(one.job, one.worker_count, one.end) for one in first.borrowed] == [(0, 3, 4)]
+        assert [(one.job, one.start) for one in second.own] == [(1, 2)]
+
     def test_gives_up_on_a_job_that_has_no_value_left(self) -> None:
         pool = MarketPool([MarketServer(1, 1)], [Owner(1, 1, 1)], 1, 1, 2000, 2000)
         poor = replace(paper_job(0, 1, 2), arrival=0, utility=LinearUtility(-2, 4))

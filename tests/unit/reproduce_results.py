@@ -75,6 +75,24 @@ def _proofs(_: dict[str, Any], __: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _astraea(_: dict[str, Any], step: int) -> dict[str, Any]:
+    """Astraea has 1.7 times what it would have without sharing."""
+    return {
+        "revenue": 17_000.0 - step, "scheduled": 40, "borrowed": 4, "makespan": 400,
+        "without_gain": 0, "cpu_s_per_job": 0.01, "alpha": [0.5, 1.5], "private_revenue": 10_000.0,
+        "private_scheduled": 41, "private_makespan": 500, "private_alpha": [1.0, 1.0],
+    }  # fmt: skip
+
+
+def _gangs(_: dict[str, Any], step: int) -> dict[str, Any]:
+    row = {"revenue": 10_000.0 - step, "makespan": 700.0, "alpha": [0.0, 2.0]}
+    return {"linear": row, "convex": row}
+
+
+def _best_plans(_: dict[str, Any], step: int) -> dict[str, float]:
+    return {"geometric": 0.9 - step / 1000, "fixed": 0.95, "known": 1.0}
+
+
 MAKERS: dict[str, Callable[[dict[str, Any], int], Any]] = {
     "philly:run": philly_result,
     "venus:run": philly_result,
@@ -85,4 +103,7 @@ MAKERS: dict[str, Callable[[dict[str, Any], int], Any]] = {
     "mixed:days": _completion,
     "properties:four_tenants": _four,
     "properties:proofs": _proofs,
+    "market_runs:astraea": _astraea,
+    "market_runs:baseline": _gangs,
+    "market_runs:ratio": _best_plans,
 }

@@ -72,16 +72,16 @@ def schedule_jobs(
     jobs: Iterable[MarketJob],
     *,
     shared: bool,
-    references: float | None = None,
+    reference: float | None = None,
 ) -> tuple[list[MarketSchedule], list[MarketJob]]:
     """Run A_maxIrev: schedule jobs in the order (arrival, id); return schedules and the rest.
 
     Each goes into the book, which posts new prices. `shared`: on all that is unused; else within
-    what is left of its tenant's quota. `references`: from when f counts; None: the job's arrival.
+    what is left of its tenant's quota. `reference`: from when f counts; None: the job's arrival.
     """
     schedules, left = [], []
     for job in sorted(jobs, key=by_arrival):
-        schedule = best_schedule(book, job, shared=shared, reference=references)
+        schedule = best_schedule(book, job, shared=shared, reference=reference)
         if schedule is None:
             left.append(job)
         else:

@@ -112,9 +112,9 @@ def schedule_round(
     `reference`: the time from which f counts; None: each job's arrival.
     """
     book = MarketBook(pool, after, slots, running)
-    own, rest = schedule_jobs(book, jobs, shared=False, references=reference)
+    own, rest = schedule_jobs(book, jobs, shared=False, reference=reference)
     idle_workers, idle_ps = book.idle()
-    borrowed, left = schedule_jobs(book, rest, shared=True, references=reference)
+    borrowed, left = schedule_jobs(book, rest, shared=True, reference=reference)
     return MarketRound(
         after, slots, tuple(own), tuple(borrowed), idle_workers, idle_ps, tuple(left)
     )
