@@ -17,6 +17,7 @@ PREFIXES = ("portal/", "scheduling/", "billing/", "tenants/", "core/src/", "clie
 EXCEPT = {
     f"{CORE}/policies/": "the policies themselves, and their registry",
     f"{CORE}/formulations/": "rules of papers as programs; policies of sharing choose one",
+    f"{CORE}/market/": "a paper's model, in its units and words",
     "portal/demo/": "the demo's pools",
     "portal/charts/samples.py": "what the page of components shows",
     "scheduling/migrations/": "what was",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.money_mutants import MONEY_MUTANTS
 from tests.mutants.mutant import pure, stored
 from tests.mutants.policy_mutants import POLICY_MUTANTS
 
@@ -15,7 +16,6 @@ EACH_ROUND = (
 GUARANTEE_TESTS = "tests/unit/core/test_guarantee.py::TestAForgottenGuarantee"
 ROUND_TESTS = "tests/unit/core/test_decide_round.py"
 ADMISSION_TESTS = "tests/unit/core/test_admission.py"
-MONEY_TESTS = "tests/unit/core/test_money.py"
 BACKOFF_TESTS = "tests/unit/core/test_backoff.py"
 HANDOVER_TESTS = "tests/integration/test_handover.py"
 STATES_TEST = (
@@ -28,6 +28,7 @@ FENCE_TESTS = "tests/integration/test_fence.py::TestTheFence"
 
 MUTANTS = (
     *POLICY_MUTANTS,
+    *MONEY_MUTANTS,
     # Fairness
     pure(
         "who_deserved_nothing_yet_is_certified_to_be_owed_nothing",
@@ -138,58 +139,6 @@ MUTANTS = (
         "pass",
         f"{EACH_ROUND}[ltgf]",
     ),
-    # Charges and their split
-    pure(
-        "ties_are_rounded_to_the_odd_one",
-        "core/src/evenshare_core/money/fixed_point.py",
-        "above_half == 0 and quotient % 2 == 1",
-        "above_half == 0 and quotient % 2 == 0",
-        f"{MONEY_TESTS}::TestCharge",
-    ),
-    pure(
-        "what_is_left_goes_to_the_smallest_remainder",
-        "core/src/evenshare_core/money/fixed_point.py",
-        "key=rests.__getitem__, reverse=True",
-        "key=rests.__getitem__",
-        "tests/unit/core/test_revenue.py::TestSplit",
-        f"{MONEY_TESTS}::TestLargestRemainder",
-        "tests/papers/test_posted_price_payments.py",
-    ),
-    pure(
-        "quota_in_use_earns_too",
-        "core/src/evenshare_core/money/revenue/idle.py",
-        "idle = max(gpus - self.own.get(tenant, 0), 0)",
-        "idle = gpus",
-        "tests/papers/test_posted_price_payments.py",
-    ),
-    pure(
-        "integrals_start_anew_after_json",
-        "core/src/evenshare_core/money/revenue/idle.py",
-        "(offset, rate, integrals.get(lender, 0) - rate * sums.now_us)",
-        "(offset, rate, integrals.get(lender, 0))",
-        "tests/unit/core/test_revenue.py::TestIdleSums",
-    ),
-    pure(
-        "time_with_more_idle_quota_weighs_more",
-        "core/src/evenshare_core/money/revenue/idle.py",
-        "self._clock += span_us * (self._scale // total)",
-        "self._clock += span_us * self._scale",
-        "tests/papers/test_income_by_instant.py::TestTheGoldenCase",
-    ),
-    pure(
-        "a_term_begins_without_what_was_left_over",
-        "core/src/evenshare_core/money/revenue/terms.py",
-        "following.carried = closed.rest",
-        "following.carried = 0",
-        "tests/papers/test_income_by_instant.py::TestManyShortTerms",
-    ),
-    stored(
-        "a_planned_quota_counts_before_its_round",
-        "core/src/evenshare_core/domain/snapshot.py",
-        "return at_us if service.claims else service.at_us",
-        "return service.at_us",
-        "tests/integration/test_quota_edges.py",
-    ),
     # One writer
     stored(
         "a_stale_token_locks",
@@ -279,68 +228,6 @@ MUTANTS = (
         "tests/integration/test_local_executor_hostile.py"
         "::TestAFileThatIsSwapped::test_for_a_link_shows_nothing_of_its_target[out.log]",
     ),
-    # Settlements
-    stored(
-        "late_usage_goes_to_an_hour_that_is_settled",
-        "billing/metering/lines.py",
-        "return hour if cursor.settled_until is None else max(hour, cursor.settled_until)",
-        "return hour",
-        "tests/integration/test_metering.py::TestAnHour"
-        "::test_that_is_settled_takes_late_usage_as_an_adjustment_of_the_next",
-    ),
-    stored(
-        "two_rounds_see_the_same_credit_free",
-        "scheduling/engine/holds.py",
-        "write.at, lock=True)",
-        "write.at)",
-        "tests/integration/test_holds.py::TestHolds"
-        "::test_200_at_once_on_one_account_never_go_below_the_limit",
-    ),
-    stored(
-        "each_term_of_a_round_has_all_credit",
-        "scheduling/engine/holds.py",
-        "left.get(item.tenant), promised.get(item.tenant, 0) + micro)",
-        "left.get(item.tenant), micro)",
-        "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
-    ),
-    stored(
-        "credit_that_is_promised_is_given_away",
-        "billing/ledger.py",
-        "if short and change[account] < settled[account]:",
-        "if short < 0 and change[account] < settled[account]:",
-        "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
-    ),
-    stored(
-        "who_asks_for_a_transfer_approves_it",
-        "billing/services/transfers.py",
-        "if asked.asked_by_id == actor.user.pk:",
-        "if asked.asked_by_id == 0:",
-        "tests/functional/test_credit.py::TestATransfer"
-        "::test_is_decided_by_another_person_than_asked",
-    ),
-    stored(
-        "the_looser_of_limit_and_budget_holds",
-        "tenants/selectors/credit.py",
-        "return min(limits) if limits else None",
-        "return max(limits) if limits else None",
-        "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
-    ),
-    stored(
-        "an_hour_is_settled_before_its_events_are_read",
-        "billing/metering/settle.py",
-        "and cursor.event_number >= fence.next_event - 1",
-        "and cursor.event_number >= 0",
-        "tests/integration/test_metering.py::TestAnHour"
-        "::test_stays_open_while_an_event_of_it_was_not_read",
-    ),
-    stored(
-        "prices_of_a_type_go_with_its_nodes",
-        "scheduling/engine/apply.py",
-        'posted = {row["gpu_type"]: row for row in state}',
-        "posted = {row: state[0] for row in ()}",
-        "tests/integration/test_pool_memory.py::TestWhatAPoolRemembers"
-        "::test_after_its_only_type_was_away_for_two_rounds",
-    ),
     # Stored rounds, and jobs that are lost
     stored(
         "a_damaged_round_is_not_noted",
@@ -385,35 +272,6 @@ MUTANTS = (
         "if tenant is None or not may_in_tenant(access(request), action, tenant.pk):",
         "if tenant is None:",
         "tests/functional/test_jobs.py::TestWhoMaySeeThem",
-    ),
-    # Contribution statements
-    pure(
-        "kept_quota_counts_as_lendable",
-        "core/src/evenshare_core/money/quota_use.py",
-        "return idle if most is None else min(idle, most)",
-        "return idle",
-        "tests/unit/core/test_quota_use.py",
-    ),
-    pure(
-        "all_that_is_borrowed_counts_as_lent",
-        "core/src/evenshare_core/money/quota_use.py",
-        "borrowed = min(self._borrowed, of_all)",
-        "borrowed = self._borrowed",
-        "tests/unit/core/test_quota_use.py",
-    ),
-    stored(
-        "income_lines_count_when_their_hour_begins",
-        "billing/selectors/contribution.py",
-        '"since_hour": since - HOUR,',
-        '"since_hour": since,',
-        "tests/integration/test_contribution.py",
-    ),
-    stored(
-        "borrowing_costs_nothing_in_alpha",
-        "billing/selectors/revenue.py",
-        "- self.cost.get(one, 0)",
-        "",
-        "tests/functional/test_contribution_pages.py::TestRevenueFairness",
     ),
     # What is another's
     stored(

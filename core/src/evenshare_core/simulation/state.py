@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -75,10 +76,6 @@ class Run:
     lasts_us: int = 0  # the present term
     overhead_us: int = 0  # of the present lease, so far
     speed_milli: int = ONE_MILLI
-
-
-def _moment(change: Change) -> tuple[int, int]:
-    return (change.at_us, change.job)
 
 
 def _split(row: Grant | Renew) -> Split:
@@ -284,7 +281,7 @@ class SimulationState:
 
     def changes_in_order(self) -> list[Change]:
         """The changes since the last round as a snapshot tells them."""
-        return sorted(self.changes, key=_moment) if len(self.changes) > 1 else self.changes
+        return sorted(self.changes, key=attrgetter("at_us", "job"))
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the round at `at_us`, equal to what a live pool's rows would give."""
@@ -294,10 +291,9 @@ class SimulationState:
         backoffs = tuple(self.backoffs[job] for job in sorted(self.backoffs))
         has, needs = self.cluster.node_resources, self.cluster.resources_of(self.jobs)
         utilities = utilities_of(self.sim_jobs, self.jobs)
+        newest = (self.rules.lease_bounds_us, has or needs, utilities, self.surcharges)
         return Snapshot(
-            schema=schema_of(
-                backoffs, self.rules.lease_bounds_us, has or needs, utilities, self.surcharges
-            ),
+            schema=schema_of(backoffs, *newest),
             pool=1,
             number=self.number,
             at_us=self.at_us,
