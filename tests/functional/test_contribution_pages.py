@@ -38,7 +38,12 @@ def earned(slug: str) -> Decimal:
 class TestFeature25:
     """Every credit row = GPU-hours x price, with its round and lease; the total is the ledger's."""
 
-    def test_every_row_is_recomputed_from_its_factors(self, there: Stage) -> None:
+    def test_holds_of_every_row_and_of_their_total(self, there: Stage) -> None:
+        self.every_row_is_recomputed_from_its_factors(there)
+        self.every_row_leads_to_its_round_and_its_transfer(there)
+        self.the_total_is_the_ledgers(there)
+
+    def every_row_is_recomputed_from_its_factors(self, there: Stage) -> None:
         lines = rows(there, "neighbour")
         assert len(lines) > 2
         for line in lines:
@@ -49,7 +54,7 @@ class TestFeature25:
             part = Decimal(line["own_part"])
             assert abs(charge * part - Decimal(line["earned_credits"])) < Decimal("0.000001")
 
-    def test_every_row_leads_to_its_round_and_its_transfer(self, there: Stage) -> None:
+    def every_row_leads_to_its_round_and_its_transfer(self, there: Stage) -> None:
         page = there.page("neighbour", f"{PAGE}?{ALL}")
         table = page.split('id="t-lines"')[1].split("</table>")[0]
         shown = table.split("<tr>")[2:]
@@ -62,7 +67,7 @@ class TestFeature25:
             for transfer in transfers:
                 there.page("neighbour", transfer)
 
-    def test_the_total_is_the_ledgers(self, there: Stage) -> None:
+    def the_total_is_the_ledgers(self, there: Stage) -> None:
         for who, slug in (("neighbour", "beta"), ("operator", "gamma"), ("owner", "alpha")):
             page = there.get(who, f"/t/{slug}/ledger/contribution/?{ALL}").context
             ledger = page["shown"].reconciliation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
@@ -16,6 +16,7 @@ from billing.checks import run_checks
 from billing.ledger import open_accounts, open_book, post_allowance
 from billing.models import Account, Transfer, TransferRequest
 from billing.selectors.clock import book_now
+from scheduling.models import Job
 from tenants.models import AuditRecord, Budget, DailySpend, Membership, User
 from tenants.tokens import Scope
 from tests.factories import BEGIN
@@ -307,6 +308,48 @@ class TestABudget:
         assert many.json()["errors"][0]["field"] == "jobs[1].gpus"
         limit(stage, period_action="warn")
         assert stage.post("jobs", stage.spec(gpus=4)).status_code == 201
+
+
+class TestFeature21:
+    def test_acts_at_80_100_and_120_percent_and_says_when_it_runs_out(
+        self, stage: ApiStage
+    ) -> None:
+        stage.cluster.round()
+        stage.cluster.submit("bb", 4, 10_000)
+        for _ in range(2):  # a price is posted
+            stage.cluster.round(after_s=10)
+        terms = {
+            "budget_amount": "100", "budget_period": "custom", "budget_action": "block",
+            "budget_from": "2020-01-01T00:00:00Z", "budget_until": "2099-01-01T00:00:00Z",
+        }  # fmt: skip
+        assert edit(stage, terms).status_code == 200
+        today = book_now("main").date()
+        for days_ago in range(1, 10):
+            self.spend(stage, "9", today - timedelta(days=days_ago))
+        budget = self.budget(stage)
+        in_two_days = today + timedelta(days=19 // 9)
+        assert (budget["state"], budget["runs_out_on"]) == ("notice", in_two_days.isoformat())
+        borrowing = stage.spec(gpus=4)
+        assert stage.post("jobs", borrowing).status_code == 201
+        self.spend(stage, "19", today)
+        assert self.budget(stage)["state"] == "full"
+        refused = stage.post("jobs", borrowing)
+        assert refused.status_code == 400
+        assert "budget" in refused.json()["errors"][0]["reason"]
+        assert edit(stage, {**terms, "budget_action": "warn"}).status_code == 200
+        job = stage.post("jobs", borrowing).json()["id"]
+        DailySpend.objects.filter(day=today).update(amount=39)
+        assert self.budget(stage)["state"] == "stopped"
+        stage.cluster.round(after_s=10)
+        assert Job.objects.get(uid=job).reason_code == "budget"
+
+    def spend(self, stage: ApiStage, amount: str, day: date) -> None:
+        tenant = stage.cluster.tenants["aa"]
+        DailySpend.objects.create(tenant=tenant, book="main", day=day, amount=Decimal(amount))
+
+    def budget(self, stage: ApiStage) -> Any:
+        (row,) = stage.get("credit", as_="ada").json()["results"]
+        return row["budget"]
 
 
 class TestThePages:
