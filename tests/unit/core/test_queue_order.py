@@ -36,6 +36,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "hived": [{}],
     "allox": [{}, {"tenant_fraction": 1, "matched_jobs": 5}],
     "drf": [{}, {"weights": "equal"}],
+    "market": [{}],
 }
 
 # Whose order is another when the next job may start: time has passed, or tenants made progress.
@@ -141,7 +142,7 @@ class TestTheOrder:
             assert len(order) == 14
             started = starts(asked, 59)
             # Each within its quota, or served anew as it deserves more: the tenants' own orders.
-            if policy in {"evenshare", "yarn_cs", "batch_sche", "hived"}:
+            if policy in {"evenshare", "yarn_cs", "batch_sche", "hived", "market"}:
                 by_id = {one.id: one.tenant for one in jobs}
                 order.sort(key=by_id.__getitem__)
                 started.sort(key=by_id.__getitem__)

@@ -17,7 +17,13 @@ from evenshare_core.domain.decision import (
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.invariants import violations
 from evenshare_core.domain.reasons import PreemptionRule, Reason
-from evenshare_core.domain.snapshot import PoolPrice, Snapshot, lease_bounds_of, schema_of
+from evenshare_core.domain.snapshot import (
+    PoolPrice,
+    Snapshot,
+    Surcharge,
+    lease_bounds_of,
+    schema_of,
+)
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies import registry
@@ -129,12 +135,13 @@ class TestBytes:
         trade = Trade("v100", 1, 2, "k80", 3, 1, 3, 4, 2, AT_US)
         row = Preemption(1, 1, 1, PreemptionRule.GUARANTEE, 5, 1, {"held": 0})
         for decision, count in (
-            (Decision(at_us=AT_US), 5),
-            (Decision(at_us=AT_US, preemptions=(row,)), 4),
-            (Decision(at_us=AT_US, lengths=(TermLength(1, 2),)), 3),
-            (Decision(at_us=AT_US, trades=(trade,)), 2),
-            (Decision(at_us=AT_US, swaps=(Swap(1, "v100", 1),)), 1),
-            (Decision(at_us=AT_US, plans=(Plan(1, 1, PlanKind.OWN, "v100", 1),)), 0),
+            (Decision(at_us=AT_US), 6),
+            (Decision(at_us=AT_US, preemptions=(row,)), 5),
+            (Decision(at_us=AT_US, lengths=(TermLength(1, 2),)), 4),
+            (Decision(at_us=AT_US, trades=(trade,)), 3),
+            (Decision(at_us=AT_US, swaps=(Swap(1, "v100", 1),)), 2),
+            (Decision(at_us=AT_US, plans=(Plan(1, 1, PlanKind.OWN, "v100", 1),)), 1),
+            (Decision(at_us=AT_US, surcharges=(Surcharge("v100", 1, 2),)), 0),
         ):
             data = canonical_bytes(decision)
             kept = fields[: len(fields) - count]

@@ -13,14 +13,14 @@ HERE, THERE, NOWHERE = 1, 2, 3
 IN_TENANT = {
     "viewer": "see_tenant see_money see_pool",
     "member": "see_tenant see_money see_pool submit cancel",
-    "manager": "see_tenant see_money see_pool submit cancel share",
+    "manager": "see_tenant see_money see_pool submit cancel share ask_transfer",
     "retired": "",
 }
 # By role for the site: what it allows everywhere.
 ON_SITE = {
     "": "",
-    "operator": "see_tenant see_money see_pool cancel see_site operate",
-    "finance": "see_money see_pool see_site",
+    "operator": "see_tenant see_money see_pool cancel see_site operate keep_credit",
+    "finance": "see_money see_pool see_site keep_credit",
     "auditor": "see_tenant see_money see_pool see_site",
     "retired": "",
 }
