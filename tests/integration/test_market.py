@@ -112,6 +112,15 @@ class TestAJob:
         assert good.state == "running"
         assert "kind must be one of" in bad.quarantine
 
+    def test_that_has_lost_more_than_can_be_written_down_stops_no_round(self) -> None:
+        """Its value fell for twelve years, which a fast clock makes of a day."""
+        lab = pool()
+        lost = lab.submit("b", 2, 60, utility={"kind": "linear", "k": "-1000000000", "g": "1"})
+        Job.objects.filter(pk=lost.pk).update(submitted_at=BEGIN - timedelta(days=12 * 366))
+        run(lab, 30)
+        plan = plan_of(lost)
+        assert (lost.state, plan.value) == ("running", Decimal(-(10**9)))
+
     def test_that_is_planned_for_later_says_when_and_the_price_now(self) -> None:
         lab = pool(horizon_s=3600)
         lab.submit("b", 6, 100, estimate_s=100)
