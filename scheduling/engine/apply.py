@@ -16,6 +16,7 @@ from django.db.models import Sum
 from evenshare_core.domain.decision import Decision, End, with_swaps
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
 from evenshare_core.money.fixed_point import to_credits
@@ -259,14 +260,16 @@ def _record_prices(write: RoundWrite) -> None:
     write.events.add(Kind.PRICED, write.at, {"valid_from_round": valid_from, "prices": prices})
 
 
-def _posted_prices(pool_id: int, decision: Decision) -> list[dict[str, Any]]:
+def _posted_prices(snapshot: Snapshot, decision: Decision) -> list[dict[str, Any]]:
     """Return the price posted last of every GPU type, by type.
 
     One whose nodes were all removed keeps its own: billing holds it valid until the next one is
-    posted, and so does the first round that has nodes of the type again.
+    posted, and so does the first round that has nodes of the type again. Theta is kept where the
+    policy set another one than the operator.
     """
-    state = PoolState.objects.values_list("prices", flat=True).get(pool_id=pool_id)
+    state = PoolState.objects.values_list("prices", flat=True).get(pool_id=snapshot.pool)
     posted = {row["gpu_type"]: row for row in state}
+    thetas = {row.gpu_type: row.theta_milli for row in snapshot.prices}
     for price in decision.prices:
         posted[price.gpu_type] = {
             "gpu_type": price.gpu_type,
@@ -274,6 +277,8 @@ def _posted_prices(pool_id: int, decision: Decision) -> list[dict[str, Any]]:
             "used": price.used,
             "capacity": price.capacity,
         }
+        if price.theta_milli != thetas.get(price.gpu_type):
+            posted[price.gpu_type]["theta_milli"] = price.theta_milli
     for row in decision.surcharges:
         posted[row.gpu_type] |= {"queued": row.queued, "surcharge_micro": row.surcharge_micro}
     return [posted[gpu_type] for gpu_type in sorted(posted)]
@@ -302,7 +307,7 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
         policy=snapshot.policy,
         policy_version=snapshot.policy_version,
         memory=canonical_bytes(decision.memory),
-        prices=_posted_prices(snapshot.pool, decision),
+        prices=_posted_prices(snapshot, decision),
     )
     return Round.objects.create(
         pool_id=snapshot.pool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -28,7 +29,8 @@ class StartProspect:
     `quota`: as the trades of the last round have made it. `may_borrow`: GPUs above it at most
     (None: no limit). `price`: credits per borrowed GPU-hour that the next round's terms pay.
     `own_held`, `borrowed_held`: by the tenant's jobs. `used` of `capacity` GPUs are behind that
-    price, by the operator's `base` and `theta`, with what the queue has added to it.
+    price, by the operator's `base` and `theta` (or the policy's, where that sets one), with what
+    the queue has added to it.
     """
 
     gpu_type: str
@@ -117,7 +119,7 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
             used=prices.get(name, _UNPOSTED)["used"],
             capacity=up.get(name, 0),
             base=settings[name].base,
-            theta=settings[name].theta,
+            theta=_theta(prices.get(name, _UNPOSTED), settings[name].theta),
             surcharge=to_credits(prices.get(name, _UNPOSTED).get("surcharge_micro", 0)),
         )
         for name in names
@@ -129,6 +131,12 @@ def spendable(tenant_id: int, book: str, at: datetime) -> Decimal | None:
     left = credit_left(book, [tenant_id], at).get(tenant_id)
     micro = left.micro if left is not None else None
     return None if micro is None else to_credits(micro)
+
+
+def _theta(posted: Mapping[str, int], of_operator: Decimal) -> Decimal:
+    """The theta of the next price: as posted last where the policy sets it."""
+    theta_milli = posted.get("theta_milli")
+    return of_operator if theta_milli is None else Decimal(theta_milli) / ONE_MILLI
 
 
 def _may_borrow(quota: Quota | None, rules: SharingRules) -> int | None:

@@ -12,11 +12,13 @@ import pytest
 from django.core.management import call_command
 
 from evenshare_core.domain.utilities import Utility, UtilityKind
+from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import CREDIT_MICRO
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import Job, JobPlan, Lease
 from scheduling.selectors.plans import PlanView, read_plan
+from scheduling.selectors.prospects import prospects
 from tests.factories import BEGIN, Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -112,6 +114,15 @@ class TestAJob:
         assert good.state == "running"
         assert "kind must be one of" in bad.quarantine
 
+    def test_that_has_lost_more_than_can_be_written_down_stops_no_round(self) -> None:
+        """Its value fell for twelve years, which a fast clock makes of a day."""
+        lab = pool()
+        lost = lab.submit("b", 2, 60, utility={"kind": "linear", "k": "-1000000000", "g": "1"})
+        Job.objects.filter(pk=lost.pk).update(submitted_at=BEGIN - timedelta(days=12 * 366))
+        run(lab, 30)
+        plan = plan_of(lost)
+        assert (lost.state, plan.value) == ("running", Decimal(-(10**9)))
+
     def test_that_is_planned_for_later_says_when_and_the_price_now(self) -> None:
         lab = pool(horizon_s=3600)
         lab.submit("b", 6, 100, estimate_s=100)
@@ -125,3 +136,16 @@ class TestAJob:
         assert plan.starts_at > lab.at
         assert plan.lowest == Decimal(1)
         assert JobPlan.objects.get(job=poor).tenant_id == poor.tenant_id
+
+
+class TestWhatOneMoreGpuCosts:
+    def test_goes_by_the_theta_that_the_policy_has_from_history(self) -> None:
+        """Somebody bid 9 credits: by the operator's theta alone the price would seem to fall."""
+        lab = pool(theta="history")
+        lab.submit("b", 4, 600)
+        lab.submit("a", 2, 600, utility=bid("9"))
+        run(lab, 30)
+        (start,) = prospects(lab.pool.pk, lab.tenants["a"].pk, at=lab.at)
+        assert start.theta == 10
+        assert to_micro(start.price) == posted_price_micro(CREDIT_MICRO, 10_000, 6, 8)
+        assert to_micro(start.price_with(1)) == posted_price_micro(CREDIT_MICRO, 10_000, 7, 8)

@@ -14,12 +14,14 @@ from msgspec.structs import replace
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import (
+    SCHEMA_VERSION,
     PoolPrice,
     Service,
     Snapshot,
     Surcharge,
     schema_of,
 )
+from evenshare_core.domain.utilities import Utility, UtilityKind
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.money.pricing import (
     next_surcharge_micro,
@@ -237,6 +239,13 @@ class TestARound:
             assert decode(data, type(value)) == value
             assert len(json.loads(data)) == len(value.__struct_fields__) - len(value.newest)
         assert without.schema == 2
+
+    def test_has_a_version_of_its_own_with_utilities_or_without(self) -> None:
+        """A reader that knows utilities alone must not take it for one that it can read."""
+        worth = (Utility(1, UtilityKind.BID, CREDIT_MICRO),)
+        assert schema_of((), utilities=worth) == 6
+        assert schema_of((), surcharges=(ON,)) == 7
+        assert schema_of((), utilities=worth, surcharges=(ON,)) == 7 == SCHEMA_VERSION
 
     def test_of_a_policy_whose_prices_clear_adds_nothing(
         self, monkeypatch: pytest.MonkeyPatch

@@ -35,6 +35,11 @@ class TestAUtility:
         assert utility.value_micro(2 * HOUR_US, 0) == 96 * CREDIT_MICRO
         assert utility.value_micro(60 * HOUR_US, 0) == -20 * CREDIT_MICRO
 
+    def test_linear_loses_no_more_than_an_amount_may_be(self) -> None:
+        """Twelve years at a billion an hour could not be written down."""
+        utility = read_utility(1, {"kind": "linear", "k": "-1000000000", "g": "1"})
+        assert utility.value_micro(12 * 8766 * HOUR_US, 0) == -MOST_MICRO
+
     def test_convex_is_e_over_t_to_the_kappa(self) -> None:
         utility = read_utility(7, CONVEX)
         assert utility.value_micro(100 * HOUR_US, 0) == CREDIT_MICRO

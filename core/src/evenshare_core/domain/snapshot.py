@@ -17,7 +17,7 @@ from evenshare_core.units import SECOND_US
 
 # Version 7 has surcharges, version 6 utilities of jobs, version 5 resources besides GPUs, version 4
 # bounds of lease lengths, version 3 back-offs; without any of them it is of version 2.
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 class ChangeKind(StrEnum):

@@ -73,13 +73,15 @@ class Utility(Value, frozen=True, array_like=True):
     def value_micro(self, after_us: int, gpu_us: int) -> int:
         """Return what it is worth to end `after_us` (at least 1) after its submission.
 
-        `gpu_us`: its work on all its GPUs; only a bid counts it. In micro-credits, at most
-        `MOST_MICRO`, below 0 where a linear one has lost more than it had.
+        `gpu_us`: its work on all its GPUs; only a bid counts it. In micro-credits, `MOST_MICRO` at
+        most; below 0 where a linear one has lost more than it had, down to `-MOST_MICRO`: what
+        falls on for years would be no amount that could be stored.
         """
         if self.kind is UtilityKind.BID:
             return min(MOST_MICRO, self.scale_micro * gpu_us // HOUR_US)
         if self.kind is UtilityKind.LINEAR:
-            return self.scale_micro + round_half_even(self.rate_micro * after_us, HOUR_US)
+            value_micro = self.scale_micro + round_half_even(self.rate_micro * after_us, HOUR_US)
+            return max(-MOST_MICRO, value_micro)
         return _convex_micro(self.scale_micro, self.rate_micro, max(1, after_us))
 
 
