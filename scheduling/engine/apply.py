@@ -273,6 +273,8 @@ def _posted_prices(pool_id: int, decision: Decision) -> list[dict[str, Any]]:
             "price_micro": price.price_micro,
             "used": price.used,
             "capacity": price.capacity,
+            "base_micro": price.base_micro,
+            "theta_milli": price.theta_milli,
         }
     for row in decision.surcharges:
         posted[row.gpu_type] |= {"queued": row.queued, "surcharge_micro": row.surcharge_micro}
