@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
+
 from billing.metering import meter_pool
 from billing.models import PostedPrice
 from evenshare_core.money.fixed_point import to_credits
@@ -15,7 +17,9 @@ from scheduling.selectors.prospects import StartProspect, prospects
 from scheduling.services.dry_run import dry_run_job
 from tests.factories import Cluster, cluster
 
-THETA = 9  # 1 + the most that an hour is worth, 8 base rates
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+THETA = Decimal(9)  # 1 + the most that an hour is worth, 8 base rates
 BID = {"kind": "bid", "per_gpu_hour": "8"}
 
 
@@ -29,7 +33,7 @@ def market() -> Cluster:
 
 
 def eta(used: int) -> Decimal:
-    return to_credits(posted_price_micro(CREDIT_MICRO, THETA * 1000, used, 8))
+    return to_credits(posted_price_micro(CREDIT_MICRO, int(THETA) * 1000, used, 8))
 
 
 def first(lab: Cluster, tenant: str) -> StartProspect:
@@ -37,7 +41,7 @@ def first(lab: Cluster, tenant: str) -> StartProspect:
     return start
 
 
-def test_a_price_is_reckoned_with_the_theta_that_it_was_posted_with(committed_db: str) -> None:  # noqa: ARG001
+def test_a_price_is_reckoned_with_the_theta_that_it_was_posted_with() -> None:
     lab = market()
     start = first(lab, "b")
     assert (start.price, start.theta) == (eta(4), THETA)
@@ -54,7 +58,7 @@ def test_a_price_is_reckoned_with_the_theta_that_it_was_posted_with(committed_db
     assert (run.price, run.price_after) == (eta(4), eta(6))
 
 
-def test_without_a_posted_one_it_is_the_operators(committed_db: str) -> None:  # noqa: ARG001
+def test_without_a_posted_one_it_is_the_operators() -> None:
     lab = market()
     row = PoolState.objects.get(pool=lab.pool)
     kept = [{k: v for k, v in one.items() if k != "theta_milli"} for one in row.prices]
