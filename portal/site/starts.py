@@ -17,6 +17,11 @@ ASSUMED = (
     " started the job, p90 that of nine of ten."
 )
 
+REFUTED = (
+    "There is no honest estimate: by the last one it would have started by now, and a GPU-hour"
+    " costs more than it is worth to it."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class StartText:
@@ -32,13 +37,14 @@ class StartText:
 
 def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartText:
     """The estimate with the note that its assumptions are in."""
+    now = clocks.now.pool_at
     return StartText(
         round=start.round,
-        expected=expected_text(start, clocks.now.pool_at),
+        expected=expected_text(start, now),
         note=assumptions_note(start, calibration_url),
         p50=clocks.instant(start.p50),
         p90=clocks.instant(start.p90),
-        why=start.why,
+        why=REFUTED if start.is_refuted(now) else start.why,
     )
 
 
@@ -47,7 +53,7 @@ def expected_text(start: StartView, now: datetime) -> str:
 
     It is read long after it was made: each of its instants may have passed.
     """
-    if start.p50 is None:
+    if start.p50 is None or start.is_refuted(now):
         return ""
     p50_s = (start.p50 - now).total_seconds()
     if start.p90 is None:

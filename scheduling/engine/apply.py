@@ -269,16 +269,15 @@ def _posted_prices(snapshot: Snapshot, decision: Decision) -> list[dict[str, Any
     """
     state = PoolState.objects.values_list("prices", flat=True).get(pool_id=snapshot.pool)
     posted = {row["gpu_type"]: row for row in state}
-    thetas = {row.gpu_type: row.theta_milli for row in snapshot.prices}
     for price in decision.prices:
         posted[price.gpu_type] = {
             "gpu_type": price.gpu_type,
             "price_micro": price.price_micro,
             "used": price.used,
             "capacity": price.capacity,
+            "base_micro": price.base_micro,
+            "theta_milli": price.theta_milli,
         }
-        if price.theta_milli != thetas.get(price.gpu_type):
-            posted[price.gpu_type]["theta_milli"] = price.theta_milli
     for row in decision.surcharges:
         posted[row.gpu_type] |= {"queued": row.queued, "surcharge_micro": row.surcharge_micro}
     return [posted[gpu_type] for gpu_type in sorted(posted)]

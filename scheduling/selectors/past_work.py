@@ -132,12 +132,12 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
         model=row.profile.name if row.profile else "",
         cpus=row.cpus,
         memory_mb=row.memory_mb,
-        utility=_utility(row),
+        utility=utility_of(row),
     )
 
 
-def _utility(row: Job) -> Utility | None:
-    """What it is worth; None where it says nothing, or what cannot be read (quarantine)."""
+def utility_of(row: Job) -> Utility | None:
+    """Return what a job is worth; None where it says nothing, or nothing that can be read."""
     try:
         return read_utility(row.pk, row.utility) if row.utility else None
     except UtilityError:

@@ -14,7 +14,7 @@ from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import ONE_MILLI
-from scheduling.models import Lease, Node, PoolState, Round
+from scheduling.models import Lease, Node, PoolState, PriceSetting, Round
 from scheduling.selectors.pool_settings import price_settings
 from scheduling.selectors.sharing import SharingRules, narrowed, sharing_rules
 from tenants.models import Quota
@@ -29,8 +29,7 @@ class StartProspect:
     `quota`: as the trades of the last round have made it. `may_borrow`: GPUs above it at most
     (None: no limit). `price`: credits per borrowed GPU-hour that the next round's terms pay.
     `own_held`, `borrowed_held`: by the tenant's jobs. `used` of `capacity` GPUs are behind that
-    price, by the operator's `base` and `theta` (or the policy's, where that sets one), with what
-    the queue has added to it.
+    price, by the `base` and `theta` that it was posted with, with what the queue has added to it.
     """
 
     gpu_type: str
@@ -68,7 +67,7 @@ class _LeasedGpus(NamedTuple):
 
 
 _NOTHING = _LeasedGpus(0, 0, 0)
-_UNPOSTED = {"price_micro": 0, "used": 0}
+_UNPOSTED: Mapping[str, int] = {"price_micro": 0, "used": 0}
 
 
 def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspect]:
@@ -118,8 +117,8 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
             price=to_credits(prices.get(name, _UNPOSTED)["price_micro"]),
             used=prices.get(name, _UNPOSTED)["used"],
             capacity=up.get(name, 0),
-            base=settings[name].base,
-            theta=_theta(prices.get(name, _UNPOSTED), settings[name].theta),
+            base=_base(prices.get(name, _UNPOSTED), settings[name]),
+            theta=_theta(prices.get(name, _UNPOSTED), settings[name]),
             surcharge=to_credits(prices.get(name, _UNPOSTED).get("surcharge_micro", 0)),
         )
         for name in names
@@ -133,10 +132,15 @@ def spendable(tenant_id: int, book: str, at: datetime) -> Decimal | None:
     return None if micro is None else to_credits(micro)
 
 
-def _theta(posted: Mapping[str, int], of_operator: Decimal) -> Decimal:
-    """The theta of the next price: as posted last where the policy sets it."""
-    theta_milli = posted.get("theta_milli")
-    return of_operator if theta_milli is None else Decimal(theta_milli) / ONE_MILLI
+def _base(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
+    """As it was posted with; the operator's where nothing was posted since that is kept."""
+    return to_credits(posted["base_micro"]) if "base_micro" in posted else setting.base
+
+
+def _theta(posted: Mapping[str, int], setting: PriceSetting) -> Decimal:
+    """The same of theta, which some policies set themselves."""
+    milli = posted.get("theta_milli")
+    return setting.theta if milli is None else Decimal(milli) / ONE_MILLI
 
 
 def _may_borrow(quota: Quota | None, rules: SharingRules) -> int | None:

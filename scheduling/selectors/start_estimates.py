@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import OuterRef, Subquery
 
+from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.simulation.starts import NoEstimate
 from scheduling.models import Job, Pool, StartEstimate, StartForecast
@@ -43,6 +44,7 @@ class StartView:
     `p90` None beside a `p50`: in more than one run of ten it had not started by `until`. Where
     `reason` is not empty there is neither, and `why` says it. `max_price`: what the job pays at
     most for a borrowed GPU-hour, in credits; `gpu_types`: those that it accepts, empty for any.
+    `is_outbid`: by the pool's last round, a GPU-hour costs more than it is worth to the job.
     """
 
     round: int
@@ -54,6 +56,11 @@ class StartView:
     facts: Mapping[str, Any] = field(default_factory=dict)
     max_price: Decimal | None = None
     gpu_types: tuple[str, ...] = ()
+    is_outbid: bool = False
+
+    def is_refuted(self, now: datetime) -> bool:
+        """Whether prices took another way: it waits for a lower one, and p90 has passed."""
+        return self.is_outbid and self.p90 is not None and self.p90 <= now
 
     @property
     def why(self) -> str:
@@ -129,6 +136,7 @@ def _view(row: StartEstimate) -> StartView:
         facts=forecast.facts,
         max_price=row.job.max_price,
         gpu_types=tuple(row.job.gpu_types),
+        is_outbid=row.job.reason_code == Reason.PRICE_ABOVE_VALUE,
     )
 
 

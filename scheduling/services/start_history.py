@@ -15,6 +15,7 @@ from evenshare_core.simulation.starts import EndedJob, History
 from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
 from scheduling.engine.snapshot_rows import read_profiles
 from scheduling.models import Job as JobRow
+from scheduling.selectors.past_work import utility_of
 from scheduling.selectors.sharing import price_limits
 
 ENDED_MOST = ARRIVALS_MOST = 2_000
@@ -56,7 +57,9 @@ def read_history(pool_id: int, at: datetime) -> History:
         for row in rows
         if row.cpus or row.memory_mb
     }
-    return History(ended, arrivals, max(LEAST_SPAN_US, span_us), resources)
+    said = {row.pk: utility_of(row) for row in rows}
+    utilities = {job: utility for job, utility in said.items() if utility is not None}
+    return History(ended, arrivals, max(LEAST_SPAN_US, span_us), resources, utilities)
 
 
 def _is_older(pool_id: int, since: datetime) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from billing.metering import meter_pool
 from billing.models import PostedPrice, Transfer, UsageLine
-from scheduling.models import LeaseTerm, PriceSetting
+from scheduling.models import Lease, LeaseTerm, PriceSetting
 from tests.functional.pool_stage import Stage
 
 LINK = re.compile(r'href="(/pools/[\w-]+/prices/v100/(\d+)/)"')
@@ -57,6 +57,16 @@ class TestEveryCharge:
         path = f"/pools/{line.pool.name}/prices/v100/{number}/"
         assert f'href="{path}"' in page
         self._is_posted(settled, path, number, line.price)
+
+    def test_of_a_present_term_leads_there_before_it_is_closed(self, settled: Stage) -> None:
+        live = Lease.objects.filter(state__in=Lease.LIVE_STATES, borrowed__gt=0)
+        lease = live.select_related("job__tenant", "job__pool").order_by("pk")[0]
+        who = "owner" if lease.job.tenant.slug == "alpha" else "neighbour"
+        page = settled.page(who, f"/jobs/{lease.job.uid}/")
+        number = LeaseTerm.objects.get(lease=lease, number=lease.term).round
+        path = f"/pools/{lease.job.pool.name}/prices/v100/{number}/"
+        assert f'<a href="{path}" id="term-price">' in page
+        self._is_posted(settled, path, number, lease.price)
 
 
 class TestThePage:

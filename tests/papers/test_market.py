@@ -153,6 +153,27 @@ class TestABorrower:
         assert skip.reason is Reason.PRICE_ABOVE_VALUE
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (681_792, 681_793)
 
+    def test_that_loses_by_waiting_is_told_worth_and_price_of_one_slot(self) -> None:
+        """f = 2.8 - 2 t for 2 GPUs: now 0.4 a GPU-hour against eta(7), after an hour nothing.
+
+        The larger lease beside it ends after 3 hours, and eta(3) is below 0.4: what it is worth
+        now and what it would cost then would read as if it had been let in.
+        """
+        quotas = (*QUOTAS, Entitlement(3, "v100", 0))
+        jobs = [
+            job(1, 4, estimate_us=3 * HOUR_US), job(3, 1, tenant=2, estimate_us=9 * HOUR_US),
+            job(AT_US, 2, tenant=3),
+        ]  # fmt: skip
+        running = [*self.RUNNING, lease(8, 3, (1, 1), tenant=2, expires_us=AT_US + HOUR_US)]
+        asked = market(jobs, running, quotas=quotas, options={"horizon_s": 6 * 3600})
+        falling = read_utility(AT_US, "linear k=-2 g=2.8")
+        decision = decide_round(replace(asked, utilities=(falling,)))
+        plan = plans(decision)[AT_US]
+        assert plan.kind is PlanKind.REFUSED
+        assert (plan.needed_micro, plan.lowest_micro) == (400_000, ETA[7])
+        (skip,) = decision.skips
+        assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (400_000, ETA[7])
+
     def test_of_a_bid_waits_for_the_first_slot_in_which_it_gains(self) -> None:
         """After the first hour the lease beside it is over, and the price falls to eta(2).
 

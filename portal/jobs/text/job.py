@@ -9,6 +9,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from django.urls import reverse
+
 from billing.selectors.prices import PostedPricePoint
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.policies import registry
@@ -86,12 +88,22 @@ def job_context(
         "time_title": time_title(story, spent),
         "timeline_svg": timeline(job_timeline(story, posted, now, early)),
         "held": held,
+        "price_url": price_url(story, held) if held else "",
+        "price_round": held.terms[-1].round if held and held.terms else None,
         "left_s": (_until(held.lease) - now).total_seconds() if held else 0,
         "lasts_s": held.terms[-1].lasts_s if held and held.terms else story.job.pool.lease_s,
         "protected_s": _protected_s(held.lease) if held else 0,
         "protected": clocks.instant(_protected(held.lease, now)) if held else None,
         "lease_lines": lease_lines(held) if held else (),
     }
+
+
+def price_url(story: JobStory, held: LeaseView) -> str:
+    """Where the price of the present term was posted; empty where nothing is borrowed."""
+    if not held.terms or not held.terms[-1].borrowed:
+        return ""
+    place = (story.job.pool.name, held.lease.gpu_type.name, held.terms[-1].round)
+    return reverse("posted-price", args=place)
 
 
 def state_badge(state: str, *, is_quarantined: bool) -> StateBadge:

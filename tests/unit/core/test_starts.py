@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.domain.utilities import Utility, UtilityKind
 from evenshare_core.simulation.present import Start, Work
 from evenshare_core.simulation.starts import (
     MOST_WIDENING,
@@ -18,6 +19,7 @@ from evenshare_core.simulation.starts import (
     EndedJob,
     EstimatedStart,
     Forecast,
+    Futures,
     History,
     NoEstimate,
     Survival,
@@ -129,6 +131,19 @@ class TestAForecast:
         assert crowded.arrivals == pytest.approx(2400, rel=0.05), "100 an hour for a day"
         later = crowded.starts[2]
         assert later.reason is NoEstimate.BEYOND or (later.p50_us or 0) > 4 * HOUR_US
+
+    def test_expects_jobs_of_others_to_be_worth_what_they_were(self) -> None:
+        """Else a market would be foreseen in which everybody who comes bids the least."""
+        past = [job(AT_US - one, 1, estimate_us=HOUR_US) for one in (1, 2)]
+        bid = Utility(AT_US - 1, UtilityKind.BID, 900_000)
+        history = History((), tuple(past), HOUR_US, utilities={bid.id: bid})
+        futures = Futures(
+            Start(busy(job(1, 1, estimate_us=HOUR_US)), {1: Work(0)}), history, draws()
+        )
+        coming = futures.draw(AT_US + 3 * HOUR_US).arrivals
+        said = [row for row in coming if row.utility is not None]
+        assert len(coming) == 2 * len(said) >= 4
+        assert all(row.utility == replace(bid, id=row.id) for row in said)
 
     def test_is_the_same_from_the_same_seed_and_another_from_another(self) -> None:
         past = [EndedJob(1, minutes * MINUTE_US) for minutes in range(10, 510, 10)]

@@ -190,7 +190,8 @@ class Plan(Value, frozen=True, array_like=True):
     above quota at the start. `price_micro`: per borrowed GPU-hour, the mean that is expected.
     `needed_micro`: the highest price per GPU-hour at which it would be admitted, what an hour of
     its GPUs is worth to it. `lowest_micro`: the lowest price that there was for it, itself counted;
-    of one that borrows later, the price now.
+    of one that borrows later, the price now. Of one that is refused both are of the same slot, that
+    in which it would lose least, and the price is above what was needed.
     `value_micro` - `cost_micro` is what it gains.
     Source: Astraea-online (6), (7).
     """

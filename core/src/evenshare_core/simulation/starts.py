@@ -12,7 +12,7 @@ if the draws were right. They are not quite, so p90 is widened by how far past o
 | work of a job with an estimate | estimate x (work / estimate) of past jobs that had one |
 | work of a job without | work of past jobs of its tenant, else of the pool |
 | ... beyond all that past jobs took | as long again as it has run, in the median |
-| arrivals | the recent past from a random instant on, round and round |
+| arrivals | the recent past from a random instant on, round and round, worth what they were |
 
 Chance is handed in. Nodes, quotas and credit stay as they are; nobody cancels.
 """
@@ -29,10 +29,13 @@ from math import ceil
 from random import Random
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from evenshare_core.domain.cluster import Resources, capacity_by_type, fits_pool
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.utilities import Utility
 from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.policies.shared.backoffs import jobs_backing_off
 from evenshare_core.simulation.present import PresentState, Start, so_far_us
@@ -73,13 +76,15 @@ class EndedJob(NamedTuple):
 class History:
     """What is known of a pool's past. `arrivals` are of the last `span_us`, oldest first.
 
-    `resources`, by job: CPUs and memory of those of them that said it.
+    `resources`, by job: CPUs and memory of those of them that said it; `utilities`: what they were
+    worth, of those that said that.
     """
 
     ended: tuple[EndedJob, ...]
     arrivals: tuple[Job, ...] = ()
     span_us: int = 1
     resources: Mapping[int, Resources] = field(default_factory=dict)
+    utilities: Mapping[int, Utility] = field(default_factory=dict)
 
 
 class EstimatedStart(NamedTuple):
@@ -345,13 +350,15 @@ def _arrivals(
             if submitted_us > until_us or len(arrivals) == ARRIVALS_MOST:
                 break
             needs = history.resources.get(job.id, NO_RESOURCES)
+            said, new_id = history.utilities.get(job.id), first_id + len(arrivals)
             arrivals.append(
                 SimJob(
-                    first_id + len(arrivals), job.tenant, job.gpus, submitted_us,
+                    new_id, job.tenant, job.gpus, submitted_us,
                     durations.left_us(job, 0), job.gpu_types, job.weight, job.max_price_micro,
                     estimate_us=job.estimate_us,
                     profile=job.profile if job.profile in profiles else 0,
                     cpus=needs.cpus, memory_mb=needs.memory_mb,
+                    utility=None if said is None else replace(said, id=new_id),
                 )
             )  # fmt: skip
         round_us += span_us

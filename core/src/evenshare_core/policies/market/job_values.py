@@ -43,10 +43,13 @@ class JobOnType(NamedTuple):
 
     def hourly_micro(self, delay_us: int = 0) -> int:
         """The same per GPU-hour: the highest price that it would pay; 0 to `MOST_MICRO`."""
+        return max(0, min(MOST_MICRO, self.unbounded_hourly_micro(delay_us)))
+
+    def unbounded_hourly_micro(self, delay_us: int) -> int:
+        """The same without bounds: below 0 where a linear utility has lost more than it had."""
         if not self.has_decay:
             return self.utility.scale_micro
-        hourly = self.value_micro(delay_us) * HOUR_US // self.gpu_us
-        return max(0, min(MOST_MICRO, hourly))
+        return self.value_micro(delay_us) * HOUR_US // self.gpu_us
 
 
 class JobValues:

@@ -270,18 +270,17 @@ class MarketPicks:
         """Tell which price a job would have needed, if the price is what keeps it waiting."""
         refused = []
         for one in borrows:
-            search = self._search(one)
-            lowest = search.lowest_micro(self._use(one))
-            if lowest is not None and (job.id, one.gpu_type) not in self._no_node:
-                refused.append((lowest - one.hourly_micro(), one, lowest))
+            refusal = self._search(one).refusal(self._use(one))
+            if refusal is not None and (job.id, one.gpu_type) not in self._no_node:
+                refused.append((refusal.loss_micro, one.gpu_type, refusal))
         if not refused:
             self._memory.forget(job.id)
             return
-        _, one, lowest = min(refused, key=lambda row: (row[0], row[1].gpu_type))
+        _, gpu_type, refusal = min(refused)
         self._memory.publish(
             Plan(
-                job.id, job.tenant, PlanKind.REFUSED, one.gpu_type, job.gpus,
-                needed_micro=one.hourly_micro(), lowest_micro=lowest,
+                job.id, job.tenant, PlanKind.REFUSED, gpu_type, job.gpus,
+                needed_micro=refusal.needed_micro, lowest_micro=refusal.lowest_micro,
             )
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ weight would push it out when its lease ends (0163).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,18 @@ class PlannedStart(NamedTuple):
         return self.value_micro - self.cost_micro
 
 
+class PriceRefusal(NamedTuple):
+    """What keeps a job from borrowing, per GPU-hour, both in the slot in which it would lose least.
+
+    `needed_micro`: the highest price at which it would have gained; `lowest_micro`: the price
+    there was, always above it. `loss_micro`: price less worth, which may be less than nothing.
+    """
+
+    loss_micro: int
+    needed_micro: int
+    lowest_micro: int
+
+
 class Search(NamedTuple):
     """A job on a GPU type, its tenant's quota there, and by which rule it borrows.
 
@@ -60,14 +73,49 @@ class Search(NamedTuple):
         """Whether at no time an hour is worth to it what it would have to pay at least."""
         return self.one.hourly_micro() < use.lowest_micro(self._gpus_counted)
 
-    def lowest_micro(self, use: SlotUse) -> int | None:
-        """The lowest price per GPU-hour that there was for it; None where nowhere was room."""
+    def refusal(self, use: SlotUse) -> PriceRefusal | None:
+        """Why a job for which `best` knows no start is refused; None where nowhere was room.
+
+        Of all starts the one at which it would lose least. What a job is worth may fall, so that
+        its worth now and a price of later would tell nothing.
+        """
         if self.is_hopeless(use):
-            return use.lowest_micro(self._gpus_counted)
+            return self._hopeless_refusal(use)
         slots = self.slots_on(use)
         starts = window_starts(use.held <= use.capacity - self.one.job.gpus, slots)
         starts = starts[starts >= self.first]
-        return _Costs(self, use, slots).lowest_micro(starts) if starts.size else None
+        if not starts.size:
+            return None
+        prices = _Costs(self, use, slots).prices(starts)
+        starts, prices = starts[prices > 0], prices[prices > 0]
+        if not starts.size:
+            return None
+        kept = _records(prices)
+        starts, prices = starts[kept], prices[kept]
+
+        def most(low: int, high: int) -> int:
+            return self.one.unbounded_hourly_micro(self._delay_us(int(starts[low]))) - int(
+                prices[high]
+            )
+
+        place = _largest_of(starts.size, most)
+        return self._refused(int(starts[place]), int(prices[place]))
+
+    def _hopeless_refusal(self, use: SlotUse) -> PriceRefusal:
+        """Of now and the slot in which least is in use; no other is looked at, to stay cheap."""
+        slots = {0: use.price_now_micro(self._gpus_counted)}
+        if least := int(use.held.argmin()):
+            slots[least] = use.price_micro(least, self._gpus_counted)
+        rows = [self._refused(slot, price) for slot, price in slots.items()]
+        return min(rows)
+
+    def _refused(self, slot: int, price_micro: int) -> PriceRefusal:
+        """What costs as much as it is worth gains nothing: it would have needed less."""
+        delay_us = self._delay_us(slot)
+        needed = min(self.one.hourly_micro(delay_us), price_micro - 1)
+        return PriceRefusal(
+            price_micro - self.one.unbounded_hourly_micro(delay_us), needed, price_micro
+        )
 
     @property
     def _gpus_counted(self) -> int:
@@ -104,42 +152,43 @@ class Search(NamedTuple):
         return costs.start(int(starts[gains[0]])) if gains.size else None
 
     def _largest(self, starts: Counts, costs: _Costs) -> PlannedStart | None:
-        window = costs.windows[starts]
-        least = np.minimum.accumulate(window)
-        is_lower = np.ones(window.size, np.bool_)
-        is_lower[1:] = least[1:] < least[:-1]
-        records = starts[is_lower]
-        best: PlannedStart | None = None
-        ranges = [(0, records.size - 1)]
-        while ranges:
-            low, high = ranges.pop()
-            start = costs.start(int(records[low]))
-            if _is_better(start, best):
-                best = start
-            low += 1
-            if low > high:
-                continue
-            # f falls and the cost does too: no start of the range gains more than this.
-            most = self.one.value_micro(self._delay_us(int(records[low]))) - costs.cost_micro(
-                int(records[high])
-            )
-            if best is None or most > best.gain_micro:
-                middle = (low + high) // 2
-                if middle > low:
-                    ranges.append((middle, high))
-                    ranges.append((low, middle - 1))
-                else:
-                    ranges.append((low, high))
-        if best is None or (best.gain_micro <= 0 and best.cost_micro):
-            return None
-        return best
+        records = starts[_records(costs.windows[starts])]
+
+        def most(low: int, high: int) -> int:
+            value = self.one.value_micro(self._delay_us(int(records[low])))
+            return value - costs.cost_micro(int(records[high]))
+
+        best = costs.start(int(records[_largest_of(records.size, most)]))
+        return None if best.gain_micro <= 0 and best.cost_micro else best
 
 
-def _is_better(start: PlannedStart, best: PlannedStart | None) -> bool:
-    if best is None:
-        return True
-    key, other = (start.gain_micro, -start.slot), (best.gain_micro, -best.slot)
-    return key > other
+def _records(prices: Counts) -> Flags:
+    """Which are lower than all before: what a job is worth falls, so no other can be best."""
+    least = np.minimum.accumulate(prices)
+    is_lower = np.ones(prices.size, np.bool_)
+    is_lower[1:] = least[1:] < least[:-1]
+    return is_lower
+
+
+def _largest_of(count: int, most: Callable[[int, int], int]) -> int:
+    """Return the first place, of at least one, of largest gain: `most(place, place)`.
+
+    Worth and cost both fall from place to place. So none from `low` to `high` gains more than
+    `most(low, high)`, the worth of the first less the cost of the last, and ranges in which that
+    is no more than what is known are left out.
+    """
+    best, best_gain = 0, most(0, 0)
+    ranges = [(1, count - 1)]
+    while ranges:
+        low, high = ranges.pop()
+        if low > high or most(low, high) <= best_gain:
+            continue
+        if (here := most(low, low)) > best_gain:
+            best, best_gain = low, here
+        middle = (low + 1 + high) // 2
+        ranges.append((middle + 1, high))
+        ranges.append((low + 1, middle))
+    return best
 
 
 class _Costs:
@@ -174,10 +223,10 @@ class _Costs:
         value = (needed <= min(hourly, _INT64_MAX)) | (self._borrowed[starts] == 0)
         return np.asarray(value, np.bool_)
 
-    def lowest_micro(self, starts: Counts) -> int:
-        """The least that an hour costs: the first one, or the mean, whichever is more."""
-        means = self.windows[starts] // (self.slots * self._search.one.job.gpus)
-        return int(np.maximum(self._needed(starts), means).min())
+    def prices(self, starts: Counts) -> Counts:
+        """What an hour costs at each start: the first one, or the mean, whichever is more."""
+        means = -(-self.windows[starts] // (self.slots * self._search.one.job.gpus))
+        return np.asarray(np.maximum(self._needed(starts), means))
 
     def _needed(self, starts: Counts) -> Counts:
         before = np.asarray(self._before[starts], np.int64)

@@ -71,8 +71,11 @@ class SlotUse:
 
     def price_now_micro(self, gpus: int) -> int:
         """What an hour must be worth to a gang that starts now, itself counted."""
-        counted = int(self.curve[min(int(self.held[0]) + gpus, self.capacity)])
-        return max(self.posted_micro, counted)
+        return max(self.posted_micro, self.price_micro(0, gpus))
+
+    def price_micro(self, slot: int, gpus: int) -> int:
+        """What would be posted in a slot with so many GPUs more in use."""
+        return int(self.curve[min(int(self.held[slot]) + gpus, self.capacity)])
 
     def own_start(self, tenant: int, quota: int, gpus: int, slots: int, first: int) -> int | None:
         """The first slot from `first` on in which a gang fits its tenant's quota to its end."""

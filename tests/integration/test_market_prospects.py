@@ -1,0 +1,66 @@
+"""What a start is said to cost where the policy sets theta: as the price was posted with."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from billing.metering import meter_pool
+from billing.models import PostedPrice
+from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.money.pricing import posted_price_micro
+from evenshare_core.units import CREDIT_MICRO
+from portal.pools.text.one_more import one_more_gpu
+from scheduling.models import PoolState
+from scheduling.selectors.prospects import StartProspect, prospects
+from scheduling.services.dry_run import dry_run_job
+from tests.factories import Cluster, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+THETA = Decimal(9)  # 1 + the most that an hour is worth, 8 base rates
+BID = {"kind": "bid", "per_gpu_hour": "8"}
+
+
+def market() -> Cluster:
+    """8 GPUs, 4 of them used: by a job that is worth 8 credits an hour."""
+    lab = cluster({"a": 4, "b": 4}, policy="market")
+    lab.submit("b", 4, 10_000, utility=BID)
+    lab.round()
+    lab.round(after_s=60)
+    return lab
+
+
+def eta(used: int) -> Decimal:
+    return to_credits(posted_price_micro(CREDIT_MICRO, int(THETA) * 1000, used, 8))
+
+
+def first(lab: Cluster, tenant: str) -> StartProspect:
+    (start,) = prospects(lab.pool.pk, lab.tenants[tenant].pk, at=lab.at)
+    return start
+
+
+def test_a_price_is_reckoned_with_the_theta_that_it_was_posted_with() -> None:
+    lab = market()
+    start = first(lab, "b")
+    assert (start.price, start.theta) == (eta(4), THETA)
+    meter_pool(lab.pool.pk)
+    newest = PostedPrice.objects.filter(pool=lab.pool).latest("valid_from_round")
+    assert start.theta == newest.theta
+    (more,) = one_more_gpu([start], lab.pool.lease_s)
+    assert more.after == eta(5)
+    run = dry_run_job(
+        tenant=lab.tenants["b"],
+        spec={"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 60},
+        now=lab.now(),
+    )  # fmt: skip
+    assert (run.price, run.price_after) == (eta(4), eta(6))
+
+
+def test_without_a_posted_one_it_is_the_operators() -> None:
+    lab = market()
+    row = PoolState.objects.get(pool=lab.pool)
+    kept = [{k: v for k, v in one.items() if k != "theta_milli"} for one in row.prices]
+    PoolState.objects.filter(pool=lab.pool).update(prices=kept)
+    assert first(lab, "b").theta == 2

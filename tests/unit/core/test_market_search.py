@@ -1,0 +1,115 @@
+"""Why a job is refused: worth and price of one slot, by trying every start."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.domain.utilities import Utility, UtilityKind
+from evenshare_core.policies.market.job_values import JobOnType
+from evenshare_core.policies.market.search import Search
+from evenshare_core.policies.market.slots import Hold, SlotUse
+from evenshare_core.policies.market.thetas import price_curve
+from evenshare_core.units import CREDIT_MICRO, HOUR_US
+from tests.unit.core.snapshots import job
+
+SEEDS = st.integers(0, 2**32)
+
+
+def random_utility(rng: random.Random) -> Utility:
+    kind = rng.choice(tuple(UtilityKind))
+    if kind is UtilityKind.BID:
+        return Utility(1, kind, rng.choice((0, rng.randrange(CREDIT_MICRO))))
+    if kind is UtilityKind.LINEAR:
+        return Utility(1, kind, rng.randrange(1, 20 * CREDIT_MICRO), -rng.randrange(4 * 10**6))
+    return Utility(1, kind, rng.randrange(1, 4 * CREDIT_MICRO), rng.randrange(1, 2 * 10**6))
+
+
+def random_case(seed: int) -> tuple[Search, SlotUse]:
+    """A job of random worth beside random leases of a pool of 8 GPUs, by hours."""
+    rng = random.Random(seed)  # noqa: S311 - a case, not a secret
+    curve = price_curve(CREDIT_MICRO, rng.choice((1000, 2000, 9000)), 8)
+    holds, room = [], 8
+    while room > 1 and rng.random() < 0.8:
+        gpus = rng.randrange(1, room)
+        room -= gpus
+        holds.append(Hold(2, rng.choice((0, gpus)), gpus, rng.randrange(1, 24), 1))
+    use = SlotUse(8, 24, curve, rng.choice((0, *map(int, curve))), holds)
+    left_us = rng.randrange(1, 6 * HOUR_US)
+    one = JobOnType(
+        job(1, rng.randrange(1, 5)), "v100", left_us, rng.randrange(HOUR_US), random_utility(rng)
+    )
+    for _ in range(rng.randrange(4)):  # planned after the beginning
+        length = rng.randrange(1, 6)
+        use.take(Hold(3, 0, 1, length, length), rng.randrange(1, 18))
+    return Search(one, rng.choice((0, 0, 1)), HOUR_US, rng.choice((0, 1)), rng.random() < 0.7), use
+
+
+class TestARefusal:
+    @given(SEEDS)
+    @settings(max_examples=300, deadline=None)
+    def test_says_a_price_above_what_was_needed(self, seed: int) -> None:
+        search, use = random_case(seed)
+        if search.is_hopeless(use) or search.best(use) is None:
+            refusal = search.refusal(use)
+            assert refusal is None or 0 <= refusal.needed_micro < refusal.lowest_micro
+
+    @given(SEEDS)
+    @settings(max_examples=300, deadline=None)
+    def test_is_of_the_start_that_loses_least(self, seed: int) -> None:
+        """By trying all starts, in plain sums. A loss of a micro-credit is rounding."""
+        search, use = random_case(seed)
+        refusal = None if search.is_hopeless(use) else search.refusal(use)
+        if refusal is None or search.best(use) is not None:
+            return
+        one, slots = search.one, search.slots_on(use)
+        losses = []
+        for start in range(search.first, use.slots - slots + 1):
+            window = range(start, start + slots)
+            if any(use.held[slot] + one.job.gpus > 8 for slot in window):
+                continue
+            price = plain_price(search, use, start)
+            if price > 0:
+                worth = one.unbounded_hourly_micro(start * HOUR_US)
+                losses.append((price - worth, min(max(0, worth), price - 1), price))
+        assert refusal == min(losses, key=lambda row: row[0])
+
+    def test_of_one_that_costs_what_it_is_worth_needs_less(self) -> None:
+        use = SlotUse(8, 1, price_curve(CREDIT_MICRO, 2000, 8), 0, [Hold(2, 4, 4, 1, 1)])
+        price = int(use.curve[6])
+        one = JobOnType(job(1, 2), "v100", HOUR_US, 0, Utility(1, UtilityKind.BID, price))
+        search = Search(one, 0, HOUR_US, 0, counts_itself=True)
+        use.posted_micro = price
+        assert search.best(use) is None
+        refusal = search.refusal(use)
+        assert refusal is not None
+        assert (refusal.needed_micro, refusal.lowest_micro) == (price - 1, price)
+
+
+def plain_price(search: Search, use: SlotUse, start: int) -> int:
+    """What an hour costs from this start on: the first one, or the mean, whichever is more."""
+    gpus, slots = search.one.job.gpus, search.slots_on(use)
+    total = 0
+    for slot in range(start, start + slots):
+        before = use.posted_micro if slot == 0 else int(use.curve[use.held[slot]])
+        with_itself = int(use.curve[min(8, use.held[slot] + gpus)])
+        idle = max(0, search.quota - int(use.own_of(search.one.job.tenant)[slot]))
+        borrowed = max(0, gpus - idle)
+        pays = before if slot == start or not search.counts_itself else with_itself
+        total += pays * borrowed
+        if slot == start:
+            needed = max(before, with_itself) if search.counts_itself else before
+    return max(needed, -(-total // (slots * gpus)))
+
+
+def test_a_job_of_no_worth_is_told_so() -> None:
+    """A linear utility that fell below 0: no price above nothing would do."""
+    use = SlotUse(8, 24, price_curve(CREDIT_MICRO, 2000, 8), 5, [])
+    worthless = Utility(1, UtilityKind.LINEAR, 1, -CREDIT_MICRO)
+    one = JobOnType(job(1, 2), "v100", HOUR_US, HOUR_US, worthless)
+    refusal = Search(one, 0, HOUR_US, 0, counts_itself=True).refusal(use)
+    assert refusal is not None
+    assert refusal.needed_micro == 0
+    assert refusal.lowest_micro == int(use.curve[2])
