@@ -129,9 +129,32 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
     ]
 
 
-def tour(pool: PoolFacts, jobs: str, *, bidding: str = "") -> tuple[TourStop, ...]:
-    """The stops in their order; `bidding` is the name of a pool whose jobs bid, if there is one."""
-    return (*_stops(pool, jobs), *([_bidding_stop(bidding)] if bidding else []))
+def tour(
+    pool: PoolFacts, jobs: str, *, bidding: str = "", lender: str = ""
+) -> tuple[TourStop, ...]:
+    """The stops in their order.
+
+    `bidding`: the name of a pool whose jobs bid, if there is one; `lender`: the tenant that lends
+    there by offers, if somebody of it can be walked in as.
+    """
+    stops = list(_stops(pool, jobs))
+    if bidding:
+        stops.append(_bidding_stop(bidding))
+    if bidding and lender:
+        stops.append(_offers_stop(bidding, lender))
+    return tuple(stops)
+
+
+def _offers_stop(pool: str, lender: str) -> TourStop:
+    return TourStop(
+        "Revoke an offer",
+        "That team names its floors: one offer lends at nearly any price, one in a hurry alone."
+        " Revoke one by a click: from the next round on its idle GPUs are kept, and what is lent"
+        " comes back when its terms end.",
+        "manager",
+        "Mara's offers",
+        f"{reverse('sharing', args=[lender])}?pool={pool}",
+    )
 
 
 def _bidding_stop(pool: str) -> TourStop:

@@ -37,6 +37,7 @@ def front(request: HttpRequest) -> HttpResponse:
             so_far = pool_so_far(pool.id)
             moved = sum_moved(pool.book)
             membership = home_of(DEMO_PEOPLE["researcher"])
+            lender = home_of(DEMO_PEOPLE["manager"])
             bidding = BIDDING_POOL if pool_id_named(BIDDING_POOL) is not None else ""
         context |= {
             "so_far": so_far,
@@ -45,6 +46,7 @@ def front(request: HttpRequest) -> HttpResponse:
                 pool,
                 reverse("job-list", args=[membership.slug]) if membership else "",
                 bidding=bidding,
+                lender=lender.slug if lender else "",
             ),
             "command": replay_command(pool),
         }

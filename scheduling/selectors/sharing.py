@@ -13,6 +13,7 @@ from django.db import connection
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.offers import Offer, OwnSharing, narrow, offered
 from evenshare_core.money.fixed_point import to_micro
+from scheduling.models import PoolState
 from tenants.models import PriceLimit
 
 # An offer stands from the instant at which it was made until, not at, its end; once it is
@@ -78,6 +79,12 @@ def sharing_rules(
         )
         for tenant, gpu_type, mode, borrow_limit, lend_limit, by_offer, offers, price in rows
     }
+
+
+def posted_prices(pool_id: int) -> dict[str, int]:
+    """Return the prices posted last, in micro-credits per GPU-hour, by GPU type. One query."""
+    posted = PoolState.objects.filter(pool_id=pool_id).values_list("prices", flat=True).first()
+    return {row["gpu_type"]: row["price_micro"] for row in posted or []}
 
 
 def narrowed(

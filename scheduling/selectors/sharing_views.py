@@ -19,7 +19,7 @@ from evenshare_core.units import SECOND_US
 from scheduling.models import Lease
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.quota_promises import pool_promise
-from scheduling.selectors.sharing import SharingRule, sharing_rules
+from scheduling.selectors.sharing import SharingRule, posted_prices, sharing_rules
 from tenants.models import IdleOffer, Quota
 from tenants.scopes import site_reading
 
@@ -62,7 +62,7 @@ class SharingView:
 
 
 def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingView]:
-    """Return a tenant's quotas in force in a pool, slowest type first. Three queries."""
+    """Return a tenant's quotas in force in a pool, slowest type first. Four queries."""
     quotas = (
         Quota.objects.filter(pool_id=pool_id, tenant_id=tenant_id, valid_from__lte=at)
         .exclude(valid_until__lte=at)
@@ -72,6 +72,7 @@ def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingVie
     live = Lease.objects.filter(pool_id=pool_id, tenant_id=tenant_id, state__in=Lease.LIVE_STATES)
     used = dict(live.order_by().values_list("gpu_type__name").annotate(Sum("own")))
     rules = sharing_rules(pool_id, at, tenants=[tenant_id])
+    posted = posted_prices(pool_id)  # rules are there of those alone who set something
     views = []
     for quota in quotas:
         name = quota.gpu_type.name
@@ -87,7 +88,7 @@ def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingVie
                 own=rule.own,
                 effective=rule.narrow(bounds),
                 idle=max(0, quota.gpus - used.get(name, 0)),
-                price=to_credits(rule.price_micro),
+                price=to_credits(posted.get(name, 0)),
                 standing=sum(offer.gpus for offer in rule.offers),
                 offered=rule.offered,
                 floor=to_credits(min(floors)) if floors else None,

@@ -6,7 +6,7 @@ Rounds, dry runs and pages ask the same function, so that they say the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -108,6 +108,29 @@ def credit_left(
     }
 
 
+@dataclass(frozen=True, slots=True)
+class UsedBudget:
+    """A tenant's budget of a period in a book, of which all is spent or committed."""
+
+    slug: str
+    tenant: str
+    book: str
+    use: PeriodUse
+
+
+def used_up_budgets(now: Mapping[str, datetime]) -> list[UsedBudget]:
+    """Return the budgets that are used up, by tenant and book; `now`: pool time of each book.
+
+    One query, and one for each book in which a budget of a period holds.
+    """
+    rows = Budget.objects.filter(book__in=list(now), period_amount__isnull=False)
+    by_book = defaultdict(list)
+    for budget in rows.select_related("tenant").order_by("tenant__slug", "book"):
+        by_book[budget.book].append(budget)
+    used = [row for book, budgets in by_book.items() for row in _used_up(book, budgets, now[book])]
+    return sorted(used, key=lambda row: (row.slug, row.book))
+
+
 def period_at(budget: Budget, at: datetime) -> tuple[datetime, datetime] | None:
     """Return begin and end of the period whose budget holds at an instant; None: none does."""
     if budget.period_amount is None:
@@ -154,6 +177,21 @@ def daily_spend(tenant_id: int, book: str, *, before: date, days: int) -> list[i
     known = {day: to_micro(amount) for day, amount in stored}
     span = (before - begin).days
     return [known.get(begin + timedelta(days=offset), 0) for offset in range(span)]
+
+
+def _used_up(book: str, budgets: list[Budget], at: datetime) -> list[UsedBudget]:
+    periods = {
+        budget.tenant_id: period
+        for budget in budgets
+        if (period := period_at(budget, at)) is not None
+    }
+    spent = spent_between(book, periods)
+    uses = [(budget, _use(budget, periods.get(budget.tenant_id), spent)) for budget in budgets]
+    return [
+        UsedBudget(budget.tenant.slug, budget.tenant.name, book, use)
+        for budget, use in uses
+        if use is not None and use.state in (BudgetState.FULL, BudgetState.STOPPED)
+    ]
 
 
 def _credit(budget: Budget) -> int | None:

@@ -13,7 +13,7 @@ from portal.demo.names import FIRST_NAMES, readable_name
 from portal.demo.philly import seed_demo
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock, PoolFence
-from tenants.models import Tenant, User
+from tenants.models import IdleOffer, Tenant, User
 from tests.functional.visitors import town
 
 
@@ -75,11 +75,22 @@ class TestTheDemosTenants:
     def test_are_shown_a_price_that_clears_by_a_stop_of_the_tour(self, client: Client) -> None:
         seed_demo()
         page = " ".join(client.get("/").content.decode().split())
-        assert "Or take the tour, 6 stops in 6 minutes" in page
+        assert "Or take the tour, 7 stops in 7 minutes" in page
         (stop,) = re.findall(r'name="next" value="(/pools/market/[^"]*)"', page)
         there = client.post("/demo/operator/", {"next": stop})
         assert there.headers["Location"] == stop
         assert client.get(stop).status_code == 200
+
+    def test_are_shown_offers_that_a_click_revokes(self, client: Client) -> None:
+        seed_demo()
+        page = client.get("/").content.decode()
+        (stop,) = re.findall(r'name="next" value="(/t/vc-6214e9/sharing/[^"]*)"', page)
+        assert client.post("/demo/manager/", {"next": stop}).headers["Location"] == stop
+        shown = client.get(stop).content.decode()
+        assert "2 offers of idle quota stand" in shown
+        first = IdleOffer.objects.earliest("id")
+        client.post(stop, {"act": "revoke", "offer": str(first.uid)})
+        assert "1 offer of idle quota stands" in client.get(stop).content.decode()
 
     def test_say_on_the_front_page_whose_names_they_are(self, client: Client) -> None:
         seed_demo()

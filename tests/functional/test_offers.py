@@ -169,6 +169,18 @@ class TestThePage:
             offer(boss, gpus=1)
         assert len(reads(boss, PAGE)) == few
 
+    def test_shows_the_posted_price_to_those_who_set_nothing(
+        self, place: Town, boss: Client
+    ) -> None:
+        for _ in range(4):
+            place.submit(1, LONG_S, tenant="south")
+        place.play(2)
+        # Half of the pool is used.
+        assert not SharingSetting.objects.exists()
+        assert "0.414214" in words(boss.get(PAGE))
+        (row,) = boss.get(SHARING).json()["results"]
+        assert row["price"] == "0.414214"
+
     def test_is_linked_from_the_overview(self, place: Town) -> None:
         assert (
             'href="/t/north/sharing/?pool=pool-1"' in place.owner.get("/t/north/").content.decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from scheduling.models import (
     Simulation,
 )
 from scheduling.selectors.operate import all_pools
-from tenants.models import AuditRecord, Budget, Membership, Quota, Tenant, User
+from tenants.models import AuditRecord, Budget, DailySpend, Membership, Quota, Tenant, User
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
@@ -160,6 +161,37 @@ class TestTheQueue:
         answer = there.operator.post(f"/operate/jobs/{aside.uid}/release/", follow=True)
         assert headline(answer.content.decode()) == "Four open alerts."
 
+    @pytest.mark.parametrize(
+        ("action", "spent", "words"),
+        [
+            ("block", 80, ""),
+            ("block", 100, "Nothing more is borrowed; when it is used up: nothing more"),
+            ("warn", 100, "It still borrows; when it is used up: notice;"),
+            ("warn", 120, "Nothing more is borrowed; when it is used up: notice;"),
+        ],
+    )
+    def test_names_budgets_that_are_used_up(
+        self, there: Town, action: str, spent: int, words: str
+    ) -> None:
+        at = there.cluster.at
+        Budget.objects.filter(tenant=there.tenant).update(period_amount=100, period_action=action)
+        DailySpend.objects.create(
+            tenant=there.tenant, book="main", day=at.date(), amount=Decimal(spent)
+        )
+        # What was spent in another month is none of this budget's.
+        DailySpend.objects.create(
+            tenant=there.tenant, book="main", day=(at - 40 * DAY).date(), amount=500
+        )
+        shown = page(there.operator, "/operate/")
+        if not words:
+            assert headline(shown) == "No open alerts."
+            return
+        assert headline(shown) == "One open alert."
+        assert f"north used {spent} % of its budget in main." in shown
+        assert f"Of 100.00 credits for {at:%Y-%m}-01 to {at:%Y-%m}-" in shown
+        assert words in shown
+        assert "/operate/credit/north/main/" in shown
+
     def test_asks_two_queries_for_each_pool_and_one_where_orders_are_stuck(
         self, there: Town, django_assert_num_queries: Any
     ) -> None:
@@ -168,10 +200,10 @@ class TestTheQueue:
             pools = sorted(all_pools(), key=lambda facts: facts.id != pool.pk)
             now = {facts.id: at for facts in pools}
             for count in (1, 2):
-                with django_assert_num_queries(6 + 2 * count):
+                with django_assert_num_queries(7 + 2 * count):
                     queue(pools[:count], dict(list(now.items())[:count]), with_jobs=True)
             Intent.objects.filter(pool=pool).update(state=Intent.State.OPEN, at=at - DAY)
-            with django_assert_num_queries(9):
+            with django_assert_num_queries(10):
                 queue(pools[:1], {pool.pk: at}, with_jobs=True)
 
     def test_says_when_rounds_are_late(self, there: Town) -> None:

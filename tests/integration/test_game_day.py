@@ -152,7 +152,7 @@ FAULTS = [
     Fault("the executor refuses", executor_refuses, ("intents", "warning"), "", "intents_refused"),
     Fault("a node is lost", node_is_lost, None, "Node lost"),
     Fault("quotas exceed capacity", quotas_exceed, None, "Quotas too large"),
-    Fault("a budget is spent", budget_is_spent, None, "Budget at its limit"),
+    Fault("a budget is spent", budget_is_spent, None, "Credit limit reached"),
     Fault("the pool is paused", pool_is_paused, None, "Pool paused", "pool_paused"),
     Fault("the meter is dead", meter_is_dead, None, "", "meter_lag_events"),
     Fault("the broker is away", broker_is_away, ("broker", "warning"), "", ""),

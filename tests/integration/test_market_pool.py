@@ -17,10 +17,14 @@ from evenshare_core.domain.reasons import Reason
 from portal.demo.data import DATA
 from portal.demo.market import BASE, BEGIN, GPUS_PER_NODE, NODES, ROUND_S, SCALE, TRACE
 from portal.demo.market_trace import COLUMNS, TEAMS, market_rows
+from portal.demo.people import DEMO_PEOPLE
 from portal.demo.philly import seed_demo
 from scheduling.models import Job, Pool, Round
 from scheduling.selectors.replay import round_decision
-from tenants.models import Quota, Tenant
+from scheduling.selectors.sharing_views import sharing_views
+from scheduling.services.sharing import revoke_offer
+from tenants.audit import Actor
+from tenants.models import IdleOffer, Quota, Tenant
 from tests.factories import Cluster
 
 # Six hours of pool time: two cycles, six minutes of the demo.
@@ -79,11 +83,13 @@ class TestTheFeed:
 class TestSixMinutesOfTheDemo:
     def test_have_a_price_that_clears_refusals_and_a_lender_that_earns(self, pool: Pool) -> None:
         lab, refusals = lab_of(pool), []
+        offered = set()
         patient = Tenant.objects.get(slug=f"vc-{TEAMS[1].tenant}")
         for count in range(ROUNDS):
             result = lab.round(after_s=STEP_S if count else 0)
             if result.round is not None:
                 refusals += refused(result.round, patient)
+            offered.add(offered_now(pool, lab))
         meter_pool(pool.pk)
         settle_pool(pool.pk)
         prices = [row.price for row in PostedPrice.objects.filter(pool=pool).order_by("posted_at")]
@@ -94,13 +100,50 @@ class TestSixMinutesOfTheDemo:
         # Who is refused is told a price, and it is above what an hour is worth to the job.
         assert len(refusals) > 5
         assert all(price > value for value, price in refusals)
-        lender = Tenant.objects.get(slug=f"vc-{TEAMS[0].tenant}")
+        lender = the_lender()
+        # Its first offer lends at nearly any price, the second one in a hurry alone.
+        assert {6, 10} <= offered <= {0, 6, 10}
         shown = contribution(
             lender.pk, pool.pk, pool.book, since=BEGIN, until=BEGIN + timedelta(days=1)
         )
         assert shown.reconciliation.settled > Decimal(1)
         assert shown.reconciliation.difference == 0
         assert [check.name for check in run_checks() if check.violations] == []
+
+
+class TestTheOffers:
+    def test_one_lends_when_anything_is_used_and_none_once_both_are_revoked(
+        self, pool: Pool
+    ) -> None:
+        lab, lender = lab_of(pool), the_lender()
+        lab.round()
+        for _ in range(4):
+            lab.round(after_s=STEP_S)
+        assert offered_now(pool, lab) == 6
+        for offer in IdleOffer.objects.filter(tenant=lender):
+            revoke_offer(
+                tenant=lender,
+                actor=Actor(offer.made_by),
+                pool_id=pool.pk,
+                uid=offer.uid,
+                now=lab.at,
+            )
+        assert offered_now(pool, lab) == 0
+
+    def test_are_its_managers_and_one_has_an_end(self, pool: Pool) -> None:
+        offers = IdleOffer.objects.filter(pool=pool).order_by("id")
+        assert {offer.made_by.username for offer in offers} == {DEMO_PEOPLE["manager"]}
+        assert [offer.until for offer in offers] == [None, BEGIN + timedelta(hours=12)]
+
+
+def the_lender() -> Tenant:
+    return Tenant.objects.get(slug=f"vc-{TEAMS[0].tenant}")
+
+
+def offered_now(pool: Pool, lab: Cluster) -> int:
+    """GPUs of the lender's quota that offers lend at the price posted last, idle or not."""
+    (view,) = sharing_views(pool.pk, the_lender().pk, lab.at)
+    return view.effective.lendable(view.bounds.gpus)
 
 
 def refused(round_: Round, tenant: Tenant) -> list[tuple[int, int]]:

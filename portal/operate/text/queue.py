@@ -10,9 +10,11 @@ from django.urls import reverse
 
 from portal.charts.figures import credits_text, duration, plural, thousands
 from portal.site.clocks import LATE_INTERVALS, pool_now
+from portal.site.credit_text import budget_text
 from scheduling.models import Node
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
+from tenants.selectors.credit import UsedBudget, used_up_budgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ def queue(
 ) -> list[Alert]:
     """Return everything that waits for a person, failing rounds first.
 
-    Six queries, and for each pool two, or three where orders to its executor do not get through.
+    Seven queries, one for each book in which a budget of a period holds, and for each pool two, or
+    three where orders to its executor do not get through.
     `with_jobs`: the reader may see jobs of every tenant, so those in quarantine are named.
     """
     quarantined = operate.quarantined_jobs() if with_jobs else []
@@ -50,6 +53,7 @@ def queue(
         ),
         *(_excess(row) for row in operate.quotas_above_capacity(dict(now))),
         *(_spent(row) for row in operate.spent_budgets()),
+        *(_used_up(row) for row in used_up_budgets(_now_by_book(pools, now))),
         *(alert for facts in pools if (alert := _paused(facts)) is not None),
     ]
 
@@ -151,10 +155,31 @@ def _spent(row: operate.SpentBudget) -> Alert:
     return Alert(
         f"spent-{row.tenant}-{row.book}",
         "warn",
-        "Budget at its limit",
+        "Credit limit reached",
         f"{row.tenant} may promise no more credits of {row.book}.",
         f"Its limit is {credits_text(row.limit)}. Running jobs go on, nothing more is borrowed.",
         reverse("operate-tenant", args=[row.tenant]),
+    )
+
+
+def _now_by_book(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> dict[str, datetime]:
+    """The time of each book, that of its oldest pool, as `billing.selectors.clock` has it."""
+    oldest_last = sorted(pools, key=lambda facts: facts.id, reverse=True)
+    return {facts.book: now[facts.id] for facts in oldest_last}
+
+
+def _used_up(row: UsedBudget) -> Alert:
+    shown = budget_text(row.use)
+    what = "Nothing more is borrowed" if shown.stops else "It still borrows"
+    return Alert(
+        f"used-{row.slug}-{row.book}",
+        "warn",
+        "Budget used up",
+        f"{row.tenant} used {shown.percent_text} of its budget in {row.book}.",
+        f"Of {credits_text(shown.amount)} credits for {shown.first} to {shown.last},"
+        f" {credits_text(shown.spent)} are spent and {credits_text(shown.committed)} committed."
+        f" {what}; when it is used up: {shown.action}.",
+        reverse("operate-credit-terms", args=[row.slug, row.book]),
     )
 
 
