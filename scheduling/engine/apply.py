@@ -264,8 +264,8 @@ def _posted_prices(snapshot: Snapshot, decision: Decision) -> list[dict[str, Any
     """Return the price posted last of every GPU type, by type.
 
     One whose nodes were all removed keeps its own: billing holds it valid until the next one is
-    posted, and so does the first round that has nodes of the type again. Theta is kept where the
-    policy set another one than the operator.
+    posted, and so does the first round that has nodes of the type again. Base and theta
+    are those that it was posted with.
     """
     state = PoolState.objects.values_list("prices", flat=True).get(pool_id=snapshot.pool)
     posted = {row["gpu_type"]: row for row in state}
