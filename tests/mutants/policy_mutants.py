@@ -315,8 +315,8 @@ POLICY_MUTANTS = (
     pure(
         "the_best_start_is_the_first_that_gains",
         f"{MARKET}/search.py",
-        "if best is None or most > best.gain_micro:",
-        "if best is None:",
+        "if low > high or most(low, high) <= best_gain:",
+        "if low > high or best_gain > 0:",
         f"{MARKET_TESTS}::TestABorrower::test_that_loses_little_waits_for_a_lower_price",
     ),
     pure(
