@@ -144,7 +144,8 @@ def _field(one: inspect.Field, hint: Any) -> RequestField:
         most=most,
         pattern=getattr(kind, "pattern", None) or "",
         item=getattr(kind, "item_type", None),
-        input=extras[0] if extras else Input(),
+        # The last one is of the field itself; one before it, of the type that it is annotated with.
+        input=extras[-1] if extras else Input(),
     )
 
 

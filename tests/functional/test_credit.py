@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, timedelta
 from decimal import Decimal
 from io import StringIO
@@ -370,6 +371,8 @@ class TestThePages:
         assert manager.post(path, form).status_code == 302
         shown = manager.get(path).content.decode()
         assert "course" in shown
+        labels = dict(re.findall(r'<label for="f-(\w+)">([^<]*?)\s*<', shown))
+        assert labels == {"to": "To", "amount": "Amount", "reason": "Reason"}
         assert "waits" in there.operator.get("/operate/credit/").content.decode()
         finance = visitor("fin", site_role=User.SiteRole.FINANCE)
         uid = str(TransferRequest.objects.get().uid)
