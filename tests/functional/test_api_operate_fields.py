@@ -416,6 +416,7 @@ def attack(stage: ApiStage, operation: Any, mode: Any, sent: Counter[int]) -> No
     """Send an operator's requests as the schema allows them, and as it does not."""
     seen = _seen(operation.path, stage.pool)
     known = {"name": stage.pool, "slug": "aa", "node": "n0000", "gpu_type": "v100", "number": 1}
+    known |= {"book": "main", "uid": "00000000-0000-4000-8000-000000000000"}
 
     @settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
@@ -440,4 +441,6 @@ def _seen(path: str, pool: str) -> str:
         return f"operate/pools/{pool}"
     if kind in ("quotas", "nodes", "maintenance"):
         return f"operate/{kind}?pool={pool}"
+    if kind == "credit":
+        return "operate/credit/aa/main"
     return "operate/tenants" if kind == "tenants" else ""

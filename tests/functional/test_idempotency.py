@@ -11,11 +11,18 @@ from portal.site.api import document
 from scheduling.models import Job
 from tenants.idempotency import KeyedRequest, MismatchError, begin_reply
 from tenants.models import Membership
+from tests.functional import test_credit, test_offers
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
 
 pytestmark = pytest.mark.usefixtures("db")
 REPLAYED = "Idempotent-Replayed"
 KEYED = ("jobs", "jobs/bulk")
+# Those that make no job, and the tests that repeat their keys.
+ELSEWHERE = {
+    "operate/allowances": test_credit.TestAnAllowance,
+    "transfers": test_credit.TestATransfer,
+    "pools/{name}/offers/{slug}": test_offers.TestOverRest,
+}
 
 
 @pytest.fixture
@@ -80,7 +87,8 @@ class TestTheScopeOfAKey:
 
 class TestEveryAddressThatTakesAKey:
     def test_is_asked_here(self, stage: ApiStage) -> None:
-        assert with_keys() == set(KEYED) == set(bodies(stage))
+        assert with_keys() == {*KEYED, *ELSEWHERE}
+        assert set(KEYED) == set(bodies(stage))
 
     @pytest.mark.parametrize("route", KEYED)
     def test_marks_the_answer_that_repeats(self, stage: ApiStage, route: str) -> None:

@@ -15,7 +15,7 @@ from tenants.models import ApiToken, AuditRecord, User
 from tenants.operator_transaction import operation
 from tenants.refusals import MOST, record_refusal
 from tenants.tokens import Scope, create_token
-from tests.functional.access_table import TABLE, Route
+from tests.functional.access_table import KEPT, TABLE, Route
 from tests.functional.addresses import UNSAFE, bearer, fill, is_api, send, template_of
 from tests.functional.visitors import Town, town, visitor
 
@@ -71,6 +71,8 @@ class TestEveryChangeThatIsAnOperators:
         for name, role in ROLES.items():
             secret = secret_of(name, *Scope)
             for method, address, route in changes():
+                if role == "finance" and address in KEPT:
+                    continue  # it may
                 tried += 1
                 client = client_of(name, secret, address)
                 with transaction.atomic():
