@@ -14,9 +14,10 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from billing.ledger import open_accounts, open_book
 from portal.site.api import document
 from scheduling.models import PoolClock
-from tenants.models import RateBucket
+from tenants.models import Membership, RateBucket
 from tests.functional.api_stage import ApiStage
 from tests.functional.extremes import (
     FEW,
@@ -33,13 +34,17 @@ from tests.functional.extremes import (
 from tests.functional.operate_stage import LATER, SOON, operate_stage, tag
 
 PREFIX = "/api/v1/"
+# What a tenant's managers alone may change.
+MANAGERS = re.compile(r"^transfers|/(sharing|offers)/")
 
 
 @pytest.fixture
 def stage(committed_db: str) -> ApiStage:
     assert committed_db
     stage = operate_stage()
+    stage.person("mia", "aa", Membership.Role.MANAGER)
     stage.cluster.profile("aa", "net", v100=1000)
+    open_accounts(open_book("main"), [row.pk for row in stage.cluster.tenants.values()])
     for tenant in ("aa", "bb", "aa"):
         stage.job(tenant)
     stage.cluster.rounds(3, every_s=10)
@@ -82,6 +87,22 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
         ("put", "pools/{name}/profiles/{slug}/{profile}"): {
             "speeds": {"v100": 1}, "priority": 1,
         },
+        ("put", "pools/{name}/sharing/{slug}"): {"max_price": "1"},
+        ("put", "pools/{name}/sharing/{slug}/{gpu_type}"): {
+            "mode": "LEND_AND_BORROW", "borrow_limit": 1, "lend_limit": 1, "by_offer": True,
+        },
+        ("post", "pools/{name}/offers/{slug}"): {
+            "gpu_type": "v100", "gpus": 1, "floor": "0.5", "until": LATER,
+        },
+        ("post", "transfers"): {"to": "bb", "amount": "1", **reason},
+        ("post", "operate/allowances"): {"tenant": "aa", "amount": "1", "name": "one", **reason},
+        ("post", "operate/transfers/{uid}/approve"): {"answer": "yes"},
+        ("post", "operate/transfers/{uid}/refuse"): {"answer": "no"},
+        ("put", "operate/credit/{slug}/{book}"): {
+            "credit_limit": "10", "budget_amount": "5", "budget_period": "custom",
+            "budget_action": "warn", "budget_from": "2030-01-01T00:00:00Z",
+            "budget_until": "2031-01-01T00:00:00Z", **reason,
+        },
         ("post", "tokens"): {"username": "nobody", "password": "none", "days": 1},
     }  # fmt: skip
 
@@ -91,6 +112,10 @@ def seen_of(path: str, pool: str) -> str:
     parts = path.split("/")
     if parts[0] != "operate" or path.endswith("preview"):
         return ""
+    if parts[1] in ("allowances", "transfers"):
+        return ""
+    if parts[1] == "credit":
+        return "operate/credit/aa/main"
     if parts[1] in ("quotas", "nodes", "maintenance"):
         return f"operate/{parts[1]}?pool={pool}"
     return f"operate/pools/{pool}" if parts[1] == "pools" else f"operate/{parts[1]}"
@@ -108,6 +133,7 @@ class Sender:
     def send(self, method: str, path: str, body: bytes | None = None, *, seen: str = "") -> Any:
         """Call an address; a tag that is old is asked for again."""
         as_ = "otto" if path.startswith("operate") else "ada"
+        as_ = "mia" if MANAGERS.search(path) else as_
         if seen and seen not in self._tags:
             self._tags[seen] = tag(self.stage, seen)
         headers = {"If-Match": self._tags[seen]} if seen else {}
@@ -124,7 +150,8 @@ def filled(path: str, stage: ApiStage) -> str:
     """An address with what there is."""
     known = {
         "name": stage.pool, "slug": "aa", "node": "n0001", "gpu_type": "v100", "profile": "net",
-        "number": "1", "uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid),
+        "number": "1", "book": "main", "offer": "00000000-0000-4000-8000-000000000000",
+        "uid": str(stage.cluster.pool.jobs.order_by("id")[0].uid),
     }  # fmt: skip
     return path.format(**known)
 

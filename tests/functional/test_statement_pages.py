@@ -128,7 +128,7 @@ class TestALendersLine:
         page = there.page("neighbour", f"/t/beta/ledger/{transfer.pk}/")
         table = page.split('id="t-earned"')[1].split("</tbody>")[0]
         cells = [
-            dict(re.findall(r'data-label="([^"]+)">\s*([\d.,]+)\s*<', line))
+            dict(re.findall(r'data-label="([^"]+)">\s*(?:<a[^>]*>)?([\d.,]+)\s*<', line))
             for line in table.split("<tr>")[2:]
         ]
         assert cells
