@@ -103,7 +103,7 @@ MONEY_MUTANTS = (
         "tenants/selectors/credit.py",
         "return min(limits) if limits else None",
         "return max(limits) if limits else None",
-        "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
+        "tests/unit/tenants/test_credit_left.py",
     ),
     stored(
         "an_hour_is_settled_before_its_events_are_read",
