@@ -43,6 +43,11 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """How long a new lease is protected: before that, no rule ends it."""
         return 0
 
+    @property
+    def interval_us(self) -> int:
+        """How far apart the rounds are that decide everything; 0: every one does."""
+        return 0
+
 
 class OptionError(ValueError):
     """A policy's options are not valid; the message names the field."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason
+from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.simulation import single_tenant
 from evenshare_core.simulation.books import Books, JobRecord
 from evenshare_core.simulation.fast_forward import Rounds
@@ -104,7 +105,12 @@ def run(
     rounds = Rounds(state, fast_forward=fast_forward, timer=timer)
     last_us: int | None = None
     idle_rounds = 0
-    while idle_rounds < STUCK_ROUNDS:
+    options, round_us = (
+        policy_options(state.policy.name, dict(state.rules.options)),
+        state.rules.round_us,
+    )
+    stuck = STUCK_ROUNDS + (-(-options.interval_us // round_us) if round_us else 0)
+    while idle_rounds < stuck:
         at_us = _next_instant(state, last_us, skip=skip)
         if at_us is None or (until_us is not None and at_us > until_us):
             break
