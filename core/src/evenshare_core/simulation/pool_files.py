@@ -35,7 +35,7 @@ PRICE_COLUMNS = ("gpu_type", "base", "theta")
 SURCHARGE_COLUMNS = ("surcharge_cap", "surcharge_step")
 STEP_DEFAULT, STEP_LEAST, STEP_MOST = Decimal(5), Decimal("0.1"), Decimal(100)
 NODE_GPUS_MAX = 1024
-THETA_MOST = Decimal(1000)  # what a portal can store
+THETA_MOST = Decimal(1000)  # as an operator may set it
 
 _TYPE = re.compile(r"[-A-Za-z0-9_]{1,31}", re.ASCII)
 

@@ -57,8 +57,8 @@ def estimate_prices(
 ) -> PriceOutlook:
     """Return bands of the prices at `points` instants, `step_us` apart, after a snapshot's.
 
-    `stop` is asked after every round of a run, of which it is told the number, from 0: where it
-    says so, the run is cut there, and instants beyond have no band.
+    `stop` is asked after every round of a run, with the run's number, from 0: where it says so,
+    the run is cut there, and instants beyond have no band.
 
     Raises:
         KeyError: a job of the snapshot has no work.

@@ -34,7 +34,10 @@ class MarketMemory:
             tenant, kind, *fields = rest
             self.plans[int(job)] = Plan(int(job), tenant, PlanKind(kind), *fields)
         last_us = self.batch_us
-        self.is_batch = last_us is None or snapshot.at_us - last_us >= options.interval_us
+        # Where rounds come with events alone (some simulations), each one is a batch: after the
+        # last event there would be none to wait for.
+        is_over = last_us is None or snapshot.at_us - last_us >= options.interval_us
+        self.is_batch = is_over or not snapshot.round_us
         self._published: dict[int, Plan] = {}
 
     def came_since(self, submitted_us: int) -> bool:

@@ -24,7 +24,7 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 
 DAY_US = 24 * HOUR_US
 HISTORY_DAYS = 30
-# What a posted price keeps of theta has six digits: above, it could not be written down.
+# As steep as an operator may set a curve, less a step.
 THETA_MAX_MILLI = 999_999
 
 Prices = npt.NDArray[np.int64]
