@@ -124,7 +124,7 @@ def transfer_wishes(
         rows = rows.filter(state=state)
     if before is not None:
         rows = rows.filter(id__lt=before)
-    with site_reading():  # the receiver's name is told to whoever named it
+    with site_reading():  # whoever named the receiver knows its name
         page = list(rows[: LISTED + 1])
     more = page[LISTED - 1].pk if len(page) > LISTED else None
     return [_wish(row) for row in page[:LISTED]], more

@@ -37,7 +37,7 @@ class FairnessStep(StrEnum):
     MONTH = "month"
 
 
-# How long a time may be that is told by such steps.
+# How long a time may be to be shown by such steps.
 STEPS = (
     (timedelta(days=2), FairnessStep.HOUR),
     (timedelta(days=70), FairnessStep.DAY),

@@ -2,7 +2,7 @@
 
 Small, so that it costs little beside the others: six nodes. Every three hours of its clock, three
 minutes of the reader's, some teams are in a hurry (`portal.demo.market_trace`): the price rises,
-who is patient is refused and told the price that it would have needed, and the lender earns.
+who is patient is refused and sees the price that it would have needed, and the lender earns.
 It lends by two offers: one at nearly any price, one in a hurry alone, which ends after 12 hours.
 """
 

@@ -3,7 +3,7 @@
 `portal/demo/data/market_12h.csv.gz` is what `market_rows()` draws (a test compares them). Of every
 three hours, three minutes of the demo, one is calm, in one two teams are in a hurry, and in one
 what was left is done. So the price rises and falls again, and who is patient is refused in between,
-and told the price that it would have needed.
+and sees the price that it would have needed.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def _bidding_stop(pool: str) -> TourStop:
     return TourStop(
         "Watch a price clear",
         "Teams say what their jobs are worth. Every three minutes some are in a hurry: the price"
-        " rises, who is patient is refused and told the price that it would have needed, and the"
+        " rises, who is patient is refused and sees the price that it would have needed, and the"
         " team that lends earns.",
         "operator",
         "Its prices",

@@ -53,7 +53,7 @@ class SharingRule(NamedTuple):
         return offered(self.offers, self.price_micro)
 
     def narrow(self, bounds: Entitlement, price_micro: int | None = None) -> Entitlement:
-        """What holds of a quota whose bounds these are; at another price than the last, if told."""
+        """What holds of a quota whose bounds these are; at another price, if given."""
         price = self.price_micro if price_micro is None else price_micro
         return narrow(bounds, self.own, self.offers, price)
 

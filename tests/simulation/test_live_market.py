@@ -102,14 +102,14 @@ class TestASeededHour:
     @staticmethod
     def _replayed_reasons(lab: Cluster) -> set[str]:
         """Every round again from its bytes; what it published stands in the rows of plans."""
-        told: dict[int, tuple[int, str]] = {}
+        newest: dict[int, tuple[int, str]] = {}
         reasons = set()
         for row in Round.objects.order_by("number"):
             decision = round_decision(row)
-            told |= {plan.job: (row.number, plan.kind.value) for plan in decision.plans}
+            newest |= {plan.job: (row.number, plan.kind.value) for plan in decision.plans}
             reasons |= {skip.reason.value for skip in decision.skips}
         plans = JobPlan.objects.values_list("job_id", "round", "kind")
-        assert {job: (number, kind) for job, number, kind in plans} == told
+        assert {job: (number, kind) for job, number, kind in plans} == newest
         for stored in find_rounds(lab.pool.name, (), every=True):
             assert replay_stored_round(stored).same
         return reasons

@@ -32,7 +32,7 @@ FULL_TEXT = (
 
 @dataclass(frozen=True, slots=True)
 class AlphaCourse:
-    """alpha by step, None where there is none, and what was earned, credits (empty: not told)."""
+    """alpha by step, None where there is none, and what was earned, credits (empty: none)."""
 
     name: str
     key: str

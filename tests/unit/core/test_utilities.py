@@ -108,11 +108,11 @@ class TestAnInput:
     def test_that_cannot_be_used_names_its_field_and_what_to_write(
         self, raw: Any, field: str
     ) -> None:
-        with pytest.raises(UtilityError) as told:
+        with pytest.raises(UtilityError) as refused:
             read_utility(1, raw)
-        assert told.value.field == field
-        assert told.value.reason
-        assert told.value.hint
+        assert refused.value.field == field
+        assert refused.value.reason
+        assert refused.value.hint
 
     def test_may_write_numbers_as_numbers(self) -> None:
         raw = {"kind": "linear", "k": -1.5, "g": 100}

@@ -164,8 +164,8 @@ def _logs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _contribution(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     about = "show what a tenant earned by lending, against the ledger"
     leaf = _leaf(nouns, "contribution", contribution.contribution, about)
-    leaf.add_argument("--pool", help="one of the tenant's; its only one unless told")
-    leaf.add_argument("--tenant", help="one of yours; your only one unless told")
+    leaf.add_argument("--pool", help="one of the tenant's (default: its only one)")
+    leaf.add_argument("--tenant", help="one of yours (default: your only one)")
     leaf.add_argument("--since", metavar="INSTANT", help="RFC 3339, of the pool's clock")
     leaf.add_argument("--until", metavar="INSTANT", help="the instant after the last one")
     leaf.add_argument("--lines", action="store_true", help="every income line, newest first")
