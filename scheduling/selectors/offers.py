@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.db import connection
 
 _OFFER = """
-SELECT p.id, p.name, p.executor, p.on_demand, p.book,
+SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.policy, p.options::text, p.lease_s,
        greatest(p.lease_s, p.most_lease_s), p.round_s,
        coalesce((
            SELECT jsonb_object_agg(name, gpus) FROM (
@@ -46,6 +47,7 @@ class PoolOffer:
     `profiles`: the tenant's job types with their speeds, {name: {GPU type: thousandths}}.
     `at_most`: GPUs that the tenant may hold at once, its quota and what it may borrow, of the
     types where that has a limit which stays: one quota since before the last round, without end.
+    `usual_lease_s`: the pool's lease length, `lease_s` the longest that its `policy` may give.
     """
 
     id: int
@@ -58,6 +60,9 @@ class PoolOffer:
     gpus: Mapping[str, int]
     profiles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     at_most: Mapping[str, int] = field(default_factory=dict)
+    policy: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    usual_lease_s: int = 0
 
 
 def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
@@ -69,7 +74,8 @@ def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    id_, name_, executor, on_demand, book, lease_s, round_s, gpus, profiles, at_most = row
+    id_, name_, executor, on_demand, book, policy, options, usual_s, *rest = row
+    lease_s, round_s, gpus, profiles, at_most = rest
     return PoolOffer(
         id_,
         name_,
@@ -81,4 +87,7 @@ def pool_offer(name: str, tenant_id: int) -> PoolOffer | None:
         json.loads(gpus),
         json.loads(profiles),
         json.loads(at_most),
+        policy,
+        json.loads(options),
+        usual_s,
     )

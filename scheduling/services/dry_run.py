@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.utilities import read_utility
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
+from evenshare_core.policies.policy import PricedStart
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.requests.jobs import JobRequest
@@ -143,6 +147,8 @@ def _answer(question: _Question, choice: StartProspect) -> DryRun:
     if binds is not None:
         return _priced(question, choice, at_best, binds, feasible=False)
     later = _refused(question, choice, borrowed, choice.borrowed_held)
+    if later is None and borrowed:
+        later = _price_above_value(question, choice)
     if later is None and request.gpus > choice.free:
         later = Reason.NO_FREE_GPUS, {"needed": request.gpus, "free": choice.free}
     return _priced(question, choice, borrowed, later, feasible=True)
@@ -195,6 +201,31 @@ def _refused(
     if credit is not None and term > credit:
         return Reason.BUDGET, {"needed": term, "spendable": credit}
     return None
+
+
+def _price_above_value(
+    question: _Question, choice: StartProspect
+) -> tuple[Reason, dict[str, object]] | None:
+    """Why its policy would let it borrow at another price only; None: at this one too."""
+    request, offer = question.request, question.offer
+    if offer.policy not in POLICIES:
+        return None
+    most = question.max_price
+    start = PricedStart(
+        gpus=request.gpus,
+        utility=read_utility(0, request.utility) if request.utility else None,
+        max_price_micro=None if most is None else to_micro(most),
+        base_micro=to_micro(choice.base),
+        price_micro=to_micro(choice.price),
+        after_micro=to_micro(choice.price_with(request.gpus)),
+        lease_us=offer.usual_lease_s * SECOND_US,
+    )
+    options = policy_options(offer.policy, dict(offer.options))
+    compared = POLICIES[offer.policy].value_and_price(options, start)
+    if compared is None or compared[0] >= compared[1]:
+        return None
+    value, price = map(to_credits, compared)
+    return Reason.PRICE_ABOVE_VALUE, {"gpu_type": choice.gpu_type, "value": value, "price": price}
 
 
 def _too_large(gpus: object, gpu_type: str, offer: PoolOffer) -> DryRun:

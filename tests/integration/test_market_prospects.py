@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,29 @@ def test_without_a_posted_one_it_is_the_operators() -> None:
     kept = [{k: v for k, v in one.items() if k != "theta_milli"} for one in row.prices]
     PoolState.objects.filter(pool=lab.pool).update(prices=kept)
     assert first(lab, "b").theta == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "value"),
+    [
+        ({"utility": {"kind": "bid", "per_gpu_hour": "8"}}, "", ""),
+        ({"utility": {"kind": "bid", "per_gpu_hour": "4"}}, "price_above_value", "4"),
+        ({"max_price": "5"}, "", ""),
+        ({}, "price_above_value", "1"),  # the default bid: the base rate
+    ],
+)
+def test_a_dry_run_says_what_the_next_batch_does(
+    more: dict[str, Any], code: str, value: str
+) -> None:
+    """2 GPUs beside the 4 in use: eta(6) is 4.196152, so that a bid of 4 does not pay it."""
+    lab = market()
+    spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 600, **more}
+    run = dry_run_job(tenant=lab.tenants["b"], spec=spec, now=lab.now())
+    assert (run.feasible, run.reason_code) == (True, code)
+    assert f"A GPU-hour of v100 is worth {value}" in run.detail or not code
+    job = lab.submit("b", 2, 600, **more)
+    lab.round(after_s=60)
+    job.refresh_from_db()
+    # With a long horizon it is planned for later, when the price may have fallen.
+    assert job.reason_code == (code and "planned_later")
+    assert job.state == ("pending" if code else "running")

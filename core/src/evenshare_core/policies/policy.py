@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.utilities import Utility
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.guarantee import Guarantee
 from evenshare_core.fairness.measure import Measured
@@ -46,6 +47,22 @@ class Traits(NamedTuple):
     keys_drift: bool = False
     picks_by_rho: bool = False
     clears_prices: bool = False
+
+
+class PricedStart(NamedTuple):
+    """A job of unknown length that would start now and borrow GPUs of one type.
+
+    `price_micro` is posted now, `after_micro` what would be posted with its own GPUs in use, both
+    in micro-credits per GPU-hour, as `base_micro`. `lease_us`: the pool's lease length.
+    """
+
+    gpus: int
+    utility: Utility | None
+    max_price_micro: int | None
+    base_micro: int
+    price_micro: int
+    after_micro: int
+    lease_us: int
 
 
 class Policy(ABC):
@@ -122,6 +139,17 @@ class Policy(ABC):
         """Return to whom it guarantees quotas in a round; None: to nobody.
 
         Rounds are certified for it where `Property.QUOTA_GUARANTEE` is promised.
+        """
+        return None
+
+    def value_and_price(
+        self,
+        options: Options,  # noqa: ARG002 - for policies that compare them
+        start: PricedStart,  # noqa: ARG002 - the same
+    ) -> tuple[int, int] | None:
+        """Return what a GPU-hour is worth to a job and the price that it must be worth to start.
+
+        In micro-credits. None: it asks for no worth, a maximum price is all that it heeds.
         """
         return None
 

@@ -61,7 +61,7 @@ class JobValues:
         """`types`: the pool's GPU types, with their capacity."""
         self._at_us, self._lease_us = snapshot.at_us, snapshot.lease_us
         self._types = types
-        self._bid_milli = options.default_bid_milli
+        self._options = options
         self._bases = {row.gpu_type: row.base_micro for row in snapshot.prices}
         self._utilities = {row.id: row for row in snapshot.utilities}
         self._profiles = {row.id: row for row in snapshot.profiles}
@@ -96,10 +96,15 @@ class JobValues:
         given = self._utilities.get(job.id)
         if given is not None:
             return given
-        bid = job.max_price_micro
-        if bid is None:
-            bid = self._bases.get(gpu_type, 0) * self._bid_milli // ONE_MILLI
-        return Utility(job.id, UtilityKind.BID, bid)
+        return bid_of(job, self._bases.get(gpu_type, 0), self._options)
+
+
+def bid_of(job: Job, base_micro: int, options: MarketOptions) -> Utility:
+    """What a job bids that says no utility: its highest price, else `default_bid` base rates."""
+    bid = job.max_price_micro
+    if bid is None:
+        bid = base_micro * options.default_bid_milli // ONE_MILLI
+    return Utility(job.id, UtilityKind.BID, bid)
 
 
 def _by_end(one: JobOnType) -> tuple[int, str]:

@@ -45,13 +45,13 @@ from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.market.job_values import JobOnType, JobValues
+from evenshare_core.policies.market.job_values import JobOnType, JobValues, bid_of
 from evenshare_core.policies.market.memory import MarketMemory
 from evenshare_core.policies.market.options import MarketOptions
 from evenshare_core.policies.market.picks import OWN, PAID, MarketPicks, waiting_in_order
 from evenshare_core.policies.market.thetas import price_settings
 from evenshare_core.policies.options import Options, parse_options
-from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.policy import Policy, PricedStart, Traits
 from evenshare_core.policies.quota_promise import (
     PoolLengths,
     QuotaPromise,
@@ -137,6 +137,16 @@ class Market(Policy):
             WaitPart("their notice", lengths.notice_us),
         )
         return QuotaPromise(self.quota_kind, self.quota_text, parts, (FITS_TEXT, ROOM_TEXT))
+
+    def value_and_price(self, options: Options, start: PricedStart) -> tuple[int, int]:
+        """As borrowers are let in: with its own GPUs counted, unless it takes one long term."""
+        assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
+        job = Job(0, 0, start.gpus, 0, max_price_micro=start.max_price_micro)
+        utility = start.utility or bid_of(job, start.base_micro, options)
+        value_micro = JobOnType(job, "", start.lease_us, 0, utility).hourly_micro()
+        if options.borrow_limit == "job":
+            return value_micro, start.price_micro
+        return value_micro, max(start.price_micro, start.after_micro)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
         """Return leases that ended by their start, then who is planned before whom."""
