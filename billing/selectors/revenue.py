@@ -98,7 +98,7 @@ def revenue_history(
     for part in sums.values():
         total.add(part)
     periods = []
-    for begins_at in _beginnings(since, ends_at + HOUR, step):
+    for begins_at in _beginnings(_first(sums, quotas, since), ends_at + HOUR, step):
         hours = (max(begins_at, since), min(_following(begins_at, step), ends_at + HOUR))
         period = _period(begins_at, sums.get(begins_at, _PeriodSums()), quotas, hours)
         if period.income or any(period.parts.values()):
@@ -116,6 +116,20 @@ def _step_of(
         if span <= most:
             return step
     return FairnessStep.MONTH
+
+
+def _first(
+    sums: Mapping[datetime, _PeriodSums],
+    quotas: Mapping[str, Sequence[EntitledStep]],
+    since: datetime,
+) -> datetime:
+    """The first instant at which there was a quota or an amount, at `since` the earliest.
+
+    What was asked for may begin decades before the pool; no step is made of that time.
+    """
+    held = (from_us(steps[0].at_us) + HOUR for steps in quotas.values() if steps)
+    first = min((*sums, *held), default=since)
+    return max(since, first)
 
 
 _MOVED = """

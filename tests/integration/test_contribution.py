@@ -12,7 +12,7 @@ from django.db import connection
 
 from billing.ledger import correct_transfer
 from billing.models import Account, Entry, Transfer
-from billing.selectors import StatementPeriod
+from billing.selectors import StatementPeriod, revenue
 from billing.selectors.contribution import Contribution, contribution, income_lines
 from billing.selectors.quota_use import counted_quota
 from billing.selectors.revenue import FairnessStep, revenue_history
@@ -253,6 +253,26 @@ class TestRevenueFairness:
             parts = [period.income.get(tenant, 0) for period in history.periods]
             assert sum(parts) == history.whole.income[tenant]
         assert history.until == at(53 * 60)
+
+    def test_makes_no_steps_of_the_time_before_the_pool(
+        self, story: Story, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each step costs time, and a tenant may ask for decades by the hour."""
+        made = []
+
+        def counted(*args: Any) -> revenue.RevenuePeriod:
+            made.append(args)
+            return count(*args)
+
+        count = revenue._period
+        monkeypatch.setattr(revenue, "_period", counted)
+        asked = {"until": at(3 * 24 * 60), "step": FairnessStep.HOUR}
+        decades = revenue_history(story.pool.pk, since=at(0) - timedelta(days=20 * 365), **asked)
+        assert len(made) <= 3 * 24 + 1
+        close = revenue_history(story.pool.pk, since=at(0), **asked)
+        assert decades is not None
+        assert close is not None
+        assert decades.periods == close.periods
 
     def test_is_not_there_where_nothing_is_settled(self, story: Story) -> None:
         nowhere = revenue_history(999, since=BEGIN, until=LATER, step=FairnessStep.DAY)
