@@ -1,4 +1,8 @@
-"""Mutants of a copy of the code: the tests that are named for each must fail."""
+"""Mutants of a copy of the code: the tests that are named for each must fail.
+
+Trying all takes as long as a tenth of all other tests, and says something of tests, not of the
+product: `make soak` does it. Every run checks that each mutant still has its place.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +63,7 @@ def test_the_table_names_each_mutant_once_and_a_place_that_is_there_once() -> No
     assert found == {mutant.id: 1 for mutant in MUTANTS}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("database", [False, True], ids=["pure", "stored"])
 def test_what_is_named_passes_on_the_code_as_it_is(
     database: bool, trials: Trials, request: pytest.FixtureRequest
@@ -73,6 +78,7 @@ def test_what_is_named_passes_on_the_code_as_it_is(
     assert status == pytest.ExitCode.OK, nursery.said()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
 def test_is_seen(mutant: Mutant, trials: Trials, request: pytest.FixtureRequest) -> None:
     nursery = trials.nursery(request, database=mutant.database)
