@@ -52,11 +52,37 @@ def verdicts(asked: Snapshot) -> tuple[Verdict, Verdict]:
     return found[WORTH].verdict, found[QUOTAS].verdict
 
 
+def varied(asked: Snapshot, seed: int) -> Snapshot:
+    """The round with other options, and jobs that say more or less of themselves."""
+    rng = random.Random(seed)  # noqa: S311 - a case, not a secret
+    jobs = [
+        replace(
+            row, estimate_us=rng.choice((None, rng.randrange(1, 5 * HOUR_US))),
+            max_price_micro=rng.choice((None, None, rng.randrange(2 * CREDIT_MICRO))),
+        )
+        for row in asked.jobs
+    ]  # fmt: skip
+    options = {
+        "theta": rng.choice(("fixed", "history")), "borrow_limit": rng.choice(("job", "lease")),
+        "spread": rng.random() < 0.3, "horizon_s": rng.choice((3600, 7 * 86_400)),
+    }  # fmt: skip
+    utilities = [random_utility(rng, row.id) for row in jobs]
+    return replace(
+        asked, jobs=tuple(jobs), options=options, utilities=tuple(row for row in utilities if row),
+        lease_bounds_us=rng.choice(((), (HOUR_US // 2, 3 * HOUR_US))),
+    )  # fmt: skip
+
+
 class TestEveryRound:
     @settings(max_examples=150, deadline=None)
     @given(SEEDS)
     def test_of_a_crowded_pool_keeps_both(self, seed: int) -> None:
         assert Verdict.VIOLATED not in verdicts(crowded_round(seed))
+
+    @settings(max_examples=100, deadline=None)
+    @given(SEEDS)
+    def test_with_any_options_utilities_and_highest_prices_keeps_both(self, seed: int) -> None:
+        assert Verdict.VIOLATED not in verdicts(varied(crowded_round(seed), seed))
 
     @settings(max_examples=60, deadline=None)
     @given(SEEDS)
@@ -249,6 +275,18 @@ class TestTheQuotaGuarantee:
         row = lines(half_clear(), decision)[QUOTAS]
         assert (row.verdict, row.basis, row.checked) == (Verdict.HOLDS, Basis.TERMS, 1)
         assert (row.worst, row.tenant, row.total) == (600, 2, 4)
+
+    def test_begins_again_where_a_lease_there_comes_within_its_own_quota(self) -> None:
+        """Tenant 1 has quota for its four GPUs now: node 1 is never clear, node 2 in an hour."""
+        quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
+        asked = half_clear()
+        over = replace(asked.leases[0], expires_us=AT_US)
+        asked = replace(asked, entitlements=quotas, leases=(over, asked.leases[1]))
+        decision = decide_round(asked)
+        assert [(row.job, row.own) for row in decision.renewals] == [(1, 4)]
+        row = lines(asked, decision)[QUOTAS]
+        assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 1, 3599.999999)
+        assert granted(decision) == {9: (0, 4, 0)}  # beside it, and not on node 2
 
     def test_is_broken_by_a_borrower_on_that_node(self) -> None:
         """The job would wait until node 2 is clear, and again when that is borrowed meanwhile."""
