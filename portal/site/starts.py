@@ -19,7 +19,7 @@ ASSUMED = (
 
 REFUTED = (
     "There is no honest estimate: by the last one it would have started by now, and a GPU-hour"
-    " costs more than it is worth to it."
+    " costs more than it is worth to it, or than it pays at most."
 )
 
 

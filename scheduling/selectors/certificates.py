@@ -27,6 +27,8 @@ from scheduling.selectors.visibility import Visibility, VisibleTenant
 POOLED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD, Property.PARETO})
 # Of these even the own number tells something of another's share.
 PAIRED = frozenset({Property.ENVY_FREE, Property.EQUAL_THROUGHPUT})
+# What a job is worth is its tenant's own affair, whatever the pool shows of tenants.
+PRIVATE = frozenset({Property.INDIVIDUAL_RATIONALITY})
 FAILED = "the measurement failed; the operator can read why"
 
 
@@ -101,6 +103,8 @@ def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemVie
     seen = visibility.of(row.tenant) if row.tenant is not None else None
     other = visibility.of(row.other) if row.other is not None else None
     hidden = visibility.hides and row.name not in POOLED and (row.name in PAIRED or seen is None)
+    if row.name in PRIVATE and row.tenant is not None:
+        hidden = hidden or not visibility.jobs_of(row.tenant)
     tenants = row.basis is not Basis.LEASES or row.name not in POOLED
     named = (visibility.of(tenant) for tenant in row.broken) if tenants else ()
     return CertificateItemView(

@@ -33,6 +33,7 @@ NO_ESTIMATE: Mapping[str, str] = {
     ),
     NoEstimate.BEYOND.value: "In half of the simulated runs or more it did not start at all.",
 }
+_OUTBID = (Reason.PRICE_ABOVE_VALUE, Reason.PRICE_ABOVE_MAX)
 WINDOWS = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
 STEPS = 12  # of the chart
 
@@ -44,7 +45,8 @@ class StartView:
     `p90` None beside a `p50`: in more than one run of ten it had not started by `until`. Where
     `reason` is not empty there is neither, and `why` says it. `max_price`: what the job pays at
     most for a borrowed GPU-hour, in credits; `gpu_types`: those that it accepts, empty for any.
-    `is_outbid`: by the pool's last round, a GPU-hour costs more than it is worth to the job.
+    `is_outbid`: by the pool's last round, a GPU-hour costs more than it is worth to the job, or
+    than it pays at most.
     """
 
     round: int
@@ -136,7 +138,7 @@ def _view(row: StartEstimate) -> StartView:
         facts=forecast.facts,
         max_price=row.job.max_price,
         gpu_types=tuple(row.job.gpu_types),
-        is_outbid=row.job.reason_code == Reason.PRICE_ABOVE_VALUE,
+        is_outbid=row.job.reason_code in _OUTBID,
     )
 
 

@@ -225,6 +225,8 @@ def _price_above_value(
     if compared is None or compared[0] >= compared[1]:
         return None
     value, price = map(to_credits, compared)
+    if value == most:
+        return Reason.PRICE_ABOVE_MAX, {"price": price, "max_price": most}
     return Reason.PRICE_ABOVE_VALUE, {"gpu_type": choice.gpu_type, "value": value, "price": price}
 
 

@@ -13,6 +13,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from evenshare_core.fairness.certificate import plain
 from evenshare_core.policies.base import certify_round
+from evenshare_core.units import CREDIT_MICRO
 from scheduling.models import Round, RoundBlob
 from scheduling.selectors.replay import round_bytes
 from tenants.scopes import engine_scope
@@ -87,6 +88,21 @@ def partial(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]
     """Every job needs one GPU more than it gets."""
     jobs = tuple(replace(job, gpus=job.gpus + 1) for job in snapshot.jobs)
     return replace(snapshot, jobs=jobs), decision
+
+
+def overpriced(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """A market that posts nine credits, and alpha's job, which bids the base rate, borrows."""
+    prices = tuple(replace(row, price_micro=9 * CREDIT_MICRO) for row in snapshot.prices)
+    grants = tuple(replace(row, price_micro=9 * CREDIT_MICRO) for row in decision.grants)
+    market = replace(snapshot, policy="market", options={}, prices=prices)
+    return market, replace(decision, grants=grants)
+
+
+def passed_over(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """A market in which gamma's job needs one GPU, has quota for it, and waits beside two."""
+    waiting = {job for skip in decision.skips for job in skip.jobs}
+    jobs = tuple(replace(job, gpus=1) if job.id in waiting else job for job in snapshot.jobs)
+    return replace(snapshot, policy="market", options={}, jobs=jobs), decision
 
 
 def _granted(decision: Decision) -> Decision:

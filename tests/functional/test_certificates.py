@@ -15,7 +15,15 @@ from portal.rounds.text.certificate import NAMES
 from scheduling.engine import rounds as engine
 from scheduling.models import Round
 from scheduling.selectors.replay import find_rounds, replay_stored_round
-from tests.functional.certificate_stage import Change, envious, overfull, partial, plant
+from tests.functional.certificate_stage import (
+    Change,
+    envious,
+    overfull,
+    overpriced,
+    partial,
+    passed_over,
+    plant,
+)
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round, stage
 from tests.functional.test_metrics import sample, scrape
@@ -60,7 +68,10 @@ class TestARound:
         for round_ in Round.objects.filter(pool=there.lab.pool):
             found = read(round_.certificate)
             assert (found.failure, found.violated) == ("", ())
-            assert {row.name for row in found.findings} == set(Property) - {Property.TRADES}
+            assert {row.name for row in found.findings} == set(Property) - {
+                Property.TRADES,
+                Property.INDIVIDUAL_RATIONALITY,
+            }
 
     def test_certifies_again_from_its_bytes(self, there: Stage) -> None:
         there.lab.rounds(4, every_s=900)
@@ -135,7 +146,15 @@ PLANTED = [
     (envious, Property.ENVY_FREE, "Envy-freeness violated"),
     (overfull, Property.CAPACITY, "No GPU is given twice violated"),
     (partial, Property.GANG, "No job holds a part of its GPUs violated"),
+    (overpriced, Property.INDIVIDUAL_RATIONALITY, "Individual rationality violated"),
+    (passed_over, Property.QUOTA_GUARANTEE, "Quotas are guaranteed violated"),
 ]
+# Of these the pool's own policy has no number in the round before.
+NEW_LINES = {
+    Property.ENVY_FREE,
+    Property.INDIVIDUAL_RATIONALITY,
+    Property.QUOTA_GUARANTEE,
+}
 
 
 class TestAPlantedViolation:
@@ -144,7 +163,7 @@ class TestAPlantedViolation:
         self, there: Stage, client: Client, change: Change, name: Property, line: str
     ) -> None:
         found = scrape(client)
-        if name is not Property.ENVY_FREE:
+        if name not in NEW_LINES:
             assert sample(found, "certificate_violations", pool=there.pool, property=name) == 0
         round_ = plant(there, change)
         page = sheet(there, round_.number)
@@ -212,6 +231,21 @@ class TestWhatATenantSees:
         page = there.page("neighbour", there.url(f"rounds/{round_.number}/"))
         assert "alpha" not in page
         assert "another tenant's" in html.unescape(page)
+
+    def test_is_not_what_anothers_job_is_worth(self, there: Stage) -> None:
+        """Though this pool shows all names and numbers: alpha's margin is alpha's."""
+        round_ = plant(there, overpriced)
+        path = f"/api/v1/rounds/{there.pool}/{round_.number}"
+
+        def told(who: str) -> tuple[float | None, bool, str]:
+            lines = there.get(who, path).json()["certificate"]["lines"]
+            line = next(row for row in lines if row["property"] == "individual_rationality")
+            return line["worst"], line["hidden"], line["verdict"]
+
+        assert told("neighbour") == (None, True, "violated")
+        assert told("owner") == told("operator") == (-8.0, False, "violated")
+        page = sheet(there, round_.number, "neighbour")
+        assert "alpha borrowed at more than a GPU-hour was worth to the job." in page
 
     def test_is_the_same_over_rest(self, there: Stage) -> None:
         round_ = plant(there, envious)

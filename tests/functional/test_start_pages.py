@@ -52,6 +52,16 @@ def soon(place: Town, p50_min: int, p90_min: int) -> dict[str, Any]:
     return {"p50": p50, "p90": p90, "raw_p90": p90}
 
 
+@pytest.mark.parametrize("reason", ["price_above_value", "price_above_max"])
+def test_an_estimate_that_prices_refuted_is_said_to_be_none(place: Town, reason: str) -> None:
+    job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
+    expect(place, job, **soon(place, -90, -60))
+    path, none = f"/jobs/{job.uid}/", "There is no honest estimate: by the last one"
+    assert none not in text(place.owner.get(path))
+    Job.objects.filter(pk=job.pk).update(reason_code=reason)
+    assert none in text(place.owner.get(path))
+
+
 class TestTheDashboard:
     def test_says_which_queued_job_is_expected_to_start_first(self, place: Town) -> None:
         page = place.owner.get("/t/north/")

@@ -67,12 +67,17 @@ def test_without_a_posted_one_it_is_the_operators() -> None:
     assert first(lab, "b").theta == 2
 
 
+TOO_DEAR = ("price_above_max", "")
+
+
 @pytest.mark.parametrize(
     ("more", "code", "value"),
     [
         ({"utility": {"kind": "bid", "per_gpu_hour": "8"}}, "", ""),
         ({"utility": {"kind": "bid", "per_gpu_hour": "4"}}, "price_above_value", "4"),
         ({"max_price": "5"}, "", ""),
+        ({"utility": {"kind": "bid", "per_gpu_hour": "8"}, "max_price": "4"}, *TOO_DEAR),
+        ({"max_price": "4"}, *TOO_DEAR),
         ({}, "price_above_value", "1"),  # the default bid: the base rate
     ],
 )
@@ -84,7 +89,10 @@ def test_a_dry_run_says_what_the_next_batch_does(
     spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 600, **more}
     run = dry_run_job(tenant=lab.tenants["b"], spec=spec, now=lab.now())
     assert (run.feasible, run.reason_code) == (True, code)
-    assert f"A GPU-hour of v100 is worth {value}" in run.detail or not code
+    sentence = f"A GPU-hour of v100 is worth {value}"
+    if code == "price_above_max":
+        sentence = f"A GPU-hour costs {eta(6)} credits; it waits for a price of 4"
+    assert sentence in run.detail or not code
     job = lab.submit("b", 2, 600, **more)
     lab.round(after_s=60)
     job.refresh_from_db()

@@ -24,6 +24,8 @@ TRADING_TESTS = "tests/papers/test_gandiva_fair_trading.py"
 GANDIVA_PROPERTIES = "tests/papers/test_gandiva_fair_properties.py"
 MARKET = f"{POLICIES}/market"
 MARKET_TESTS = "tests/papers/test_market.py"
+PROMISE_TESTS = "tests/papers/test_market_promises.py"
+FAIRNESS = "core/src/evenshare_core/fairness"
 SLOTS = "core/src/evenshare_core/market"
 SLOTS_TESTS = "tests/papers/test_astraea_online.py"
 ORDER_TESTS = "tests/papers/test_baseline_orders.py"
@@ -301,9 +303,58 @@ POLICY_MUTANTS = (
     pure(
         "no_node_is_cleared_for_an_owner",
         f"{MARKET}/picks.py",
-        "            free_capacity.hold_back(((node_id, gpus),))",
+        "            free_capacity.hold_back(((node_id, job.gpus),))",
         "            pass",
         f"{MARKET_TESTS}::TestOwnQuota::test_clears_a_node_lease_by_lease_for_a_gang_of_the_owner",
+    ),
+    pure(
+        "the_node_with_most_gpus_free_is_kept_for_an_owner",
+        f"{MARKET}/clearing.py",
+        "return (end_us, -free, node_id)",
+        "return (-free, end_us, node_id)",
+        f"{PROMISE_TESTS}::TestTheQuotaGuarantee::test_keeps_the_node_that_is_clear_first",
+    ),
+    pure(
+        "own_parts_of_leases_that_owners_took_stay_counted",
+        f"{MARKET}/picks.py",
+        "if len(kept) < len(self._asking):",
+        "if not self._asking:",
+        f"{PROMISE_TESTS}::TestWhoWasLetInAsIfWithinQuota",
+    ),
+    pure(
+        "a_lease_on_a_lost_type_is_renewed_as_own",
+        f"{MARKET}/picks.py",
+        "        if is_own:\n",
+        "        if is_own or one is None:\n",
+        "tests/papers/test_market_rounds.py::TestATypeThatItsJobTypeLost",
+    ),
+    pure(
+        "a_plan_looks_at_no_highest_price",
+        f"{MARKET}/job_values.py",
+        "return micro if most is None else min(micro, most)",
+        "return micro",
+        "tests/papers/test_market_rounds.py::TestAHighestPrice",
+    ),
+    pure(
+        "a_certificate_lets_a_borrower_pay_twice_its_worth",
+        f"{FAIRNESS}/job_value.py",
+        "price_micro > hourly + tolerance:",
+        "price_micro > 2 * hourly + tolerance:",
+        f"{PROMISE_TESTS}::TestIndividualRationality",
+    ),
+    pure(
+        "a_certificate_lets_borrowers_put_off_an_owner",
+        f"{FAIRNESS}/owners.py",
+        "after_us is None or after_us > before_us:",
+        "after_us is None:",
+        f"{PROMISE_TESTS}::TestTheQuotaGuarantee",
+    ),
+    pure(
+        "a_certificate_lets_own_quota_be_charged",
+        f"{FAIRNESS}/owners.py",
+        "if self._own[tenant, name] < self._quotas.get((tenant, name), 0)",
+        "if self._own[tenant, name] < 0",
+        f"{PROMISE_TESTS}::TestTheQuotaGuarantee",
     ),
     pure(
         "theta_forgets_nothing",

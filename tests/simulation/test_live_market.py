@@ -111,5 +111,9 @@ class TestASeededHour:
         plans = JobPlan.objects.values_list("job_id", "round", "kind")
         assert {job: (number, kind) for job, number, kind in plans} == newest
         for stored in find_rounds(lab.pool.name, (), every=True):
-            assert replay_stored_round(stored).same
+            replay = replay_stored_round(stored)
+            assert replay.same
+            assert replay.certified is True
+            assert stored.certificate is not None
+            assert stored.certificate["violated"] == []
         return reasons

@@ -12,11 +12,12 @@ from typing import Any
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.charts.figures import percent, plural, thousands
 from portal.charts.notes import CertificatePanel, LineItem, Note, Promise, count_note
+from portal.rounds.text.borrowing_lines import owners_sentence, value_sentence
+from portal.rounds.text.tenant_names import name_of, names_of
 from portal.site.tenant_badges import badge_of
 from scheduling.selectors.certificates import CertificateItemView, CertificateView
 from scheduling.selectors.promises import DecisionCounts
 from scheduling.selectors.rounds import RoundView
-from scheduling.selectors.visibility import VisibleTenant
 
 P = Property
 NAMES = {
@@ -26,6 +27,7 @@ NAMES = {
     P.LONG_TERM_ORDER: "Who received least for its due goes first",
     P.QUOTA_GUARANTEE: "Quotas are guaranteed",
     P.TRADES: "Trades leave nobody worse off",
+    P.INDIVIDUAL_RATIONALITY: "Individual rationality",
     P.ENVY_FREE: "Envy-freeness",
     P.SHARING_INCENTIVE: "Sharing incentive",
     P.EQUAL_THROUGHPUT: "All progress equally, by weight",
@@ -37,6 +39,7 @@ NAMES = {
 MEANINGS = {
     P.QUOTA_GUARANTEE: "Nobody waits for GPUs of its quota that others could give back",
     P.TRADES: "Each is at a rate between what a fast GPU is worth to its seller and to its buyer",
+    P.INDIVIDUAL_RATIONALITY: "No borrowed GPU-hour costs more than it is worth to its job",
     P.ENVY_FREE: "Nobody would rather have another's share",
     P.SHARING_INCENTIVE: "Nobody does worse than alone",
     P.PARETO: "Nobody could do better at nobody's cost",
@@ -52,6 +55,8 @@ SAID = {
     Verdict.UNKNOWN: "unmeasured",
 }
 HIDDEN = "This pool shows you your own rows; the number is another tenant's."
+# Their sentences do without the numbers that are not for the viewer.
+WITHOUT_NUMBERS = frozenset({P.INDIVIDUAL_RATIONALITY})
 SAME = 1e-4  # what two figures on the page may differ by and be the same
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
@@ -140,7 +145,7 @@ RULES: dict[Property, tuple[str, ...]] = {
 def _sentence(row: CertificateItemView) -> str:
     if row.why:
         return row.why[0].upper() + row.why[1:] + "."
-    if row.hidden:
+    if row.hidden and row.name not in WITHOUT_NUMBERS:
         return HIDDEN
     return SENTENCES[row.name](row)
 
@@ -172,7 +177,7 @@ def _order(row: CertificateItemView) -> str:
     if row.verdict is Verdict.NOT_PROMISED:
         return "This policy serves in another order."
     if row.count:
-        who = _named(row) or plural(row.count, "tenant")
+        who = names_of(row) or plural(row.count, "tenant")
         return f"{who} {_was(row.count)} served while one further below its share was queued."
     return f"{plural(row.checked, 'pick')} played again in order: each was its turn."
 
@@ -180,9 +185,11 @@ def _order(row: CertificateItemView) -> str:
 def _guarantee(row: CertificateItemView) -> str:
     if row.verdict is Verdict.NOT_PROMISED:
         return "This policy promises no time within which a quota is there."
+    if row.basis is Basis.TERMS:
+        return owners_sentence(row)
     jobs = plural(row.checked, "queued job is owed", "queued jobs are owed")
     if row.count:
-        who = _named(row) or plural(row.count, "tenant")
+        who = names_of(row) or plural(row.count, "tenant")
         return f"{who} {_was(row.count)} left waiting, though leases of others could have ended."
     return f"{jobs} GPUs of a quota: on no node could leases of others end for room enough."
 
@@ -190,7 +197,7 @@ def _guarantee(row: CertificateItemView) -> str:
 def _trades(row: CertificateItemView) -> str:
     """Of the trades made in the round, who gained least; and by how much quotas differ."""
     if row.count:
-        who = _named(row) or plural(row.count, "tenant")
+        who = names_of(row) or plural(row.count, "tenant")
         return f"The trades or quotas of {who} break a rule."
     # The total is out of sight where others' rows are.
     moved = None if row.total is None else plural(int(row.total), "GPU")
@@ -200,13 +207,13 @@ def _trades(row: CertificateItemView) -> str:
     if row.worst is None:
         return f"{plural(row.checked, 'trade was', 'trades were')} undone{stand}."
     gain = percent(row.worst - 1, 1)
-    return f"{plural(row.checked, 'trade')}; the least gain is {_name(row.tenant)}'s: {gain}."
+    return f"{plural(row.checked, 'trade')}; the least gain is {name_of(row.tenant)}'s: {gain}."
 
 
 def _envy(row: CertificateItemView) -> str:
     if row.worst is None:
         return ""
-    who, other = _name(row.tenant), _name(row.other, "another")
+    who, other = name_of(row.tenant), name_of(row.other, "another")
     if row.verdict is Verdict.NOTED:
         gain = f"{who} would do {_gpus(row.worst)} more with the share of {other}"
         return f"For all that no limit of jobs concerns. One that it does: {gain}."
@@ -225,7 +232,7 @@ def _envy(row: CertificateItemView) -> str:
 def _alone(row: CertificateItemView) -> str:
     if row.worst is None:
         return ""
-    who = _name(row.tenant)
+    who = name_of(row.tenant)
     if row.count:
         rest = "" if row.count == 1 else f" {plural(row.count, 'row is', 'rows are')} below 1."
         return f"{who} does {_gpus(row.worst)} times what its part of every type would do.{rest}"
@@ -252,7 +259,7 @@ def _pareto(row: CertificateItemView) -> str:
 def _probed(row: CertificateItemView) -> str:
     if row.worst is None:
         return ""
-    who = _name(row.tenant)
+    who = name_of(row.tenant)
     tried = f"{plural(row.checked, 'misreport')} of {who} tried"
     if row.count:
         return f"{tried}: {who} would gain {_gpus(row.worst)} over {_gpus(row.total)}."
@@ -269,6 +276,7 @@ SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
     P.LONG_TERM_ORDER: _order,
     P.QUOTA_GUARANTEE: _guarantee,
     P.TRADES: _trades,
+    P.INDIVIDUAL_RATIONALITY: value_sentence,
     P.ENVY_FREE: _envy,
     P.SHARING_INCENTIVE: _alone,
     P.EQUAL_THROUGHPUT: _equal,
@@ -281,6 +289,8 @@ BASES = {
     Basis.IDEALS: "shares before rounding to whole GPUs",
     Basis.SUMS: "GPU-time received and due at each pick",
     Basis.TRADES: "the records of trades, and the speeds of the jobs that they were made for",
+    Basis.TERMS: "leases after the round, and when the terms of those that borrow are over",
+    Basis.VALUES: "what jobs say that they are worth, and the prices posted for the round",
     Basis.PROBES: "the policy, asked again with other speeds",
 }
 
@@ -303,18 +313,6 @@ def _note(row: CertificateItemView) -> Note | None:
 
 def _gpus(value: float | None) -> str:
     return thousands(value, 2)
-
-
-def _name(seen: VisibleTenant | None, nobody: str = "a tenant") -> str:
-    return seen.name if seen else nobody
-
-
-def _named(row: CertificateItemView) -> str:
-    names = [seen.name for seen in row.named]
-    if not names or len(names) < row.count or len(names) > 3:
-        return ""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _was(count: int) -> str:

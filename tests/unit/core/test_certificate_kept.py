@@ -11,6 +11,7 @@ from evenshare_core.fairness.certificate import (
     MAX_NAMED,
     MAX_ROWS,
     VERSION,
+    VERSION_BEFORE,
     Basis,
     Certificate,
     CertificateItem,
@@ -26,15 +27,15 @@ from evenshare_core.fairness.certificate import (
 # As they stand in rows that are never written again.
 WORDS = {
     Property: (
-        "capacity gang single_hold long_term_order quota_guarantee trades envy_free"
-        " sharing_incentive equal_throughput pareto overstating understating"
+        "capacity gang single_hold long_term_order quota_guarantee trades individual_rationality"
+        " envy_free sharing_incentive equal_throughput pareto overstating understating"
     ),
     Verdict: "holds noted violated not_promised not_applicable unknown",
-    Basis: "leases ideals sums trades probes",
+    Basis: "leases ideals sums trades terms values probes",
 }
 ITEM = {"name": "pareto", "verdict": "holds", "basis": "sums"}
 RESULT = {"tenant": 1, "profile": 2, "weight": 1.0, "held": 3.0, "alone": 2.0}
-WHOLE = {"version": VERSION, "violated": [], "findings": [ITEM], "rows": [RESULT]}
+WHOLE = {"version": VERSION_BEFORE, "violated": [], "findings": [ITEM], "rows": [RESULT]}
 
 
 @pytest.mark.parametrize("words", WORDS)
@@ -46,7 +47,7 @@ def test_what_is_as_usual_is_not_written() -> None:
     item = CertificateItem(Property.PARETO, Verdict.HOLDS, Basis.SUMS)
     row = JobTypeResult(tenant=1, profile=2, weight=1.0, held=3.0, alone=2.0)
     assert plain(certificate((item,), (row,))) == WHOLE
-    assert plain(certificate(())) == {"version": VERSION, "violated": []}
+    assert plain(certificate(())) == {"version": VERSION_BEFORE, "violated": []}
     assert read(WHOLE) == certificate((item,), (row,))
     assert read(WHOLE | {"version": 2}).findings == (item,)  # before there was a line of trades
     assert (item.checked, item.count, item.broken, item.why) == (0, 0, (), "")
@@ -93,9 +94,16 @@ def test_is_not_changed(data: dict[str, Any]) -> None:
 
 def test_says_how_many_rows_it_leaves_out() -> None:
     rows = tuple(JobTypeResult(n, n, 1.0, 1.0, 1.0) for n in range(MAX_ROWS + 2))
-    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 3)
+    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 4)
     assert [certificate((), rows[:n]).left_out for n in (0, 199, 200, 201, 202)] == [0, 0, 0, 1, 2]
     assert certificate((), rows).rows == rows[:MAX_ROWS]
+
+
+def test_is_of_the_newest_version_only_with_the_line_that_came_in_it() -> None:
+    worth = CertificateItem(Property.INDIVIDUAL_RATIONALITY, Verdict.HOLDS, Basis.VALUES)
+    trades = CertificateItem(Property.TRADES, Verdict.HOLDS, Basis.TRADES)
+    assert certificate((trades, worth)).version == VERSION
+    assert certificate((trades,)).version == VERSION_BEFORE == 3
 
 
 @pytest.mark.parametrize(

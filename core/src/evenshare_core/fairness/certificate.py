@@ -10,7 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
-VERSION = 3
+# The newest version, and that of certificates without the line that came in it: their bytes stay.
+VERSION, VERSION_BEFORE = 4, 3
 # A certificate of any pool stays small: rows of tenants, and the ids that a finding names.
 MAX_ROWS = 200
 MAX_NAMED = 20
@@ -19,7 +20,8 @@ MAX_NAMED = 20
 class Property(StrEnum):
     """What a certificate has a line for, in the order of the lines.
 
-    That of trades is there where quota is traded, or the policy may trade it.
+    That of trades is there where quota is traded, or the policy may trade it; that of individual
+    rationality where it is promised.
     """
 
     CAPACITY = "capacity"  # no node gives more GPUs than it has
@@ -28,12 +30,16 @@ class Property(StrEnum):
     LONG_TERM_ORDER = "long_term_order"  # who received least for its due is served first
     QUOTA_GUARANTEE = "quota_guarantee"  # no owed job waits while room could be made for it
     TRADES = "trades"  # trades of quota keep their rate, and leave neither side worse
+    INDIVIDUAL_RATIONALITY = "individual_rationality"  # nobody borrows above its job's worth
     ENVY_FREE = "envy_free"  # nobody would do better with another's share, by weight
     SHARING_INCENTIVE = "sharing_incentive"  # nobody would do better with its part of each type
     EQUAL_THROUGHPUT = "equal_throughput"  # all do the same per unit of weight
     PARETO = "pareto"  # nobody could do better without another doing worse
     OVERSTATING = "overstating"  # nobody gains by reporting faster speeds
     UNDERSTATING = "understating"  # nobody gains by reporting slower speeds
+
+
+IN_NEWEST = frozenset({Property.INDIVIDUAL_RATIONALITY})
 
 
 class Verdict(StrEnum):
@@ -54,6 +60,8 @@ class Basis(StrEnum):
     IDEALS = "ideals"  # the fractions that the policy's program answered, before rounding
     SUMS = "sums"  # GPU-time received and due, at each pick of the round
     TRADES = "trades"  # the records of trades, and the profiles that they were made by
+    TERMS = "terms"  # leases after the round, and when what they borrow is over
+    VALUES = "values"  # what jobs say that they are worth, and the prices posted for the round
     PROBES = "probes"  # the policy asked again with other speeds
 
 
@@ -122,8 +130,9 @@ def certificate(
     findings: tuple[CertificateItem, ...], rows: tuple[JobTypeResult, ...] = (), failure: str = ""
 ) -> Certificate:
     """Return a certificate of these lines, within its size."""
+    names = {row.name for row in findings}
     return Certificate(
-        version=VERSION,
+        version=VERSION if names & IN_NEWEST else VERSION_BEFORE,
         violated=tuple(row.name for row in findings if row.verdict is Verdict.VIOLATED),
         findings=findings,
         rows=rows[:MAX_ROWS],

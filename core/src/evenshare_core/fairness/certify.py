@@ -13,6 +13,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Certificate, Property, certificate
 from evenshare_core.fairness.guarantee import Guarantee
+from evenshare_core.fairness.job_value import ValueRule
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.misreports import Decide, probe_row
 from evenshare_core.fairness.properties import Probe
@@ -27,12 +28,16 @@ class Promises(NamedTuple):
     """What a policy promises of a round.
 
     `deserves_quota`: in the order of long-term fairness a tenant deserves its quota at all times,
-    else min(demand, quota). `guarantee`: to whom quotas are guaranteed in it; None: to nobody.
+    else min(demand, quota). `guarantee`: to whom quotas are guaranteed in it by ending leases;
+    None: to nobody. `owners_first`: quotas are guaranteed by beginning nothing that borrows where
+    an owner's job waits. `value_rule`: how jobs are taken that do not say what they are worth.
     """
 
     properties: frozenset[Property]
     deserves_quota: bool = False
     guarantee: Guarantee | None = None
+    owners_first: bool = False
+    value_rule: ValueRule | None = None
 
 
 def certify(
@@ -49,7 +54,10 @@ def certify(
     """
     try:
         measured = Measured(snapshot, decision, frozenset())
-        measured.promised, measured.deserves_quota, measured.guarantee = promised(measured)
+        promises = promised(measured)
+        measured.promised, measured.deserves_quota = promises.properties, promises.deserves_quota
+        measured.guarantee, measured.owners_first = promises.guarantee, promises.owners_first
+        measured.value_rule = promises.value_rule
         probes, why = None, ""
         try:
             probes = _sampled(snapshot, measured, decide)

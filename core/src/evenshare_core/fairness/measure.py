@@ -21,12 +21,16 @@ from evenshare_core.fairness.certificate import (
     figure,
 )
 from evenshare_core.fairness.guarantee import Guarantee, unserved
+from evenshare_core.fairness.job_value import ValueRule, check_value
+from evenshare_core.fairness.owners import check_owners
 from evenshare_core.fairness.pareto import UnsolvedError, pareto_slack
 from evenshare_core.fairness.properties import TOLERANCE, Array, Probe
 from evenshare_core.fairness.trades import check_trades
+from evenshare_core.units import CREDIT_MICRO, SECOND_US
 
 # Beyond it, pairs and programs cost more than a round may spend on its certificate.
 MAX_MEASURED = 400
+RATIONALITY = Property.INDIVIDUAL_RATIONALITY
 
 
 @dataclass(eq=False)
@@ -41,6 +45,8 @@ class Measured:
     promised: frozenset[Property]
     deserves_quota: bool = False
     guarantee: Guarantee | None = None
+    owners_first: bool = False
+    value_rule: ValueRule | None = None
     held: list[holds.HeldLease] = field(init=False)
     got: Allocation = field(init=False)
     judged: Allocation = field(init=False)
@@ -86,6 +92,7 @@ class Measured:
             Property.LONG_TERM_ORDER: self._order,
             Property.QUOTA_GUARANTEE: self._quota_guarantee,
             **({Property.TRADES: self._trades} if self._may_trade else {}),
+            **({RATIONALITY: self._borrowing} if RATIONALITY in self.promised else {}),
             Property.ENVY_FREE: self._envy,
             Property.SHARING_INCENTIVE: self._incentive,
             Property.EQUAL_THROUGHPUT: self._equal,
@@ -144,6 +151,8 @@ class Measured:
     def _quota_guarantee(self) -> CertificateItem:
         """Tenants with a job that is owed GPUs and waits while room could be made for it."""
         name = Property.QUOTA_GUARANTEE
+        if name in self.promised and self.owners_first:
+            return self._owners(name)
         if name not in self.promised or self.guarantee is None:
             return CertificateItem(name, Verdict.NOT_PROMISED, Basis.LEASES)
         count = unserved(self.snapshot, self.decision, self.held, self.guarantee)
@@ -151,6 +160,46 @@ class Measured:
             why = "nobody who is owed GPUs of its quota has a job queued that fits on a node"
             return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.LEASES, why=why)
         return self._counted(name, count)
+
+    def _owners(self, name: Property) -> CertificateItem:
+        """Tenants before whose jobs a lease went that borrows, or that paid for own quota."""
+        check = check_owners(self.snapshot, self.decision)
+        if not check.owed and not check.borrowed:
+            why = "nobody waits for GPUs of its quota, and nothing was borrowed in this round"
+            return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.TERMS, why=why)
+        return CertificateItem(
+            name=name,
+            verdict=self.verdict(name, bool(check.broken)),
+            basis=Basis.TERMS,
+            checked=check.owed,
+            count=len(check.broken),
+            broken=check.broken[:MAX_NAMED],
+            worst=None if check.latest_us is None else figure(check.latest_us / SECOND_US),
+            tenant=check.tenant,
+            total=figure(check.borrowed),
+        )
+
+    def _borrowing(self) -> CertificateItem:
+        """Tenants that borrow by a new term at more than its job is worth."""
+        if self.value_rule is None:
+            why = "the policy does not say what a job is worth that does not say it"
+            return CertificateItem(RATIONALITY, Verdict.UNKNOWN, Basis.VALUES, why=why)
+        check = check_value(self.snapshot, self.decision, self.value_rule)
+        least = check.least_micro
+        if least is None:
+            why = "nothing was borrowed in this round"
+            return CertificateItem(RATIONALITY, Verdict.NOT_APPLICABLE, Basis.VALUES, why=why)
+        return CertificateItem(
+            name=RATIONALITY,
+            verdict=self.verdict(RATIONALITY, bool(check.broken)),
+            basis=Basis.VALUES,
+            checked=check.checked,
+            count=len(check.broken),
+            broken=check.broken[:MAX_NAMED],
+            worst=figure(float(least / CREDIT_MICRO)),
+            tenant=check.tenant,
+            total=figure(check.gpus),
+        )
 
     @property
     def _may_trade(self) -> bool:

@@ -148,7 +148,10 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
     policy = registry.policy(snapshot.policy)
     properties = policy.promises(options, measured)
     guarantee = None if measured is None else policy.guarantee(options, measured.decision)
-    return Promises(properties, options.deserves_quota, guarantee)
+    return Promises(
+        properties, options.deserves_quota, guarantee, policy.traits.owners_first,
+        policy.value_rule(options),
+    )  # fmt: skip
 
 
 class _RoundUse:

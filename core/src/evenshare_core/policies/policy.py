@@ -17,6 +17,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.utilities import Utility
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.guarantee import Guarantee
+from evenshare_core.fairness.job_value import ValueRule
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.policies.options import Options
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
@@ -36,7 +37,8 @@ class Traits(NamedTuple):
     `keys_drift`: its order may change with time alone, while nothing arrives or ends.
     `picks_by_rho`: serves whoever has received least for what it deserved, and its picks carry
     these ratios. `clears_prices`: what waits is in its prices already, so that no surcharge is
-    added (ADR 0165).
+    added (ADR 0165). `owners_first`: it gives own quota in every round, and begins no term that
+    borrows where a job waits for GPUs of its tenant's quota.
     """
 
     trades_types: bool = False
@@ -47,6 +49,7 @@ class Traits(NamedTuple):
     keys_drift: bool = False
     picks_by_rho: bool = False
     clears_prices: bool = False
+    owners_first: bool = False
 
 
 class PricedStart(NamedTuple):
@@ -139,6 +142,16 @@ class Policy(ABC):
         """Return to whom it guarantees quotas in a round; None: to nobody.
 
         Rounds are certified for it where `Property.QUOTA_GUARANTEE` is promised.
+        """
+        return None
+
+    def value_rule(
+        self,
+        options: Options,  # noqa: ARG002 - for policies that ask what jobs are worth
+    ) -> ValueRule | None:
+        """Return how it takes jobs that do not say what they are worth; None: it does not ask.
+
+        Rounds are certified by it where `Property.INDIVIDUAL_RATIONALITY` is promised.
         """
         return None
 

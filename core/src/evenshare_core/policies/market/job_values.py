@@ -42,14 +42,17 @@ class JobOnType(NamedTuple):
         return self.utility.value_micro(self.since_us + delay_us + self.left_us, self.gpu_us)
 
     def hourly_micro(self, delay_us: int = 0) -> int:
-        """The same per GPU-hour: the highest price that it would pay; 0 to `MOST_MICRO`."""
+        """The same per GPU-hour: the highest price that it would pay, and no more than its or its
+        tenant's maximum price; 0 to `MOST_MICRO`."""
         return max(0, min(MOST_MICRO, self.unbounded_hourly_micro(delay_us)))
 
     def unbounded_hourly_micro(self, delay_us: int) -> int:
-        """The same without bounds: below 0 where a linear utility has lost more than it had."""
-        if not self.has_decay:
-            return self.utility.scale_micro
-        return self.value_micro(delay_us) * HOUR_US // self.gpu_us
+        """The same, not bounded below: under 0 where a linear utility has lost more than it had."""
+        micro = self.utility.scale_micro
+        if self.has_decay:
+            micro = self.value_micro(delay_us) * HOUR_US // self.gpu_us
+        most = self.job.max_price_micro
+        return micro if most is None else min(micro, most)
 
 
 class JobValues:

@@ -11,13 +11,14 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from evenshare_core.domain.cluster import Placement, capacity_by_type
+from evenshare_core.domain.cluster import Placement, capacity_by_type, placement_gpus
 from evenshare_core.domain.decision import Grant, Key, Plan, PlanKind, Renew, TermLength
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
+from evenshare_core.policies.market.clearing import ClearingNodes
 from evenshare_core.policies.market.job_values import JobOnType, JobValues
 from evenshare_core.policies.market.memory import MarketMemory
 from evenshare_core.policies.market.options import MarketOptions
@@ -66,7 +67,7 @@ class MarketPicks:
         # Jobs that fit by count and on no node, with the GPU type: they may start a slot later.
         self._no_node: set[tuple[int, str]] = set()
         self._uses: dict[str, SlotUse] = {}
-        self._own_on: dict[str, dict[int, int]] = {}  # GPUs within quota by GPU type and node
+        self._clearing: dict[str, ClearingNodes] = {}
         self._slot_us = snapshot.lease_us
         self._slots = max(1, min(SLOTS_MAX, options.horizon_s * SECOND_US // snapshot.lease_us))
 
@@ -92,9 +93,12 @@ class MarketPicks:
             self.refused[job.id] = refusal
             free_capacity.drop(lease.placement)
             return
-        if is_own or one is None:
+        if is_own:
             if free_capacity.renew(lease.placement):
                 self._renew(lease, self.admission.take(job.tenant, lease.gpu_type, lease.gpus), OWN)
+            return
+        if one is None:  # its job type does not run there any more: there it is worth nothing
+            free_capacity.drop(lease.placement)
             return
         value, price = one.hourly_micro(), self._posted.get(lease.gpu_type, 0)
         if value < price:
@@ -112,64 +116,45 @@ class MarketPicks:
         return [job for job in waiting if not self._give_own(job)]
 
     def _give_own(self, job: Job) -> bool:
-        types = accepted_types(job, self.capacity)
-        own = [name for name in types if self.admission.is_own(job, name)]
-        if not own:
+        is_own = self.admission.is_own
+        if not any(is_own(job, name) for name in accepted_types(job, self.capacity)):
             return False
-        if any(self._try_own(one) for one in self.job_values.on_types(job)):
+        own = [one for one in self.job_values.on_types(job) if is_own(job, one.gpu_type)]
+        if any(self._try_own(one) for one in own):
             return True
-        for name in own:
-            self._clear_for(job, name)
+        for one in own:
+            self._clear_for(job, one.gpu_type)
         return False
 
     def _clear_for(self, job: Job, gpu_type: str) -> None:
         """Keep a node's GPUs for a job within quota until what is borrowed there has ended.
 
-        Without it, gangs would wait for as long as borrowed leases of one node end one by one. The
-        node is one that has the GPUs once nobody borrows there; the one with most of them free, so
-        that it stays the same from round to round.
+        Without it, gangs would wait for as long as borrowed leases of one node end one by one.
         """
         free_capacity = self.free_by_type[gpu_type]
-        free, gpus = free_capacity.available.free, job.gpus
         if not free_capacity.available.total:
             return
-        if gpu_type not in self._own_on:
-            self._own_on[gpu_type] = self._held_own(gpu_type)
-        own = self._own_on[gpu_type]
-        nodes = [
-            (-free.get(node.id, 0), node.id)
-            for node in self._snapshot.nodes
-            if node.gpu_type == gpu_type and node.gpus - own.get(node.id, 0) >= gpus
-        ]
-        if nodes:
-            _, node_id = min(nodes)
-            free_capacity.hold_back(((node_id, gpus),))
+        if gpu_type not in self._clearing:
+            self._clearing[gpu_type] = self._clearing_nodes(gpu_type)
+        node_id = self._clearing[gpu_type].keep(job.gpus)
+        if node_id is not None:
+            free_capacity.hold_back(((node_id, job.gpus),))
 
-    def _held_own(self, gpu_type: str) -> dict[int, int]:
-        """GPUs by node of leases within quota that go on and of jobs that start within it."""
-        held: dict[int, int] = {}
-        places = [row.placement for row in self.grants if row.gpu_type == gpu_type]
-        places += [
-            lease.placement
-            for lease, _ in self._running
-            if lease.id and lease.gpu_type == gpu_type and not lease.borrowed
-        ]
-        for placement in places:
-            for node_id, count in placement:
-                held[node_id] = held.get(node_id, 0) + count
-        return held
+    def _clearing_nodes(self, gpu_type: str) -> ClearingNodes:
+        nodes = [node for node in self._snapshot.nodes if node.gpu_type == gpu_type]
+        rows = [row for row in self._running if row[0].id and row[0].gpu_type == gpu_type]
+        own = [lease.placement for lease, _ in rows if not lease.borrowed]
+        own += [row.placement for row in self.grants if row.gpu_type == gpu_type]
+        borrowed = [row for row in rows if row[0].borrowed]
+        return ClearingNodes(nodes, own, borrowed, self._snapshot.at_us)
 
     def _try_own(self, one: JobOnType) -> bool:
         job, gpu_type = one.job, one.gpu_type
-        if not self.admission.is_own(job, gpu_type):
-            return False
         placement = self.free_by_type[gpu_type].place(job.gpus)
         if placement is None:
             return False
-        if gpu_type in self._own_on:
-            for node_id, count in placement:
-                on_node = self._own_on[gpu_type]
-                on_node[node_id] = on_node.get(node_id, 0) + count
+        if gpu_type in self._clearing:
+            self._clearing[gpu_type].take(placement)
         self._grant(job, gpu_type, placement, OWN)
         start = PlannedStart(0, 0, 0, 0, one.value_micro(0), 0)
         self._memory.started(self._plan(one, start))
@@ -179,9 +164,31 @@ class MarketPicks:
 
     def renew_borrowed(self) -> None:
         """Renew what is borrowed, worth its price and was not taken by an owner."""
-        for lease, split in self._asking:
-            if self.free_by_type[lease.gpu_type].renew(lease.placement):
-                self._renew(lease, split, PAID)
+        free = self.free_by_type
+        kept = [row for row in self._asking if free[row[0].gpu_type].renew(row[0].placement)]
+        if len(kept) < len(self._asking):
+            kept = self._split_again([lease for lease, _ in kept])
+        for lease, split in kept:
+            self._renew(lease, split, PAID if split[1] else OWN)
+
+    def _split_again(self, borrowed: list[Lease]) -> list[tuple[Lease, tuple[int, int]]]:
+        """Count own GPUs without the leases that owners took: their part is there for others.
+
+        Else a job would be let in as if within quota, and pay a price that it was not asked for.
+        `borrowed`: those that are renewed.
+        """
+        self.admission = Admission.of(self._snapshot)
+        asking = {lease.id for lease in borrowed}
+        going = asking | {row.lease for row in self.renewals}
+        splits = []
+        for lease in sorted(self._snapshot.leases, key=lambda row: (row.started_us, row.id)):
+            if lease.id in going:
+                split = self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
+                if lease.id in asking:
+                    splits.append((lease, split))
+        for grant in self.grants:
+            self.admission.take(grant.tenant, grant.gpu_type, placement_gpus(grant.placement))
+        return splits
 
     # What is borrowed, by plan, in each batch.
 
@@ -243,7 +250,7 @@ class MarketPicks:
         placement = self.free_by_type[gpu_type].place(job.gpus)
         if placement is None:
             return False
-        self._grant(job, gpu_type, placement, PAID)
+        self._grant(job, gpu_type, placement, PAID if start.borrowed else OWN)
         sure = 1
         bounds = self._snapshot.lease_bounds_us
         if self._options.borrow_limit == "job" and bounds:

@@ -39,11 +39,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from evenshare_core.domain.decision import Decision, End, PlanKind, Skip
+from evenshare_core.domain.decision import Decision, End, Plan, PlanKind, Skip
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.claims import accepted_types
+from evenshare_core.fairness.job_value import ValueRule
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.market.job_values import JobOnType, JobValues, bid_of
 from evenshare_core.policies.market.memory import MarketMemory
@@ -59,12 +61,14 @@ from evenshare_core.policies.quota_promise import (
     WaitPart,
 )
 from evenshare_core.policies.shared import explain
+from evenshare_core.policies.shared.estimates import LEAST_PERCENT
 from evenshare_core.policies.shared.terms import expired_ends
 
 FITS_TEXT = "The job fits on one node, and with all that its tenant holds within quota."
 ROOM_TEXT = (
-    "Some node has enough GPUs that nobody holds within quota, and no job of an owner that came"
-    " before waits for them."
+    "Some node has enough GPUs that nobody holds within quota. One is kept for the job, that which"
+    " is clear first; the time begins again where a job of an owner that came before takes it, a"
+    " lease that borrows there comes within its own tenant's quota, or the node goes away."
 )
 
 
@@ -72,7 +76,7 @@ class Market(Policy):
     """The policy; see the module's docstring."""
 
     name = "market"
-    version = "1"
+    version = "2"  # the node that is clear first is kept for an owner (0174)
     title = "Posted-price market"
     promise = "Quotas are free; whatever else is used goes to the jobs that it is worth most to."
     suits = "Tenants that say what their jobs are worth, and lend what they do not use for credits."
@@ -82,8 +86,8 @@ class Market(Policy):
     )
     quota_text = (
         "A quota costs nothing. Idle quota is borrowed lease by lease: borrowed GPUs are not"
-        " renewed while their owner has a job for them, so that it waits a lease length at most,"
-        " where some node has the GPUs that no owner holds."
+        " renewed while their owner has a job for them: it waits a lease length at most for the"
+        " first node that is clear of them, where some node has the GPUs that no owner holds."
     )
     quota_kind = QuotaPromiseKind.GUARANTEED
     note_texts = MappingProxyType(
@@ -92,8 +96,9 @@ class Market(Policy):
             PAID: "It runs on borrowed GPUs: an hour of them is worth their price to it.",
         }
     )
-    traits = Traits(needs_estimates=True, preempts=True, clears_prices=True)
+    traits = Traits(needs_estimates=True, preempts=True, clears_prices=True, owners_first=True)
     options_type = MarketOptions
+    promised = frozenset({Property.QUOTA_GUARANTEE, Property.INDIVIDUAL_RATIONALITY})
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
@@ -137,6 +142,11 @@ class Market(Policy):
             WaitPart("their notice", lengths.notice_us),
         )
         return QuotaPromise(self.quota_kind, self.quota_text, parts, (FITS_TEXT, ROOM_TEXT))
+
+    def value_rule(self, options: Options) -> ValueRule:
+        """Return that a job which says nothing bids `default_bid` base rates."""
+        assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
+        return ValueRule(options.default_bid_milli, LEAST_PERCENT)
 
     def value_and_price(self, options: Options, start: PricedStart) -> tuple[int, int]:
         """As borrowers are let in: with its own GPUs counted, unless it takes one long term."""
@@ -220,8 +230,7 @@ class _Waits:
             self._row(Reason.PRICE_ABOVE_VALUE, job, gpu_type, _prices(value, price))
         elif free and (plan := self._memory.plans.get(job.id)) is not None:
             if plan.kind is PlanKind.REFUSED:
-                numbers = _prices(plan.needed_micro, plan.lowest_micro)
-                self._row(Reason.PRICE_ABOVE_VALUE, job, plan.gpu_type, numbers)
+                self._refused(job, plan)
             else:
                 numbers = {"starts_us": plan.start_us, "borrowed": plan.borrowed}
                 self._row(Reason.PLANNED_LATER, job, plan.gpu_type, numbers)
@@ -229,6 +238,16 @@ class _Waits:
             self._row(Reason.NEXT_BATCH, job, free[0], {"batch_us": self._memory.batch_us})
         else:
             self._explained(job, free or able or list(types))
+
+    def _refused(self, job: Job, plan: Plan) -> None:
+        """Its highest price, where that is what it would have needed more of; else its worth."""
+        numbers = _prices(plan.needed_micro, plan.lowest_micro)
+        reason = Reason.PRICE_ABOVE_VALUE
+        if plan.needed_micro == job.max_price_micro:
+            reason = Reason.PRICE_ABOVE_MAX
+            most = job.max_price_micro
+            numbers = {"price_micro": plan.lowest_micro, "max_price_micro": most}
+        self._row(reason, job, plan.gpu_type, numbers)
 
     def _row(self, reason: Reason, job: Job, gpu_type: str, numbers: dict[str, Any]) -> None:
         row = {"gpu_type": gpu_type, "needed": job.gpus, **numbers}

@@ -1,0 +1,235 @@
+"""Whether a round let leases that borrow go before an owner's job, where owners go first.
+
+Asked of policies that end no lease before its expiry, give own quota in every round, and begin
+nothing that borrows where a job within its tenant's quota waits for the GPUs. Such a job waits
+until what is borrowed on some node has expired: its *clear time* on that node, which is a lease
+length ahead at most. In each round
+
+- a job that is owed its GPUs and comes before all others that may be does not wait while a node has
+  room for it;
+- no term that borrows and that the round begins, a grant or a renewal, puts off the earliest clear
+  time of a job that is owed its GPUs;
+- and no tenant borrows by a new term before its own quota of that type is used.
+
+A job is owed its GPUs where it fits on one node and within its tenant's quota. GPUs held within
+quota stay where they are; all others are free once their term is over.
+
+What the policy could not overlook is counted, whatever the order of its picks: a tenant's use of
+its quota at its most, leases that the round ended included; jobs whose lease ended are looked at
+from the next round on.
+
+Written apart from the policy and from the way in which it keeps nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Decision, Grant, Renew
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.snapshot import Snapshot
+
+ClaimKey = tuple[int, str]  # (tenant, GPU type)
+
+
+class OwnersCheck(NamedTuple):
+    """What came of it. `owed`: queued jobs that are owed GPUs; `borrowed`: GPUs of new terms.
+
+    `broken`: tenants before whom a lease went that borrows, or that paid for own quota, sorted.
+    `latest_us`: how long it takes at most until a node is clear for each that is owed, the longest
+    of them, that of `tenant`; None where for nobody a node will be.
+    """
+
+    owed: int
+    borrowed: int
+    broken: tuple[int, ...]
+    latest_us: int | None
+    tenant: int | None
+
+
+def check_owners(snapshot: Snapshot, decision: Decision) -> OwnersCheck:
+    """Return whose jobs a round kept waiting for leases that borrow, and how long it may take."""
+    round_ = _OwnersRound(snapshot, decision)
+    broken = round_.paying_owners()
+    owed, waits = 0, list[tuple[int, int]]()
+    for shape, jobs in round_.waiting.items():
+        types = [name for name in round_.types_of(shape) if round_.is_owed(shape, name)]
+        owed += len(jobs) if types else 0
+        clear = list[int]()
+        for name in types:
+            before_us, after_us = round_.clear_us(name, shape.gpus)
+            if before_us is None:
+                continue
+            has_room_left = after_us == snapshot.at_us and round_.comes_first(jobs[0], name)
+            if has_room_left or after_us is None or after_us > before_us:
+                broken.add(shape.tenant)
+            clear.append(before_us if after_us is None else after_us)
+        if clear:
+            waits.append((min(clear) - snapshot.at_us, shape.tenant))
+    latest_us, tenant = max(waits, default=(None, None))
+    return OwnersCheck(owed, round_.borrowed, tuple(sorted(broken)), latest_us, tenant)
+
+
+class _Shape(NamedTuple):
+    """What decides where and when a job may start within quota."""
+
+    tenant: int
+    gpus: int
+    gpu_types: tuple[str, ...]
+    profile: int
+
+
+class _Node(NamedTuple):
+    """A node: GPUs that nobody within quota holds, and what borrows of them until when.
+
+    `fresh`: by terms that the round begins.
+    """
+
+    gpus: int
+    kept: list[tuple[int, int]]
+    fresh: list[tuple[int, int]]
+
+
+class _OwnersRound:
+    """What is held after the round, within quota and above it, and who waits."""
+
+    def __init__(self, snapshot: Snapshot, decision: Decision) -> None:
+        self._snapshot = snapshot
+        self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
+        self._speeds = {row.id: dict(row.speedups) for row in snapshot.profiles}
+        self._sizes: dict[str, int] = {}
+        for node in snapshot.nodes:
+            self._sizes[node.gpu_type] = max(node.gpus, self._sizes.get(node.gpu_type, 0))
+        self._own: Counter[ClaimKey] = Counter()  # within quota, after the round
+        self._most: Counter[ClaimKey] = Counter()  # at most while it was decided
+        self._borrowers: set[ClaimKey] = set()
+        self.borrowed = 0
+        self._nodes = {row.id: _Node(row.gpus, [], []) for row in snapshot.nodes}
+        self._add_kept(decision)
+        self._add_terms(decision)
+        self.waiting: dict[_Shape, list[Job]] = {}
+        self._first: dict[str, tuple[int, int]] = {}
+        self._add_jobs(decision)
+        self._clear: dict[tuple[str, int], tuple[int | None, int | None]] = {}
+
+    def _add_kept(self, decision: Decision) -> None:
+        over = {row.lease for row in decision.ends}
+        begun = {row.lease for row in decision.renewals}
+        for lease in self._snapshot.leases:
+            key = (lease.tenant, lease.gpu_type)
+            if lease.id in over:
+                self._most[key] += lease.gpus
+            elif lease.id not in begun:
+                self._own[key] += lease.own
+                until_us = max(lease.expires_us, lease.protected_until_us)
+                self._hold(lease.placement, lease.borrowed, until_us, fresh=False)
+
+    def _add_terms(self, decision: Decision) -> None:
+        places = {lease.id: lease.placement for lease in self._snapshot.leases}
+        lengths = {row.job: row.lease_us for row in decision.lengths}
+        terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
+        for term in terms:
+            key = (term.tenant, term.gpu_type)
+            self._own[key] += term.own
+            self.borrowed += term.borrowed
+            if term.borrowed:
+                self._borrowers.add(key)
+            place = places[term.lease] if isinstance(term, Renew) else term.placement
+            length_us = lengths.get(term.job, self._snapshot.lease_us)
+            self._hold(place, term.borrowed, self._snapshot.at_us + length_us, fresh=True)
+        self._most.update(self._own)
+
+    def _hold(self, placement: Placement, borrowed: int, until_us: int, *, fresh: bool) -> None:
+        """GPUs within quota are not there for others; a lease that borrows has its end."""
+        for node_id, gpus in placement:
+            node = self._nodes.get(node_id)
+            if node is None:
+                continue
+            if borrowed:
+                (node.fresh if fresh else node.kept).append((until_us, gpus))
+            else:
+                self._nodes[node_id] = node._replace(gpus=node.gpus - gpus)
+
+    def _add_jobs(self, decision: Decision) -> None:
+        """Jobs that held nothing before the round; and which of them comes first on each type."""
+        held = {lease.job for lease in self._snapshot.leases}
+        given = {row.job: row for row in decision.grants}
+        for job in self._snapshot.jobs:
+            if job.id in held:
+                continue
+            shape = _Shape(job.tenant, job.gpus, job.gpu_types, job.profile)
+            grant = given.get(job.id)
+            if grant is None:
+                jobs = self.waiting.setdefault(shape, [])
+                jobs.append(job)
+                continue
+            for name in self.types_of(shape):
+                # GPUs may have been kept for it there, before it started elsewhere.
+                if grant.borrowed or grant.gpu_type != name:
+                    self._may_come_first(job, shape, name)
+        for shape, jobs in self.waiting.items():
+            jobs.sort(key=arrival_order)
+            for name in self.types_of(shape):
+                self._may_come_first(jobs[0], shape, name)
+
+    def _may_come_first(self, job: Job, shape: _Shape, gpu_type: str) -> None:
+        if shape.gpus <= self._quotas.get((shape.tenant, gpu_type), 0):
+            key = arrival_order(job)
+            self._first[gpu_type] = min(key, self._first.get(gpu_type, key))
+
+    def paying_owners(self) -> set[int]:
+        """Tenants that borrow by a new term before their own quota is used."""
+        return {
+            tenant
+            for tenant, name in self._borrowers
+            if self._own[tenant, name] < self._quotas.get((tenant, name), 0)
+        }
+
+    def types_of(self, shape: _Shape) -> list[str]:
+        """The GPU types that such a job would run on and on one node of which it fits."""
+        speeds = self._speeds.get(shape.profile)
+        names = shape.gpu_types or self._sizes
+        return [
+            name
+            for name in sorted(names)
+            if shape.gpus <= self._sizes.get(name, 0) and (speeds is None or speeds.get(name, 0))
+        ]
+
+    def is_owed(self, shape: _Shape, gpu_type: str) -> bool:
+        """Whether its tenant stays within quota with it, all the same what the round gave."""
+        key = (shape.tenant, gpu_type)
+        return self._most[key] + shape.gpus <= self._quotas.get(key, 0)
+
+    def comes_first(self, job: Job, gpu_type: str) -> bool:
+        """Whether no job came before it for which GPUs of this type may be kept."""
+        return self._first.get(gpu_type) == arrival_order(job)
+
+    def clear_us(self, gpu_type: str, gpus: int) -> tuple[int | None, int | None]:
+        """When a node has so many GPUs first, once what borrows there is over; None: never.
+
+        (Without the terms that the round begins, with them.)
+        """
+        key = (gpu_type, gpus)
+        if key not in self._clear:
+            rows = [row.id for row in self._snapshot.nodes if row.gpu_type == gpu_type]
+            nodes = [self._nodes[node_id] for node_id in rows]
+            before = [self._clear_on(node.gpus, node.kept, gpus) for node in nodes]
+            after = [self._clear_on(node.gpus, node.kept + node.fresh, gpus) for node in nodes]
+            self._clear[key] = _earliest(before), _earliest(after)
+        return self._clear[key]
+
+    def _clear_on(self, room: int, leases: list[tuple[int, int]], gpus: int) -> int | None:
+        free = room - sum(count for _, count in leases)
+        if gpus <= free:
+            return self._snapshot.at_us
+        for until_us, count in sorted(leases):
+            free += count
+            if gpus <= free:
+                return until_us
+        return None
+
+
+def _earliest(instants: list[int | None]) -> int | None:
+    return min((one for one in instants if one is not None), default=None)

@@ -1,0 +1,86 @@
+"""Nodes that are kept for jobs within quota until what is borrowed there has ended.
+
+A job within quota that finds no node with room waits until one is clear: until its free GPUs, and
+those of borrowed leases whose terms are over by then, are enough. The node that is clear first is
+kept for it: nothing that borrows starts or goes on there. So the earliest clear time never moves
+away but for other owners' jobs, and it is a lease length ahead at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heapreplace
+
+from evenshare_core.domain.cluster import Node, Placement
+from evenshare_core.domain.leases import Lease
+
+# When a node is clear, its free GPUs below 0, and its id: the least is kept.
+_Rank = tuple[int, int, int]
+
+
+class ClearingNodes:
+    """The nodes of one GPU type in a round, as far as owners' jobs and the end of leases go."""
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        own: Iterable[Placement],
+        borrowed: Iterable[tuple[Lease, int]],
+        at_us: int,
+    ) -> None:
+        """`own`: GPUs held within quota from now on; `borrowed`: leases that go on, with the end
+        of their terms. GPUs of leases that are over count as free."""
+        self._at_us = at_us
+        self._free = {node.id: node.gpus for node in nodes}
+        self._ends: dict[int, list[tuple[int, int]]] = {node_id: [] for node_id in self._free}
+        self._kept = dict.fromkeys(self._free, 0)  # for jobs that came before
+        self._ranks: dict[int, list[_Rank]] = {}  # by gang
+        for placement in own:
+            self.take(placement)
+        for lease, end_us in borrowed:
+            self.take(lease.placement)
+            for node_id, gpus in lease.placement:
+                if node_id in self._ends:
+                    self._ends[node_id].append((end_us, gpus))
+        for ends in self._ends.values():
+            ends.sort()
+
+    def take(self, placement: Placement) -> None:
+        """A job within quota holds these GPUs from now on."""
+        for node_id, gpus in placement:
+            if node_id in self._free:
+                self._free[node_id] -= gpus
+
+    def keep(self, gpus: int) -> int | None:
+        """Keep the node that is clear first for a gang, and return it; None: none ever is.
+
+        Of equal ones that with most GPUs free. What was taken or kept since makes a node clear
+        later and never sooner, so ranks are looked at again only where they come first.
+        """
+        ranks = self._ranks.get(gpus)
+        if ranks is None:
+            ranks = self._ranks[gpus] = [
+                rank for node_id in self._free if (rank := self._rank(node_id, gpus)) is not None
+            ]
+            heapify(ranks)
+        while ranks:
+            rank = self._rank(ranks[0][2], gpus)
+            if rank == ranks[0]:
+                self._kept[rank[2]] += gpus
+                return rank[2]
+            if rank is None:
+                heappop(ranks)
+            else:
+                heapreplace(ranks, rank)
+        return None
+
+    def _rank(self, node_id: int, gpus: int) -> _Rank | None:
+        free, needed = self._free[node_id], gpus + self._kept[node_id]
+        if free >= needed:
+            return (self._at_us, -free, node_id)
+        room = free
+        for end_us, count in self._ends[node_id]:
+            room += count
+            if room >= needed:
+                return (end_us, -free, node_id)
+        return None
