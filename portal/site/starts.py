@@ -17,11 +17,6 @@ ASSUMED = (
     " started the job, p90 that of nine of ten."
 )
 
-REFUTED = (
-    "There is no honest estimate: by the last one it would have started by now, and a GPU-hour"
-    " costs more than it is worth to it, or than it pays at most."
-)
-
 
 @dataclass(frozen=True, slots=True)
 class StartText:
@@ -44,7 +39,7 @@ def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartT
         note=assumptions_note(start, calibration_url),
         p50=clocks.instant(start.p50),
         p90=clocks.instant(start.p90),
-        why=REFUTED if start.is_refuted(now) else start.why,
+        why=start.why,
     )
 
 
@@ -53,7 +48,7 @@ def expected_text(start: StartView, now: datetime) -> str:
 
     It is read long after it was made: each of its instants may have passed.
     """
-    if start.p50 is None or start.is_refuted(now):
+    if start.p50 is None:
         return ""
     p50_s = (start.p50 - now).total_seconds()
     if start.p90 is None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.units import SECOND_US
+from scheduling.engine.clock import read_clocks
 from scheduling.models import Job, Round
 from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
@@ -129,8 +130,11 @@ def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
     Left out are those that no round has looked at yet, and those in quarantine.
     """
     queued = [job for job in jobs if is_queued(job)]
+    if not queued:
+        return {}
     orders = read_queue_orders(queued)
-    starts = read_starts(orders, [job.pk for job in queued])
+    now = {pool: clock.pool_at for pool, clock in read_clocks(orders).items()}
+    starts = read_starts(now, [job.pk for job in queued])
     shown = {}
     for job in queued:
         order, start = orders[job.pool_id], starts.get(job.pk)

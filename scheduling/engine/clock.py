@@ -10,6 +10,7 @@ tokens' validity in their own statements, and a job's process, which has this ma
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -52,6 +53,13 @@ def read_clock(pool_id: int) -> PoolNow:
     wall = Func(function="clock_timestamp", output_field=DateTimeField())
     clock = PoolClock.objects.annotate(wall=wall).get(pool_id=pool_id)
     return _reading(clock, clock.wall)
+
+
+def read_clocks(pool_ids: Collection[int]) -> dict[int, PoolNow]:
+    """Read the clocks of some pools, as `read_clock` does. One query."""
+    wall = Func(function="clock_timestamp", output_field=DateTimeField())
+    rows = PoolClock.objects.annotate(wall=wall).filter(pool_id__in=list(pool_ids))
+    return {row.pool_id: _reading(row, row.wall) for row in rows}
 
 
 def tick_clock(pool_id: int) -> PoolNow:

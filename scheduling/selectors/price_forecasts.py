@@ -21,9 +21,12 @@ NO_FORECAST: Mapping[str, str] = {
     NoPriceBand.TOO_MUCH_WORK.value: (
         "The queue is too long to be simulated that far in the time there is."
     ),
-    "passed": "The last forecast is over; one is made while jobs are queued.",
-    "none": "None was made yet; one is made while jobs are queued.",
+    "missed": "More than half of the past prices were outside of such forecasts.",
+    "passed": "The last forecast is over; the next one is made while the pool's clock runs.",
+    "none": "None was made yet; one is made after the pool's first rounds.",
 }
+# Four of five are to be inside. Of two forecasts that were kept, fewer than half are no accident.
+LEAST_COUNTED, LEAST_HIT_RATE = 48, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class PriceForecastView:
 
     `points`: those that are still to come. Without any, `reason` says why. Of earlier forecasts
     under the same policy `counted` instants have passed, and at `hits` of them the posted price was
-    from p10 to p90.
+    from p10 to p90; where those are too few, there are no points either.
     """
 
     gpu_type: str
@@ -84,6 +87,8 @@ def price_forecasts(pool_id: int, *, now: datetime) -> dict[str, PriceForecastVi
         points = tuple(point for point in _points(row) if point.at >= now)
         counted, hits = counts.get((name, row.policy), (0, 0))
         reason = row.reason or ("" if points else "passed")
+        if counted >= LEAST_COUNTED and hits < counted * LEAST_HIT_RATE:
+            points, reason = (), "missed"
         views[name] = PriceForecastView(name, row.round, row.at, points, reason, counted, hits)
     return views
 

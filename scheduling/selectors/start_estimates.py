@@ -31,6 +31,10 @@ NO_ESTIMATE: Mapping[str, str] = {
     NoEstimate.PRICE_ABOVE_MAX.value: (
         "A borrowed GPU-hour costs more than its maximum price, or its tenant's."
     ),
+    NoEstimate.REFUTED.value: (
+        "By the last estimate it would have started by now, and a GPU-hour costs more than it is"
+        " worth to it, or than it pays at most."
+    ),
     NoEstimate.BEYOND.value: "In half of the simulated runs or more it did not start at all.",
 }
 _OUTBID = (Reason.PRICE_ABOVE_VALUE, Reason.PRICE_ABOVE_MAX)
@@ -45,8 +49,6 @@ class StartView:
     `p90` None beside a `p50`: in more than one run of ten it had not started by `until`. Where
     `reason` is not empty there is neither, and `why` says it. `max_price`: what the job pays at
     most for a borrowed GPU-hour, in credits; `gpu_types`: those that it accepts, empty for any.
-    `is_outbid`: by the pool's last round, a GPU-hour costs more than it is worth to the job, or
-    than it pays at most.
     """
 
     round: int
@@ -58,11 +60,6 @@ class StartView:
     facts: Mapping[str, Any] = field(default_factory=dict)
     max_price: Decimal | None = None
     gpu_types: tuple[str, ...] = ()
-    is_outbid: bool = False
-
-    def is_refuted(self, now: datetime) -> bool:
-        """Whether prices took another way: it waits for a lower one, and p90 has passed."""
-        return self.is_outbid and self.p90 is not None and self.p90 <= now
 
     @property
     def why(self) -> str:
@@ -92,9 +89,12 @@ class FirstStart:
     start: StartView
 
 
-def read_starts(pools: Collection[int], jobs: Collection[int]) -> dict[int, StartView]:
+def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int, StartView]:
     """Return estimates of the newest forecast of each of some pools, by job: two queries at most.
 
+    `now`: pool time by pool, of those that the jobs are in. An estimate that prices have refuted by
+    then is none any more: its p90 has passed, and by the last round a GPU-hour costs more than it
+    is worth to the job, or than it pays at most.
     A job that this forecast did not know is left out, also where an older one did. One that has
     started since is not: whoever asks asks for queued jobs.
     """
@@ -102,17 +102,19 @@ def read_starts(pools: Collection[int], jobs: Collection[int]) -> dict[int, Star
         return {}
     # One look into the index for each pool: forecasts stay for a month, ten seconds apart at least.
     done = StartForecast.objects.filter(pool=OuterRef("pk"), state=StartForecast.State.DONE)
-    newest = Pool.objects.filter(pk__in=set(pools)).values_list(
+    newest = Pool.objects.filter(pk__in=set(now)).values_list(
         Subquery(done.order_by("-id").values("pk")[:1]), flat=True
     )
     rows = StartEstimate.objects.filter(forecast__in=list(newest), job__in=list(jobs))
-    return {row.job_id: _view(row) for row in rows.select_related("forecast", "job")}
+    shown = rows.select_related("forecast", "job")
+    return {row.job_id: _view(row, now[row.pool_id]) for row in shown}
 
 
-def first_start(pool_id: int, tenant_id: int) -> FirstStart | None:
+def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> FirstStart | None:
     """Return the queued job of a tenant that is expected to start first. One query.
 
-    By p50 of the pool's newest forecast; None where that has no estimate for any of them.
+    By p50 of the pool's newest forecast; None where that has no estimate for any of them that
+    prices have not refuted by `now`, as in `read_starts`.
     """
     done = StartForecast.objects.filter(pool=pool_id, state=StartForecast.State.DONE)
     queued = StartEstimate.objects.filter(
@@ -121,24 +123,25 @@ def first_start(pool_id: int, tenant_id: int) -> FirstStart | None:
         job__state=Job.State.PENDING,
         job__quarantine="",
         p50__isnull=False,
-    )
+    ).exclude(job__reason_code__in=_OUTBID, p90__lte=now)
     row = queued.select_related("job", "forecast").order_by("p50", "p90", "job_id").first()
-    return FirstStart(row.job.uid, row.job.name, _view(row)) if row else None
+    return FirstStart(row.job.uid, row.job.name, _view(row, now)) if row else None
 
 
-def _view(row: StartEstimate) -> StartView:
+def _view(row: StartEstimate, now: datetime) -> StartView:
     forecast = row.forecast
+    is_outbid = row.job.reason_code in _OUTBID
+    is_refuted = is_outbid and row.p90 is not None and row.p90 <= now
     return StartView(
         round=forecast.round or 0,
         at=row.at,
         until=forecast.until or row.at,
-        p50=row.p50,
-        p90=row.p90,
-        reason=row.reason,
+        p50=None if is_refuted else row.p50,
+        p90=None if is_refuted else row.p90,
+        reason=NoEstimate.REFUTED.value if is_refuted else row.reason,
         facts=forecast.facts,
         max_price=row.job.max_price,
         gpu_types=tuple(row.job.gpu_types),
-        is_outbid=row.job.reason_code in _OUTBID,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 from django.db.models import F, Max
 
+from evenshare_core.cli.collector import rare_collections
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.simulation.present import Start
@@ -105,19 +106,21 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
         history = read_history(pool_id, at)
         scores = _scores(snapshot, now.pool_at)
     watch.begin(BUDGET_S)
-    forecast = estimate_starts(
-        Start(snapshot, work),
-        history,
-        until_us=snapshot.at_us + HORIZON_US,
-        rng=Random(f"{pool_id} {number}"),  # noqa: S311 - draws, not secrets
-        widening=widening(scores),
-        stop=watch.stop,
-    )
+    with rare_collections():
+        forecast = estimate_starts(
+            Start(snapshot, work),
+            history,
+            until_us=snapshot.at_us + HORIZON_US,
+            rng=Random(f"{pool_id} {number}"),  # noqa: S311 - draws, not secrets
+            widening=widening(scores),
+            stop=watch.stop,
+        )
     facts = _facts(snapshot, history, forecast, len(scores))
     watch.begin(PRICE_BUDGET_S)
     # Draws of its own: starts are the same with it and without.
     rng = Random(f"{pool_id} {number} prices")  # noqa: S311 - draws, not secrets
-    outlook = look_at_prices(Start(snapshot, work), history, rng, watch.stop)
+    with rare_collections():
+        outlook = look_at_prices(Start(snapshot, work), history, rng, watch.stop)
     with site_scope():
         _keep(row, snapshot, forecast)
         keep_price_forecasts(snapshot, outlook)

@@ -15,7 +15,7 @@ import structlog
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, F, OuterRef, Subquery
 
-from scheduling.engine.clock import wall_now
+from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, StartEstimate, StartForecast
 from tenants.scopes import site_scope
 
@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 
 REST_PER_CPU = 4
 LEAST_REST = timedelta(seconds=10)  # a small pool need not be looked at more often
+# Of pool time: a pool without a queue has prices that may move, and no start to be told.
+REST_WITHOUT_QUEUE = timedelta(minutes=15)
 REST_AFTER_FAILURE = timedelta(minutes=2)  # of its own pool; others need not wait for that
 LOST = timedelta(seconds=60)
 LOST_FAILURE = "Its process is gone or gave no sign of life for a minute."
@@ -51,8 +53,9 @@ WHERE e.pool_id = %s AND e.kept AND e.fate = 'open' AND j.id = e.job_id
 def claim_forecast() -> tuple[int, str] | None:
     """Begin a forecast if it is time for one; return (id, claim), or None.
 
-    Of the pools where a job is queued and a round was decided since their last forecast, the one
-    that was looked at longest ago.
+    Of the pools where a job is queued and a round was decided since their last forecast, and of
+    those without a queue whose prices were last forecast `REST_WITHOUT_QUEUE` ago on their clock,
+    the one that was looked at longest ago.
     """
     with site_scope():
         now = wall_now()
@@ -62,7 +65,7 @@ def claim_forecast() -> tuple[int, str] | None:
         newest = StartForecast.objects.order_by("-id").first()
         if newest is not None and newest.rest_until is not None and newest.rest_until > now:
             return None
-        pool = next((row for row in _pools_with_a_queue(now) if row.seen != row.last), None)
+        pool = next((row for row in _pools(now) if _is_due(row)), None)
         if pool is None:
             return None
         try:
@@ -75,23 +78,33 @@ def claim_forecast() -> tuple[int, str] | None:
     return row.pk, row.claim
 
 
-def _pools_with_a_queue(now: datetime) -> Any:
-    """Without those whose newest forecast has just failed.
+def _is_due(pool: Any) -> bool:
+    """Whether there may be something new: a round of a queue, or time of a pool that runs."""
+    if pool.has_queue or pool.seen_at is None:
+        return bool(pool.seen != pool.last)
+    return bool(read_clock(pool.pk).pool_at - pool.seen_at >= REST_WITHOUT_QUEUE)
 
-    `seen`: the round that the pool's newest forecast was of; `last`: the pool's last round.
+
+def _pools(now: datetime) -> Any:
+    """Those that have had a round, without those whose newest forecast has just failed.
+
+    `seen`: the round that the pool's newest forecast was of, at `seen_at` of pool time; `last`: the
+    pool's last round.
     """
     queued = Job.objects.filter(pool=OuterRef("pk"), state=Job.State.PENDING, quarantine="")
     newest = StartForecast.objects.filter(pool=OuterRef("pk")).order_by("-id")
     failed = StartForecast.objects.filter(state=State.FAILED, ended_at__gt=now - REST_AFTER_FAILURE)
     return (
-        Pool.objects.filter(Exists(queued), fence__next_round__gt=1)
+        Pool.objects.filter(fence__next_round__gt=1)
         .annotate(
+            has_queue=Exists(queued),
             newest=Subquery(newest.values("pk")[:1]),
             seen=Subquery(newest.values("round")[:1]),
+            seen_at=Subquery(newest.values("at")[:1]),
             last=F("fence__next_round") - 1,
         )
         .filter(~Exists(failed.filter(pk=OuterRef("newest"))))
-        .order_by(F("newest").asc(nulls_first=True))
+        .order_by(F("newest").asc(nulls_first=True), "pk")
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from evenshare.cli.jobs import _start
+from evenshare_core.domain.reasons import Reason
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, StartEstimate, StartForecast
 from tests.functional.api_stage import ApiStage
@@ -50,16 +52,6 @@ def soon(place: Town, p50_min: int, p90_min: int) -> dict[str, Any]:
     at = place.cluster.at
     p50, p90 = at + timedelta(minutes=p50_min), at + timedelta(minutes=p90_min)
     return {"p50": p50, "p90": p90, "raw_p90": p90}
-
-
-@pytest.mark.parametrize("reason", ["price_above_value", "price_above_max"])
-def test_an_estimate_that_prices_refuted_is_said_to_be_none(place: Town, reason: str) -> None:
-    job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
-    expect(place, job, **soon(place, -90, -60))
-    path, none = f"/jobs/{job.uid}/", "There is no honest estimate: by the last one"
-    assert none not in text(place.owner.get(path))
-    Job.objects.filter(pk=job.pk).update(reason_code=reason)
-    assert none in text(place.owner.get(path))
 
 
 class TestTheDashboard:
@@ -194,6 +186,58 @@ class TestTheCalibration:
             assert not any(job.name in shown or str(job.uid) in shown for job in jobs)
         for window in ("week", "month", "odd"):
             assert place.owner.get(f"{path}?window={window}").status_code == 200
+
+
+REFUTED = "By the last estimate it would have started by now"
+
+
+class TestAnEstimateThatPricesHaveRefuted:
+    """Its p90 has passed, and a price above what it is worth or pays keeps the job waiting."""
+
+    def outbid(self, job: Job, reason: Reason = Reason.PRICE_ABOVE_VALUE) -> None:
+        Job.objects.filter(pk=job.pk).update(reason_code=reason)
+
+    @pytest.mark.parametrize("reason", [Reason.PRICE_ABOVE_VALUE, Reason.PRICE_ABOVE_MAX])
+    def test_is_none_on_its_page_and_names_no_first_start(
+        self, place: Town, reason: Reason
+    ) -> None:
+        job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
+        expect(place, job, **soon(place, -90, -60))
+        path = f"/jobs/{job.uid}/"
+        assert "Expected to have started by now" in text(place.owner.get(path))
+        assert f"Next to start: {job.name} ." in text(place.owner.get("/t/north/"))
+        self.outbid(job, reason)
+        shown = text(place.owner.get(path))
+        assert REFUTED in shown
+        assert "Expected to" not in shown
+        assert "Next to start:" not in text(place.owner.get("/t/north/"))
+
+    def test_stands_until_its_p90(self, place: Town) -> None:
+        job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
+        expect(place, job, **soon(place, -90, 60))
+        self.outbid(job)
+        assert "Expected to start any time now" in text(place.owner.get(f"/jobs/{job.uid}/"))
+
+    def test_is_the_same_over_rest_and_by_the_command(self, stage: ApiStage) -> None:
+        (uid, *_) = [row["id"] for row in queue(stage)["results"] if row["id"]]
+        job, now, at = Job.objects.get(uid=uid), wall_now(), stage.cluster.at
+        forecast = StartForecast.objects.create(
+            pool=job.pool, state="done", round=2, at=at, until=at + timedelta(hours=24), claim="x",
+            started_at=now, beat_at=now, ended_at=now,
+        )  # fmt: skip
+        past = at - timedelta(minutes=5)
+        StartEstimate.objects.create(
+            forecast=forecast, pool=job.pool, tenant_id=job.tenant_id, job=job, at=at, p50=past,
+            p90=past, raw_p90=past,
+        )  # fmt: skip
+        assert stage.get(f"jobs/{uid}").json()["queue"]["start"]["p50"] is not None
+        self.outbid(job)
+        start = stage.get(f"jobs/{uid}").json()["queue"]["start"]
+        assert (start["p50"], start["p90"], start["reason"]) == (None, None, "refuted")
+        assert start["why"].startswith(REFUTED)
+        assert REFUTED in _start(start)
+        (row,) = [row for row in stage.get("jobs?limit=100").json()["results"] if row["id"] == uid]
+        assert row["queue"]["start"] == start
 
 
 class TestRest:

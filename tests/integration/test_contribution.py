@@ -266,10 +266,11 @@ class TestRevenueFairness:
 
         count = revenue._period
         monkeypatch.setattr(revenue, "_period", counted)
-        asked = {"until": at(3 * 24 * 60), "step": FairnessStep.HOUR}
-        decades = revenue_history(story.pool.pk, since=at(0) - timedelta(days=20 * 365), **asked)
+        until, step = at(3 * 24 * 60), FairnessStep.HOUR
+        long_before = at(0) - timedelta(days=20 * 365)
+        decades = revenue_history(story.pool.pk, since=long_before, until=until, step=step)
         assert len(made) <= 3 * 24 + 1
-        close = revenue_history(story.pool.pk, since=at(0), **asked)
+        close = revenue_history(story.pool.pk, since=at(0), until=until, step=step)
         assert decades is not None
         assert close is not None
         assert decades.periods == close.periods

@@ -24,6 +24,7 @@ from tests.integration.forecast_lab import (
     busy_lab,
     forecast,
     known,
+    set_clock,
 )
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -58,12 +59,12 @@ class TestItsTurn:
         StartForecast.objects.update(rest_until=None)
         assert service.claim_forecast() is None, "no round since"
         lab.round(after_s=30)
-        claimed = service.claim_forecast()
-        assert claimed is not None
-        service.give_up_forecast(*claimed, "x")
+        assert forecast().state == "done"
+        lab.round(after_s=30)
+        set_clock(lab)
         StartForecast.objects.update(rest_until=None)
         Job.objects.filter(state="pending").update(state="cancelled", ended_at=lab.at)
-        assert service.claim_forecast() is None, "nobody is queued"
+        assert service.claim_forecast() is None, "nobody is queued, and prices were just forecast"
 
     def test_comes_after_four_times_the_cpu_seconds_of_the_last(self, lab: Cluster) -> None:
         row = forecast(cpu=lambda: 7500.5)  # so many that no round here takes four times as long
@@ -184,8 +185,8 @@ class TestAMonthOfForecasts:
             cursor.execute(PAST)
         with connections["owner"].cursor() as cursor:  # nobody else may
             cursor.execute("ANALYZE scheduling_startforecast")
-        pools = [row.pool_id for row in forecasts]
+        now = {row.pool_id: lab.at for row in forecasts}
         table = StartForecast._meta.db_table
         with site_scope():
-            assert rows_read(table, lambda: read_starts(pools, jobs)) < 20
+            assert rows_read(table, lambda: read_starts(now, jobs)) < 20
         assert rows_read(table, service.claim_forecast) < 20, "no round since: it looked at both"

@@ -51,7 +51,7 @@ class TestAForecast:
         assert (row.state, row.policy) == ("done", DEFAULT), row.error
         last = Round.objects.order_by("-number")[0]
         assert row.round == last.number
-        starts = read_starts([lab.pool.pk], [job.pk for job in Job.objects.all()])
+        starts = read_starts({lab.pool.pk: lab.at}, [job.pk for job in Job.objects.all()])
         assert set(starts) == queued(lab)
         assert len(starts) > 5
         for start in starts.values():
@@ -83,7 +83,7 @@ class TestAForecast:
         with site_scope():
             jobs = queued(lab)
             with django_assert_num_queries(2):
-                assert read_starts([lab.pool.pk], jobs)
+                assert read_starts({lab.pool.pk: lab.at}, jobs)
             with django_assert_num_queries(4):  # and one where a job has a type
                 assert read_history(lab.pool.pk, lab.at).ended
 
@@ -94,7 +94,7 @@ class TestAForecast:
         new.round()
         set_clock(new)
         forecast()
-        starts = read_starts([new.pool.pk], [late.pk, large.pk])
+        starts = read_starts({new.pool.pk: new.at}, [late.pk, large.pk])
         assert starts[late.pk].reason == "too_little_known"
         assert "Too few jobs" in starts[late.pk].why
         assert starts[large.pk].reason == "never_fits"
@@ -116,7 +116,7 @@ class TestAForecast:
         second = forecast()
         again = StartEstimate.objects.get(forecast=second, job=one)
         assert not again.kept, "it is not twice as old as at the first"
-        assert read_starts([lab.pool.pk], [one])[one].round == second.round
+        assert read_starts({lab.pool.pk: lab.at}, [one])[one].round == second.round
         lab.round(after_s=30)
         set_clock(lab)
         third = forecast()

@@ -10,9 +10,10 @@ import pytest
 
 from billing.metering import count_forecasts, meter_pool
 from billing.models import PostedPrice
-from scheduling.models import GpuType, PriceForecast, PriceSetting
+from scheduling.models import GpuType, Job, PriceForecast, PriceSetting, StartForecast
 from scheduling.selectors.price_forecasts import price_forecasts
 from scheduling.services import price_forecasts as service
+from scheduling.services.forecasts import claim_forecast
 from tests.factories import Cluster
 from tests.integration.forecast_lab import busy_lab, forecast, known, set_clock
 
@@ -81,6 +82,67 @@ class TestAForecast:
         forecast()
         assert PriceForecast.objects.get().reason == "too_little_known"
         assert price_forecasts(lab.pool.pk, now=lab.at)["v100"].why.startswith("Too few jobs")
+
+
+class TestWithoutAQueue:
+    @pytest.fixture
+    def idle(self, lab: Cluster) -> Cluster:
+        """Everything has ended; in the past hours jobs came that filled the pool."""
+        for _ in range(8):
+            lab.round(after_s=600)
+        assert not Job.objects.filter(state__in=("pending", "running")).exists()
+        set_clock(lab)
+        return lab
+
+    def test_one_is_made_too_and_knows_who_came_before(self, idle: Cluster) -> None:
+        """Nobody is there, so the price is 0 now; those who come as in the past make it rise."""
+        row = forecast()
+        assert not row.estimates.exists()
+        assert row.facts["prices"] == {"v100": 0}
+        made = PriceForecast.objects.get()
+        assert len(made.p90) == service.POINTS
+        assert min(made.p10) == 0
+        assert max(made.p90) > 0
+        view = price_forecasts(idle.pool.pk, now=idle.at)["v100"]
+        assert (view.reason, view.round) == ("", row.round)
+        again = PriceForecast.objects.values_list("p10", "p50", "p90").get()
+        PriceForecast.objects.all().delete()
+        StartForecast.objects.all().delete()
+        forecast()  # of the same round, so the same draws
+        assert PriceForecast.objects.values_list("p10", "p50", "p90").get() == again
+
+    def test_the_next_one_is_made_a_quarter_of_an_hour_of_its_clock_later(
+        self, idle: Cluster
+    ) -> None:
+        forecast()
+        for minutes, is_due in ((1, False), (13, False), (2, True)):
+            StartForecast.objects.update(rest_until=None)
+            idle.round(after_s=minutes * 60)
+            set_clock(idle)
+            claimed = claim_forecast()
+            assert (claimed is not None) is is_due, minutes
+
+    def test_none_is_made_of_a_pool_of_which_little_is_known(self, idle: Cluster) -> None:
+        """Nobody's job is there whose length would be unknown, and nobody would come at all."""
+        idle.pool.jobs.filter(state="succeeded").update(state="cancelled")
+        forecast()
+        assert PriceForecast.objects.get().reason == "too_little_known"
+
+
+class TestBandsThatDoNotHold:
+    @pytest.mark.parametrize(
+        ("points", "hits", "reason"), [(48, 23, "missed"), (48, 24, ""), (47, 0, "")]
+    )
+    def test_are_not_shown_once_enough_have_been_counted(
+        self, lab: Cluster, points: int, hits: int, reason: str
+    ) -> None:
+        old = lab.at - timedelta(hours=9)
+        one(lab, at=old, p10=[1], p50=[1], p90=[1], points=points, hits=hits)
+        one(lab, kept=False, p10=[1], p50=[2], p90=[3])
+        view = price_forecasts(lab.pool.pk, now=lab.at)["v100"]
+        assert (view.reason, bool(view.points)) == (reason, not reason)
+        assert (view.counted, view.hits) == (points, hits)
+        assert view.why.startswith("More than half") is bool(reason)
 
 
 class TestTheCount:

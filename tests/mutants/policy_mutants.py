@@ -279,8 +279,8 @@ POLICY_MUTANTS = (
     # The market
     pure(
         "a_borrower_enters_by_the_price_before_it_is_added",
-        f"{MARKET}/search.py",
-        "return np.asarray(np.maximum(before, self._with_itself[starts]), np.int64)",
+        f"{MARKET}/windows.py",
+        "return np.asarray(np.maximum(before, with_itself), np.int64)",
         "return before",
         f"{MARKET_TESTS}::TestABorrower::test_of_a_bid_waits_for_the_first_slot_in_which_it_gains",
     ),
@@ -293,11 +293,9 @@ POLICY_MUTANTS = (
     ),
     pure(
         "borrowers_are_renewed_before_their_owner_starts",
-        f"{MARKET}/policy.py",
-        "        waiting = picks.give_own(waiting_in_order(snapshot, running | due))\n"
-        "        picks.renew_borrowed()",
-        "        picks.renew_borrowed()\n"
-        "        waiting = picks.give_own(waiting_in_order(snapshot, running | due))",
+        f"{MARKET}/picks.py",
+        "        left = self.give_own(waiting)\n        self.renew_borrowed()",
+        "        self.renew_borrowed()\n        left = self.give_own(waiting)",
         f"{MARKET_TESTS}::TestOwnQuota::test_takes_the_gpus_of_a_borrowed_lease_that_ended",
     ),
     pure(
@@ -376,6 +374,13 @@ POLICY_MUTANTS = (
         "round_half_even(self.rate_micro * after_us, HOUR_US)",
         "round_half_even(self.rate_micro, HOUR_US)",
         "tests/unit/core/test_utilities.py::TestAUtility::test_linear_falls_by_k_an_hour_from_g",
+    ),
+    pure(
+        "a_session_of_the_market_sleeps_past_a_batch",
+        f"{MARKET}/session.py",
+        "return max(at_us, self._stays_us)",
+        "return None",
+        "tests/simulation/test_skipped_rounds.py::TestSkippingRounds::test_where_little_happens",
     ),
     # The market of Astraea-online, in slots
     pure(

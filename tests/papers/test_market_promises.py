@@ -202,6 +202,7 @@ class TestIndividualRationality:
         """Two computations of what an hour is worth, from the same rows."""
         from evenshare_core.policies.market.job_values import JobValues
         from evenshare_core.policies.market.options import MarketOptions
+        from evenshare_core.policies.market.pool import PricedPool
 
         rng = random.Random(seed)  # noqa: S311 - a case, not a secret
         estimate_us = rng.choice((None, rng.randrange(1, 9 * HOUR_US)))
@@ -216,11 +217,12 @@ class TestIndividualRationality:
         term = replace(decision.grants[0], own=0, borrowed=2, price_micro=0)
         check = check_value(asked, replace(decision, grants=(term,)), RULE)
         least = check.least_micro
-        values = JobValues(replace(asked, service=decision.service), MarketOptions(), {"v100": 8})
+        after = PricedPool.of(replace(asked, service=decision.service), MarketOptions())
+        values = JobValues(after, MarketOptions(), {"v100": 8})
         one = values.of(asked.jobs[0], "v100")
         assert one is not None
         assert least is not None
-        rounding = Fraction(HOUR_US, one.gpu_us) + 1
+        rounding = Fraction(HOUR_US, one.job.gpus * one.left_us) + 1
         assert (
             abs(max(Fraction(0), least) - one.hourly_micro()) <= rounding
             or least > 10**15 - rounding

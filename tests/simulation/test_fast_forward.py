@@ -13,6 +13,7 @@ from msgspec.structs import replace as with_fields
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.reasons import EndReason
+from evenshare_core.domain.utilities import Utility, read_utility
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.simulation.fast_forward import Rounds
 from evenshare_core.simulation.simulator import simulate
@@ -62,7 +63,21 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "yarn_cs": [{}, {"oversized": False, "spread": True}, {"whole_nodes": True}],
     "tiresias_l": [{}, {"queues": 2, "first_threshold": 900, "spread": True}],
     "optimus": [{}, {"unknown_s": 600, "spread": True}],
+    "market": [
+        {},
+        {"interval_s": 0, "horizon_s": 3600},
+        {"theta": "fixed", "interval_s": 300, "spread": True},
+        {"borrow_limit": "job", "theta_factor": 0.8},
+        {"plan_jobs": 5, "default_bid": 0.4},
+    ],
 }
+UTILITIES = (
+    None,
+    "bid per_gpu_hour=0.4",
+    "bid per_gpu_hour=2.5",
+    "linear k=-1.5 g=0.9",
+    "convex e=0.5 kappa=1.2",
+)
 
 
 def jobs_of(rng: random.Random, seed: int, types: list[str], *, limited: bool) -> list[SimJob]:
@@ -83,9 +98,16 @@ def jobs_of(rng: random.Random, seed: int, types: list[str], *, limited: bool) -
                 max_price_micro=rng.choice((None, 0, 600_000)) if limited else None,
                 checkpoint_us=(None, 0, 3 * SECOND_US)[job.id % 3],
                 cold_us=(None, 9 * SECOND_US)[job.id % 2],
+                utility=worth(job.id),
             )
         )
     return jobs
+
+
+def worth(job_id: int) -> Utility | None:
+    """What a job is worth; only policies that compare it with prices look at that."""
+    text = UTILITIES[job_id % len(UTILITIES)]
+    return None if text is None else read_utility(job_id, text)
 
 
 def limit(rng: random.Random, row: Entitlement) -> Entitlement:
@@ -126,6 +148,8 @@ def drawn(policy: str, seed: int) -> tuple[Cluster, tuple[SimJob, ...], Rules]:
         lease_us=rng.choice((2, 7)) * MINUTE_US, cold_us=rng.choice((0, 20 * SECOND_US)),
         checkpoint_us=rng.choice((0, SECOND_US)),
     )  # fmt: skip
+    bounds = (rules.lease_us // 2, 30 * MINUTE_US) if options.get("borrow_limit") else ()
+    rules = replace(rules, lease_bounds_us=bounds)
     cluster = Cluster(nodes, quotas, changes=tuple(changes), speeds=speeds, spread_milli=700)
     return cluster, tuple(jobs), rules
 
@@ -169,7 +193,7 @@ class TestEachRound:
     @pytest.mark.parametrize("policy", KEPT)
     def test_decides_what_a_snapshot_of_everything_decides(self, policy: str) -> None:
         seen: Counter[str] = Counter()
-        for seed in range(18 if policy in {"evenshare", "ltgf"} else 9):
+        for seed in range(18 if policy in {"evenshare", "ltgf", "market"} else 9):
             both(policy, seed, seen)
         reasons = {EndReason.FINISHED, EndReason.NODE_LOST, EndReason.CANCELLED}
         assert {"waits", *(reason.value for reason in reasons)} <= set(seen), seen

@@ -43,7 +43,7 @@ def of_one_type(cluster: Cluster, jobs: tuple[SimJob, ...]) -> tuple[Cluster, tu
 def remembered(
     state: SimulationState, result: SimulationResult, until_us: int
 ) -> dict[tuple[str, str], int]:
-    """Run it; return all that `ltgf` ever remembered: since when, and for whom on which nodes."""
+    """Run it; return all that it ever remembered, of `ltgf` for whom on which nodes, since when."""
     seen: dict[tuple[str, str], int] = {}
 
     def look(_: int) -> None:
@@ -76,6 +76,8 @@ CALM: list[tuple[str, dict[str, Any], int, int]] = [  # policy, options, nodes, 
     ("evenshare", {"preset": "tight"}, 2, 60),
     ("ltgf", {}, 2, 30),
     ("ltgf", {"reserve_after_leases": 1, "tenant_share": "quota"}, 3, 60),
+    ("market", {}, 2, 30),
+    ("market", {"interval_s": 900, "theta": "fixed"}, 3, 60),
 ]
 
 
@@ -115,7 +117,7 @@ class TestSkippingRounds:
         assert len(asked[1].decide_s) == asked[1].rounds
         return found[1].rounds - len(found[1].decide_s)
 
-    @pytest.mark.parametrize("policy", ["evenshare", "ltgf", "srtf"])
+    @pytest.mark.parametrize("policy", ["evenshare", "ltgf", "srtf", "market"])
     def test_under_churn_and_limits(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
         skipped = sum(self.skipped(monkeypatch, partial(done, policy, seed)) for seed in SEEDS)
         assert skipped > 200, skipped

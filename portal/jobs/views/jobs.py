@@ -226,7 +226,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):
-        start = read_starts([pool.id], [job.pk]).get(job.pk)
+        start = read_starts({pool.id: clock.now.pool_at}, [job.pk]).get(job.pk)
         calibration_url = reverse("starts", args=[pool.name])
         order = read_queue_order(pool.id)
         context |= {"queued": start_context(job.pk, order, start, clock, calibration_url)}

@@ -46,9 +46,10 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             board = _read(request, tenant, pool)
             context["uses"] = _all_pools(tenant, pool)
             context["counts"] = read.job_counts(pool.id, tenant.pk)
-            first = first_start(pool.id, tenant.pk)
-            context["budget"] = budget_notice(tenant.pk, pool.book, clocks(pool).now.pool_at)
-        clock, starts_url = clocks(pool), reverse("starts", args=[pool.name])
+            clock = clocks(pool)
+            first = first_start(pool.id, tenant.pk, now=clock.now.pool_at)
+            context["budget"] = budget_notice(tenant.pk, pool.book, clock.now.pool_at)
+        starts_url = reverse("starts", args=[pool.name])
         context |= board_context(board)
         context |= submit_links(access(request), tenant, pool.name)
         context |= {

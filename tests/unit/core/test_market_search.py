@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evenshare_core.domain.utilities import Utility, UtilityKind
 from evenshare_core.policies.market.job_values import JobOnType
 from evenshare_core.policies.market.search import Search
-from evenshare_core.policies.market.slots import Hold, SlotUse
+from evenshare_core.policies.market.slots import Hold, SlotUse, Store
 from evenshare_core.policies.market.thetas import price_curve
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
 from tests.unit.core.snapshots import job
@@ -44,7 +44,8 @@ def random_case(seed: int) -> tuple[Search, SlotUse]:
     for _ in range(rng.randrange(4)):  # planned after the beginning
         length = rng.randrange(1, 6)
         use.take(Hold(3, 0, 1, length, length), rng.randrange(1, 18))
-    return Search(one, rng.choice((0, 0, 1)), HOUR_US, rng.choice((0, 1)), rng.random() < 0.7), use
+    quota, first, by_lease = rng.choice((0, 0, 1)), rng.choice((0, 1)), rng.random() < 0.7
+    return Search(one, quota, HOUR_US, first, counts_itself=by_lease), use
 
 
 class TestARefusal:
@@ -86,6 +87,33 @@ class TestARefusal:
         refusal = search.refusal(use)
         assert refusal is not None
         assert (refusal.needed_micro, refusal.lowest_micro) == (price - 1, price)
+
+
+class TestUsesThatComeAgain:
+    """What was derived of a use is kept, for other jobs and other rounds."""
+
+    @given(st.lists(st.integers(0, 40), min_size=2, max_size=8))
+    @settings(max_examples=150, deadline=None)
+    def test_have_the_same_starts_refusals_and_own_starts(self, seeds: list[int]) -> None:
+        store: Store = {}
+        for seed in [*seeds, *seeds]:
+            search, use = random_case(seed)
+            _, again = random_case(seed)
+            again.keep_in(store)
+            other = Search(
+                search.one, search.quota, HOUR_US, search.first, counts_itself=search.counts_itself
+            )
+            assert other.best(again) == search.best(use)
+            assert other.refusal(again) == search.refusal(use)
+            gang = (2, 4, 1, search.slots_on(use), 0)
+            assert again.own_start(*gang) == use.own_start(*gang)
+
+    def test_are_others_once_somebody_is_planned(self) -> None:
+        use = SlotUse(8, 4, price_curve(CREDIT_MICRO, 2000, 8), 0, [])
+        use.keep_in({})
+        assert use.own_start(1, 8, 8, 2, 0) == 0
+        use.take(Hold(1, 8, 8, 2, 2), 0)
+        assert use.own_start(1, 8, 8, 2, 0) == 2
 
 
 def plain_price(search: Search, use: SlotUse, start: int) -> int:

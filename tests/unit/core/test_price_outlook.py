@@ -97,3 +97,9 @@ class TestBands:
     def test_are_none_where_nobody_knows_how_long_jobs_take(self, ended: int) -> None:
         found = outlook(asked(), ended=ended)
         assert (found.bands, found.reason) == ({}, NoPriceBand.TOO_LITTLE_KNOWN)
+
+    def test_are_none_where_nobody_knows_who_comes(self) -> None:
+        """No job is there of which one would have to know how long it takes."""
+        empty = replace(asked(), jobs=(), leases=())
+        assert outlook(empty, ended=3).reason is NoPriceBand.TOO_LITTLE_KNOWN
+        assert outlook(empty).bands["v100"][-1].p90_micro == 0

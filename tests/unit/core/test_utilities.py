@@ -7,15 +7,17 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenshare_core.domain.utilities import (
     MOST_MICRO,
+    MOST_POWER_MICRO,
     NUMBERS,
     Utility,
     UtilityError,
     UtilityKind,
+    exact_convex_micro,
     read_utility,
     utility_data,
     utility_text,
@@ -51,6 +53,21 @@ class TestAUtility:
         utility = read_utility(7, BID)
         assert utility.value_micro(1, 5 * HOUR_US) == 4 * CREDIT_MICRO
         assert utility.value_micro(99 * HOUR_US, 5 * HOUR_US) == 4 * CREDIT_MICRO
+
+    @given(
+        st.integers(1, MOST_MICRO),
+        st.integers(1, MOST_POWER_MICRO),
+        st.integers(1, 10**5 * HOUR_US),
+    )
+    @example(CREDIT_MICRO, CREDIT_MICRO, 2 * CREDIT_MICRO * HOUR_US)  # a half: to even
+    @example(3 * CREDIT_MICRO, CREDIT_MICRO, 2 * CREDIT_MICRO * HOUR_US)
+    def test_convex_by_floats_is_what_decimals_say(
+        self, scale_micro: int, power_micro: int, after_us: int
+    ) -> None:
+        utility = Utility(1, UtilityKind.CONVEX, scale_micro, power_micro)
+        assert utility.value_micro(after_us, 0) == exact_convex_micro(
+            scale_micro, power_micro, after_us
+        )
 
     @given(st.integers(1, 10**9), st.integers(1, 10**7), st.integers(1, 10**13))
     def test_convex_is_what_floats_say_as_far_as_they_go(

@@ -50,12 +50,6 @@ class TestTheSentence:
     ) -> None:
         assert said(p50_s, p90_s, until_s) == f"Expected to {text}"
 
-    def test_is_none_where_prices_took_another_way(self) -> None:
-        past, later = NOW - timedelta(hours=2), NOW + timedelta(hours=2)
-        outbid = StartView(7, past, later, past, past, "", is_outbid=True)
-        assert expected_text(outbid, NOW) == ""
-        assert expected_text(outbid, past - timedelta(hours=1)) != ""
-
     def test_is_none_without_an_estimate(self) -> None:
         assert said(None, None, DAY_S) == ""
 

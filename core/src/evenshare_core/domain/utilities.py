@@ -15,6 +15,7 @@ Whole numbers and decimals in one fixed context: the same digits on every machin
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal
@@ -30,6 +31,10 @@ MOST_MICRO = 10**9 * CREDIT_MICRO
 MOST_POWER_MICRO = 10 * CREDIT_MICRO
 
 _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
+# Up to exp(10) the error of a float is below a part in 10^13: the logarithm is at most 64, its
+# power at most 10 of it, each rounded to a part in 2^53, and so are both functions, twice over.
+_FLOAT_EXPONENT = 10.0
+_FLOAT_ERROR = 1e-11
 _NUMBER = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
 
 
@@ -86,7 +91,26 @@ class Utility(Value, frozen=True, array_like=True):
 
 
 def _convex_micro(scale_micro: int, power_micro: int, after_us: int) -> int:
-    """(e / t)^kappa in micro-credits: exp(kappa (ln e - ln t)), capped before it overflows."""
+    """(e / t)^kappa in micro-credits: exp(kappa (ln e - ln t)), capped before it overflows.
+
+    By floats where their error cannot change the whole number that it is rounded to, which is
+    nearly always, and else by decimals.
+    """
+    ratio_float = scale_micro * HOUR_US / (after_us * CREDIT_MICRO)
+    power_float = power_micro / CREDIT_MICRO * math.log(ratio_float)
+    if power_float < _FLOAT_EXPONENT:
+        value_float = math.exp(power_float) * CREDIT_MICRO
+        below = math.floor(value_float)
+        if abs(value_float - below - 0.5) > _FLOAT_ERROR * (1 + value_float):
+            return below + (value_float - below > 0.5)
+    return exact_convex_micro(scale_micro, power_micro, after_us)
+
+
+def exact_convex_micro(scale_micro: int, power_micro: int, after_us: int) -> int:
+    """Return (e / t)^kappa in micro-credits, half to even, by decimals alone.
+
+    e in millionths of an hour, kappa in millionths, t in us; `MOST_MICRO` at most.
+    """
     ratio = _CONTEXT.divide(Decimal(scale_micro * HOUR_US), Decimal(after_us * CREDIT_MICRO))
     power = _CONTEXT.divide(Decimal(power_micro), Decimal(CREDIT_MICRO))
     exponent = _CONTEXT.multiply(power, _CONTEXT.ln(ratio))

@@ -29,6 +29,7 @@ from evenshare_core.domain.decision import End
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import PoolPrice, Surcharge
+from evenshare_core.domain.utilities import Utility
 from evenshare_core.fairness.claims import has_several_types, move_claims
 from evenshare_core.fairness.gpu_time import ClaimSums, Sums
 from evenshare_core.placement.consolidated import FreeCapacity
@@ -121,12 +122,13 @@ class _KeptRounds:
         self._limits_of: object = ()  # the entitlements that they are of
         self._posted: tuple[PoolPrice, ...] = ()  # by this object; the state may have others
         self._posted_of = -1  # the version of the occupancy
+        self._posted_at: tuple[tuple[int, int], ...] = ()  # base and theta, where the policy's own
         self._prices_of: tuple[PoolPrice, ...] = ()
         self._prices: dict[str, int] = {}
         self._is_quiet = False  # whether the last round gave nothing new
         # What the session looks at; most is the state's own and moves with it.
         self.at_us, self.lease_us, self.memory = state.at_us, rules.lease_us, state.memory
-        self.round_us = rules.round_us
+        self.round_us, self.lease_bounds_us = rules.round_us, rules.lease_bounds_us
         self.due: list[Lease] = []
         self.is_limited = self.is_still = False
         self._seen = (-1, 0)  # by the last round: the occupancy's version, how many had joined
@@ -168,8 +170,8 @@ class _KeptRounds:
         terms, ends = self._settle(answer)
         prices, surcharges = state.prices, state.surcharges
         has_use = terms.granted or ends or occupancy.version != self._posted_of
-        if has_use or prices is not self._posted or surcharges:
-            prices, surcharges = self._post(terms, ends)
+        if has_use or prices is not self._posted or surcharges or answer.prices:
+            prices, surcharges = self._post(terms, ends, answer.prices)
         # Prices that moved are those of a use that stays; only where something is limited do they
         # refuse anybody.
         is_priced_anew = self.is_limited and prices is not state.prices
@@ -256,9 +258,12 @@ class _KeptRounds:
             self._prices_of = state.prices
 
     def _post(
-        self, terms: Terms, ends: Sequence[End]
+        self, terms: Terms, ends: Sequence[End], settings: tuple[PoolPrice, ...]
     ) -> tuple[tuple[PoolPrice, ...], tuple[Surcharge, ...]]:
-        """The prices of the next round, the same object where nothing moved; their surcharges."""
+        """The prices of the next round, the same object where nothing moved; their surcharges.
+
+        `settings`: base and theta, where the policy sets them.
+        """
         state, occupancy = self._state, self._state.occupancy
         used, capacity = occupancy.held, occupancy.capacity
         changes_use = bool(terms.granted or ends)
@@ -272,14 +277,18 @@ class _KeptRounds:
                 used[lease.gpu_type] -= lease.own + lease.borrowed
         self._posted_of = -1 if changes_use else occupancy.version
         surcharges = self._surcharges(terms, ends, used) if state.surcharges else ()
+        posted_at = tuple((row.base_micro, row.theta_milli) for row in settings)
         is_new = state.prices is not self._posted or surcharges != state.surcharges
+        is_new = is_new or posted_at != self._posted_at
         for row in state.prices:
             name = row.gpu_type
             is_new = (
                 is_new or row.used != used.get(name, 0) or row.capacity != capacity.get(name, 0)
             )
         if is_new:
-            self._posted = post_prices(state.prices, used, capacity, surcharges)
+            rows = post_prices(settings or state.prices, used, capacity, surcharges)
+            self._posted = state.cluster.as_set(rows) if settings else rows
+            self._posted_at = posted_at
         return self._posted, surcharges
 
     def _surcharges(
@@ -359,9 +368,18 @@ class _KeptRounds:
         """Let jobs know of their terms."""
         self._state.count_terms(job_ids)
 
-    def admission(self) -> Admission:
+    @property
+    def prices(self) -> tuple[PoolPrice, ...]:
+        """Those in force, with the operator's settings."""
+        return self._state.prices
+
+    def utility(self, job_id: int) -> Utility | None:
+        """What a job says that it is worth."""
+        return self._state.sim_jobs[job_id].utility
+
+    def admission(self, *, counts: bool = False) -> Admission:
         """The limits of this round, nothing taken; leases that are due count as free."""
-        if not self.is_limited and not self._has_several_types:
+        if not (self.is_limited or self._has_several_types or counts):
             return self._open  # it refuses nobody, whatever was taken
         tried = self._settled.copy(self._limits)
         tried.release(self.due)

@@ -66,7 +66,7 @@ def estimate_prices(
     """
     at_us = start.snapshot.at_us
     futures = Futures(start, history, rng)
-    if not futures.knows_all:
+    if not (futures.knows_all and futures.knows_arrivals):
         return PriceOutlook(at_us, reason=NoPriceBand.TOO_LITTLE_KNOWN)
     instants = [at_us + step_us * number for number in range(1, points + 1)]
     runs = [

@@ -62,6 +62,7 @@ class NoEstimate(StrEnum):
     TOO_MUCH_WORK = "too_much_work"  # the runs were cut before it started in half of them
     PRICE_ABOVE_MAX = "price_above_max"  # as `beyond`, and its own maximum price blocks it now
     BEYOND = "beyond"  # in half of the runs it had not started at their end
+    REFUTED = "refuted"  # p90 has passed, and a price keeps it waiting: known when it is read
 
 
 class EndedJob(NamedTuple):
@@ -197,7 +198,11 @@ class Futures:
     """Draws one future of a pool after another: how much work is left, and who submits what."""
 
     def __init__(self, start: Start, history: History, rng: Random) -> None:
-        """Of `start.work`, what is left is not looked at."""
+        """Of `start.work`, what is left is not looked at.
+
+        `knows_all`: whether anything says how long the jobs of the snapshot take; `knows_arrivals`:
+        who comes, and how long their jobs take.
+        """
         self._start, self._history, self._rng = start, history, rng
         self._done = done = _done(start)
         jobs = start.snapshot.jobs
@@ -205,7 +210,13 @@ class Futures:
             EndedJob(job.tenant, done[job.id], job.estimate_us) for job in jobs if done[job.id]
         ]
         self._durations = Durations(history.ended, still, rng)
-        self.knows_all = all(self._durations.knows(job) for job in jobs)
+        knows = self._durations.knows
+        self.knows_all = all(map(knows, jobs))
+        # Without this, a pool of which nobody knows anything would look as if nobody came.
+        past = history.arrivals
+        self.knows_arrivals = len(history.ended) >= LEAST_ENDED or (
+            bool(past) and all(map(knows, past))
+        )
 
     def draw(self, until_us: int) -> Start:
         """Draw one, with arrivals up to `until_us`; of a start of which it `knows_all`."""

@@ -2,73 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection
 
 from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.snapshot import JobService, Snapshot
 from evenshare_core.domain.utilities import MOST_MICRO, Utility, UtilityKind
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.policies.market.options import MarketOptions
+from evenshare_core.policies.market.pool import PricedPool
 from evenshare_core.policies.shared.estimates import remaining_us
 from evenshare_core.units import HOUR_US, ONE_MILLI
 
 
-class JobOnType(NamedTuple):
+class JobOnType:
     """A job on one GPU type: what is left of it there, and what that is worth.
 
     `left_us`: how long it still runs there (one lease length where nobody knows); `since_us`: how
-    long ago it was submitted.
+    long ago it was submitted. `has_decay`: whether it is worth less the later it ends.
     """
 
-    job: Job
-    gpu_type: str
-    left_us: int
-    since_us: int
-    utility: Utility
+    __slots__ = ("_now_micro", "gpu_type", "has_decay", "job", "left_us", "since_us", "utility")
 
-    @property
-    def gpu_us(self) -> int:
-        """The work that is left on all its GPUs."""
-        return self.job.gpus * self.left_us
-
-    @property
-    def has_decay(self) -> bool:
-        """Whether it is worth less the later it ends."""
-        return self.utility.kind is not UtilityKind.BID
+    def __init__(
+        self, job: Job, gpu_type: str, left_us: int, since_us: int, utility: Utility
+    ) -> None:
+        self.job, self.gpu_type = job, gpu_type
+        self.left_us, self.since_us, self.utility = left_us, since_us, utility
+        self.has_decay = utility.kind is not UtilityKind.BID
+        self._now_micro: int | None = None  # an hour of it, if it starts now
 
     def value_micro(self, delay_us: int) -> int:
         """What it is worth to start after `delay_us` and run to its end."""
-        return self.utility.value_micro(self.since_us + delay_us + self.left_us, self.gpu_us)
+        gpu_us = self.job.gpus * self.left_us
+        return self.utility.value_micro(self.since_us + delay_us + self.left_us, gpu_us)
 
     def hourly_micro(self, delay_us: int = 0) -> int:
         """The same per GPU-hour: the highest price that it would pay, and no more than its or its
         tenant's maximum price; 0 to `MOST_MICRO`."""
-        return max(0, min(MOST_MICRO, self.unbounded_hourly_micro(delay_us)))
+        return bounded_micro(self.unbounded_hourly_micro(delay_us))
 
     def unbounded_hourly_micro(self, delay_us: int) -> int:
         """The same, not bounded below: under 0 where a linear utility has lost more than it had."""
+        if delay_us and self.has_decay:
+            return self._hourly_micro(delay_us)
+        if self._now_micro is None:
+            self._now_micro = self._hourly_micro(0)
+        return self._now_micro
+
+    def _hourly_micro(self, delay_us: int) -> int:
         micro = self.utility.scale_micro
         if self.has_decay:
-            micro = self.value_micro(delay_us) * HOUR_US // self.gpu_us
+            micro = self.value_micro(delay_us) * HOUR_US // (self.job.gpus * self.left_us)
         most = self.job.max_price_micro
         return micro if most is None else min(micro, most)
 
 
-class JobValues:
-    """What the jobs of a snapshot are worth, by their utility, highest price or the option."""
+def bounded_micro(hourly_micro: int) -> int:
+    """Return what is paid at most for an hour that is worth so much."""
+    return max(0, min(MOST_MICRO, hourly_micro))
 
-    def __init__(
-        self, snapshot: Snapshot, options: MarketOptions, types: Mapping[str, int]
-    ) -> None:
-        """`types`: the pool's GPU types, with their capacity."""
-        self._at_us, self._lease_us = snapshot.at_us, snapshot.lease_us
-        self._types = types
-        self._options = options
-        self._bases = {row.gpu_type: row.base_micro for row in snapshot.prices}
-        self._utilities = {row.id: row for row in snapshot.utilities}
-        self._profiles = {row.id: row for row in snapshot.profiles}
-        self._sums: dict[int, JobService] = {row.job: row for row in snapshot.service.jobs}
+
+class JobValues:
+    """What the jobs of a round are worth, by their utility, highest price or the option."""
+
+    def __init__(self, pool: PricedPool, options: MarketOptions, types: Collection[str]) -> None:
+        """`types`: the pool's GPU types."""
+        self._at_us, self._lease_us = pool.at_us, pool.lease_us
+        self._types, self._options = types, options
+        self._bases = {row.gpu_type: row.base_micro for row in pool.prices}
+        self._said, self._profiles, self._sums = pool.utility, pool.profiles, pool.sums
 
     def of(self, job: Job, gpu_type: str, *, is_whole: bool = False) -> JobOnType | None:
         """The job on a GPU type; None where it cannot run there.
@@ -96,7 +97,7 @@ class JobValues:
         return able if len(able) < 2 else sorted(able, key=_by_end)
 
     def _utility(self, job: Job, gpu_type: str) -> Utility:
-        given = self._utilities.get(job.id)
+        given = self._said(job.id)
         if given is not None:
             return given
         return bid_of(job, self._bases.get(gpu_type, 0), self._options)

@@ -2,49 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from evenshare_core.domain.decision import Plan, PlanKind
 from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies.market.job_values import JobOnType
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.fairness.claims import accepted_types
+from evenshare_core.policies.market.job_values import JobOnType, JobValues
 from evenshare_core.policies.market.options import MarketOptions
-from evenshare_core.policies.market.thetas import TopValues
+from evenshare_core.policies.market.pool import PricedPool
+from evenshare_core.policies.market.thetas import TopValues, price_settings
 
 # Of a published price, how much it moves before it is published again: a tenth.
 MOVES_BY = 10
 
 
 class MarketMemory:
-    """The memory of a round, and what becomes of it in it.
+    """The memory of a round, and what becomes of it in it; it may go on from round to round.
 
     `plans`: of jobs that wait, as they were published last. A round in which nobody waits leaves
     nothing in it: such rounds may be left out.
     """
 
-    def __init__(self, snapshot: Snapshot, options: MarketOptions) -> None:
-        data = snapshot.memory
-        self._at_us, self._slot_us = snapshot.at_us, snapshot.lease_us
+    def __init__(self, data: Mapping[str, Any], options: MarketOptions) -> None:
+        """`data`: as `data` gave it, through JSON."""
+        self._options = options
+        self.at_us = self._slot_us = 0
         self.batch_us: int | None = data.get("batch_us")
         self._seen_us: int | None = data.get("seen_us")  # the last submission that counts in theta
-        self.tops = TopValues(data.get("tops", {}), snapshot.at_us)
+        self.tops = TopValues(data.get("tops", {}), 0)
         self.plans: dict[int, Plan] = {}
+        self._rows: dict[int, tuple[Plan, list[Any]]] = {}  # of plans, as they are kept
         for job, rest in data.get("plans", {}).items():
             tenant, kind, *fields = rest
-            self.plans[int(job)] = Plan(int(job), tenant, PlanKind(kind), *fields)
-        last_us = self.batch_us
+            plan = self.plans[int(job)] = Plan(int(job), tenant, PlanKind(kind), *fields)
+            self._rows[int(job)] = (plan, rest)
+        self.is_batch = False
+        self._published: dict[int, Plan] = {}
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, options: MarketOptions) -> MarketMemory:
+        """The memory of a snapshot's round."""
+        memory = cls(snapshot.memory, options)
+        memory.begin(snapshot.at_us, snapshot.round_us, snapshot.lease_us)
+        return memory
+
+    def begin(self, at_us: int, round_us: int, lease_us: int) -> None:
+        """Begin a round."""
+        self.at_us, self._slot_us, self._published = at_us, lease_us, {}
+        self.tops.forget(at_us)
+        is_over = self.batch_us is None or at_us - self.batch_us >= self._options.interval_us
         # Where rounds come with events alone (some simulations), each one is a batch: after the
         # last event there would be none to wait for.
-        is_over = last_us is None or snapshot.at_us - last_us >= options.interval_us
-        self.is_batch = is_over or not snapshot.round_us
-        self._published: dict[int, Plan] = {}
+        self.is_batch = is_over or not round_us
+
+    def stays_until(self) -> int:
+        """Until when a round with the same jobs is no batch and forgets nothing."""
+        if self.batch_us is None:
+            return self.at_us
+        until_us, forgets_us = self.batch_us + self._options.interval_us, self.tops.stays_until()
+        return until_us if forgets_us is None else min(until_us, forgets_us)
 
     def came_since(self, submitted_us: int) -> bool:
         """Whether a job came after the last batch."""
         return self.batch_us is None or submitted_us > self.batch_us
 
-    def see(self, jobs: Iterable[Job], options_of: Callable[[Job], Iterable[JobOnType]]) -> None:
+    def settings(self, pool: PricedPool, jobs: Iterable[Job]) -> tuple[PoolPrice, ...]:
+        """The price settings with the theta that prices of the next round are posted with.
+
+        `jobs`: at least those that were submitted since the last round; what they are worth counts.
+        """
+        if self._options.theta == "history":
+            types = {row.gpu_type for row in pool.prices}
+            values = JobValues(pool, self._options, types)
+
+            def on_types(job: Job) -> list[JobOnType]:
+                rows = [values.of(job, name, is_whole=True) for name in accepted_types(job, types)]
+                return [row for row in rows if row is not None]
+
+            self._see(jobs, on_types)
+        return price_settings(pool.prices, self.tops, self._options)
+
+    def _see(self, jobs: Iterable[Job], options_of: Callable[[Job], Iterable[JobOnType]]) -> None:
         """Count in theta what jobs are worth that were submitted since the last round."""
         seen_us = last_us = self._seen_us
         for job in jobs:
@@ -59,7 +99,7 @@ class MarketMemory:
         self.plans[plan.job] = plan
         if before is None or self._is_other(before, plan):
             self._published[plan.job] = plan
-        elif before.start_us >= self._at_us or plan.kind is PlanKind.REFUSED:
+        elif before.start_us >= self.at_us or plan.kind is PlanKind.REFUSED:
             self.plans[plan.job] = before  # what is said again stays as it was said
 
     def started(self, plan: Plan) -> None:
@@ -76,32 +116,41 @@ class MarketMemory:
         return tuple(self._published[job] for job in sorted(self._published))
 
     def data(self, waiting: Iterable[int], *, planned: bool) -> dict[str, Any]:
-        """What is kept; `waiting`: the jobs that hold nothing after the round.
+        """What is kept at the end of a round; `waiting`: the jobs that hold nothing after it.
 
         `planned`: whether there was a job to plan; the time to the next batch begins with that.
         """
-        batch_us = self._at_us if planned else self.batch_us
-        rows: dict[str, Any] = {}
-        for job in sorted(self.plans.keys() & set(waiting)):
-            plan = self.plans[job]
-            rows[str(job)] = [
-                plan.tenant, plan.kind.value, plan.gpu_type, plan.gpus, plan.start_us, plan.end_us,
-                plan.borrowed, plan.price_micro, plan.cost_micro, plan.value_micro,
-                plan.needed_micro, plan.lowest_micro,
-            ]  # fmt: skip
-        kept = {"tops": self.tops.data(), "plans": rows}
-        return {"batch_us": batch_us, "seen_us": self._seen_us, **kept}
+        if planned:
+            self.batch_us = self.at_us
+        kept = sorted(self.plans.keys() & set(waiting))
+        self.plans = {job: self.plans[job] for job in kept}
+        self._rows = {job: self._row(self.plans[job]) for job in kept}
+        return {
+            "batch_us": self.batch_us,
+            "seen_us": self._seen_us,
+            "tops": self.tops.data(),
+            "plans": {str(job): row for job, (_, row) in self._rows.items()},
+        }
+
+    def _row(self, plan: Plan) -> tuple[Plan, list[Any]]:
+        known = self._rows.get(plan.job)
+        if known is not None and known[0] is plan:
+            return known
+        return plan, [
+            plan.tenant, plan.kind.value, plan.gpu_type, plan.gpus, plan.start_us, plan.end_us,
+            plan.borrowed, plan.price_micro, plan.cost_micro, plan.value_micro,
+            plan.needed_micro, plan.lowest_micro,
+        ]  # fmt: skip
 
     def _is_other(self, before: Plan, plan: Plan) -> bool:
-        if (before.kind, before.gpu_type, before.borrowed) != (
-            plan.kind, plan.gpu_type, plan.borrowed,
-        ):  # fmt: skip
+        if before.kind is not plan.kind or before.borrowed != plan.borrowed:
+            return True
+        if before.gpu_type != plan.gpu_type:
             return True
         if abs(before.start_us - plan.start_us) > self._slot_us:
             return True
-        pairs = (
-            (before.price_micro, plan.price_micro),
-            (before.needed_micro, plan.needed_micro),
-            (before.lowest_micro, plan.lowest_micro),
+        return (
+            abs(before.price_micro - plan.price_micro) * MOVES_BY > before.price_micro
+            or abs(before.needed_micro - plan.needed_micro) * MOVES_BY > before.needed_micro
+            or abs(before.lowest_micro - plan.lowest_micro) * MOVES_BY > before.lowest_micro
         )
-        return any(abs(old - new) * MOVES_BY > old for old, new in pairs)

@@ -7,25 +7,27 @@ that nobody is taken to be within quota who is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from evenshare_core.domain.cluster import Placement, capacity_by_type, placement_gpus
-from evenshare_core.domain.decision import Grant, Key, Plan, PlanKind, Renew, TermLength
+from evenshare_core.domain.cluster import Placement, placement_gpus
+from evenshare_core.domain.decision import End, Grant, Key, Plan, PlanKind, Renew, TermLength
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.domain.reasons import EndReason
+from evenshare_core.domain.snapshot import PoolPrice
 from evenshare_core.fairness.claims import accepted_types
-from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
 from evenshare_core.policies.market.clearing import ClearingNodes
 from evenshare_core.policies.market.job_values import JobOnType, JobValues
 from evenshare_core.policies.market.memory import MarketMemory
 from evenshare_core.policies.market.options import MarketOptions
+from evenshare_core.policies.market.pool import PricedPool
 from evenshare_core.policies.market.search import PlannedStart, Search
-from evenshare_core.policies.market.slots import SLOTS_MAX, Hold, SlotUse
+from evenshare_core.policies.market.slots import SLOTS_MAX, Hold, SlotUse, Store
 from evenshare_core.policies.market.thetas import price_curve
-from evenshare_core.policies.shared.admission import Admission, Refusal
+from evenshare_core.policies.shared.admission import Refusal
+from evenshare_core.policies.shared.terms import ends_of
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
 OWN, PAID = "own_quota", "pays_price"
@@ -36,51 +38,83 @@ class MarketPicks:
     """One round as it is decided.
 
     `refused`: leases that a limit does not let go on, by job; `outbid`: jobs whose lease ends
-    because an hour is not worth the posted price, with both.
+    because an hour is not worth the posted price, with both. `has_planned`: whether this was a
+    batch that somebody waited for.
     """
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        pool: PricedPool,
         options: MarketOptions,
         memory: MarketMemory,
-        settings: tuple[PoolPrice, ...],
+        settings: Iterable[PoolPrice],
+        store: Store | None = None,
     ) -> None:
-        self._snapshot, self._options, self._memory = snapshot, options, memory
-        self.capacity = capacity_by_type(snapshot.nodes)
-        self.job_values = JobValues(snapshot, options, self.capacity)
-        self.admission = Admission.of(snapshot)
-        self.free_by_type: dict[str, FreeCapacity] = free_capacity_by_type(
-            snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread
-        )
-        self._posted = {row.gpu_type: row.price_micro for row in snapshot.prices}
+        self._pool, self._options, self._memory = pool, options, memory
+        self.capacity, self.admission = pool.capacity, pool.admission
+        self.job_values = JobValues(pool, options, self.capacity)
+        self.free_by_type = pool.free_by_type
+        self._posted = {row.gpu_type: row.price_micro for row in pool.prices}
         self._settings = {row.gpu_type: row for row in settings}
-        self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
-        self._jobs = {job.id: job for job in snapshot.jobs}
+        self._jobs = pool.jobs
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
         self.lengths: list[TermLength] = []
+        self.has_planned = False
         self.refused: dict[int, Refusal] = {}
         self.outbid: dict[int, tuple[str, int, int]] = {}
-        self._running: list[tuple[Lease, int]] = []  # with when its term ends
+        self._given: list[tuple[Lease, int]] = []  # terms of this round, with when they end
+        self._going: list[tuple[Lease, int]] | None = None  # of rounds before
+        # Whether GPUs were kept for an owner: on which node depends on the leases that were due.
+        self.clears = False
         self._asking: list[tuple[Lease, tuple[int, int]]] = []
         # Jobs that fit by count and on no node, with the GPU type: they may start a slot later.
         self._no_node: set[tuple[int, str]] = set()
         self._uses: dict[str, SlotUse] = {}
         self._clearing: dict[str, ClearingNodes] = {}
-        self._slot_us = snapshot.lease_us
-        self._slots = max(1, min(SLOTS_MAX, options.horizon_s * SECOND_US // snapshot.lease_us))
+        self._store: Store = {} if store is None else store
+        self._slot_us = pool.lease_us
+        self._slots = max(1, min(SLOTS_MAX, options.horizon_s * SECOND_US // pool.lease_us))
+
+    def run(self, waiting: Iterable[Job]) -> list[Job]:
+        """Decide the round; `waiting`: jobs that hold nothing, first come first.
+
+        Return those that hold nothing after it, in the same order.
+        """
+        self.renew_own()
+        left = self.give_own(waiting)
+        self.renew_borrowed()
+        renewed = {row.job for row in self.renewals}
+        jobs, due = self._jobs, self._pool.due
+        ended = [jobs[row.job] for row in due if row.job not in renewed and row.job in jobs]
+        if ended:
+            left = sorted([*left, *ended], key=arrival_order)
+        self.has_planned = self._memory.is_batch and bool(left)
+        if not self.has_planned:
+            return left
+        self.plan_all([job for job in left if job.id not in self.outbid])
+        granted = {row.job for row in self.grants}
+        return [job for job in left if job.id not in granted]
+
+    def ends(self, gpus: Mapping[int, int]) -> tuple[End, ...]:
+        """The leases that end, those that are not worth their price any more with that reason.
+
+        `gpus` of each node that may be scheduled now.
+        """
+        renewed = {row.lease for row in self.renewals}
+        return tuple(
+            End(end.lease, end.job, end.tenant, EndReason.PRICE_ABOVE_VALUE)
+            if end.reason is EndReason.NOT_RENEWED and end.job in self.outbid
+            else end
+            for end in ends_of(self._pool.due, gpus, renewed, self.refused)
+        )
 
     # Renewals and own quota, in every round.
 
     def renew_own(self) -> None:
         """Renew leases that are within quota; find those that are borrowed and worth it."""
-        at_us = self._snapshot.at_us
-        for lease in sorted(self._snapshot.leases, key=lambda row: (row.started_us, row.id)):
-            if not lease.ends_by(at_us):
-                end_us = max(lease.expires_us, lease.protected_until_us)
-                self._running.append((lease, end_us))
-            elif lease.job in self._jobs:
+        for lease in self._pool.due:
+            if lease.job in self._jobs:
                 self._consider(lease, self._jobs[lease.job])
 
     def _consider(self, lease: Lease, job: Job) -> None:
@@ -131,6 +165,7 @@ class MarketPicks:
 
         Without it, gangs would wait for as long as borrowed leases of one node end one by one.
         """
+        self.clears = True
         free_capacity = self.free_by_type[gpu_type]
         if not free_capacity.available.total:
             return
@@ -141,12 +176,13 @@ class MarketPicks:
             free_capacity.hold_back(((node_id, job.gpus),))
 
     def _clearing_nodes(self, gpu_type: str) -> ClearingNodes:
-        nodes = [node for node in self._snapshot.nodes if node.gpu_type == gpu_type]
-        rows = [row for row in self._running if row[0].id and row[0].gpu_type == gpu_type]
+        nodes = [node for node in self._pool.nodes if node.gpu_type == gpu_type]
+        terms = (*self._terms_before(), *self._given)
+        rows = [row for row in terms if row[0].id and row[0].gpu_type == gpu_type]
         own = [lease.placement for lease, _ in rows if not lease.borrowed]
         own += [row.placement for row in self.grants if row.gpu_type == gpu_type]
         borrowed = [row for row in rows if row[0].borrowed]
-        return ClearingNodes(nodes, own, borrowed, self._snapshot.at_us)
+        return ClearingNodes(nodes, own, borrowed, self._pool.at_us)
 
     def _try_own(self, one: JobOnType) -> bool:
         job, gpu_type = one.job, one.gpu_type
@@ -158,8 +194,8 @@ class MarketPicks:
         self._grant(job, gpu_type, placement, OWN)
         start = PlannedStart(0, 0, 0, 0, one.value_micro(0), 0)
         self._memory.started(self._plan(one, start))
-        at_us = self._snapshot.at_us
-        self._running.append((_as_lease(job, gpu_type, at_us, job.gpus), at_us + self._slot_us))
+        at_us = self._pool.at_us
+        self._given.append((_as_lease(job, gpu_type, at_us, job.gpus), at_us + self._slot_us))
         return True
 
     def renew_borrowed(self) -> None:
@@ -177,11 +213,11 @@ class MarketPicks:
         Else a job would be let in as if within quota, and pay a price that it was not asked for.
         `borrowed`: those that are renewed.
         """
-        self.admission = Admission.of(self._snapshot)
+        self.admission = self._pool.admission_again()
         asking = {lease.id for lease in borrowed}
         going = asking | {row.lease for row in self.renewals}
         splits = []
-        for lease in sorted(self._snapshot.leases, key=lambda row: (row.started_us, row.id)):
+        for lease in self._pool.due:
             if lease.id in going:
                 split = self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
                 if lease.id in asking:
@@ -204,38 +240,42 @@ class MarketPicks:
     def _plan_job(self, job: Job) -> bool:
         """Plan one job; whether that took a search."""
         rows = [
-            one for one in self.job_values.on_types(job) if job.gpus <= self.capacity[one.gpu_type]
+            self._search(one)
+            for one in self.job_values.on_types(job)
+            if job.gpus <= self.capacity[one.gpu_type]
         ]
-        borrows = [one for one in rows if self.admission.check(job, one.gpu_type) is None]
-        hopeful = [one for one in borrows if not self._search(one).is_hopeless(self._use(one))]
+        borrows = [row for row in rows if self.admission.check(job, row.one.gpu_type) is None]
+        hopeful = [row for row in borrows if not row.is_hopeless(self._use(row.one))]
         own = self._own_plan(rows)
         while (chosen := self._best(own, hopeful)) is not None and not chosen[1].slot:
             if self._starts(*chosen):
                 return True
             self._no_node.add((job.id, chosen[0].gpu_type))
+            hopeful = [self._search(row.one) for row in hopeful]
         if chosen is not None:
             self._wait_for(*chosen)
         else:
             self._refuse(job, borrows)
         return bool(hopeful or own)
 
-    def _best(self, own: Choice | None, hopeful: list[JobOnType]) -> Choice | None:
+    def _best(self, own: Choice | None, hopeful: list[Search]) -> Choice | None:
         """What gains most of the plan within quota and those on borrowed GPUs of each type."""
         chosen = own
-        for one in hopeful:
-            start = self._search(one).best(self._use(one))
-            if start is not None and (chosen is None or _gains_more(one, start, chosen)):
-                chosen = (one, start)
+        for search in hopeful:
+            start = search.best(self._use(search.one))
+            if start is not None and (chosen is None or _gains_more(search.one, start, chosen)):
+                chosen = (search.one, start)
         return chosen
 
-    def _own_plan(self, rows: list[JobOnType]) -> Choice | None:
+    def _own_plan(self, rows: list[Search]) -> Choice | None:
         """The earliest end within quota; what fits now and found no node may start in a slot."""
         best: Choice | None = None
-        for one in rows:
-            quota = self._quota(one)
+        for search in rows:
+            one, quota = search.one, search.quota
             if one.job.gpus > quota:
                 continue
-            use, slots = self._use(one), self._search(one).slots_on(self._use(one))
+            use = self._use(one)
+            slots = search.slots_on(use)
             slot = use.own_start(one.job.tenant, quota, one.job.gpus, slots, 1)
             if slot is None:
                 continue
@@ -252,7 +292,7 @@ class MarketPicks:
             return False
         self._grant(job, gpu_type, placement, PAID if start.borrowed else OWN)
         sure = 1
-        bounds = self._snapshot.lease_bounds_us
+        bounds = self._pool.lease_bounds_us
         if self._options.borrow_limit == "job" and bounds:
             length_us = min(max(one.left_us, bounds[0]), bounds[1])
             self.lengths.append(TermLength(job.id, length_us))
@@ -273,13 +313,14 @@ class MarketPicks:
             now = self._use(one).price_now_micro(one.job.gpus) if start.borrowed else 0
             self._memory.publish(replace(self._plan(one, start), lowest_micro=now))
 
-    def _refuse(self, job: Job, borrows: Iterable[JobOnType]) -> None:
+    def _refuse(self, job: Job, borrows: Iterable[Search]) -> None:
         """Tell which price a job would have needed, if the price is what keeps it waiting."""
         refused = []
-        for one in borrows:
-            refusal = self._search(one).refusal(self._use(one))
-            if refusal is not None and (job.id, one.gpu_type) not in self._no_node:
-                refused.append((refusal.loss_micro, one.gpu_type, refusal))
+        for search in borrows:
+            gpu_type = search.one.gpu_type
+            refusal = search.refusal(self._use(search.one))
+            if refusal is not None and (job.id, gpu_type) not in self._no_node:
+                refused.append((refusal.loss_micro, gpu_type, refusal))
         if not refused:
             self._memory.forget(job.id)
             return
@@ -293,7 +334,7 @@ class MarketPicks:
 
     def _plan(self, one: JobOnType, start: PlannedStart) -> Plan:
         job = one.job
-        start_us = self._snapshot.at_us + start.slot * self._slot_us
+        start_us = self._pool.at_us + start.slot * self._slot_us
         return Plan(
             job.id, job.tenant, PlanKind.BORROWED if start.borrowed else PlanKind.OWN,
             one.gpu_type, job.gpus, start_us, start_us + one.left_us, start.borrowed,
@@ -302,11 +343,9 @@ class MarketPicks:
 
     def _search(self, one: JobOnType) -> Search:
         by_lease = self._options.borrow_limit == "lease"
-        first = int((one.job.id, one.gpu_type) in self._no_node)
-        return Search(one, self._quota(one), self._slot_us, first, counts_itself=by_lease)
-
-    def _quota(self, one: JobOnType) -> int:
-        return self._quotas.get((one.job.tenant, one.gpu_type), 0)
+        first = int((one.job.id, one.gpu_type) in self._no_node) if self._no_node else 0
+        quota = self._pool.quota(one.job.tenant, one.gpu_type)
+        return Search(one, quota, self._slot_us, first, counts_itself=by_lease)
 
     def _use(self, one: JobOnType) -> SlotUse:
         """The use of its GPU type over the slots ahead, made when it is first asked for."""
@@ -323,13 +362,24 @@ class MarketPicks:
         curve = price_curve(base, theta, capacity)
         holds = [
             self._hold(lease, until_us)
-            for lease, until_us in self._running
+            for lease, until_us in (*self._terms_before(), *self._given)
             if lease.gpu_type == gpu_type
         ]
-        return SlotUse(capacity, self._slots, curve, self._posted.get(gpu_type, 0), holds)
+        use = SlotUse(capacity, self._slots, curve, self._posted.get(gpu_type, 0), holds)
+        use.keep_in(self._store)
+        return use
+
+    def _terms_before(self) -> list[tuple[Lease, int]]:
+        """Leases that go on, with when their terms end."""
+        if self._going is None:
+            self._going = [
+                (lease, max(lease.expires_us, lease.protected_until_us))
+                for lease in self._pool.going()
+            ]
+        return self._going
 
     def _hold(self, lease: Lease, until_us: int) -> Hold:
-        sure = max(1, -(-(until_us - self._snapshot.at_us) // self._slot_us))
+        sure = max(1, -(-(until_us - self._pool.at_us) // self._slot_us))
         job, slots = self._jobs.get(lease.job), sure
         if job is not None and job.estimate_us is not None:
             one = self.job_values.of(job, lease.gpu_type)
@@ -351,7 +401,7 @@ class MarketPicks:
         )  # fmt: skip
         own, borrowed = split
         again = replace(lease, own=own, borrowed=borrowed)
-        self._running.append((again, self._snapshot.at_us + self._slot_us))
+        self._given.append((again, self._pool.at_us + self._slot_us))
 
     def _grant(self, job: Job, gpu_type: str, placement: Placement, note: str) -> None:
         key = Key(None, None, note)
@@ -361,11 +411,6 @@ class MarketPicks:
     @property
     def _order(self) -> int:
         return len(self.grants) + len(self.renewals) + 1
-
-
-def waiting_in_order(snapshot: Snapshot, held: set[int]) -> list[Job]:
-    """The jobs that hold nothing, first come first."""
-    return sorted((job for job in snapshot.jobs if job.id not in held), key=arrival_order)
 
 
 def _gains_more(one: JobOnType, start: PlannedStart, than: Choice) -> bool:

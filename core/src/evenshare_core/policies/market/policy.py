@@ -39,19 +39,20 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from evenshare_core.domain.decision import Decision, End, Plan, PlanKind, Skip
+from evenshare_core.domain.decision import Decision, Plan, PlanKind, Skip
 from evenshare_core.domain.jobs import Job, arrival_order
-from evenshare_core.domain.reasons import EndReason, Reason
-from evenshare_core.domain.snapshot import PoolPrice, Snapshot
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.fairness.job_value import ValueRule
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.market.job_values import JobOnType, JobValues, bid_of
+from evenshare_core.policies.market.job_values import JobOnType, bid_of
 from evenshare_core.policies.market.memory import MarketMemory
 from evenshare_core.policies.market.options import MarketOptions
-from evenshare_core.policies.market.picks import OWN, PAID, MarketPicks, waiting_in_order
-from evenshare_core.policies.market.thetas import price_settings
+from evenshare_core.policies.market.picks import OWN, PAID, MarketPicks
+from evenshare_core.policies.market.pool import PricedPool
+from evenshare_core.policies.market.session import MarketSession
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, PricedStart, Traits
 from evenshare_core.policies.quota_promise import (
@@ -62,7 +63,6 @@ from evenshare_core.policies.quota_promise import (
 )
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.estimates import LEAST_PERCENT
-from evenshare_core.policies.shared.terms import expired_ends
 
 FITS_TEXT = "The job fits on one node, and with all that its tenant holds within quota."
 ROOM_TEXT = (
@@ -103,28 +103,18 @@ class Market(Policy):
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
         options = parse_options(MarketOptions, snapshot.options)
-        memory = MarketMemory(snapshot, options)
-        running = {lease.job for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)}
-        due = {lease.job for lease in snapshot.leases} - running
-        settings = _settings(snapshot, options, memory)
-        picks = MarketPicks(snapshot, options, memory, settings)
-        picks.renew_own()
-        waiting = picks.give_own(waiting_in_order(snapshot, running | due))
-        picks.renew_borrowed()
-        renewed = {row.job for row in picks.renewals}
-        ended = [job for job in waiting_in_order(snapshot, running | renewed) if job.id in due]
-        rest = sorted([*waiting, *ended], key=arrival_order)
-        if memory.is_batch:
-            picks.plan_all([job for job in rest if job.id not in picks.outbid])
-        granted = {row.job for row in picks.grants}
-        left = waiting_in_order(snapshot, running | renewed | granted)
+        memory = MarketMemory.of(snapshot, options)
+        pool = PricedPool.of(snapshot, options)
+        settings = memory.settings(pool, snapshot.jobs)
+        picks = MarketPicks(pool, options, memory, settings)
+        left = picks.run(waiting_in_order(snapshot, {lease.job for lease in snapshot.leases}))
         return Decision(
             at_us=snapshot.at_us,
             grants=tuple(picks.grants),
             renewals=tuple(picks.renewals),
-            ends=_ends(snapshot, picks),
+            ends=picks.ends({node.id: node.gpus for node in snapshot.nodes}),
             skips=tuple(_Waits(snapshot, memory, picks).skips(left)),
-            memory=memory.data((job.id for job in left), planned=memory.is_batch and bool(rest)),
+            memory=memory.data((job.id for job in left), planned=picks.has_planned),
             lengths=tuple(picks.lengths),
             prices=settings,
             plans=memory.published(),
@@ -148,6 +138,10 @@ class Market(Policy):
         assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
         return ValueRule(options.default_bid_milli, LEAST_PERCENT)
 
+    def session(self, options: dict[str, Any]) -> MarketSession:
+        """Return memory, order and prices that go on from round to round."""
+        return MarketSession(parse_options(MarketOptions, options))
+
     def value_and_price(self, options: Options, start: PricedStart) -> tuple[int, int]:
         """As borrowers are let in: with its own GPUs counted, unless it takes one long term."""
         assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
@@ -168,31 +162,9 @@ class Market(Policy):
         return (*first, *(job.id for job in rest))
 
 
-def _settings(
-    snapshot: Snapshot, options: MarketOptions, memory: MarketMemory
-) -> tuple[PoolPrice, ...]:
-    """The price settings with theta of this round, the worth of jobs that came counted."""
-    if options.theta == "history":
-        capacity: dict[str, int] = {row.gpu_type: 0 for row in snapshot.prices}
-        values = JobValues(snapshot, options, capacity)
-
-        def on_types(job: Job) -> list[JobOnType]:
-            rows = [values.of(job, name, is_whole=True) for name in accepted_types(job, capacity)]
-            return [row for row in rows if row is not None]
-
-        memory.see(snapshot.jobs, on_types)
-    return price_settings(snapshot.prices, memory.tops, options)
-
-
-def _ends(snapshot: Snapshot, picks: MarketPicks) -> tuple[End, ...]:
-    """The leases that end, those that are not worth their price any more with that reason."""
-    ends = expired_ends(snapshot, {row.lease for row in picks.renewals}, picks.refused)
-    return tuple(
-        End(end.lease, end.job, end.tenant, EndReason.PRICE_ABOVE_VALUE)
-        if end.reason is EndReason.NOT_RENEWED and end.job in picks.outbid
-        else end
-        for end in ends
-    )
+def waiting_in_order(snapshot: Snapshot, held: set[int]) -> list[Job]:
+    """The jobs that hold nothing, first come first."""
+    return sorted((job for job in snapshot.jobs if job.id not in held), key=arrival_order)
 
 
 class _Waits:
@@ -241,11 +213,10 @@ class _Waits:
 
     def _refused(self, job: Job, plan: Plan) -> None:
         """Its highest price, where that is what it would have needed more of; else its worth."""
+        reason, most = Reason.PRICE_ABOVE_VALUE, job.max_price_micro
         numbers = _prices(plan.needed_micro, plan.lowest_micro)
-        reason = Reason.PRICE_ABOVE_VALUE
-        if plan.needed_micro == job.max_price_micro:
+        if most is not None and plan.needed_micro == most:
             reason = Reason.PRICE_ABOVE_MAX
-            most = job.max_price_micro
             numbers = {"price_micro": plan.lowest_micro, "max_price_micro": most}
         self._row(reason, job, plan.gpu_type, numbers)
 

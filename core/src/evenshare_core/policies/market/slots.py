@@ -8,7 +8,7 @@ once; nothing loops over slots and servers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,12 @@ import numpy.typing as npt
 from evenshare_core.policies.market.thetas import Prices
 
 SLOTS_MAX = 1024
+STORED_MOST = 256  # uses of which something is kept
 
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+# By use: its curve, and what was derived of it.
+Store = dict[Any, tuple[Prices, dict[Any, Any]]]
 
 
 class Hold(NamedTuple):
@@ -58,8 +61,28 @@ class SlotUse:
         self.held, self.firm = held.cumsum()[:slots], firm.cumsum()[:slots]
         self.own = {tenant: rows.cumsum()[:slots] for tenant, rows in own.items()}
         self._nothing = np.zeros(slots, np.int64)
+        self._store: Store = {}
+        self._kept: dict[Any, Any] | None = None
+        self._lowest: dict[int, int] = {}
         # Of the beginning: what is planned later only adds to it.
         self.least_held = int(self.held.min()) if slots else 0
+
+    def keep_in(self, store: Store) -> None:
+        """Keep what is derived from now on beside that of other uses, some of which come again."""
+        self._store, self._kept = store, None
+
+    @property
+    def kept(self) -> dict[Any, Any]:
+        """What was derived from the use as it is now."""
+        if self._kept is None:
+            own = sorted((tenant, row.tobytes()) for tenant, row in self.own.items())
+            use = (self.held.tobytes(), self.firm.tobytes(), *own)
+            key = (id(self.curve), self.capacity, self.posted_micro, use)
+            if len(self._store) >= STORED_MOST and key not in self._store:
+                self._store.clear()
+            # The curve stands beside it, so that no other one is at its address.
+            _, self._kept = self._store.setdefault(key, (self.curve, {}))
+        return self._kept
 
     def own_of(self, tenant: int) -> Counts:
         """GPUs of a tenant within its quota, by slot."""
@@ -67,7 +90,21 @@ class SlotUse:
 
     def lowest_micro(self, gpus: int) -> int:
         """No gang of this size finds a lower price in any slot, itself counted."""
-        return int(self.curve[min(self.least_held + gpus, self.capacity)])
+        lowest = self._lowest.get(gpus)
+        if lowest is None:
+            lowest = int(self.curve[min(self.least_held + gpus, self.capacity)])
+            self._lowest[gpus] = lowest
+        return lowest
+
+    def cheapest_micro(self, gpus: int) -> list[tuple[int, int]]:
+        """Now and the slot in which least is in use, with the price there, itself counted."""
+        slots = self.kept.get(gpus)
+        if slots is None:
+            slots = [(0, self.price_now_micro(gpus))]
+            if least := int(self.held.argmin()):
+                slots.append((least, self.price_micro(least, gpus)))
+            self.kept[gpus] = slots
+        return slots
 
     def price_now_micro(self, gpus: int) -> int:
         """What an hour must be worth to a gang that starts now, itself counted."""
@@ -81,14 +118,19 @@ class SlotUse:
         """The first slot from `first` on in which a gang fits its tenant's quota to its end."""
         if gpus > quota:
             return None
-        fits = self.own_of(tenant) <= quota - gpus
-        fits &= self.firm <= self.capacity - gpus
-        starts = window_starts(fits, slots)
-        starts = starts[starts >= first]
-        return int(starts[0]) if starts.size else None
+        key, kept = (tenant, quota, gpus, slots, first, "own"), self.kept
+        if key not in kept:
+            fits = self.own_of(tenant) <= quota - gpus
+            fits &= self.firm <= self.capacity - gpus
+            starts = window_starts(fits, slots)
+            starts = starts[starts >= first]
+            kept[key] = int(starts[0]) if starts.size else None
+        slot: int | None = kept[key]
+        return slot
 
     def take(self, hold: Hold, start: int) -> None:
         """Count a job that starts in slot `start`."""
+        self._kept = None
         self.held[start : start + hold.slots] += hold.gpus
         self.firm[start : start + hold.sure] += hold.gpus
         if hold.own:
@@ -100,12 +142,14 @@ class SlotUse:
 
 def window_starts(fits: Flags, slots: int) -> Counts:
     """Return the starts, in order, from which so many slots in a row fit."""
-    if slots > fits.size:
-        return np.empty(0, np.int64)
+    if slots >= fits.size:
+        return _FIRST if slots == fits.size and fits.all() else _NONE
     if slots == 1:
-        return np.flatnonzero(fits)
-    misses = np.concatenate((_ZERO, np.cumsum(~fits)))
-    return np.flatnonzero(misses[slots:] == misses[:-slots])
+        return fits.nonzero()[0]
+    misses = np.zeros(fits.size + 1, np.int64)
+    np.logical_not(fits).cumsum(out=misses[1:])
+    starts: Counts = (misses[slots:] == misses[:-slots]).nonzero()[0]
+    return starts
 
 
-_ZERO = np.zeros(1, np.int64)
+_FIRST, _NONE = np.zeros(1, np.int64), np.empty(0, np.int64)

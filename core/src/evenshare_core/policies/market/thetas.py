@@ -39,15 +39,26 @@ class TopValues:
 
     def __init__(self, memory: Mapping[str, Any], at_us: int) -> None:
         """`memory`: as `data` gave it, through JSON."""
+        self._days: dict[str, dict[int, int]] = {name: dict(rows) for name, rows in memory.items()}
+        self._data: dict[str, list[list[int]]] | None = None
+        self.forget(at_us)
+
+    def forget(self, at_us: int) -> None:
+        """Leave out the days that are too long ago."""
         oldest = at_us // DAY_US - HISTORY_DAYS
-        self._days: dict[str, dict[int, int]] = {
-            name: {day: micro for day, micro in rows if day >= oldest}
-            for name, rows in memory.items()
-        }
+        if any(day < oldest for rows in self._days.values() for day in rows):
+            self._data = None
+            for name, rows in self._days.items():
+                self._days[name] = {day: micro for day, micro in rows.items() if day >= oldest}
+
+    def stays_until(self) -> int | None:
+        """The instant from which the first day is too long ago; None without any."""
+        days = [day for rows in self._days.values() for day in rows]
+        return (min(days) + HISTORY_DAYS + 1) * DAY_US if days else None
 
     def see(self, job: Iterable[JobOnType], submitted_us: int) -> None:
         """Count a job that came, on each type that it accepts."""
-        day = submitted_us // DAY_US
+        day, self._data = submitted_us // DAY_US, None
         for one in job:
             days = self._days.setdefault(one.gpu_type, {})
             days[day] = max(days.get(day, 0), one.hourly_micro())
@@ -57,12 +68,14 @@ class TopValues:
         return max(self._days.get(gpu_type, {}).values(), default=0)
 
     def data(self) -> dict[str, list[list[int]]]:
-        """What the memory keeps."""
-        return {
-            name: [[day, days[day]] for day in sorted(days)]
-            for name, days in sorted(self._days.items())
-            if days
-        }
+        """What the memory keeps; the same object until something is seen or forgotten."""
+        if self._data is None:
+            self._data = {
+                name: [[day, days[day]] for day in sorted(days)]
+                for name, days in sorted(self._days.items())
+                if days
+            }
+        return self._data
 
 
 def price_settings(

@@ -18,6 +18,8 @@ from evenshare_core.domain.decision import End, Grant, Key, Preemption
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import PoolPrice
+from evenshare_core.domain.utilities import Utility
 from evenshare_core.fairness.gpu_time import Sums
 from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, find_place
 from evenshare_core.policies.shared.admission import Admission
@@ -32,6 +34,7 @@ class KeptRound(Protocol):
     began to wait, or to claim another GPU type, since it was last cleared; some of them are over.
     `jobs`: those that are active, whose `terms` may lag until `count_terms`. `free`: GPUs by type
     that nobody holds.
+    `prices`, `lease_bounds_us`: as in a snapshot.
     `is_limited`: a quota, a price, credit or a node that is off could refuse somebody.
     `is_still`: nothing happened since the last round, but that leases came due or were renewed.
     """
@@ -39,6 +42,7 @@ class KeptRound(Protocol):
     at_us: int
     round_us: int
     lease_us: int
+    lease_bounds_us: tuple[int, ...]
     memory: dict[str, Any]
     is_limited: bool
     is_still: bool
@@ -57,6 +61,8 @@ class KeptRound(Protocol):
     def leases(self) -> Collection[Lease]: ...
     @property
     def nodes(self) -> Collection[Node]: ...
+    @property
+    def prices(self) -> tuple[PoolPrice, ...]: ...
     @property
     def profiles(self) -> Mapping[int, Profile]: ...
     @property
@@ -78,8 +84,15 @@ class KeptRound(Protocol):
         """Bring the terms of jobs up to date."""
         ...
 
-    def admission(self) -> Admission:
-        """The limits of this round, nothing taken."""
+    def utility(self, job_id: int) -> Utility | None:
+        """What a job is worth, if it says that."""
+        ...
+
+    def admission(self, *, counts: bool = False) -> Admission:
+        """The limits of this round, nothing taken.
+
+        `counts`: what is held matters besides, as whether a job is within its tenant's quota.
+        """
         ...
 
     def free_capacity(self, *, spread: bool = False) -> dict[str, FreeCapacity]:
@@ -90,7 +103,8 @@ class KeptRound(Protocol):
 class SessionDecision(msgspec.Struct, frozen=True, gc=False):
     """What a policy picked; own, borrowed and price are not set yet, nor why jobs wait.
 
-    `ends`: those of preempted leases too. `lengths`: as in `terms.Terms`.
+    `ends`: those of preempted leases too. `lengths`: as in `terms.Terms`. `prices`: base and theta
+    of the prices of the next round, where the policy sets them.
     """
 
     grants: Sequence[Grant]
@@ -99,6 +113,7 @@ class SessionDecision(msgspec.Struct, frozen=True, gc=False):
     memory: dict[str, Any]
     preemptions: Sequence[Preemption] = ()
     lengths: Mapping[int, int] = {}
+    prices: tuple[PoolPrice, ...] = ()
 
 
 class Session(Protocol):

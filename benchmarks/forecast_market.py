@@ -1,0 +1,124 @@
+"""A forecast of prices under `market`: the demo's pool, looked ahead from the middle of its trace.
+
+19 runs of 24 hours each, as long as start estimates look ahead, on the policy's own session and
+with a snapshot and `decide_round` in every round, by turns; both must give the same books. With
+the demo's clock, which has a round each ten minutes of pool time, and with the clock of a live
+pool, which has one each ten seconds; asked in every round, that takes minutes, so it does one run.
+
+    python -m benchmarks.forecast_market
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+from evenshare_core.cli.collector import rare_collections
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.utilities import read_utility
+from evenshare_core.simulation.present import PresentState, Start, Work
+from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.simulation.starts import RUNS, EndedJob, Futures, History
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.units import HOUR_US, SECOND_US
+from portal.demo.market_trace import HOURS, TEAMS, market_rows
+
+POLICY, GPU_TYPE, NODES, GPUS = "market", "a100", 6, 4
+BASE_MICRO, THETA_MILLI = 500_000, 2000
+LEASE_US, AHEAD_US, FROM_US = 1200 * SECOND_US, 24 * HOUR_US, 8 * HOUR_US
+# Seconds between rounds, and how many runs are asked in every round.
+CLOCKS = ((600, RUNS), (10, 1))
+
+
+def jobs() -> tuple[SimJob, ...]:
+    """The demo's trace; a job that says what it is worth says how long it takes too."""
+    tenants = {team.tenant: number for number, team in enumerate(TEAMS, start=1)}
+    rows = []
+    for job, tenant, submit_s, duration_s, gpus, text in market_rows():
+        duration_us = duration_s * SECOND_US
+        rows.append(
+            SimJob(
+                job, tenants[tenant], gpus, submit_s * SECOND_US, duration_us,
+                estimate_us=duration_us if text else None,
+                utility=read_utility(job, text) if text else None,
+            )
+        )  # fmt: skip
+    return tuple(rows)
+
+
+def middle(round_s: int) -> tuple[Start, History]:
+    """Where the pool is after so many hours of its trace, in the middle of a hurry."""
+    nodes = tuple(Node(number, GPU_TYPE, GPUS) for number in range(1, NODES + 1))
+    quotas = tuple(
+        Entitlement(number, GPU_TYPE, team.quota) for number, team in enumerate(TEAMS, start=1)
+    )
+    cluster = Cluster(nodes, quotas, {GPU_TYPE: (BASE_MICRO, THETA_MILLI)})
+    rules = Rules(POLICY, {"horizon_s": 3600}, round_us=round_s * SECOND_US, lease_us=LEASE_US)
+    state = SimulationState(cluster, jobs(), rules)
+    run(state, SimulationResult(state.books, 0, 0), until_us=FROM_US - 1)
+    state.advance(FROM_US)
+    done: dict[int, int] = {}
+    for row in state.books.leases:
+        done[row.job] = done.get(row.job, 0) + row.end_us - row.start_us
+    work = {job: Work(0, done.get(job, 0), 0, one.leases) for job, one in state.runs.items()}
+    return Start(state.snapshot(), work), _history(state)
+
+
+def _history(state: SimulationState) -> History:
+    """What ended so far, and what came."""
+    by_id = state.sim_jobs
+    ended = tuple(
+        EndedJob(by_id[row.job].tenant, row.useful_us, by_id[row.job].estimate_us)
+        for row in state.books.jobs
+        if row.useful_us
+    )
+    came = [job for job in by_id.values() if job.submitted_us <= FROM_US]
+    arrivals = tuple(
+        Job(job.id, job.tenant, job.gpus, job.submitted_us, estimate_us=job.estimate_us)
+        for job in came
+    )
+    utilities = {job.id: job.utility for job in came if job.utility is not None}
+    return History(ended, arrivals, FROM_US, utilities=utilities)
+
+
+def ahead(start: Start, history: History, runs: int, *, fast: bool) -> tuple[float, list[str], int]:
+    """CPU seconds of so many runs, the books of each, and rounds in all."""
+    futures, hashes, rounds = Futures(start, history, Random(1)), [], 0  # noqa: S311 - draws
+    cpu_s = 0.0
+    until_us = start.snapshot.at_us + AHEAD_US
+    for _ in range(runs):
+        state = PresentState(futures.draw(until_us))
+        result = SimulationResult(state.books, 0, state.at_us)
+        began = time.process_time()
+        with rare_collections():
+            run(state, result, until_us=until_us, fast_forward=fast)
+        cpu_s += time.process_time() - began
+        hashes.append(state.books.sha256())
+        rounds += result.rounds
+    return cpu_s, hashes, rounds
+
+
+def main() -> None:
+    """Print the figures."""
+    print(
+        f"{NODES} nodes x {GPUS}, {len(jobs())} jobs in {HOURS} hours; CPU time of 24 hours ahead"
+    )
+    for round_s, asked_runs in CLOCKS:
+        start, history = middle(round_s)
+        asked_s, asked, rounds = ahead(start, history, asked_runs, fast=False)
+        kept_s, kept, _ = ahead(start, history, RUNS, fast=True)
+        if kept[:asked_runs] != asked:
+            raise SystemExit("the session changed the result")
+        each, kept_each = asked_s / asked_runs, kept_s / RUNS
+        print(
+            f"a round each {round_s:>3} s  {rounds // asked_runs:>6,} rounds a run"
+            f"  every round asked {each:7.2f} s  session {kept_each:6.3f} s"
+            f"  {each / kept_each:5.1f}x  ({RUNS} runs: {kept_s:.2f} s)"
+        )
+
+
+if __name__ == "__main__":
+    main()

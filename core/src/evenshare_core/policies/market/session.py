@@ -1,0 +1,66 @@
+"""The market on memory, order and prices that are kept between rounds (0110)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.policies.market.memory import MarketMemory
+from evenshare_core.policies.market.options import MarketOptions
+from evenshare_core.policies.market.picks import MarketPicks
+from evenshare_core.policies.market.pool import PricedPool
+from evenshare_core.policies.market.slots import Store
+from evenshare_core.policies.shared.session import KeptRound, SessionDecision
+
+
+class MarketSession:
+    """Rounds of one pool.
+
+    Between two batches, time alone changes nothing: own quota is given by counts and nodes, which
+    are as they were. Only the day after which theta forgets a job is another instant (0175).
+    """
+
+    outlasts_renewals = True
+
+    def __init__(self, options: MarketOptions) -> None:
+        self._options = options
+        self._memory: MarketMemory | None = None
+        self._data: dict[str, Any] | None = None  # what the memory was at the end of the last round
+        self._waiting: list[Job] = []  # in order of arrival
+        self._uses: Store = {}
+        self._stays_us = 0
+
+    def decide(self, view: KeptRound) -> SessionDecision:
+        """Answer a round as `Market.decide` answers its snapshot."""
+        memory = self._memory
+        if memory is None or view.memory is not self._data:
+            memory = self._memory = MarketMemory(view.memory, self._options)
+        memory.begin(view.at_us, view.round_us, view.lease_us)
+        pool = PricedPool.kept(view, self._options)
+        came = [view.jobs[job] for job in dict.fromkeys(view.joined) if job in view.jobs]
+        settings = memory.settings(pool, came)
+        picks = MarketPicks(pool, self._options, memory, settings, self._uses)
+        left = picks.run(self._in_order(view))
+        self._data = memory.data((job.id for job in left), planned=picks.has_planned)
+        moves = picks.clears and bool(pool.due)  # another node may be kept free the next time
+        self._stays_us = view.at_us if moves else memory.stays_until()
+        renewed = {row.lease for row in picks.renewals}
+        return SessionDecision(
+            picks.grants,
+            [lease for lease in view.due if lease.id in renewed],
+            picks.ends(view.gpus) if len(renewed) < len(pool.due) else (),
+            self._data,
+            lengths={row.job: row.lease_us for row in picks.lengths},
+            prices=settings,
+        )
+
+    def quiet_until(self, at_us: int) -> int | None:
+        """The next batch plans anew; until then nobody gains or loses by time."""
+        return max(at_us, self._stays_us)
+
+    def _in_order(self, view: KeptRound) -> list[Job]:
+        """Jobs that wait, first come first; sorted again where anybody came or went."""
+        if view.joined or len(self._waiting) != len(view.waiting):
+            self._waiting = sorted((view.jobs[job] for job in view.waiting), key=arrival_order)
+            view.joined.clear()
+        return self._waiting

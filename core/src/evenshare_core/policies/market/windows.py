@@ -1,0 +1,129 @@
+"""What a gang would pay in each window of slots that has room for it.
+
+Many jobs of a batch are alike in all that matters here, so windows are kept with the use that they
+are of until somebody is planned there (`slots.SlotUse.kept`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evenshare_core.policies.market.slots import Counts, Flags, SlotUse, window_starts
+
+INT64_MAX = 2**63 - 1
+
+
+class PaidGang(NamedTuple):
+    """Jobs of one tenant that pay the same: its quota, GPUs and slots of a job.
+
+    `first`: the first slot that it may start in. `counts_itself`: whether it must be worth the
+    price with itself counted, as leases are renewed (else the one before it is added).
+    """
+
+    tenant: int
+    quota: int
+    gpus: int
+    slots: int
+    first: int
+    counts_itself: bool
+
+
+class Windows:
+    """Each start that has room for a gang to its end, with what it costs.
+
+    `costs`: GPU-slots times price of the whole window. `needed`: what an hour must be worth in the
+    first slot; `asked`: the same, but 0 where nothing is borrowed then. `borrowed`: GPUs then.
+    `least`, `most` of `asked`, 0 where nothing has room.
+    """
+
+    __slots__ = (
+        "_losing", "_records", "asked", "borrowed", "costs", "gang", "least", "most", "needed",
+        "starts",
+    )  # fmt: skip
+
+    def __init__(self, use: SlotUse, gang: PaidGang) -> None:
+        self.gang = gang
+        starts = window_starts(use.held <= use.capacity - gang.gpus, gang.slots)
+        self.starts = starts[starts >= gang.first] if gang.first else starts
+        self._records: Counts | None = None
+        self._losing: tuple[list[int], list[int]] | None = None
+        self.least = self.most = 0
+        if self.starts.size:
+            self._price(use)
+
+    def _price(self, use: SlotUse) -> None:
+        gang, starts, curve = self.gang, self.starts, use.curve
+        gpus, slots = gang.gpus, gang.slots
+        with_itself = curve.take(use.held + gpus, mode="clip")  # more than all costs as much as all
+        before = curve.take(use.held, mode="clip")
+        before[0] = use.posted_micro
+        idle = np.maximum(gang.quota - use.own_of(gang.tenant), 0)
+        borrowed = np.maximum(gpus - idle, 0)
+        price = with_itself if gang.counts_itself else before
+        first, shown = before, borrowed
+        if int(price.max()) * gpus * use.slots > INT64_MAX:
+            price, borrowed = price.astype(object), borrowed.astype(object)
+        spent = price * borrowed
+        sums = np.zeros(use.slots + 1, spent.dtype)
+        spent.cumsum(out=sums[1:])
+        windows = sums[starts + slots] - sums[starts]
+        # The first slot costs what is posted, or was before.
+        self.costs = windows + ((first - price) * borrowed)[starts]
+        self.needed = self._first_hour(before[starts], with_itself[starts])
+        self.borrowed = shown[starts]
+        self.asked = np.where(self.borrowed == 0, 0, self.needed)
+        self.least, self.most = int(self.asked.min()), int(self.asked.max())
+
+    def _first_hour(self, before: Counts, with_itself: Counts) -> Counts:
+        if not self.gang.counts_itself:
+            return before
+        return np.asarray(np.maximum(before, with_itself), np.int64)
+
+    def records(self, hourly_micro: int) -> Counts:
+        """Of starts whose first hour is worth its price, the places of those cheaper than before.
+
+        What a job is worth falls, so no other can be best.
+        """
+        if hourly_micro < self.most:
+            places = (self.asked <= hourly_micro).nonzero()[0]
+            return np.asarray(places[_are_lower(self.costs[places])])
+        if self._records is None:
+            self._records = _are_lower(self.costs).nonzero()[0]
+        return self._records
+
+    def losing(self) -> tuple[list[int], list[int]]:
+        """Starts and prices of an hour, the first or the mean: those lower than all before.
+
+        A price of nothing keeps nobody waiting, so it is left out.
+        """
+        if self._losing is None:
+            gang = self.gang
+            means = -(-self.costs // (gang.slots * gang.gpus))
+            prices = np.maximum(self.needed, means)
+            paid = (prices > 0).nonzero()[0]
+            kept = paid[_are_lower(prices[paid])] if paid.size else paid
+            self._losing = (self.starts[kept].tolist(), prices[kept].tolist())
+        return self._losing
+
+
+def windows_of(use: SlotUse, gang: PaidGang) -> Windows:
+    """Return the windows of a gang in the use as it is now."""
+    windows = use.kept.get(gang)
+    if windows is None:
+        windows = use.kept[gang] = Windows(use, gang)
+    return windows
+
+
+def _are_lower(prices: Counts) -> Flags:
+    """Which are lower than all before."""
+    if prices.size == 1:
+        return _ONE
+    is_lower = np.ones(prices.size, np.bool_)
+    least = np.minimum.accumulate(prices)
+    is_lower[1:] = least[1:] < least[:-1]
+    return is_lower
+
+
+_ONE = np.ones(1, np.bool_)
