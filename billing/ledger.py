@@ -2,7 +2,8 @@
 
 A transfer is balanced entries over accounts of one book. Its id is derived from what it
 stands for, so posting it again returns the posted one; the same id with another body is an
-error. Nothing is ever changed: a correction is a new transfer that names its source.
+error. Nothing is ever changed: a correction is a new transfer that names its source
+(`billing.services.corrections`).
 The database holds the same rules by itself (migration 0002).
 """
 
@@ -113,25 +114,6 @@ def post_transfers(postings: Sequence[Posting]) -> int:
         if new:
             _move(new)
     return len(new)
-
-
-def correct_transfer(
-    source: Transfer, *, entries: Sequence[tuple[int, int]], effective_at: datetime, why: str
-) -> Transfer:
-    """Post a correction of `source`: what should have moved in addition, and why."""
-    posting = Posting(
-        id=transfer_id("correction", source.pk, why),
-        book_id=source.book_id,
-        code=Transfer.Code.CORRECTION,
-        effective_at=effective_at,
-        entries=entries,
-        pool_id=source.pool_id,
-        tenant_id=source.tenant_id,
-        corrects_id=source.pk,
-        data={"why": why},
-    )
-    with site_scope():
-        return post_transfer(posting)
 
 
 def allowance_id(book: Book, tenant_id: int, name: str) -> uuid.UUID:

@@ -281,8 +281,9 @@ class Budget(models.Model):
 class DailySpend(models.Model):
     """What a tenant was charged in a book by the settled hours of a day of pool time, in UTC.
 
-    Settlement alone adds to it, in its own transaction: the sums of usage lines by day. Rounds
-    read what a budget has left from it, because they do not know billing's tables.
+    Settlement adds the sums of usage lines by day, in its own transaction, and a correction what it
+    changes of a charge, to the day of that charge. Nothing else writes it. Rounds read what a
+    budget has left from it, because they do not know billing's tables.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")

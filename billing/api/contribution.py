@@ -30,7 +30,7 @@ from billing.selectors.contribution import (
 from billing.selectors.quota_use import QUOTA_USE_MOST, CountedQuota, counted_quota
 from billing.selectors.revenue import RevenueHistory, revenue_history
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.money.fixed_point import sum_to_credits
 from evenshare_core.money.revenue import OPERATOR
 from evenshare_core.units import HOUR_US
 from scheduling.api.base import SchedulingView
@@ -315,12 +315,12 @@ def _alphas(history: RevenueHistory | None, names: dict[int, str]) -> list[dict[
     return [
         {
             "tenant": None if tenant == OPERATOR else names[tenant],
-            "earned": credits_text(to_credits(whole.income.get(tenant, 0))),
+            "earned": credits_text(sum_to_credits(whole.income.get(tenant, 0))),
             "income_part": whole.income.get(tenant, 0) / total if total else None,
             "quota_part": float(part),
             "alpha": _number(whole.alpha[tenant]),
-            "cost": credits_text(to_credits(whole.cost.get(tenant, 0))),
-            "utility": credits_text(to_credits(whole.utility.get(tenant, 0))),
+            "cost": credits_text(sum_to_credits(whole.cost.get(tenant, 0))),
+            "utility": credits_text(sum_to_credits(whole.utility.get(tenant, 0))),
             "full_alpha": _number(whole.full_alpha[tenant]),
         }
         for tenant, part in whole.parts.items()

@@ -37,7 +37,7 @@ from billing.services.allowances import give_allowance
 from billing.services.terms import lock_budget, require_book, set_credit_terms
 from billing.services.transfers import approve_transfer, ask_transfer, refuse_transfer
 from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
-from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.money.fixed_point import sum_to_credits
 from scheduling.api.base import SchedulingView, idempotency_key, replay_header
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import (
@@ -304,7 +304,7 @@ def _credit(state: CreditState) -> dict[str, Any]:
         "credit_limit": None if state.credit_limit is None else credits_text(state.credit_limit),
         "reserved": credits_text(state.reserved),
         "overrun": credits_text(state.overrun),
-        "promisable": None if micro is None else credits_text(to_credits(micro)),
+        "promisable": None if micro is None else credits_text(sum_to_credits(micro)),
         "budget": _budget(state),
     }
 
@@ -318,10 +318,10 @@ def _budget(state: CreditState) -> dict[str, Any] | None:
         "action": use.action.value,
         "first_day": use.begins.date().isoformat(),
         "last_day": use.last_day.isoformat(),
-        "amount": credits_text(to_credits(use.amount_micro)),
-        "spent": credits_text(to_credits(use.spent_micro)),
-        "committed": credits_text(to_credits(use.committed_micro)),
-        "left": credits_text(to_credits(use.left_micro)),
+        "amount": credits_text(sum_to_credits(use.amount_micro)),
+        "spent": credits_text(sum_to_credits(use.spent_micro)),
+        "committed": credits_text(sum_to_credits(use.committed_micro)),
+        "left": credits_text(sum_to_credits(use.left_micro)),
         "state": use.state.value,
         "runs_out_on": projected.on.isoformat() if projected.on else None,
         "projection": projected.reason,

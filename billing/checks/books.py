@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from billing.checks.base import CheckReport, count, report_of, rows
+from billing.selectors.corrections import corrected_charges
+from evenshare_core.money.fixed_point import sum_to_credits, sum_to_micro
 
 
 def transfers_sum_to_zero() -> CheckReport:
@@ -170,28 +172,37 @@ def limits_are_one() -> CheckReport:
 
 
 def daily_spend_equals_lines() -> CheckReport:
-    """What a budget calls spent is what the settled hours of each day charged."""
-    wrong = rows(
-        """
-        WITH charged AS (
-            SELECT line.tenant_id, b.slug AS book, (line.hour AT TIME ZONE 'UTC')::date AS day,
-                   sum(line.amount) AS amount
+    """What a budget calls spent is what the settled hours of each day charged, as corrected."""
+    charged = {
+        (tenant, book, day): sum_to_micro(amount)
+        for tenant, book, day, amount in rows(
+            """
+            SELECT line.tenant_id, b.slug, (line.hour AT TIME ZONE 'UTC')::date, sum(line.amount)
             FROM billing_usageline line
             JOIN billing_book b ON b.id = line.book_id
             JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
             WHERE line.amount > 0 AND line.hour < cursor.settled_until
             GROUP BY 1, 2, 3
+            """
         )
-        SELECT tenant_id, book, day, charged.amount, kept.amount
-        FROM charged FULL JOIN tenants_dailyspend kept USING (tenant_id, book, day)
-        WHERE charged.amount IS DISTINCT FROM kept.amount
-        """
-    )
+    }
+    for charge in corrected_charges():
+        key = (charge.tenant_id, charge.book, charge.day)
+        charged[key] = charged.get(key, 0) + charge.spent_change_micro
+    kept = {
+        (tenant, book, day): sum_to_micro(amount)
+        for tenant, book, day, amount in rows(
+            "SELECT tenant_id, book, day, amount FROM tenants_dailyspend"
+        )
+    }
     return report_of(
-        count("tenants_dailyspend"),
+        len(kept),
         [
-            f"tenant {tenant} in {book}, {day}: lines say {charged}, kept {kept}"
-            for tenant, book, day, charged, kept in wrong
+            f"tenant {tenant} in {book}, {day}: lines and corrections say"
+            f" {sum_to_credits(due)}, kept {sum_to_credits(has)}"
+            for tenant, book, day in sorted(charged.keys() | kept.keys())
+            if (due := charged.get((tenant, book, day), 0))
+            != (has := kept.get((tenant, book, day), 0))
         ],
     )
 

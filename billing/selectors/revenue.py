@@ -21,7 +21,7 @@ from billing.selectors.quota_use import quota_steps
 from billing.selectors.statements import Given
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.utilities import read_utility
-from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.money.fixed_point import sum_to_micro
 from evenshare_core.money.quota_use import EntitledStep, quota_time
 from evenshare_core.money.revenue import OPERATOR
 from evenshare_core.money.revenue_fairness import resource_parts, revenue_fairness
@@ -189,9 +189,9 @@ def _moved(
         for begins_at, tenant, earned, paid in cursor.fetchall():
             party = OPERATOR if tenant is None else tenant
             if earned:
-                sums[begins_at].income[party] = to_micro(earned)
+                sums[begins_at].income[party] = sum_to_micro(earned)
             if paid:
-                sums[begins_at].cost[party] = to_micro(paid)
+                sums[begins_at].cost[party] = sum_to_micro(paid)
     return sums
 
 

@@ -14,7 +14,7 @@ from billing.models import Book, TransferRequest
 from billing.requests import GiftRequest
 from billing.selectors.clock import book_now
 from billing.services.terms import lock_budget, require_book
-from evenshare_core.money.fixed_point import to_credits, to_micro
+from evenshare_core.money.fixed_point import sum_to_credits, to_micro
 from tenants.audit import Actor, write_audit
 from tenants.idempotency import KeyedRequest, begin_reply
 from tenants.input.errors import CONFLICT, invalid
@@ -136,7 +136,7 @@ def _check_room(tenant: Tenant, book: Book, amount_micro: int) -> None:
     """What credit limit and promises leave may be given away; a budget is for what is borrowed."""
     left = credit_left(book.slug, [tenant.pk], book_now(book.slug))[tenant.pk].credit_micro
     if left is not None and amount_micro > left:
-        most = to_credits(max(0, left))
+        most = sum_to_credits(max(0, left))
         raise invalid("amount", LACKS, f"At most {most} credits: the rest is owed or reserved.")
 
 

@@ -16,7 +16,7 @@ from evenshare_core.money.budgets import (
     BudgetPeriod,
     BudgetState,
 )
-from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.money.fixed_point import sum_to_credits
 from tenants.selectors.credit import PeriodUse, credit_left, last_day
 
 PERIODS = {
@@ -69,10 +69,10 @@ def budget_text(use: PeriodUse) -> BudgetText:
         first=f"{use.begins:%Y-%m-%d}",
         last=f"{last_day(use.ends):%Y-%m-%d}",
         action=ACTIONS[use.action],
-        amount=to_credits(use.amount_micro),
-        spent=to_credits(use.spent_micro),
-        committed=to_credits(use.committed_micro),
-        left=to_credits(use.left_micro),
+        amount=sum_to_credits(use.amount_micro),
+        spent=sum_to_credits(use.spent_micro),
+        committed=sum_to_credits(use.committed_micro),
+        left=sum_to_credits(use.left_micro),
         percent=use.used_micro * ALL_PERCENT // use.amount_micro,
         kind=kind,
         state=state,
@@ -103,4 +103,4 @@ def run_out_text(state: CreditState) -> str:
 def left_credits(state: CreditState) -> Decimal | None:
     """Return what rounds may still promise; None: no limit."""
     micro = state.left.micro
-    return None if micro is None else to_credits(micro)
+    return None if micro is None else sum_to_credits(micro)

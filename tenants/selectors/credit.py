@@ -197,7 +197,9 @@ def _used_up(book: str, budgets: list[Budget], at: datetime) -> list[UsedBudget]
 def _credit(budget: Budget) -> int | None:
     if budget.credit_limit is None:
         return None
-    return to_micro(budget.spendable + budget.credit_limit - budget.reserved)
+    # Each fits a column, their sum need not.
+    credit_micro = to_micro(budget.spendable) + to_micro(budget.credit_limit)
+    return credit_micro - to_micro(budget.reserved)
 
 
 def _use(

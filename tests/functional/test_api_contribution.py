@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.test import Client
 
+from billing.ledger import Posting, open_accounts, open_book, post_transfer
 from billing.metering import meter_pool, settle_pool
 from billing.models import Entry, UsageShare
 from scheduling.models import Pool
 from tenants.models import User
+from tests.factories import BEGIN
 from tests.functional.api_stage import ApiStage, api_stage
 
 ALL = "since=2029-12-01T00:00:00Z&until=2030-12-01T00:00:00Z"
@@ -124,3 +129,30 @@ class TestWhoMayLook:
         assert sum(part * alpha for part, alpha in alphas) == pytest.approx(1)
         assert live.get(path, as_="otto").status_code == 200
         assert live.get(path, as_="bob").status_code == 404
+
+    def test_shows_sums_that_no_column_holds(self, live: ApiStage) -> None:
+        """Each amount fits the books, what moved there and back does not."""
+        tenants, book = live.cluster.tenants, open_book(live.cluster.pool.book)
+        accounts = open_accounts(book, [tenants["aa"].pk, tenants["bb"].pk])
+        aa, bb = accounts[tenants["aa"].pk], accounts[tenants["bb"].pk]
+        much = 6 * 10**19
+        for turn in range(2):
+            hour = BEGIN + timedelta(minutes=turn + 1)
+            fields: Any = {"book_id": book.pk, "effective_at": hour + timedelta(hours=1)}
+            usage = Posting(
+                id=uuid4(), code="usage", entries=[(aa, -much), (bb, much)], hour=hour,
+                pool_id=live.cluster.pool.pk, tenant_id=tenants["aa"].pk, **fields,
+            )  # fmt: skip
+            back = Posting(id=uuid4(), code="transfer", entries=[(aa, much), (bb, -much)], **fields)
+            post_transfer(usage)
+            post_transfer(back)
+        answer = live.get(f"pools/{live.pool}/revenue-fairness?{ALL}", as_="fina")
+        assert answer.status_code == 200
+        rows = {row["tenant"]: row for row in answer.json()["results"]}
+        assert Decimal(rows["bb"]["earned"]) > 2 * 6 * 10**13
+        assert Decimal(rows["aa"]["cost"]) > 2 * 6 * 10**13
+        client = Client()
+        client.force_login(live.people["fina"])
+        page = client.get(f"/pools/{live.pool}/revenue/?{ALL.replace('T00:00:00Z', '')}")
+        assert page.status_code == 200
+        assert "120,000,000,00" in page.content.decode()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from billing.ledger import correct_transfer
 from billing.models import Account, Entry, Transfer
 from billing.selectors import StatementPeriod, revenue
 from billing.selectors.contribution import Contribution, contribution, income_lines
 from billing.selectors.quota_use import counted_quota
 from billing.selectors.revenue import FairnessStep, revenue_history
+from billing.services.corrections import correct_transfer
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.units import HOUR_US
 from tests.integration.metering_story import Story, at

@@ -20,7 +20,6 @@ from billing.ledger import (
     CreditLimitError,
     Posting,
     UnbalancedError,
-    correct_transfer,
     open_accounts,
     open_book,
     post_allowance,
@@ -31,6 +30,7 @@ from billing.ledger import (
 from billing.metering import meter_pool, settle_pool
 from billing.metering.cursor import lock_cursor
 from billing.models import Account, Entry, MeterCursor, Transfer
+from billing.services.corrections import correct_transfer
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from scheduling.models import LeaseEvent
 from tenants.models import Budget, Tenant

@@ -11,9 +11,12 @@ from decimal import Decimal
 import pytest
 from django.core.management import call_command
 
+from billing.metering import meter_pool
+from billing.models import PostedPrice
 from evenshare_core.domain.utilities import Utility, UtilityKind
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.pricing import posted_price_micro
+from evenshare_core.policies.market.thetas import THETA_MAX_MILLI
 from evenshare_core.units import CREDIT_MICRO
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import Job, JobPlan, Lease
@@ -50,6 +53,21 @@ def plan_of(job: Job) -> PlanView:
     plan = read_plan(job)
     assert plan is not None
     return plan
+
+
+class TestTheSteepestCurve:
+    def test_is_posted_and_stored(self) -> None:
+        """Somebody bids what nobody can bid more than: rounds and books go on."""
+        lab = pool(theta="history", theta_factor=10.0)
+        lab.submit("b", 6, 600, utility=bid("1000000000"))
+        run(lab, 60)
+        meter_pool(lab.pool.pk)
+        row = PostedPrice.objects.order_by("-valid_from_round")[0]
+        assert row.theta == Decimal("999999999.999")
+        field = PostedPrice._meta.get_field("theta")
+        assert 10**field.max_digits - 1 == THETA_MAX_MILLI
+        assert field.decimal_places == 3
+        call_command("check_ledger")
 
 
 class TestAJob:

@@ -290,6 +290,13 @@ class TestTheta:
         low = replace(asked, utilities=(bid(1, "0.5"),))
         assert decide_round(low).prices[0].theta_milli == 2000
 
+    def test_ends_where_the_books_do(self) -> None:
+        """A bid of a thousand million base rates: theta needs twelve digits, and has no more."""
+        for worth, milli in (("999999", 10**9), ("1000000000", 10**12 - 1)):
+            utility = bid(1, worth)
+            asked = market([job(1, 1)], options={"theta": "history"}, utilities=(utility,))
+            assert decide_round(asked).prices[0].theta_milli == milli
+
     def test_makes_a_full_pool_cost_what_nobody_would_pay_more_than(self) -> None:
         asked = market([job(1, 8)], options={"theta": "history"}, utilities=(bid(1, "7"),))
         (row,) = decide_round(asked).prices

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from billing.selectors.revenue import RevenueHistory, RevenuePeriod
-from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.money.fixed_point import sum_to_credits
 from portal.charts.explore.chart import PageChart, distinct_names
 from portal.charts.explore.looks import LENT, OWN, tenant_line
 from portal.charts.explore.revenue import FULL_TEXT, INCOME_TEXT, AlphaCourse, alpha_chart
@@ -45,9 +45,9 @@ def alpha_row(whole: RevenuePeriod, tenant: int, badge: TenantBadge) -> AlphaRow
     income, total = whole.income.get(tenant, 0), sum(whole.income.values())
     return AlphaRow(
         badge=badge,
-        earned=to_credits(income),
-        cost=to_credits(whole.cost.get(tenant, 0)),
-        utility=to_credits(whole.utility.get(tenant, 0)),
+        earned=sum_to_credits(income),
+        cost=sum_to_credits(whole.cost.get(tenant, 0)),
+        utility=sum_to_credits(whole.utility.get(tenant, 0)),
         income_part=income / total if total else None,
         quota_part=float(whole.parts[tenant]),
         alpha=_number(whole.alpha.get(tenant)),
@@ -73,7 +73,7 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
             "income",
             OWN,
             [_number(period.alpha.get(tenant)) for period in periods],
-            [to_credits(period.income.get(tenant, 0)) for period in periods],
+            [sum_to_credits(period.income.get(tenant, 0)) for period in periods],
         )
     ]
     if history.whole.utility:

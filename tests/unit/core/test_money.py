@@ -16,6 +16,8 @@ from evenshare_core.money.fixed_point import (
     charge_micro,
     largest_remainder,
     round_half_even,
+    sum_to_credits,
+    sum_to_micro,
     term_charge,
     to_credits,
     to_micro,
@@ -35,6 +37,12 @@ class TestConversion:
     def test_has_six_places(self, micro: int) -> None:
         assert to_credits(micro).as_tuple().exponent == -6
         assert Fraction(to_credits(micro)) == Fraction(micro, 1_000_000)
+
+    @given(st.integers(-LIMIT_MICRO * 1000, LIMIT_MICRO * 1000))
+    def test_of_a_sum_is_the_same_however_large_it_is(self, micro: int) -> None:
+        credits_ = sum_to_credits(micro)
+        assert Fraction(credits_) == Fraction(micro, 1_000_000)
+        assert (sum_to_micro(credits_), credits_.as_tuple().exponent) == (micro, -6)
 
     @pytest.mark.parametrize("amount", [0.1, 1, "1", None, True])
     def test_of_anything_but_a_decimal_is_an_error(self, amount: Any) -> None:

@@ -24,6 +24,16 @@ def to_micro(amount: Decimal) -> int:
         TypeError: it is not a Decimal (a float above all).
         ValueError: it is not finite, has more than six places, or does not fit numeric(20,6).
     """
+    return _fits(sum_to_micro(amount))
+
+
+def sum_to_micro(amount: Decimal) -> int:
+    """Return a sum of amounts as whole micro-credits; it may be more than a column holds.
+
+    Raises:
+        TypeError: it is not a Decimal (a float above all).
+        ValueError: it is not finite, or has more than six places.
+    """
     if not isinstance(amount, Decimal):
         raise TypeError(f"credits must be a Decimal, not {type(amount).__name__}")
     if not amount.is_finite():
@@ -32,7 +42,7 @@ def to_micro(amount: Decimal) -> int:
     micro, rest = divmod(numerator * CREDIT_MICRO, denominator)
     if rest:
         raise ValueError(f"{amount} has more than six places")
-    return _fits(micro)
+    return micro
 
 
 def to_credits(micro: int) -> Decimal:
@@ -46,6 +56,17 @@ def to_credits(micro: int) -> Decimal:
     return Decimal(to_text(micro))
 
 
+def sum_to_credits(micro: int) -> Decimal:
+    """Return a sum of micro-credits as a decimal with six places, however large it is.
+
+    What is only shown, as what a month's jobs were worth, may be more than a column holds.
+
+    Raises:
+        TypeError: it is not an int.
+    """
+    return Decimal(_text(micro))
+
+
 def to_text(micro: int) -> str:
     """Return whole micro-credits as decimal text with six places, as the database reads it.
 
@@ -53,10 +74,7 @@ def to_text(micro: int) -> str:
         TypeError: it is not an int.
         ValueError: it does not fit numeric(20,6).
     """
-    if type(micro) is not int:
-        raise TypeError(f"micro-credits must be an int, not {type(micro).__name__}")
-    whole, part = divmod(abs(_fits(micro)), CREDIT_MICRO)
-    return f"{'-' if micro < 0 else ''}{whole}.{part:06d}"
+    return _text(_fits(micro))
 
 
 def term_charge(gpus: int, price_micro: int, held_us: int, carried: int) -> tuple[int, int]:
@@ -144,6 +162,13 @@ def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
         for index in ranked[:left]:
             parts[index] += 1
     return parts
+
+
+def _text(micro: int) -> str:
+    if type(micro) is not int:
+        raise TypeError(f"micro-credits must be an int, not {type(micro).__name__}")
+    whole, part = divmod(abs(micro), CREDIT_MICRO)
+    return f"{'-' if micro < 0 else ''}{whole}.{part:06d}"
 
 
 def _fits(micro: int) -> int:

@@ -24,8 +24,9 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 
 DAY_US = 24 * HOUR_US
 HISTORY_DAYS = 30
-# As steep as an operator may set a curve, less a step.
-THETA_MAX_MILLI = 999_999
+# The most that the books store of a posted price's theta: numeric(12, 3). Jobs are worth a billion
+# credits a GPU-hour at most, so only base rates below a few credits can meet it.
+THETA_MAX_MILLI = 10**12 - 1
 
 Prices = npt.NDArray[np.int64]
 _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)

@@ -1,0 +1,83 @@
+"""What corrections changed of the charges of settled hours. Nothing here writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date
+from uuid import UUID
+
+from django.db import connection
+
+from evenshare_core.money.fixed_point import sum_to_micro
+
+# Paid and earned stay apart in a transfer: whoever is among its own lenders has an entry on each
+# side of it. A correction that gives back counts by what it gives back, one that charges more by
+# what it charges.
+_CORRECTED = """
+WITH RECURSIVE chain AS (
+    SELECT charge.id AS charge_id, correction.id
+    FROM billing_transfer correction
+    JOIN billing_transfer charge ON charge.id = correction.corrects_id
+    WHERE correction.code = 'correction' AND charge.code = 'usage'
+      AND (%(charge)s::uuid IS NULL OR charge.id = %(charge)s)
+    UNION ALL
+    SELECT chain.charge_id, correction.id
+    FROM billing_transfer correction JOIN chain ON correction.corrects_id = chain.id
+), sides AS (
+    SELECT chain.charge_id, chain.id,
+           coalesce(-sum(e.amount) FILTER (WHERE e.amount < 0), 0.000000) AS paid,
+           coalesce(sum(e.amount) FILTER (WHERE e.amount > 0), 0.000000) AS back
+    FROM chain
+    JOIN billing_transfer charge ON charge.id = chain.charge_id
+    JOIN billing_account a ON a.book_id = charge.book_id AND a.tenant_id = charge.tenant_id
+    JOIN billing_entry e ON e.transfer_id = chain.id AND e.account_id = a.id
+    GROUP BY 1, 2
+), changes AS (
+    SELECT charge_id, sum(CASE WHEN paid > back THEN paid WHEN back > paid THEN -back
+                               ELSE 0.000000 END) AS change
+    FROM sides GROUP BY 1
+)
+SELECT charge.id, b.slug, charge.tenant_id, charge.hour, changes.change,
+       (SELECT coalesce(-sum(e.amount), 0.000000)
+        FROM billing_entry e JOIN billing_account a ON a.id = e.account_id
+        WHERE e.transfer_id = charge.id AND e.amount < 0 AND a.tenant_id = charge.tenant_id)
+FROM changes
+JOIN billing_transfer charge ON charge.id = changes.charge_id
+JOIN billing_book b ON b.id = charge.book_id
+ORDER BY charge.hour, charge.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedCharge:
+    """The charge of a settled hour, and what all corrections of it changed, in micro-credits.
+
+    `day`: of pool time, in UTC, that the hour is in. `change_micro` is below 0 where something was
+    given back.
+    """
+
+    transfer: UUID
+    book: str
+    tenant_id: int
+    day: date
+    charged_micro: int
+    change_micro: int
+
+    @property
+    def spent_change_micro(self) -> int:
+        """What it changes of what was spent: no charge comes to less than nothing."""
+        return max(-self.charged_micro, self.change_micro)
+
+
+def corrected_charges(charge: UUID | None = None) -> list[CorrectedCharge]:
+    """Return the charges with corrections: all, or one if it has some. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CORRECTED, {"charge": charge})
+        rows = cursor.fetchall()
+    return [
+        CorrectedCharge(
+            transfer, book, tenant, hour.astimezone(UTC).date(),
+            sum_to_micro(charged), sum_to_micro(change),
+        )
+        for transfer, book, tenant, hour, change, charged in rows
+    ]  # fmt: skip

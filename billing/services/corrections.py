@@ -1,0 +1,89 @@
+"""Corrects a transfer; where it corrects a charge, the budget of its period spent less, or more.
+
+A correction is a new transfer that names its source. What it moves on the account of whoever was
+charged changes what that tenant spent on the day of the hour that was charged: the budget that it
+was spent from has it back, also where the correction comes in a later period.
+Source: docs/adr/0177-corrections-count-as-spent.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from billing.ledger import LedgerError, Posting, post_transfer, transfer_id
+from billing.models import Account, Transfer
+from billing.selectors.corrections import CorrectedCharge, corrected_charges
+from evenshare_core.money.fixed_point import to_credits
+from tenants.models import DailySpend
+from tenants.scopes import site_scope
+
+
+class OverCorrectedError(LedgerError):
+    """Corrections would give back more than was charged."""
+
+
+def correct_transfer(
+    source: Transfer, *, entries: Sequence[tuple[int, int]], effective_at: datetime, why: str
+) -> Transfer:
+    """Post a correction of `source`: what should have moved in addition, and why; once.
+
+    `entries`: (account id, micro-credits), paid below zero.
+
+    Raises:
+        OverCorrectedError: it would give back more than the charge, with the corrections before.
+        UnbalancedError, ConflictError, CreditLimitError: see `billing.ledger`; nothing was posted.
+    """
+    posting = Posting(
+        id=transfer_id("correction", source.pk, why),
+        book_id=source.book_id,
+        code=Transfer.Code.CORRECTION,
+        effective_at=effective_at,
+        entries=entries,
+        pool_id=source.pool_id,
+        tenant_id=source.tenant_id,
+        corrects_id=source.pk,
+        data={"why": why},
+    )
+    with site_scope(), transaction.atomic():
+        # As the ledger locks them: corrections of one charge come one after the other.
+        accounts = Account.objects.filter(pk__in={account for account, _ in entries})
+        list(accounts.select_for_update().order_by("pk"))
+        charge = _charge_of(source)
+        before = _corrected(charge)
+        posted = post_transfer(posting)
+        after = _corrected(charge)
+        if after is not None:
+            _count(before, after)
+    return posted
+
+
+def _charge_of(source: Transfer) -> Transfer:
+    """What is corrected in the end: a correction may be corrected, too."""
+    while source.corrects is not None:
+        source = source.corrects
+    return source
+
+
+def _corrected(charge: Transfer) -> CorrectedCharge | None:
+    return next(iter(corrected_charges(charge.pk)), None)
+
+
+def _count(before: CorrectedCharge | None, after: CorrectedCharge) -> None:
+    """Add the change to the day of the charge; one that was posted already changes nothing."""
+    change_micro = before.change_micro if before else 0
+    if after.change_micro < min(-after.charged_micro, change_micro):
+        raise OverCorrectedError(
+            f"transfer {after.transfer} charged {after.charged_micro} micro-credits, and"
+            f" {-after.change_micro} would be given back: give what is more as an allowance"
+        )
+    spent_micro = after.spent_change_micro - (before.spent_change_micro if before else 0)
+    if not spent_micro:
+        return
+    day = {"tenant_id": after.tenant_id, "book": after.book, "day": after.day}
+    row, _ = DailySpend.objects.get_or_create(**day, defaults={"amount": 0})
+    amount = F("amount") + to_credits(spent_micro)
+    DailySpend.objects.filter(pk=row.pk).update(amount=amount)

@@ -1,0 +1,161 @@
+"""Corrections of charges count in the budget of the day that was charged."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from decimal import Decimal
+from importlib import import_module
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from billing.checks import CHECKS
+from billing.ledger import CreditLimitError
+from billing.models import Account, Transfer
+from billing.selectors.corrections import corrected_charges
+from billing.services.corrections import OverCorrectedError, correct_transfer
+from evenshare_core.money.fixed_point import to_credits, to_micro
+from tenants.models import Budget, DailySpend
+from tenants.selectors.credit import credit_left
+from tests.integration.metering_story import NOON, Story, at
+
+pytestmark = pytest.mark.django_db
+CREDIT = 10**6
+DAY, NEXT_MONTH = NOON.date(), at(60 * 24 * 40)
+CHARGED = 9 * CREDIT  # 2 GPUs for an hour and a half at 3 credits
+
+
+@pytest.fixture
+def story() -> Story:
+    """b lends all that a borrows, on one day; on the next one b borrows of itself alone."""
+    story = Story()
+    story.post_round(0, price="3.000000")
+    lease = story.run(0, "a", own=4, borrowed=2, price="3.000000")
+    story.post_round(90, price="1.000000")
+    story.end(90, lease)
+    story.post_round(24 * 60, price="1.000000")
+    lease = story.run(24 * 60, "b", borrowed=3, price="1.000000")
+    story.post_round(25 * 60, price="1.000000")
+    story.end(25 * 60, lease)
+    story.post_round(30 * 60)
+    story.meter()
+    story.settle()
+    return story
+
+
+def spent(story: Story, tenant: str = "a", day: date = DAY) -> int:
+    rows = DailySpend.objects.filter(tenant=story.tenants[tenant], day=day)
+    return to_micro(rows.values_list("amount", flat=True).first() or Decimal(0))
+
+
+def charge_of(story: Story, tenant: str = "a") -> Transfer:
+    return Transfer.objects.get(code="usage", tenant=story.tenants[tenant])
+
+
+def correct(source: Transfer, why: str = "a node was slow", **micro: int) -> Transfer:
+    """What each named tenant gets in addition; paid below zero."""
+    accounts = {row.tenant.slug: row.pk for row in Account.objects.all() if row.tenant}
+    entries = [(accounts[name], amount) for name, amount in micro.items()]
+    return correct_transfer(source, entries=entries, effective_at=NEXT_MONTH, why=why)
+
+
+def broken() -> list[str]:
+    names = ("daily_spend_equals_lines", "balances_equal_entries", "transfers_sum_to_zero")
+    return [line for name in names for line in CHECKS[name]().violations]
+
+
+class TestACorrection:
+    def test_of_a_charge_counts_on_the_day_that_was_charged(self, story: Story) -> None:
+        assert spent(story) == CHARGED
+        correct(charge_of(story), a=2 * CREDIT, b=-2 * CREDIT)
+        assert spent(story) == 7 * CREDIT
+        correct(charge_of(story), "the price was too low", a=-CREDIT, b=CREDIT)
+        assert spent(story) == 8 * CREDIT
+        assert [row.day for row in DailySpend.objects.filter(tenant=story.tenants["a"])] == [DAY]
+        assert broken() == []
+
+    def test_frees_the_budget_of_the_charges_period_alone(self, story: Story) -> None:
+        Budget.objects.filter(tenant=story.tenants["a"]).update(period_amount=10)
+        correct(charge_of(story), a=2 * CREDIT, b=-2 * CREDIT)
+        left = {
+            when: credit_left("demo", [story.tenants["a"].pk], when)[story.tenants["a"].pk].period
+            for when in (at(24 * 60), NEXT_MONTH)
+        }
+        assert [use.spent_micro for use in left.values() if use] == [7 * CREDIT, 0]
+
+    def test_twice_counts_once(self, story: Story) -> None:
+        first = correct(charge_of(story), a=CREDIT, b=-CREDIT)
+        assert correct(charge_of(story), a=CREDIT, b=-CREDIT) == first
+        assert spent(story) == 8 * CREDIT
+
+    def test_of_a_correction_counts_too(self, story: Story) -> None:
+        wrong = correct(charge_of(story), a=4 * CREDIT, b=-4 * CREDIT)
+        correct(wrong, "it was the other node", a=-4 * CREDIT, b=4 * CREDIT)
+        assert spent(story) == CHARGED
+        assert broken() == []
+
+    def test_gives_back_no_more_than_was_charged(self, story: Story) -> None:
+        charge = charge_of(story)
+        correct(charge, a=5 * CREDIT, b=-5 * CREDIT)
+        with pytest.raises(OverCorrectedError, match="give what is more as an allowance"):
+            correct(charge, "once more", a=4 * CREDIT + 1, b=-4 * CREDIT - 1)
+        assert (spent(story), Transfer.objects.filter(code="correction").count()) == (4 * CREDIT, 1)
+        correct(charge, "all of it", a=4 * CREDIT, b=-4 * CREDIT)
+        assert spent(story) == 0
+        assert broken() == []
+
+    def test_of_what_a_tenant_paid_to_itself_too_counts_by_its_charge(self, story: Story) -> None:
+        """Of 3 credits b has paid one and a half to itself: all of its charge is given back."""
+        charge = charge_of(story, "b")
+        own = charge.entries.filter(account__tenant=story.tenants["b"])
+        assert sorted(own.values_list("amount", flat=True)) == [-3, Decimal("1.5")]
+        back = [(entry.account_id, -to_micro(entry.amount)) for entry in charge.entries.all()]
+        correct_transfer(charge, entries=back, effective_at=NEXT_MONTH, why="never ran")
+        assert spent(story, "b", DAY + timedelta(days=1)) == 0
+        assert broken() == []
+
+    def test_that_moves_nothing_of_the_borrowers_counts_nothing(self, story: Story) -> None:
+        accounts = {row.tenant_id: row.pk for row in Account.objects.all()}
+        entries = [(accounts[None], CREDIT), (accounts[story.tenants["b"].pk], -CREDIT)]
+        correct_transfer(charge_of(story), entries=entries, effective_at=NOON, why="whose node")
+        assert (spent(story), corrected_charges()) == (CHARGED, [])
+
+    def test_of_an_allowance_is_no_spend(self, story: Story) -> None:
+        story.allow("a", 20)
+        accounts = {row.tenant_id: row.pk for row in Account.objects.all()}
+        entries = [(accounts[None], 5 * CREDIT), (accounts[story.tenants["a"].pk], -5 * CREDIT)]
+        source = Transfer.objects.get(code="allowance")
+        correct_transfer(source, entries=entries, effective_at=NOON, why="too many")
+        assert spent(story) == CHARGED
+
+    def test_below_a_credit_limit_is_refused_and_counts_nothing(self, story: Story) -> None:
+        balance = Account.objects.get(tenant=story.tenants["a"]).balance
+        Budget.objects.filter(tenant=story.tenants["a"]).update(credit_limit=-balance)
+        with pytest.raises(CreditLimitError):
+            correct(charge_of(story), a=-CREDIT, b=CREDIT)
+        assert spent(story) == CHARGED
+
+
+class TestTheCheck:
+    def test_sees_a_day_that_does_not_count_a_correction(self, story: Story) -> None:
+        correct(charge_of(story), a=CREDIT, b=-CREDIT)
+        DailySpend.objects.filter(tenant=story.tenants["a"]).update(amount=9)
+        (line,) = broken()
+        assert line.endswith("lines and corrections say 8.000000, kept 9.000000")
+
+    def test_has_no_day_below_zero(self, story: Story) -> None:
+        rows = DailySpend.objects.filter(tenant=story.tenants["a"])
+        with pytest.raises(IntegrityError), transaction.atomic():
+            rows.update(amount=-1)
+
+
+class TestTheMigration:
+    def test_counts_what_was_corrected_before(self, story: Story) -> None:
+        """Run over books whose days do not know their corrections, it says what a service says."""
+        correct(charge_of(story), a=2 * CREDIT, b=-2 * CREDIT)
+        correct(charge_of(story), "and again", a=-CREDIT, b=CREDIT)
+        DailySpend.objects.filter(tenant=story.tenants["a"]).update(amount=to_credits(CHARGED))
+        assert len(broken()) == 1
+        with connection.cursor() as cursor:
+            cursor.execute(import_module("billing.migrations.0011_corrections_are_spent").COUNT)
+        assert (spent(story), broken()) == (8 * CREDIT, [])
