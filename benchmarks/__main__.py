@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs" / "performance.md"
 BENCHMARKS = (
     *("decide_ltgf", "decide_evenshare", "decide_gandiva_fair", "decide_policies"),
-    "decide_market",
+    *("decide_market", "forecast_market"),
     *("simulate", "certify"),
     *("round_postgres", "submit_http", "polls_http", "oef", "income", "market_schedule"),
     "price_board",
