@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_fields
 
+from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.placement.consolidated import FreeGpus
 from evenshare_core.policies.evenshare.calm import Calm
 from evenshare_core.policies.evenshare.session import IncrementalEvenshare
@@ -20,7 +21,7 @@ from evenshare_core.policies.shared.session import KeptRound
 from evenshare_core.simulation.fast_forward import Rounds
 from evenshare_core.simulation.simulator import SimulationResult, run
 from evenshare_core.simulation.state import Rules, SimulationState
-from evenshare_core.simulation.workloads import Cluster, SimJob, quotas_by_demand
+from evenshare_core.simulation.workloads import Cluster, SimJob, make_nodes, quotas_by_demand
 from evenshare_core.units import SECOND_US
 from tests.simulation.test_fast_forward import WORK, drawn, pool
 from tests.unit.core.snapshots import lease
@@ -128,6 +129,32 @@ class TestSkippingRounds:
     ) -> None:
         skipped = self.skipped(monkeypatch, partial(calm, *case))
         assert skipped > 2000, skipped
+
+
+class TestANodeKeptForAnOwner:
+    """Under the market; which node it is depends on the leases that are due."""
+
+    def test_is_chosen_again_in_the_round_after_renewals(self) -> None:
+        """Job 1 is renewed at 120 s; job 3 waits for the node on which job 2 borrows."""
+        second = SECOND_US
+        jobs = (
+            SimJob(1, 2, 1, 0, 999 * second),
+            SimJob(2, 1, 4, 50 * second, 999 * second),
+            SimJob(3, 2, 4, 90 * second, 999 * second),
+        )
+        quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
+        rules = Rules("market", {"interval_s": 50}, round_us=10 * second, lease_us=120 * second)
+        state = SimulationState(Cluster(make_nodes({"v100": 2}, 4), quotas), jobs, rules)
+        rounds = Rounds(state)
+        passed = {}
+        for at_s in range(0, 140, 10):
+            state.advance(at_s * second)
+            if not state.is_quiet:
+                granted = rounds.run()
+                passed[at_s] = 0 if granted else rounds.pass_over((at_s + 20) * second)
+        assert state.leases[1].term == 2
+        assert state.queue == {3}
+        assert (passed[120], passed[130]) == (0, 1)
 
 
 class TestRenewalsWithoutTrying:
