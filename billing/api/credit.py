@@ -322,6 +322,7 @@ def _budget(state: CreditState) -> dict[str, Any] | None:
         "spent": credits_text(sum_to_credits(use.spent_micro)),
         "committed": credits_text(sum_to_credits(use.committed_micro)),
         "left": credits_text(sum_to_credits(use.left_micro)),
+        "stops_at": credits_text(sum_to_credits(use.stop_micro)),
         "state": use.state.value,
         "runs_out_on": projected.on.isoformat() if projected.on else None,
         "projection": projected.reason,

@@ -22,6 +22,10 @@ class CreditBudgetRow(s.Serializer[object]):
     spent = Credits()
     committed = Credits()
     left = Credits()
+    stops_at = Credits(
+        help_text="Nothing more is borrowed, anew or by renewal, once so much is spent and"
+        " committed: 100 % of the amount under `block`, 120 % under `warn`."
+    )
     state = s.ChoiceField([state.value for state in BudgetState])
     runs_out_on = s.DateField(
         allow_null=True, help_text="If the days to come are like the last ones; else `projection`."

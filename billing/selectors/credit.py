@@ -18,7 +18,7 @@ from scheduling.selectors.visibility import read_visibility
 from tenants.models import Budget, Tenant
 from tenants.scopes import site_reading
 from tenants.selectors.access import Access
-from tenants.selectors.credit import CreditLeft, credit_left, daily_spend, last_day
+from tenants.selectors.credit import CreditLeft, PeriodUse, credit_left, daily_spend, last_day
 from tenants.selectors.quotas import pools_of
 
 LISTED = 50
@@ -107,8 +107,13 @@ def run_out(state: CreditState) -> RunOut | None:
     period = state.left.period
     if period is None:
         return None
-    today = from_us(to_us(state.at)).date()
-    days = daily_spend(state.tenant_id, state.book, before=today, days=DAYS_MOST)
+    return period_run_out(state.tenant_id, state.book, state.at, period)
+
+
+def period_run_out(tenant_id: int, book: str, at: datetime, period: PeriodUse) -> RunOut:
+    """Return when a budget runs out, in the period that holds at an instant. Two queries."""
+    today = from_us(to_us(at)).date()
+    days = daily_spend(tenant_id, book, before=today, days=DAYS_MOST)
     ends = last_day(period.ends) + timedelta(days=1)
     return project_run_out(days, period.left_micro, today=today, ends=ends)
 

@@ -4,10 +4,12 @@ Small, so that it costs little beside the others: six nodes. Every three hours o
 minutes of the reader's, some teams are in a hurry (`portal.demo.market_trace`): the price rises,
 who is patient is refused and sees the price that it would have needed, and the lender earns.
 It lends by two offers: one at nearly any price, one in a hurry alone, which ends after 12 hours.
+Towards the end of the first hurry its manager revokes the second one, once (`revoke_when_due`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -15,12 +17,14 @@ from billing.models import Book
 from evenshare_core.policies.registry import POLICIES
 from portal.demo.market_trace import HOURS, TEAMS
 from portal.demo.names import BIDDING_POOL
+from scheduling.engine.clock import read_clock
 from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
 from scheduling.requests.sharing import OfferRequest, SharingRequest
 from scheduling.services.pool_creation import open_pool
-from scheduling.services.sharing import make_offer, set_sharing
+from scheduling.services.sharing import make_offer, revoke_offer, set_sharing
 from tenants.audit import Actor
-from tenants.models import Membership, Tenant, User
+from tenants.models import IdleOffer, Membership, SharingSetting, Tenant, User
+from tenants.scopes import site_scope
 from tenants.services.tenants import create_tenant, quotas_from_weights
 
 NAME, POLICY = BIDDING_POOL, "market"
@@ -32,24 +36,56 @@ TRACE = "market_12h"
 # Nobody is planned for later than an hour: who gains nowhere in it is refused, and sees the price.
 OPTIONS = {"horizon_s": 3600}
 # The lender's: any use of the pool posts the first floor; the second one takes a hurry.
-OFFERS = (
-    OfferRequest(gpu_type=GPU_TYPE, gpus=6, floor_price=Decimal("0.02")),
-    OfferRequest(
-        gpu_type=GPU_TYPE,
-        gpus=4,
-        floor_price=Decimal("0.60"),
-        until=BEGIN + timedelta(hours=HOURS),
-    ),
-)
+CHEAP, DEAR = (6, Decimal("0.02")), (4, Decimal("0.60"))
+# In the first hurry of a new pool, which is the second hour.
+REVOKED_AFTER = timedelta(minutes=110)
 
 
 def seed_market() -> bool:
-    """Make the pool `market`, shared by four tenants of the demo; False where it is not made."""
+    """Make the pool `market`, shared by four tenants of the demo, and the lender's offers.
+
+    Each is made where it lacks and never was; return whether anything was made. What somebody
+    revoked or set meanwhile stays so.
+    """
     slugs = [f"vc-{team.tenant}" for team in TEAMS]
     tenants = {row.slug: row for row in Tenant.objects.filter(slug__in=slugs)}
-    exists = Pool.objects.filter(name=NAME).exists()
-    if exists or POLICY not in POLICIES or len(tenants) != len(slugs):
+    if POLICY not in POLICIES or len(tenants) != len(slugs):
         return False
+    lender = tenants[f"vc-{TEAMS[0].tenant}"]
+    pool = Pool.objects.filter(name=NAME).first()
+    if pool is not None:
+        return _offer(pool, lender, read_clock(pool.pk).pool_at)
+    _offer(_make_pool(tenants), lender, BEGIN)
+    return True
+
+
+def revoke_when_due() -> bool:
+    """Let the lender's manager revoke the dear offer once; return whether that was done now.
+
+    It is due `REVOKED_AFTER` of pool time after it was made. Where the lender has revoked an offer
+    before, nobody is needed to show it.
+    """
+    with site_scope():
+        pool = Pool.objects.filter(name=NAME).first()
+        lender = Tenant.objects.filter(slug=f"vc-{TEAMS[0].tenant}").first()
+        if pool is None or lender is None:
+            return False
+        offers = IdleOffer.objects.filter(pool=pool, tenant=lender)
+        gpus, floor = DEAR
+        dear = offers.filter(gpus=gpus, floor_price=floor).order_by("id").first()
+        if dear is None or offers.filter(revoked_at__isnull=False).exists():
+            return False
+        manager = _manager(lender)
+        now = read_clock(pool.pk).pool_at
+        ended = dear.until is not None and dear.until <= now
+        if manager is None or ended or now < dear.made_at + REVOKED_AFTER:
+            return False
+    revoke_offer(tenant=lender, actor=Actor(manager), pool_id=pool.pk, uid=dear.uid, now=now)
+    return True
+
+
+def _make_pool(tenants: Mapping[str, Tenant]) -> Pool:
+    """Make the pool with its book, nodes, quotas and trace."""
     Book.objects.get_or_create(
         slug=NAME, defaults={"currency": "market credit", "clock_domain": Book.ClockDomain.SCALED}
     )
@@ -90,18 +126,25 @@ def seed_market() -> bool:
     TraceFeed.objects.create(
         pool=pool, trace=TRACE, started_at=BEGIN, length_s=HOURS * 3600, max_pending=60
     )
-    _offer(pool, tenants[f"vc-{TEAMS[0].tenant}"])
-    return True
+    return pool
 
 
-def _offer(pool: Pool, lender: Tenant) -> None:
-    """Let a manager of the lender make its offers; where it has none, it lends as it is."""
+def _manager(lender: Tenant) -> User | None:
     managers = User.objects.filter(
         memberships__tenant=lender, memberships__role=Membership.Role.MANAGER, is_active=True
     )
-    manager = managers.order_by("id").first()
-    if manager is None:
-        return
+    return managers.order_by("id").first()
+
+
+def _offer(pool: Pool, lender: Tenant, now: datetime) -> bool:
+    """Let a manager of the lender make its offers, if it never made one; True if it did.
+
+    Where it has no manager, or has settings of its own already, it lends as it is.
+    """
+    manager, mine = _manager(lender), {"pool": pool, "tenant": lender}
+    known = (IdleOffer.objects.filter(**mine), SharingSetting.objects.filter(**mine))
+    if manager is None or any(rows.exists() for rows in known):
+        return False
     who = Actor(manager)
     set_sharing(
         tenant=lender,
@@ -109,7 +152,9 @@ def _offer(pool: Pool, lender: Tenant) -> None:
         pool_id=pool.pk,
         gpu_type=GPU_TYPE,
         request=SharingRequest(by_offer=True),
-        now=BEGIN,
+        now=now,
     )
-    for request in OFFERS:
-        make_offer(tenant=lender, actor=who, pool_id=pool.pk, request=request, now=BEGIN)
+    for (gpus, floor), until in ((CHEAP, None), (DEAR, now + timedelta(hours=HOURS))):
+        request = OfferRequest(gpu_type=GPU_TYPE, gpus=gpus, floor_price=floor, until=until)
+        make_offer(tenant=lender, actor=who, pool_id=pool.pk, request=request, now=now)
+    return True

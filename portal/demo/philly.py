@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from billing.models import Book
 from portal.demo.data import DATA
 from portal.demo.local import seed_local
-from portal.demo.market import seed_market
+from portal.demo.market import revoke_when_due, seed_market
 from portal.demo.mixed import seed_mixed
 from portal.demo.names import readable_name
 from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
@@ -28,6 +28,11 @@ def seed_demo() -> bool:
     """Make the demo's pools, tenants, quotas and people; return False if they exist already."""
     with site_scope():
         return _seed()
+
+
+def people_act() -> None:
+    """Let the demo's people do what is due; to be called again and again."""
+    revoke_when_due()
 
 
 def _seed() -> bool:

@@ -22,6 +22,7 @@ TICK_EVERY_S = 1.0
 METER_EVERY_S = 5.0
 HOUSEKEEPING_EVERY_S = 3600.0
 SIMULATIONS_EVERY_S = FORECASTS_EVERY_S = 5.0
+DEMO_EVERY_S = 5.0
 QUEUES = ("default", "rounds")
 
 
@@ -98,7 +99,21 @@ app.conf.update(
         },
     },
 )
+if not settings.PRODUCTION:
+    app.conf.beat_schedule["demo"] = {
+        "task": "portal.demo",
+        "schedule": DEMO_EVERY_S,
+        "options": {"queue": "default", "expires": DEMO_EVERY_S},
+    }
 app.autodiscover_tasks()
+
+
+@app.task(name="portal.demo")
+def demo_task(**_unknown: Any) -> None:
+    """Do what the demo's people do at their times."""
+    from portal.demo.philly import people_act  # noqa: PLC0415 - models are not loaded before
+
+    people_act()
 
 
 @app.task(name="portal.pulse")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from billing.selectors.credit import CreditState, run_out
+from billing.selectors.credit import CreditState, period_run_out, run_out
 from evenshare_core.money.budgets import (
     ALL_PERCENT,
     FULL_PERCENT,
@@ -15,6 +15,7 @@ from evenshare_core.money.budgets import (
     BudgetAction,
     BudgetPeriod,
     BudgetState,
+    RunOut,
 )
 from evenshare_core.money.fixed_point import sum_to_credits
 from tenants.selectors.credit import PeriodUse, credit_left, last_day
@@ -39,7 +40,11 @@ STATES = {
 
 @dataclass(frozen=True, slots=True)
 class BudgetText:
-    """A budget in the period that holds. Amounts in credits; `percent`: spent and committed."""
+    """A budget in the period that holds. Amounts in credits; `percent`: spent and committed.
+
+    Nothing more is borrowed from `stop_percent` of it on, which is `stops_at`. `run_out`: when all
+    of it is used, or why nothing honest can be said; of a notice alone.
+    """
 
     period: str
     first: str
@@ -49,11 +54,14 @@ class BudgetText:
     spent: Decimal
     committed: Decimal
     left: Decimal
+    stops_at: Decimal
+    stop_percent: int
     percent: int
     kind: str
     state: str
     is_open: bool
     stops: bool
+    run_out: str = ""
 
     @property
     def percent_text(self) -> str:
@@ -73,6 +81,8 @@ def budget_text(use: PeriodUse) -> BudgetText:
         spent=sum_to_credits(use.spent_micro),
         committed=sum_to_credits(use.committed_micro),
         left=sum_to_credits(use.left_micro),
+        stops_at=sum_to_credits(use.stop_micro),
+        stop_percent=STOP_PERCENT if use.action is BudgetAction.WARN else FULL_PERCENT,
         percent=use.used_micro * ALL_PERCENT // use.amount_micro,
         kind=kind,
         state=state,
@@ -87,14 +97,18 @@ def budget_notice(tenant_id: int, book: str, at: datetime) -> BudgetText | None:
     if left is None or left.period is None:
         return None
     shown = budget_text(left.period)
-    return None if shown.is_open and not shown.stops else shown
+    if shown.is_open and not shown.stops:
+        return None
+    return replace(shown, run_out=_run_out(period_run_out(tenant_id, book, at, left.period)))
 
 
 def run_out_text(state: CreditState) -> str:
     """Say when the budget runs out, or why nothing honest can be said; empty without a budget."""
     projected = run_out(state)
-    if projected is None:
-        return ""
+    return "" if projected is None else _run_out(projected)
+
+
+def _run_out(projected: RunOut) -> str:
     if projected.on is None:
         return projected.reason
     return f"On {projected.on:%Y-%m-%d}. {projected.reason}"

@@ -56,9 +56,14 @@ class PeriodUse:
         return self.amount_micro - self.used_micro
 
     @property
+    def stop_micro(self) -> int:
+        """Where nothing more is promised: what is spent and committed then."""
+        return stop_micro(self.amount_micro, self.action)
+
+    @property
     def promisable_micro(self) -> int:
         """What rounds may still promise of it."""
-        return stop_micro(self.amount_micro, self.action) - self.used_micro
+        return self.stop_micro - self.used_micro
 
     @property
     def state(self) -> BudgetState:

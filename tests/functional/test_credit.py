@@ -285,8 +285,10 @@ class TestABudget:
         limit(stage, reserved=4)
         (row,) = stage.get("credit", as_="ada").json()["results"]
         budget = row["budget"]
-        assert {key: budget[key] for key in ("spent", "committed", "left", "state")} == {
-            "spent": "81.000000", "committed": "4.000000", "left": "15.000000", "state": "notice",
+        shown = ("spent", "committed", "left", "stops_at", "state")
+        assert {key: budget[key] for key in shown} == {
+            "spent": "81.000000", "committed": "4.000000", "left": "15.000000",
+            "stops_at": "120.000000", "state": "notice",
         }  # fmt: skip
         assert (budget["runs_out_on"], row["promisable"]) == (None, "35.000000")
         assert "No honest projection" in budget["projection"]
@@ -408,4 +410,16 @@ class TestThePages:
         )
         shown = there.owner.get("/t/north/").content.decode()
         assert "Budget at 85" in shown
+        # What will happen, and when.
+        plain = " ".join(re.sub(r"<[^>]*>", "", shown).split())
+        assert "At 120 %, 120" in plain
+        assert "nothing more is borrowed, anew or by renewal" in plain
+        assert "All of it used: No honest projection" in plain
+        Budget.objects.filter(tenant=there.tenant).update(period_action="block")
+        blocks = there.owner.get("/t/north/").content.decode()
+        assert "At 100 %, 100" in " ".join(re.sub(r"<[^>]*>", "", blocks).split())
+        Budget.objects.filter(tenant=there.tenant).update(period_amount=85)
+        assert (
+            "Nothing more is borrowed; own quota" in there.owner.get("/t/north/").content.decode()
+        )
         assert "85" in there.owner.get("/t/north/credit/").content.decode()

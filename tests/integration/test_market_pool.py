@@ -15,16 +15,29 @@ from billing.models import PostedPrice
 from billing.selectors.contribution import contribution
 from evenshare_core.domain.reasons import Reason
 from portal.demo.data import DATA
-from portal.demo.market import BASE, BEGIN, GPUS_PER_NODE, NODES, ROUND_S, SCALE, TRACE
+from portal.demo.market import (
+    BASE,
+    BEGIN,
+    GPUS_PER_NODE,
+    NODES,
+    REVOKED_AFTER,
+    ROUND_S,
+    SCALE,
+    TRACE,
+    revoke_when_due,
+)
 from portal.demo.market_trace import COLUMNS, TEAMS, market_rows
 from portal.demo.people import DEMO_PEOPLE
 from portal.demo.philly import seed_demo
+from portal.site.celery import demo_task
+from scheduling.engine.clock import PoolNow
 from scheduling.models import Job, Pool, Round
+from scheduling.requests.sharing import OfferRequest
 from scheduling.selectors.replay import round_decision
 from scheduling.selectors.sharing_views import sharing_views
-from scheduling.services.sharing import revoke_offer
+from scheduling.services.sharing import make_offer, revoke_offer
 from tenants.audit import Actor
-from tenants.models import IdleOffer, Quota, Tenant
+from tenants.models import AuditRecord, IdleOffer, Quota, SharingSetting, Tenant
 from tests.factories import Cluster
 
 # Six hours of pool time: two cycles, six minutes of the demo.
@@ -129,6 +142,59 @@ class TestTheOffers:
                 now=lab.at,
             )
         assert offered_now(pool, lab) == 0
+
+    def test_are_made_where_the_pool_was_made_without_and_never_again(self, pool: Pool) -> None:
+        """An installation of before the offers; then its manager revokes all, and it is seeded."""
+        IdleOffer.objects.filter(pool=pool).delete()
+        SharingSetting.objects.filter(pool=pool).delete()
+        assert seed_demo()
+        offers = list(IdleOffer.objects.filter(pool=pool).order_by("id"))
+        assert [one.gpus for one in offers] == [6, 4]
+        assert offers[1].until == offers[1].made_at + timedelta(hours=12)
+        for offer in offers:
+            assert offer.made_at > BEGIN
+            revoke_offer(
+                tenant=the_lender(), actor=Actor(offer.made_by), pool_id=pool.pk, uid=offer.uid,
+                now=offer.made_at,
+            )  # fmt: skip
+        assert not seed_demo()
+        assert not IdleOffer.objects.filter(pool=pool, revoked_at=None).exists()
+
+    def test_are_not_made_where_the_lender_has_settings_of_its_own(self, pool: Pool) -> None:
+        IdleOffer.objects.filter(pool=pool).delete()
+        SharingSetting.objects.filter(pool=pool).update(by_offer=False)
+        assert not seed_demo()
+        assert not IdleOffer.objects.filter(pool=pool).exists()
+
+    def test_one_is_revoked_once_in_the_first_hurry(
+        self, pool: Pool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def pass_to(at: timedelta) -> None:
+            now = PoolNow(BEGIN + at, BEGIN + at, SCALE, paused=False)
+            monkeypatch.setattr("portal.demo.market.read_clock", lambda _pool: now)
+
+        pass_to(REVOKED_AFTER - timedelta(seconds=1))
+        demo_task()
+        assert not IdleOffer.objects.filter(revoked_at__isnull=False).exists()
+        pass_to(REVOKED_AFTER)
+        demo_task()
+        offer = IdleOffer.objects.get(revoked_at__isnull=False)
+        assert (offer.gpus, offer.revoked_at) == (4, BEGIN + REVOKED_AFTER)
+        record = AuditRecord.objects.get(action="offer.revoked")
+        assert record.actor == offer.made_by
+        make_offer(
+            tenant=the_lender(), actor=Actor(offer.made_by), pool_id=pool.pk, now=BEGIN,
+            request=OfferRequest(gpu_type="a100", gpus=4, floor_price=Decimal("0.60")),
+        )  # fmt: skip
+        pass_to(2 * REVOKED_AFTER)
+        assert not revoke_when_due()
+
+    def test_that_ran_out_is_not_revoked(self, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+        late = BEGIN + timedelta(hours=13)
+        now = PoolNow(late, late, SCALE, paused=False)
+        monkeypatch.setattr("portal.demo.market.read_clock", lambda _pool: now)
+        assert not revoke_when_due()
+        assert pool.name == "market"
 
     def test_are_its_managers_and_one_has_an_end(self, pool: Pool) -> None:
         offers = IdleOffer.objects.filter(pool=pool).order_by("id")

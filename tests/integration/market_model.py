@@ -1,0 +1,218 @@
+"""What docs/money.md says of offers and credit, once more: dicts, loops and fractions.
+
+Whole micro-credits and seconds of pool time. It is shown which terms rounds gave, and computes
+what they cost, who earns it, what is reserved, and what each tenant has spent and may promise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from fractions import Fraction
+from itertools import pairwise
+
+HOUR_S = 3600
+OPERATOR = 0
+FREEDOM = ["RESERVE", "LEND", "LEND_AND_BORROW"]
+
+
+@dataclass
+class ModelOffer:
+    """So many GPUs for a floor price or more, until an instant."""
+
+    gpus: int
+    floor: int
+    until: int | None
+    stands: bool = True
+
+
+@dataclass
+class Party:
+    """A tenant: its quota and what it lends, its credit, and its budget of a calendar month."""
+
+    quota: int
+    bounds: tuple[str, int | None] = ("LEND_AND_BORROW", None)
+    own: tuple[str, int | None] = ("LEND_AND_BORROW", None)
+    by_offer: bool = False
+    offers: list[ModelOffer] = field(default_factory=list)
+    max_price: int | None = None
+    balance: int = 0
+    limit: int | None = None
+    reserved: int = 0
+    budget: int | None = None
+    is_block: bool = False
+    spent: dict[str, int] = field(default_factory=dict)  # by day
+
+    def most_lent(self, at: int, price: int) -> int:
+        """GPUs that may be lent of its quota while all of it is idle."""
+        if "RESERVE" in (self.own[0], self.bounds[0]):
+            return 0
+        limits = [limit for limit in (self.own[1], self.bounds[1]) if limit is not None]
+        if self.by_offer:
+            limits.append(sum(offer.gpus for offer in self.offers if lends(offer, at, price)))
+        return min([self.quota, *limits])
+
+    @property
+    def mode(self) -> str:
+        """The stricter one."""
+        return min(self.own[0], self.bounds[0], key=FREEDOM.index)
+
+    @property
+    def short(self) -> int:
+        """By how much what is owed and promised exceeds the credit."""
+        if self.limit is None:
+            return 0
+        return max(0, self.reserved - self.balance - self.limit)
+
+    def may_give(self, micro: int) -> bool:
+        """Whether the credit leaves so much to be given away."""
+        return self.limit is None or self.balance + self.limit - self.reserved >= micro
+
+    def may_promise(self, month: str) -> int | None:
+        """What rounds may promise: what credit leaves, or what the month's budget leaves."""
+        rooms = []
+        if self.limit is not None:
+            rooms.append(self.balance + self.limit - self.reserved)
+        if self.budget is not None:
+            used = self.spent_in(month) + self.reserved
+            rooms.append(self.budget * (100 if self.is_block else 120) // 100 - used)
+        return min(rooms, default=None)
+
+    def spent_in(self, month: str) -> int:
+        """Charges of the days of a month, as corrected."""
+        return sum(micro for day, micro in self.spent.items() if day.startswith(month))
+
+
+def lends(offer: ModelOffer, at: int, price: int) -> bool:
+    """Whether an offer stands and its floor is the posted price or less."""
+    return offer.stands and (offer.until is None or at < offer.until) and offer.floor <= price
+
+
+@dataclass
+class Term:
+    """The grant of a lease or one renewal; `ends` None: it runs."""
+
+    tenant: int
+    own: int
+    borrowed: int
+    price: int
+    starts: int
+    expires: int
+    ends: int | None = None
+    charge: int | None = None  # once it is metered
+    hour: int = 0
+    shares: dict[int, int] = field(default_factory=dict)
+    settled: bool = False
+
+    @property
+    def worst(self) -> int:
+        """What its round reserves, rounded up."""
+        return -(-self.borrowed * self.price * (self.expires - self.starts) // HOUR_S)
+
+    @property
+    def exact(self) -> Fraction:
+        """What it costs before it is rounded."""
+        assert self.ends is not None
+        return Fraction(self.borrowed * self.price * (self.ends - self.starts), HOUR_S)
+
+
+class Model:
+    """All tenants of a pool of one GPU type, by id."""
+
+    def __init__(self, capacity: int, quotas: dict[int, int], at: int) -> None:
+        self.capacity, self.settled_until = capacity, at // HOUR_S * HOUR_S
+        self.parties = {tenant: Party(quota) for tenant, quota in quotas.items()}
+        self.operator = 0
+        self.terms: dict[int, dict[int, Term]] = {}  # by lease and number
+        self.lendable: list[tuple[int, dict[int, int]]] = []  # since which round, GPUs by tenant
+
+    def meter(self) -> None:
+        """Charge what is over; the worst case is released, what it cost stays reserved."""
+        for terms in self.terms.values():
+            exact = Fraction(0)
+            for number in sorted(terms):
+                term = terms[number]
+                if term.ends is None:
+                    break
+                before, exact = rounded(exact), exact + term.exact
+                if term.charge is not None:
+                    continue
+                term.charge = rounded(exact) - before
+                term.hour = max(term.ends // HOUR_S * HOUR_S, self.settled_until)
+                term.shares = self.split(term)
+                self.parties[term.tenant].reserved += term.charge - term.worst
+
+    def settle(self, until: int) -> None:
+        """Move what all hours cost that end by an instant."""
+        for term in self.every():
+            if term.charge is None or term.settled or term.hour >= until:
+                continue
+            party, day = self.parties[term.tenant], term.hour // (24 * HOUR_S)
+            party.balance -= term.charge
+            party.reserved -= term.charge
+            party.spent[day_name(day)] = party.spent.get(day_name(day), 0) + term.charge
+            for lender, micro in term.shares.items():
+                if lender == OPERATOR:
+                    self.operator += micro
+                else:
+                    self.parties[lender].balance += micro
+            term.settled = True
+        self.settled_until = max(until, self.settled_until)
+
+    def every(self) -> list[Term]:
+        """All terms."""
+        return [term for terms in self.terms.values() for term in terms.values()]
+
+    def idle(self, at: int) -> dict[int, int]:
+        """What each lender has idle and lends at an instant; the operator what nobody owns."""
+        rows = [row for since, row in self.lendable if since <= at]
+        most = rows[-1] if rows else dict.fromkeys(self.parties, 0)
+        idle = {OPERATOR: self.capacity - sum(one.quota for one in self.parties.values())}
+        for tenant, party in self.parties.items():
+            used = sum(
+                term.own
+                for term in self.every()
+                if term.tenant == tenant
+                and term.starts <= at
+                and (term.ends is None or at < term.ends)
+            )
+            idle[tenant] = min(max(0, party.quota - used), most[tenant])
+        return idle
+
+    def parts(self, term: Term) -> dict[int, Fraction]:
+        """Each lender's part of a term: at each instant own idle / all idle; they sum to 1."""
+        assert term.ends is not None
+        changes = {since for since, _ in self.lendable}
+        changes |= {at for one in self.every() for at in (one.starts, one.ends) if at is not None}
+        inner = {at for at in changes if term.starts < at < term.ends}
+        parts: dict[int, Fraction] = {}
+        for begin, end in pairwise(sorted({term.starts, term.ends} | inner)):
+            idle = self.idle(begin)
+            if not sum(idle.values()):
+                idle = {OPERATOR: 1}
+            for lender, gpus in idle.items():
+                part = Fraction(gpus * (end - begin), sum(idle.values()))
+                parts[lender] = parts.get(lender, Fraction(0)) + part
+        return {lender: part / (term.ends - term.starts) for lender, part in parts.items() if part}
+
+    def split(self, term: Term) -> dict[int, int]:
+        """Who earns what of a charge: by the largest remainder, ties by id, the operator last."""
+        if not term.charge:
+            return {}
+        due = {lender: part * term.charge for lender, part in self.parts(term).items()}
+        shares = {lender: int(amount) for lender, amount in due.items()}
+        order = sorted(due, key=lambda one: (shares[one] - due[one], one == OPERATOR, one))
+        for lender in order[: term.charge - sum(shares.values())]:
+            shares[lender] += 1
+        return {lender: micro for lender, micro in shares.items() if micro}
+
+
+def rounded(exact: Fraction) -> int:
+    """The nearest whole micro-credit, halves up."""
+    return int((2 * exact + 1) // 2)
+
+
+def day_name(day: int) -> str:
+    """A day since 1970 as YYYY-MM-DD."""
+
+    return (date(1970, 1, 1) + timedelta(days=day)).isoformat()

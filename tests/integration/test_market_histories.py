@@ -1,0 +1,431 @@
+"""Offers, revocations, holds, settlements, budgets in any order, against one plain model.
+
+2,000 steps on real rounds, meters and books; `market_model` says what docs/money.md does.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from billing.checks import run_checks
+from billing.ledger import CreditLimitError, open_accounts, open_book, post_allowance, post_gift
+from billing.metering import meter_pool, settle_pool
+from billing.models import Transfer, UsageLine, UsageShare
+from billing.services.corrections import OverCorrectedError, correct_transfer
+from evenshare_core.domain.entitlements import Mode
+from evenshare_core.money.fixed_point import to_credits, to_micro
+from scheduling.models import LeaseTerm, PoolState
+from scheduling.requests.sharing import OfferRequest, SharingRequest
+from scheduling.selectors.lines import pool_facts
+from scheduling.selectors.sharing_views import promised_return
+from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
+from tenants.audit import Actor
+from tenants.models import Budget, DailySpend, Membership, Quota, User
+from tenants.selectors.credit import credit_left
+from tests.factories import cluster
+from tests.integration.market_model import HOUR_S, OPERATOR, Model, ModelOffer, Term
+from tests.integration.market_steps import BOOKS, MET, QUOTAS, STEP
+
+# The first history is the simplest one, the same step again and again.
+HISTORIES, STEPS, LEAST_STEPS = 21, 100, 2000
+NODES, GPUS = 2, 4
+# An hour and a half before a month ends: budgets begin again within most histories.
+BEGIN = datetime(2030, 1, 31, 22, 30, tzinfo=UTC)
+
+
+def seconds(at: datetime) -> int:
+    """Pool time in whole seconds; the demo's virtual jobs end at whole ones."""
+    assert not at.microsecond
+    return int(at.timestamp())
+
+
+class Markets(RuleBasedStateMachine):
+    """north (4 of 8 GPUs) and east (2) lend, south (1) borrows, and so may they; 1 is nobody's."""
+
+    number = steps = 0
+    # What was seen, so that it is known that histories meet what they are for.
+    seen: dict[str, int] = {}
+
+    @initialize(policy=st.sampled_from(["fifo", "ltgf", "evenshare"]))
+    def begin(self, policy: str) -> None:
+        Markets.number += 1
+        slugs = {f"{name}{self.number}": gpus for name, gpus in QUOTAS.items()}
+        self.book = open_book(f"m{self.number}")
+        self.lab = cluster(
+            slugs, nodes=NODES, gpus=GPUS, policy=policy, lease_s=900, book=self.book.slug,
+            begin=BEGIN,
+        )  # fmt: skip
+        self.tenants = {slug.rstrip("0123456789"): row for slug, row in self.lab.tenants.items()}
+        self.ids = {name: row.pk for name, row in self.tenants.items()}
+        self.actors = {}
+        for name, tenant in self.tenants.items():
+            user = User.objects.create(username=f"{name}{self.number}")
+            Membership.objects.create(user=user, tenant=tenant, role="manager")
+            self.actors[name] = Actor(user)
+        self.accounts = open_accounts(self.book, self.ids.values())
+        quotas = {self.ids[name]: gpus for name, gpus in QUOTAS.items()}
+        self.model = Model(NODES * GPUS, quotas, seconds(BEGIN))
+        self.offers: list[tuple[str, ModelOffer, UUID]] = []
+        self.promises: list[tuple[int, int]] = []  # (revoked at, all is back by)
+        self.is_lending = False
+        self.charges: dict[UUID, list[int]] = {}  # [charged, corrections so far]
+        self.rounds()
+
+    # One rule with a table: of many rules a history would be given some alone.
+
+    @rule(step=STEP)
+    def act(self, step: tuple[str, dict[str, Any]]) -> None:
+        name, given = step
+        self.is_lending = name in ("set_own", "set_bounds", "offer", "revoke", "submit")
+        if not (name == "revoke" and not self.offers) and not (
+            name == "correct" and not self.charges
+        ):
+            getattr(self, name)(**given)
+
+    # What tenants lend.
+
+    def set_own(self, who: str, mode: Mode, limit: int | None, by_offer: bool) -> None:
+        request = SharingRequest(mode=mode.value, lend_limit=limit, by_offer=by_offer)
+        set_sharing(**self.of(who), gpu_type="v100", request=request, now=self.lab.at)
+        party = self.party(who)
+        party.own, party.by_offer = (mode.value, limit), by_offer
+        self.count("settings")
+
+    def set_bounds(self, who: str, mode: Mode, limit: int | None) -> None:
+        rows = Quota.objects.filter(tenant=self.tenants[who])
+        rows.update(mode=mode.value, lend_limit=limit)
+        self.party(who).bounds = (mode.value, limit)
+        self.count("bounds")
+
+    def offer(self, who: str, gpus: int, floor: int, lasts_s: int | None) -> None:
+        party = self.party(who)
+        if not party.by_offer:
+            set_sharing(
+                **self.of(who), gpu_type="v100", request=SharingRequest(by_offer=True),
+                now=self.lab.at,
+            )  # fmt: skip
+            party.own, party.by_offer = ("LEND_AND_BORROW", None), True
+        until = None if lasts_s is None else self.lab.at + timedelta(seconds=lasts_s)
+        request = OfferRequest(
+            gpu_type="v100", gpus=gpus, floor_price=to_credits(floor), until=until
+        )
+        made = make_offer(**self.of(who), request=request, now=self.lab.at)
+        offer = ModelOffer(gpus, floor, None if until is None else seconds(until))
+        party.offers.append(offer)
+        self.offers.append((who, offer, made.offer.uid))
+        self.count("offers")
+
+    def revoke(self, which: int) -> None:
+        who, offer, uid = self.offers[which % len(self.offers)]
+        for _ in range(2):
+            revoke_offer(**self.of(who), uid=uid, now=self.lab.at)
+        offer.stands = False
+        facts = pool_facts(self.lab.pool.pk)
+        assert facts is not None
+        back = promised_return(facts, self.ids[who], "v100", self.lab.at)
+        self.promises.append((seconds(self.lab.at), seconds(back.unasked_by)))
+        self.count("revocations")
+
+    def highest_price(self, who: str, price: int | None) -> None:
+        most = None if price is None else to_credits(price)
+        set_price_limit(**self.of(who), max_price=most)
+        self.party(who).max_price = price
+        self.count("highest prices")
+
+    # What is used.
+
+    def submit(self, who: str, gpus: int, lasts_s: int) -> None:
+        self.lab.submit(self.tenants[who].slug, gpus, lasts_s)
+        self.count("jobs")
+
+    def play(self, seconds_: int) -> None:
+        self.lab.at += timedelta(seconds=seconds_)
+        self.rounds()
+
+    def deliver(self, times: int) -> None:
+        """Events metered and hours settled, as often as messages come: it is once."""
+        meter_pool(self.lab.pool.pk)
+        for _ in range(times):
+            settle_pool(self.lab.pool.pk)
+            if times > 1:
+                meter_pool(self.lab.pool.pk)
+        self.model.meter()
+        self.model.settle(seconds(self.lab.at) // HOUR_S * HOUR_S)
+        self.lines_are_the_models()
+        self.count("deliveries")
+
+    # Credit.
+
+    def allow(self, who: str, micro: int) -> None:
+        for _ in range(2):
+            post_allowance(
+                book=self.book, tenant_id=self.ids[who], amount_micro=micro,
+                effective_at=self.lab.at, name=str(Markets.steps),
+            )  # fmt: skip
+        self.party(who).balance += micro
+        self.model.operator -= micro
+        self.count("allowances")
+
+    def give(self, who: str, to: str, micro: int) -> None:
+        if who == to:
+            to = "south" if who == "north" else "north"
+        giver, receiver, request = self.party(who), self.party(to), uuid4()
+        try:
+            for _ in range(2):
+                post_gift(
+                    book=self.book, giver_id=self.ids[who], receiver_id=self.ids[to],
+                    amount_micro=micro, effective_at=self.lab.at, request=request,
+                )  # fmt: skip
+        except CreditLimitError:
+            assert not giver.may_give(micro)
+            self.count("gifts refused")
+            return
+        assert giver.may_give(micro)
+        giver.balance -= micro
+        receiver.balance += micro
+        self.count("gifts")
+
+    def limit(self, who: str, limit: int | None) -> None:
+        given = None if limit is None else to_credits(limit)
+        Budget.objects.filter(tenant=self.tenants[who]).update(credit_limit=given)
+        self.party(who).limit = limit
+        self.count("limits")
+
+    def budget(self, who: str, micro: int | None, is_block: bool) -> None:
+        party = self.party(who)
+        party.budget, party.is_block = micro or None, is_block
+        Budget.objects.filter(tenant=self.tenants[who]).update(
+            period_amount=to_credits(micro) if micro else None,
+            period_action="block" if is_block else "warn",
+        )
+        self.count("budgets")
+
+    def correct(self, which: int, percent: int) -> None:
+        """Give back a part of a charge, all of it or too much; or charge more."""
+        charge = list(self.charges)[which % len(self.charges)]
+        source, known = Transfer.objects.get(pk=charge), self.charges[charge]
+        back = known[0] * percent // 100 or 1
+        assert source.tenant_id is not None
+        who, payee = self.model.parties[source.tenant_id], self.accounts[OPERATOR]
+        entries = [(self.accounts[source.tenant_id], back), (payee, -back)]
+        try:
+            for _ in range(2):
+                correct_transfer(
+                    source, entries=entries, effective_at=self.lab.at, why=str(Markets.steps)
+                )
+        except CreditLimitError:
+            assert not who.may_give(-back)
+            self.count("corrections refused")
+            return
+        except OverCorrectedError:
+            assert known[1] + back > known[0]
+            self.count("corrections refused")
+            return
+        assert known[1] + back <= known[0] or back < 0
+        known[1] += back
+        who.balance += back
+        self.model.operator -= back
+        assert source.hour is not None
+        who.spent[source.hour.date().isoformat()] -= back
+        self.count("corrections")
+
+    # What holds after each.
+
+    @invariant()
+    def credit_is_the_models(self) -> None:
+        Markets.steps += 1
+        with connection.cursor() as cursor:
+            cursor.execute(BOOKS, [self.book.pk])
+            rows = {tenant: [*map(to_micro, amounts)] for tenant, *amounts in cursor.fetchall()}
+        operator, *_ = rows.pop(None)
+        assert rows == {
+            # available >= -limit, but for what was used all the same or a limit that was lowered.
+            tenant: [party.balance, party.balance, party.reserved, party.short]
+            for tenant, party in self.model.parties.items()
+        }
+        assert operator == self.model.operator
+        assert operator + sum(balance for balance, *_ in rows.values()) == 0
+
+    @invariant()
+    def budgets_are_the_models(self) -> None:
+        if self.is_lending:
+            return
+        left = credit_left(self.book.slug, list(self.model.parties), self.lab.at)
+        for tenant, party in self.model.parties.items():
+            assert left[tenant].micro == party.may_promise(f"{self.lab.at:%Y-%m}")
+
+    def teardown(self) -> None:
+        if hasattr(self, "lab"):
+            self.deliver(2)
+            kept = DailySpend.objects.filter(book=self.book.slug)
+            rows = {(row.tenant_id, row.day.isoformat()): to_micro(row.amount) for row in kept}
+            spent = {
+                (tenant, day): micro
+                for tenant, party in self.model.parties.items()
+                for day, micro in party.spent.items()
+            }
+            assert {key: row for key, row in rows.items() if row} == {
+                key: row for key, row in spent.items() if row
+            }
+
+    # Means.
+
+    def rounds(self) -> None:
+        """One round; the model is shown what it gave, and says whether it could."""
+        at = seconds(self.lab.at)
+        posted = PoolState.objects.get(pool=self.lab.pool).prices
+        price = posted[0]["price_micro"] if posted else 0
+        most = {id_: row.most_lent(at, price) for id_, row in self.model.parties.items()}
+        if self.lab.round().round is not None:
+            self.model.lendable.append((at, most))
+        fresh = self.show()
+        self.new_terms_are_paid_for(fresh, price)
+        self.new_loans_leave_what_is_kept(fresh, most)
+        for revoked, by in self.promises:
+            if at >= by:
+                late = [one for one in self.running() if one.borrowed and one.starts < revoked]
+                assert not late
+        self.promises = [one for one in self.promises if at < one[1]]
+        self.count("rounds")
+
+    def show(self) -> list[Term]:
+        """Read the terms of all leases; return those that are new."""
+        fresh = []
+        rows = LeaseTerm.objects.filter(lease__pool=self.lab.pool).order_by("lease_id", "number")
+        for lease, number, last, ended_at, starts_at, expires_at, price, *who in rows.values_list(
+            "lease_id", "number", "lease__term", "lease__ended_at", "starts_at", "expires_at",
+            "price", "lease__tenant_id", "own", "borrowed",
+        ):  # fmt: skip
+            terms = self.model.terms.setdefault(lease, {})
+            if number not in terms:
+                starts = seconds(starts_at)
+                tenant, own, lent = who
+                term = Term(tenant, own, lent, to_micro(price), starts, seconds(expires_at))
+                terms[number] = term
+                fresh.append(term)
+                self.model.parties[term.tenant].reserved += term.worst
+                if number > 1:
+                    terms[number - 1].ends = starts
+            if number == last and ended_at is not None:
+                terms[number].ends = seconds(ended_at)
+        return fresh
+
+    def new_terms_are_paid_for(self, fresh: list[Term], price: int) -> None:
+        month = f"{self.lab.at:%Y-%m}"
+        for tenant, party in self.model.parties.items():
+            mine = [term for term in fresh if term.tenant == tenant]
+            lent = [term for term in mine if term.borrowed]
+            own = sum(term.own for term in self.running() if term.tenant == tenant)
+            # Own quota first, and it costs nothing.
+            assert own <= party.quota
+            assert not lent or own == party.quota
+            assert all(term.price == (price if term.borrowed else 0) for term in mine)
+            if lent:
+                assert party.mode == "LEND_AND_BORROW"
+                assert party.max_price is None or price <= party.max_price
+                room = party.may_promise(month)  # what is left now, after them
+                assert not price or room is None or room >= 0
+                self.count("loans")
+
+    def new_loans_leave_what_is_kept(self, fresh: list[Term], most: dict[int, int]) -> None:
+        """Free GPUs cover what owners keep from others, but for what own terms took meanwhile."""
+        borrowers = {term.tenant for term in fresh if term.borrowed}
+        if not borrowers:
+            return
+        running = self.running()
+        free = NODES * GPUS - sum(term.own + term.borrowed for term in running)
+        kept = 0
+        for tenant, party in self.model.parties.items():
+            left = party.quota - sum(term.own for term in running if term.tenant == tenant)
+            if tenant not in borrowers:
+                kept += max(0, left - most[tenant])
+        assert free + sum(term.own for term in fresh if not term.borrowed) >= kept
+
+    def lines_are_the_models(self) -> None:
+        """Charges, shares, hours and transfers; what was settled is of whole hours."""
+        pool = self.lab.pool
+        terms = {
+            (lease, number): term
+            for lease, terms in self.model.terms.items()
+            for number, term in terms.items()
+            if term.charge is not None
+        }
+        lines = UsageLine.objects.filter(pool=pool)
+        paid: dict[tuple[int, int], int] = {}
+        for line in lines.exclude(meter="own", amount=0):
+            term = terms[line.lease_id, line.term]
+            assert line.meter == "borrowed"
+            assert (to_micro(line.amount), seconds(line.hour)) == (term.charge, term.hour)
+            if term.settled and term.charge:
+                key = (term.tenant, term.hour)
+                paid[key] = paid.get(key, 0) + term.charge
+        assert sum(to_micro(line.amount) for line in lines) == sum(
+            term.charge or 0 for term in terms.values()
+        )
+        assert not lines.filter(meter="own", amount__gt=0).exists()
+        shares: dict[tuple[int, int], dict[int, int]] = {}
+        rows = UsageShare.objects.filter(line__pool=pool, amount__gt=0)
+        for lease, number, lender, amount in rows.values_list(
+            "line__lease_id", "line__term", "account__tenant_id", "amount"
+        ):
+            shares.setdefault((lease, number), {})[lender or OPERATOR] = to_micro(amount)
+        # No owner earns more than its idle part, and all parts are the charge.
+        assert shares == {key: term.shares for key, term in terms.items() if term.shares}
+        charged = Transfer.objects.filter(pool=pool, code="usage")
+        assert {(row.tenant_id, seconds(row.hour)): row.pk for row in charged if row.hour}.keys() \
+            == paid.keys()  # fmt: skip
+        for row in charged:
+            assert row.hour is not None
+            assert row.tenant_id is not None
+            self.charges.setdefault(row.pk, [paid[row.tenant_id, seconds(row.hour)], 0])
+
+    def running(self) -> list[Term]:
+        return [term for term in self.model.every() if term.ends is None]
+
+    def party(self, who: str) -> Any:
+        return self.model.parties[self.ids[who]]
+
+    def of(self, who: str) -> dict[str, Any]:
+        return {
+            "tenant": self.tenants[who], "actor": self.actors[who], "pool_id": self.lab.pool.pk,
+        }  # fmt: skip
+
+    def count(self, what: str) -> None:
+        Markets.seen[what] = Markets.seen.get(what, 0) + 1
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestAnyHistory:
+    def test_of_offers_and_credit_is_what_a_plain_model_says(self) -> None:
+        Markets.number = Markets.steps = 0
+        Markets.seen = {}
+        run_state_machine_as_test(
+            Markets,
+            settings=settings(
+                max_examples=HISTORIES,
+                stateful_step_count=STEPS,
+                deadline=None,
+                derandomize=True,  # how many steps there are, and what they meet, is fixed
+                suppress_health_check=list(HealthCheck),
+            ),
+            _min_steps=STEPS,
+        )
+        assert Markets.steps >= LEAST_STEPS + STEPS
+        assert set(Markets.seen) == MET
+        # What is given here, nobody had to approve.
+        checks = [result for result in run_checks() if result.name != "gifts_were_approved"]
+        assert not [one for result in checks for one in result.violations]
