@@ -75,6 +75,18 @@ class TestTheCap:
         weights = sum(weight for _, weight in answer.members)
         assert weights == pytest.approx(1 if answer.members else 0)
 
+    @pytest.mark.parametrize("seed", [239, 299, 1, 2, 3, 4])
+    def test_holds_where_evaluations_are_far_apart_and_metrics_are_noise(self, seed: int) -> None:
+        """Nothing overflows, whatever is tried on the way; with the first two seeds it did."""
+        draw = np.random.default_rng(seed)
+        places = np.cumsum(draw.integers(1, 10 ** draw.integers(1, 6), size=12)).tolist()
+        metrics = draw.normal(size=12).tolist()
+        target = min(metrics) - 1 if seed % 2 else max(metrics) + 1
+        seen = [MetricPoint(at, metric) for at, metric in zip(places, metrics, strict=True)]
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            answer = estimate_stop(seen, StopCriterion(target, 10**7, bool(seed % 2)))
+        assert np.isfinite(answer.chances).all()
+
 
 class TestTheTarget:
     def test_that_was_met_is_measured(self) -> None:

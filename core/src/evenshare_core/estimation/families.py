@@ -37,7 +37,8 @@ Floats = npt.NDArray[np.float64]
 Shape = Callable[[Floats, Any, int], Floats]
 GRID = 9  # values of each shape parameter that are tried before the search
 EVALUATIONS = 60  # of the search: a bound that is no time
-LONGEST = 300.0  # of the vapour's constant, so that its exponential is a number
+LONGEST = 30.0  # of the vapour's exponent; beyond it a curve is 0 or a wall
+STEEPEST = 1e6  # of b, over the range of the metric: what is above fits a tail of nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ def _inverse_log(x: Floats, theta: Any, sign: int) -> Floats:
 
 
 def _vapour(x: Floats, theta: Any, sign: int) -> Floats:
-    curve: Floats = sign * np.exp(sign * (theta[1] * np.log(x) - np.exp(theta[0]) / x))
+    exponent = sign * (theta[1] * np.log(x) - np.exp(theta[0]) / x)
+    curve: Floats = sign * np.exp(np.clip(exponent, -LONGEST, LONGEST))
     return curve
 
 
@@ -156,7 +158,7 @@ def fit_curve(family: CurveFamily, x: Floats, y: Floats, sign: int) -> CurveFit:
     scale = float(np.ptp(y)) or 1.0
     linear = 1 + family.has_limit
     low = np.array([-np.inf] * (linear - 1) + [0.0] + [low for low, _ in bounds])
-    high = np.array([np.inf] * linear + [high for _, high in bounds])
+    high = np.array([np.inf] * (linear - 1) + [STEEPEST * scale] + [high for _, high in bounds])
     done = least_squares(
         lambda parameters: (family.values(parameters, x, sign) - y) / scale,
         np.clip(first, low, high),
