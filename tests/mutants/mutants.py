@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.estimation_mutants import ESTIMATION_MUTANTS
 from tests.mutants.money_mutants import MONEY_MUTANTS
 from tests.mutants.mutant import pure, stored
 from tests.mutants.policy_mutants import POLICY_MUTANTS
@@ -29,6 +30,7 @@ FENCE_TESTS = "tests/integration/test_fence.py::TestTheFence"
 MUTANTS = (
     *POLICY_MUTANTS,
     *MONEY_MUTANTS,
+    *ESTIMATION_MUTANTS,
     # Fairness
     pure(
         "who_deserved_nothing_yet_is_certified_to_be_owed_nothing",

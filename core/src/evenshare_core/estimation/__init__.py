@@ -1,0 +1,1 @@
+"""UniSched's estimator: speeds, iterations and durations of training jobs, each with its error."""

@@ -1,0 +1,13 @@
+"""The functions of scipy that learning curves need; all else here does without it."""
+
+from __future__ import annotations
+
+try:
+    from scipy.optimize import least_squares
+    from scipy.special import log_ndtr
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "learning curves need scipy: pip install 'evenshare-core[estimation]'"
+    ) from missing
+
+__all__ = ["least_squares", "log_ndtr"]

@@ -1,0 +1,290 @@
+"""How long an iteration takes on any number of GPUs: equation (2), fitted to what was measured.
+
+| paper | here | unit |
+|---|---|---|
+| N^gpu, N^node | `MeasuredIteration.gpus`, `several_nodes` | GPUs; one node or several |
+| T^comp, T^1, T^2 | `SpeedModel.comp_us`, `t1_us`, `t2_us` | microseconds an iteration |
+| T^iter | `SpeedModel.predict` | the same |
+
+T^iter = T^comp + f(n) T^1 on one node, with T^2 in place of T^1 over several; f(1) = 0. By equation
+(2) f(n) = n - 1. `Law.RING` has f(n) = 2 (n - 1) / n, the data that each GPU of a ring sends: it is
+no part of the paper, agrees with (2) at the two profiled points, and is nearer to measurements of
+other clusters (docs/estimation.md).
+
+Fit: least squares of relative residuals, coefficients at least 0, by looking at every set of them
+that may be above 0. Rows far off count less (Huber). With T^comp measured on one GPU and T^1 on two
+it is the closed form T^1 = t(2) - t(1), unless that is negative. The error is that of the fit, and
+the distance of the two laws beside it: 0 up to two GPUs, and most of it for many GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import combinations
+from math import isfinite, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from evenshare_core.estimation.running import RunningAverage
+from evenshare_core.estimation.values import Estimate, EstimateSource, estimate_of, least_sure
+from evenshare_core.units import MICROSECOND_NS, ONE_MILLI
+
+Floats = npt.NDArray[np.float64]
+
+# Equation (2) is off by so much on average however long one measures (figure 7 a).
+MODEL_ERROR = 0.05
+# An average of iterations that ran is off by so much for what no count averages out.
+MEASURED_ERROR = 0.01
+HUBER, HUBER_TURNS = 1.345, 20
+# Of an honest tenant's claims, about one in 700 is called too high (one side of a normal curve).
+CLAIM_THRESHOLD = 3.0
+CLAIM_TOLERANCE = 0.05
+_COLUMNS = ("comp", "t1", "t2")
+
+
+class Law(StrEnum):
+    """How the time of communication grows with GPUs."""
+
+    LINEAR = "linear"
+    RING = "ring"
+
+    def steps(self, gpus: int) -> float:
+        """Return f(n), 0 for one GPU and 1 for two."""
+        return float(gpus - 1) if self is Law.LINEAR else 2.0 * (gpus - 1) / gpus
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredIteration:
+    """An average that was measured: `time_us` over `count` iterations that spread by `spread_us`.
+
+    One GPU is always on one node.
+    """
+
+    gpus: int
+    several_nodes: bool
+    time_us: int
+    count: int = 1
+    spread_us: int = 0
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            ValueError: no GPU, no time, no iteration, a negative spread, one GPU on several nodes.
+        """
+        if self.gpus < 1 or self.time_us < 1 or self.count < 1:
+            raise ValueError("gpus, time_us, count: must be at least 1")
+        if self.spread_us < 0:
+            raise ValueError("spread_us: must be at least 0")
+        if self.gpus == 1 and self.several_nodes:
+            raise ValueError("several_nodes: one GPU is on one node; say no")
+
+    @classmethod
+    def from_average(
+        cls, gpus: int, average: RunningAverage, *, several_nodes: bool
+    ) -> MeasuredIteration:
+        """Return what a job's reports say of the GPUs that it has; they count, not iterations.
+
+        Raises:
+            ValueError: nothing was reported.
+        """
+        time_us = average.estimate().amount
+        spread_us = average.spread_ns // MICROSECOND_NS
+        return cls(gpus, several_nodes, time_us, average.count, spread_us)
+
+    @property
+    def relative_error(self) -> float:
+        """The relative standard error of the average."""
+        return sqrt(MEASURED_ERROR**2 + (self.spread_us / self.time_us) ** 2 / self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedModel:
+    """Equation (2) with its coefficients; `t1_us` or `t2_us` is None where nothing was measured.
+
+    `covariance`: of those coefficients that were measured, in their order. `rows`: what it was
+    fitted to.
+    """
+
+    law: Law
+    comp_us: float
+    t1_us: float | None
+    t2_us: float | None
+    covariance: tuple[tuple[float, ...], ...]
+    rows: tuple[MeasuredIteration, ...]
+
+    def predict(self, gpus: int, *, several_nodes: bool) -> Estimate:
+        """Return T^iter in microseconds.
+
+        Where these GPUs in this shape were measured, the measured average is the answer (the
+        median of averages, by iterations); otherwise the fit, with its error.
+
+        Raises:
+            ValueError: less than one GPU, or nothing was measured on several GPUs in this shape.
+        """
+        several_nodes = several_nodes and gpus > 1
+        same = [row for row in self.rows if (row.gpus, row.several_nodes) == (gpus, several_nodes)]
+        if same:
+            middle = _median_row(same)
+            deviation = middle.time_us * middle.relative_error
+            return estimate_of(middle.time_us, deviation, EstimateSource.MEASURED)
+        return self.fitted(gpus, several_nodes=several_nodes)
+
+    def fitted(self, gpus: int, *, several_nodes: bool) -> Estimate:
+        """Return T^iter in microseconds by the law alone, measured or not.
+
+        Raises:
+            ValueError: as `predict`.
+        """
+        if gpus < 1:
+            raise ValueError("gpus: must be at least 1")
+        coefficient = self.t2_us if several_nodes else self.t1_us
+        if gpus > 1 and coefficient is None:
+            nodes = "several nodes" if several_nodes else "one node"
+            raise ValueError(f"several_nodes: nothing was measured on {nodes}; measure 2 GPUs so")
+        names = [name for name, value in self._coefficients() if value is not None]
+        weights = np.array(_design_row(self.law, gpus, names, several_nodes=several_nodes))
+        values = np.array([value for _, value in self._coefficients() if value is not None])
+        variance = max(0.0, float(weights @ np.array(self.covariance) @ weights))
+        apart = (coefficient or 0.0) * (Law.LINEAR.steps(gpus) - Law.RING.steps(gpus))
+        deviation = sqrt(variance + apart**2)
+        return estimate_of(float(weights @ values), deviation, EstimateSource.FITTED)
+
+    def _coefficients(self) -> tuple[tuple[str, float | None], ...]:
+        return tuple(zip(_COLUMNS, (self.comp_us, self.t1_us, self.t2_us), strict=True))
+
+
+def fit_speeds(rows: Sequence[MeasuredIteration], law: Law = Law.LINEAR) -> SpeedModel:
+    """Fit equation (2) to measured averages, in any order.
+
+    Raises:
+        ValueError: no row, or rows of one number of GPUs alone, which do not tell computation from
+            communication; one number is enough where it is 1.
+    """
+    if not rows:
+        raise ValueError("rows: nothing was measured; give one row at least")
+    ordered = tuple(
+        sorted(rows, key=lambda row: (row.gpus, row.several_nodes, row.time_us, row.count))
+    )
+    shapes = {row.several_nodes for row in ordered if row.gpus > 1}
+    names = ["comp", *(["t1"] if False in shapes else []), *(["t2"] if True in shapes else [])]
+    design = np.array(
+        [_design_row(law, row.gpus, names, several_nodes=row.several_nodes) for row in ordered]
+    )
+    if np.linalg.matrix_rank(design) < len(names):
+        raise ValueError("rows: one number of GPUs does not tell computation from communication;"
+                         " measure 1 GPU too")  # fmt: skip
+    times = np.array([float(row.time_us) for row in ordered])
+    errors = np.array([sqrt(MODEL_ERROR**2 + row.relative_error**2) for row in ordered])
+    weights = 1 / (errors * times)
+    turned = np.ones(len(ordered))
+    for _ in range(HUBER_TURNS):
+        values, active = _least_squares(design, times, weights * np.sqrt(turned))
+        residuals = np.abs(design @ values - times) * weights
+        turned = np.minimum(1.0, HUBER / np.maximum(residuals, HUBER))
+    free = max(1, len(ordered) - len(active))
+    stretch = max(1.0, float(turned @ residuals**2) / free)
+    covariance = _covariance(design, weights * np.sqrt(turned), active) * stretch
+    known = dict(zip(names, values.tolist(), strict=True))
+    return SpeedModel(
+        law, known["comp"], known.get("t1"), known.get("t2"),
+        tuple(tuple(row) for row in covariance.tolist()), ordered,
+    )  # fmt: skip
+
+
+def _design_row(law: Law, gpus: int, names: Sequence[str], *, several_nodes: bool) -> list[float]:
+    mine = "t2" if several_nodes else "t1"
+    return [1.0 if name == "comp" else law.steps(gpus) * (name == mine) for name in names]
+
+
+def _least_squares(design: Floats, times: Floats, weights: Floats) -> tuple[Floats, list[int]]:
+    """The best coefficients of at least 0, and which of them are above."""
+    columns = design.shape[1]
+    best: tuple[float, Floats, list[int]] | None = None
+    for size in range(columns, 0, -1):
+        for chosen in combinations(range(columns), size):
+            some = list(chosen)
+            part, *_ = np.linalg.lstsq(
+                design[:, some] * weights[:, None], times * weights, rcond=None
+            )
+            if part.min() < 0:
+                continue
+            values = np.zeros(columns)
+            values[some] = part
+            cost = float((((design @ values - times) * weights) ** 2).sum())
+            if best is None or cost < best[0]:
+                best = (cost, values, some)
+    assert best is not None  # noqa: S101 - T^comp alone is a weighted mean, which is positive
+    return best[1], best[2]
+
+
+def _covariance(design: Floats, weights: Floats, active: list[int]) -> Floats:
+    scaled = design[:, active] * weights[:, None]
+    whole = np.zeros((design.shape[1], design.shape[1]))
+    whole[np.ix_(active, active)] = np.linalg.pinv(scaled.T @ scaled)
+    return whole
+
+
+def _median_row(rows: Sequence[MeasuredIteration]) -> MeasuredIteration:
+    """The row that half of the iterations are not slower than."""
+    ordered = sorted(rows, key=lambda row: (row.time_us, row.count))
+    half, so_far = sum(row.count for row in ordered) / 2, 0
+    for row in ordered:
+        so_far += row.count
+        if so_far >= half:
+            return row
+    return ordered[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedClaim:
+    """A declared speed beside the measured one, both in thousandths of the slowest type's.
+
+    `score`: how many standard errors the claim, less the tolerance, is above what was measured.
+    """
+
+    declared_milli: int
+    measured: Estimate
+    score: float
+    is_too_high: bool
+
+
+def speedup(slow: Estimate, fast: Estimate) -> Estimate:
+    """Return how much faster one is, in thousandths, of two times per iteration.
+
+    Raises:
+        ValueError: a time is 0.
+    """
+    if min(slow.amount, fast.amount) < 1:
+        raise ValueError("slow, fast: a time per iteration must be at least 1 microsecond")
+    ratio = ONE_MILLI * slow.amount / fast.amount
+    error = sqrt(slow.error_milli**2 + fast.error_milli**2) / ONE_MILLI
+    return estimate_of(ratio, ratio * error, least_sure((slow.source, fast.source)))
+
+
+def check_claim(
+    declared_milli: int,
+    measured: Estimate,
+    *,
+    tolerance: float = CLAIM_TOLERANCE,
+    threshold: float = CLAIM_THRESHOLD,
+) -> SpeedClaim:
+    """Say whether a declared speed is higher than what was measured allows, a one-sided test.
+
+    It is too high where declared / (1 + tolerance) is more than `threshold` standard errors above
+    the measured speed. One that is too low is never called so.
+
+    Raises:
+        ValueError: a speed is below 1, the error is 0, or tolerance or threshold is negative.
+    """
+    if declared_milli < 1 or measured.amount < 1:
+        raise ValueError("declared_milli, measured: a speed must be at least 1 thousandth")
+    if measured.error_milli < 1:
+        raise ValueError("measured: needs its error; without one any claim would be too high")
+    if not (isfinite(tolerance) and tolerance >= 0 and isfinite(threshold) and threshold >= 0):
+        raise ValueError("tolerance, threshold: must be at least 0")
+    score = (declared_milli / (1 + tolerance) - measured.amount) / measured.deviation
+    return SpeedClaim(declared_milli, measured, score, score > threshold)

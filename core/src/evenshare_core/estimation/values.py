@@ -1,0 +1,73 @@
+"""What every estimate is: an amount with its error and where it comes from.
+
+Source: W. Gao et al., "UniSched: A Unified Scheduler for Deep Learning Training Jobs With Different
+User Demands", IEEE TC 2024, III-B.
+
+Amounts are whole: microseconds, iterations, or thousandths of a speed, as the name of the field or
+function says. So an estimate that is stored or given to a decision is the same bytes everywhere,
+although fits are made of floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from math import ceil, sqrt
+
+from evenshare_core.domain.values import Value
+from evenshare_core.units import ONE_MILLI
+
+
+class EstimateSource(StrEnum):
+    """Where an estimate comes from, the surest first."""
+
+    MEASURED = "measured"
+    FITTED = "fitted"
+    HISTORY = "history"
+    DECLARED = "declared"
+    CAP = "cap"
+
+
+class Estimate(Value, frozen=True, array_like=True):
+    """A whole amount, its relative standard error in thousandths, rounded up, and its source."""
+
+    amount: int
+    error_milli: int
+    source: EstimateSource
+
+    @property
+    def deviation(self) -> float:
+        """The standard error in the unit of the amount."""
+        return self.amount * self.error_milli / ONE_MILLI
+
+
+def estimate_of(amount: float, deviation: float, source: EstimateSource) -> Estimate:
+    """Return an estimate of an amount with its standard error, both in one unit.
+
+    An amount that rounds to 0 has error 0.
+
+    Raises:
+        ValueError: the amount or its deviation is negative.
+    """
+    if amount < 0 or deviation < 0:
+        raise ValueError(f"amount, deviation: must be at least 0; got {amount}, {deviation}")
+    whole = round(amount)
+    return Estimate(whole, ceil(ONE_MILLI * deviation / amount) if whole else 0, source)
+
+
+def declared(amount: int, error_milli: int) -> Estimate:
+    """Return what a person says, with the error that the caller ascribes to such words."""
+    return Estimate(amount, error_milli, EstimateSource.DECLARED)
+
+
+def least_sure(sources: Iterable[EstimateSource]) -> EstimateSource:
+    """Return the source of what was made from several: that of its weakest part."""
+    order = list(EstimateSource)
+    return max(sources, key=order.index)
+
+
+def product(one: Estimate, other: Estimate) -> Estimate:
+    """Return the product of two independent estimates; errors add in squares, to first order."""
+    error = sqrt(one.error_milli**2 + other.error_milli**2)
+    source = least_sure((one.source, other.source))
+    return Estimate(one.amount * other.amount, ceil(error), source)

@@ -1,0 +1,54 @@
+"""Errors in estimates that the suite must see: one change each."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import pure
+
+ESTIMATION = "core/src/evenshare_core/estimation"
+ESTIMATOR_TESTS = "tests/papers/test_unisched_estimator.py"
+CURVE_TESTS = "tests/papers/test_unisched_curves.py"
+
+ESTIMATION_MUTANTS = (
+    pure(
+        "the_first_lease_is_interrupted_too",
+        f"{ESTIMATION}/durations.py",
+        "Fraction((leases - 1) * (until_deadline - leases), until_deadline)",
+        "Fraction(leases * (until_deadline - leases), until_deadline)",
+        f"{ESTIMATOR_TESTS}::TestGoldenCase4",
+    ),
+    pure(
+        "a_law_is_as_sure_of_many_gpus_as_of_two",
+        f"{ESTIMATION}/speeds.py",
+        "deviation = sqrt(variance + apart**2)",
+        "deviation = sqrt(variance)",
+        f"{ESTIMATOR_TESTS}::TestSpeeds::test_are_less_sure_of_more_gpus",
+    ),
+    pure(
+        "one_late_report_is_a_change",
+        f"{ESTIMATION}/running.py",
+        "score = max(-MOST_MILLI, min(MOST_MILLI, score))",
+        "score = max(-MOST_MILLI, score)",
+        f"{ESTIMATOR_TESTS}::TestARunningAverage::test_takes_one_or_two_late_reports_for_no_change",
+    ),
+    pure(
+        "a_claim_is_too_high_that_is_too_low",
+        f"{ESTIMATION}/speeds.py",
+        "score > threshold)",
+        "abs(score) > threshold)",
+        f"{ESTIMATOR_TESTS}::TestAClaim",
+    ),
+    pure(
+        "an_evaluation_forgets_those_before_it",
+        f"{ESTIMATION}/curves.py",
+        "missed = np.cumsum(several * log_ndtr(short))",
+        "missed = several * log_ndtr(short)",
+        f"{CURVE_TESTS}::TestTheTarget",
+    ),
+    pure(
+        "a_target_out_of_reach_is_met_just_before_the_cap",
+        f"{ESTIMATION}/curves.py",
+        "return min(cap, ceil(steps[place])) if place < len(steps) else cap",
+        "return min(cap, ceil(steps[min(place, len(steps) - 1)])) - 1",
+        f"{CURVE_TESTS}::TestTheCap",
+    ),
+)

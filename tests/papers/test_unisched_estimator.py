@@ -1,0 +1,375 @@
+"""UniSched's estimator: interruptions (3), durations (1), speeds (2), and averages that run."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from math import comb
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.estimation_data import held_out_errors, profiled_errors
+from evenshare_core.domain.values import canonical_bytes
+from evenshare_core.estimation.durations import (
+    estimate_duration,
+    estimate_durations,
+    expected_interruptions,
+    history_estimate,
+    interruption_variance,
+    lease_count,
+    leases_until,
+)
+from evenshare_core.estimation.running import WARM_UP, RunningAverage, observe
+from evenshare_core.estimation.speeds import (
+    Law,
+    MeasuredIteration,
+    check_claim,
+    fit_speeds,
+    speedup,
+)
+from evenshare_core.estimation.values import (
+    Estimate,
+    EstimateSource,
+    declared,
+    estimate_of,
+    least_sure,
+)
+from evenshare_core.units import MINUTE_US, SECOND_US
+
+LEASES = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(n, 90)))
+
+
+def chances(n: int, m: int) -> dict[int, Fraction]:
+    """The weights of (3), as printed."""
+    return {
+        k: Fraction(comb(n - 1, k) * comb(m - n + 1, k + 1), comb(m, n))
+        for k in range(min(n - 1, m - n) + 1)
+    }
+
+
+class TestGoldenCase4:
+    @pytest.mark.parametrize(
+        ("n", "m", "expected"),
+        [(1, 5, Fraction(0)), (4, 4, Fraction(0)), (2, 3, Fraction(1, 3))],
+    )
+    def test_is_what_the_sum_says(self, n: int, m: int, expected: Fraction) -> None:
+        assert expected_interruptions(n, m) == expected
+
+    def test_has_the_weights(self) -> None:
+        assert chances(2, 3) == {0: Fraction(2, 3), 1: Fraction(1, 3)}
+
+
+class TestInterruptions:
+    @given(LEASES)
+    def test_in_closed_form_are_the_sum(self, leases: tuple[int, int]) -> None:
+        weights = chances(*leases)
+        assert sum(weights.values()) == 1
+        mean = sum((k * weight for k, weight in weights.items()), Fraction(0))
+        assert expected_interruptions(*leases) == mean
+        square = sum((k * k * weight for k, weight in weights.items()), Fraction(0))
+        assert interruption_variance(*leases) == square - mean**2
+
+    @pytest.mark.parametrize(("n", "m"), [(3, 2), (1, 0), (0, 0), (0, 7)])
+    def test_are_none_where_the_deadline_is_too_near_or_nothing_is_left(
+        self, n: int, m: int
+    ) -> None:
+        assert expected_interruptions(n, m) == interruption_variance(n, m) == 0
+
+    def test_leases_are_whole(self) -> None:
+        assert [lease_count(work, 10) for work in (0, 1, 10, 11)] == [0, 1, 1, 2]
+        assert [leases_until(time, 10) for time in (-5, 9, 10, 29)] == [0, 0, 1, 2]
+
+    def test_of_nonsense_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="leases"):
+            expected_interruptions(-1, 3)
+        with pytest.raises(ValueError, match="lease_us"):
+            lease_count(5, 0)
+
+
+class TestADuration:
+    ITERATION = Estimate(SECOND_US // 2, 30, EstimateSource.FITTED)
+    OVERHEAD = Estimate(30 * SECOND_US, 100, EstimateSource.MEASURED)
+
+    def test_is_work_and_what_interruptions_lose(self) -> None:
+        """2,400 iterations of half a second: two leases of ten minutes; the deadline at three."""
+        answer = estimate_duration(
+            declared(2400, 40), self.ITERATION, self.OVERHEAD,
+            lease_us=10 * MINUTE_US, deadline_us=35 * MINUTE_US,
+        )  # fmt: skip
+        assert answer.leases == 2
+        assert answer.work == Estimate(20 * MINUTE_US, 50, EstimateSource.DECLARED)
+        assert answer.interrupted.amount == 10 * SECOND_US
+        assert answer.total.amount == 1210 * SECOND_US
+        # 60 s of work's error, and 30 s with chance 1/3, whose deviation is 14 s: 61.7 of 1,210.
+        assert answer.total.error_milli == 51
+        assert answer.total.source is EstimateSource.DECLARED
+
+    def test_of_best_effort_is_interrupted_after_half_of_its_leases(self) -> None:
+        answer = estimate_duration(
+            declared(2400, 0), self.ITERATION, self.OVERHEAD,
+            lease_us=5 * MINUTE_US, deadline_us=None,
+        )  # fmt: skip
+        assert (answer.leases, answer.interrupted.amount) == (4, 60 * SECOND_US)
+
+    def test_has_one_estimate_per_deadline(self) -> None:
+        several = estimate_durations(
+            declared(6000, 0), self.ITERATION, self.OVERHEAD, lease_us=10 * MINUTE_US,
+            deadlines_us=[minutes * MINUTE_US for minutes in (40, 50, 60, 75)],
+        )  # fmt: skip
+        lost = [row.interrupted.amount / 30 / SECOND_US for row in several]
+        # Five leases of work: too near, at once, (4)(1)/6 and (4)(2)/7.
+        assert lost == pytest.approx([0, 0, 4 / 6, 8 / 7], abs=1e-6)
+
+    def test_of_what_is_done_is_nothing(self) -> None:
+        answer = estimate_duration(
+            declared(0, 0), self.ITERATION, self.OVERHEAD, lease_us=MINUTE_US, deadline_us=0
+        )
+        assert (answer.total.amount, answer.total.error_milli, answer.leases) == (0, 0, 0)
+
+    def test_is_as_sure_as_its_weakest_part(self) -> None:
+        sources = [EstimateSource.MEASURED, EstimateSource.CAP, EstimateSource.FITTED]
+        assert least_sure(sources) is EstimateSource.CAP
+
+    def test_from_earlier_runs_is_their_median(self) -> None:
+        runs = history_estimate([100, 110, 90, 400, 100])
+        assert (runs.amount, runs.source) == (100, EstimateSource.HISTORY)
+        assert 150 < runs.error_milli < 170
+        assert history_estimate([100]).error_milli == 1000
+        assert history_estimate([100, 100]).error_milli >= 50
+
+    def test_refuses_negative_amounts(self) -> None:
+        with pytest.raises(ValueError, match="amount"):
+            estimate_of(-1, 0, EstimateSource.FITTED)
+        with pytest.raises(ValueError, match="amounts"):
+            history_estimate([])
+
+
+def measured(
+    gpus: int, time_us: int, *, several: bool = False, count: int = 1
+) -> MeasuredIteration:
+    return MeasuredIteration(gpus, several, time_us, count)
+
+
+PROFILE = [measured(1, 100_000), measured(2, 108_000), measured(2, 130_000, several=True)]
+
+
+class TestSpeeds:
+    def test_of_a_profile_are_the_closed_form(self) -> None:
+        model = fit_speeds(PROFILE)
+        assert model.comp_us == pytest.approx(100_000)
+        assert (model.t1_us, model.t2_us) == pytest.approx((8_000, 30_000))
+        assert model.predict(8, several_nodes=False).amount == 156_000
+        assert model.predict(16, several_nodes=True).amount == 550_000
+        assert model.predict(8, several_nodes=False).source is EstimateSource.FITTED
+
+    @given(st.permutations(PROFILE), st.sampled_from(Law))
+    def test_do_not_depend_on_the_order_of_rows(
+        self, rows: list[MeasuredIteration], law: Law
+    ) -> None:
+        assert fit_speeds(rows, law) == fit_speeds(PROFILE, law)
+
+    @given(
+        st.sampled_from(Law),
+        st.integers(1_000, 10**6), st.integers(0, 10**5), st.integers(0, 10**6),
+        st.lists(st.tuples(st.integers(2, 16), st.booleans()), max_size=6),
+    )  # fmt: skip
+    def test_that_follow_the_law_are_predicted(
+        self, law: Law, comp: int, t1: int, t2: int, more: list[tuple[int, bool]]
+    ) -> None:
+        """To a microsecond per step, which the rows are rounded to, wherever it is asked."""
+
+        def exact(gpus: int, several: bool) -> float:
+            return comp + (t2 if several else t1) * law.steps(gpus)
+
+        shapes = [(1, False), (2, False), (2, True), *more]
+        rows = [measured(n, round(exact(n, s)), several=s) for n, s in shapes]
+        model = fit_speeds(rows, law)
+        for gpus, several in ((1, False), (3, True), (4, False), (16, True)):
+            answer = model.fitted(gpus, several_nodes=several).amount
+            assert answer == pytest.approx(exact(gpus, several), abs=3 * gpus, rel=1e-6)
+
+    def test_never_have_negative_parts(self) -> None:
+        """Two GPUs that are faster than one: communication costs nothing."""
+        model = fit_speeds([measured(1, 100_000), measured(2, 90_000)])
+        assert model.t1_us == 0
+        assert 90_000 < model.comp_us < 100_000
+
+    def test_that_were_measured_are_not_predicted(self) -> None:
+        model = fit_speeds([*PROFILE, measured(8, 250_000, several=True, count=500)])
+        answer = model.predict(8, several_nodes=True)
+        assert (answer.amount, answer.source) == (250_000, EstimateSource.MEASURED)
+        assert model.fitted(8, several_nodes=True).amount != 250_000
+
+    def test_are_kept_from_one_row_that_is_far_off(self) -> None:
+        law = [measured(n, 100_000 + 5_000 * (n - 1)) for n in (1, 2, 3, 4, 6, 8)]
+        off = fit_speeds([*law, measured(4, 400_000)])
+        assert off.fitted(16, several_nodes=False).amount == pytest.approx(175_000, rel=0.05)
+
+    def test_are_less_sure_of_more_gpus(self) -> None:
+        model = fit_speeds(PROFILE)
+        errors = [model.predict(n, several_nodes=True).error_milli for n in (2, 4, 8, 16)]
+        assert errors == sorted(errors)
+        assert errors[0] <= 15
+        assert errors[-1] > 500
+
+    def test_of_a_shape_that_was_not_measured_are_refused(self) -> None:
+        model = fit_speeds(PROFILE[:2])
+        with pytest.raises(ValueError, match="several nodes"):
+            model.predict(4, several_nodes=True)
+        assert fit_speeds(PROFILE[:1]).predict(1, several_nodes=False).amount == 100_000
+
+    @pytest.mark.parametrize("rows", [[], [measured(2, 100)], [measured(2, 5), measured(2, 6)]])
+    def test_that_say_nothing_of_computation_are_refused(
+        self, rows: list[MeasuredIteration]
+    ) -> None:
+        with pytest.raises(ValueError, match="rows"):
+            fit_speeds(rows)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [(0, False, 5), (1, False, 0), (1, True, 5), (2, False, 5, 0), (2, False, 5, 1, -1)],
+    )
+    def test_of_nonsense_are_refused(self, wrong: tuple[int, bool, int]) -> None:
+        with pytest.raises(ValueError, match=r"gpus|several_nodes|spread_us"):
+            MeasuredIteration(*wrong)
+
+
+class TestGavelsThroughputs:
+    """The paper's 5 % is of its own cluster. It does not hold here; docs/estimation.md."""
+
+    @pytest.mark.parametrize(
+        ("law", "one_node", "several_nodes"), [(Law.LINEAR, 0.40, 0.78), (Law.RING, 0.19, 0.11)]
+    )
+    def test_are_not_within_5_percent_of_a_profile(
+        self, law: Law, one_node: float, several_nodes: float
+    ) -> None:
+        for several, mean in ((False, one_node), (True, several_nodes)):
+            errors = [abs(e.error) for e in profiled_errors(law) if e.several_nodes is several]
+            assert len(errors) >= 110
+            assert sum(errors) / len(errors) == pytest.approx(mean, abs=0.01)
+
+    @pytest.mark.parametrize(
+        ("law", "one_node", "several_nodes"), [(Law.LINEAR, 0.25, 0.30), (Law.RING, 0.15, 0.08)]
+    )
+    def test_are_not_within_5_percent_of_all_other_measurements(
+        self, law: Law, one_node: float, several_nodes: float
+    ) -> None:
+        for several, mean in ((False, one_node), (True, several_nodes)):
+            errors = [abs(e.error) for e in held_out_errors(law) if e.several_nodes is several]
+            assert sum(errors) / len(errors) == pytest.approx(mean, abs=0.01)
+
+    @pytest.mark.parametrize("law", Law)
+    def test_lie_in_the_band_of_a_profile(self, law: Law) -> None:
+        """Four fifths should; the estimate says how far off it may be."""
+        inside = [error.is_in_band for error in profiled_errors(law)]
+        assert sum(inside) / len(inside) > 0.8
+
+
+class TestAClaim:
+    SLOW = Estimate(300_000, 10, EstimateSource.MEASURED)
+    FAST = Estimate(100_000, 10, EstimateSource.MEASURED)
+
+    def test_is_compared_with_the_measured_speedup(self) -> None:
+        assert speedup(self.SLOW, self.FAST) == Estimate(3000, 15, EstimateSource.MEASURED)
+
+    @pytest.mark.parametrize(
+        ("claimed", "too_high"), [(1500, False), (3000, False), (3280, False), (3300, True)]
+    )
+    def test_is_too_high_three_errors_and_a_tolerance_above_it(
+        self, claimed: int, too_high: bool
+    ) -> None:
+        claim = check_claim(claimed, speedup(self.SLOW, self.FAST))
+        assert claim.is_too_high is too_high
+        assert (claim.score > 3) is too_high
+
+    def test_is_not_judged_by_what_nobody_measured_well(self) -> None:
+        vague = Estimate(3000, 400, EstimateSource.MEASURED)
+        assert not check_claim(6000, vague).is_too_high
+        with pytest.raises(ValueError, match="error"):
+            check_claim(6000, Estimate(3000, 0, EstimateSource.MEASURED))
+
+    def test_that_is_honest_is_seldom_called_too_high(self) -> None:
+        """Of 5,000 honest claims, each against its own measurement, without the tolerance."""
+        draw = random.Random(1)  # noqa: S311 - seeded noise, not a secret
+        called = 0
+        for _ in range(5000):
+            seen = Estimate(round(draw.gauss(3000, 45)), 15, EstimateSource.MEASURED)
+            called += check_claim(3000, seen, tolerance=0).is_too_high
+        assert called <= 20
+
+
+def reported(times_us: list[int], state: RunningAverage | None = None) -> RunningAverage:
+    state = state or RunningAverage()
+    for place, time_us in enumerate(times_us, 1):
+        state = observe(state, time_us, at_us=state.last_us + 300 * SECOND_US, iterations=place)
+    return state
+
+
+def noisy(mean_us: float, count: int, seed: int, spread: float = 0.03) -> list[int]:
+    draw = random.Random(seed)  # noqa: S311 - seeded noise, not a secret
+    return [max(1, round(draw.gauss(mean_us, spread * mean_us))) for _ in range(count)]
+
+
+class TestARunningAverage:
+    @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=WARM_UP))
+    def test_begins_as_a_plain_one(self, times_us: list[int]) -> None:
+        state = reported(times_us)
+        assert state.count == len(times_us)
+        assert state.iterations == sum(range(len(times_us) + 1))
+        assert state.mean_ns == pytest.approx(1000 * sum(times_us) / len(times_us), abs=5)
+
+    @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=40))
+    def test_is_whole_numbers_and_survives_being_stored(self, times_us: list[int]) -> None:
+        state = reported(times_us)
+        data = canonical_bytes(state)
+        assert b"." not in data
+        assert msgspec.json.decode(data, type=RunningAverage) == state
+        assert min(times_us) - 1 <= state.mean_ns / 1000 <= max(times_us) + 1
+
+    def test_has_the_error_of_its_mean(self) -> None:
+        few, many = (reported(noisy(500_000, count, 4)).estimate() for count in (16, 400))
+        assert few.amount == pytest.approx(500_000, rel=0.03)
+        assert many.amount == pytest.approx(500_000, rel=0.01)
+        assert many.error_milli < few.error_milli <= 15
+
+    def test_is_a_measurement_of_the_gpus_that_a_job_has(self) -> None:
+        """What runs corrects what was profiled."""
+        seen = MeasuredIteration.from_average(
+            8, reported(noisy(250_000, 50, 6)), several_nodes=True
+        )
+        assert (seen.gpus, seen.several_nodes, seen.count) == (8, True, 50)
+        assert 5_000 < seen.spread_us < 10_000
+        answer = fit_speeds([*PROFILE, seen]).predict(8, several_nodes=True)
+        assert answer == Estimate(seen.time_us, 11, EstimateSource.MEASURED)
+
+    def test_notices_a_speed_that_changed_and_begins_anew(self) -> None:
+        steady = reported(noisy(500_000, 100, 1))
+        slower = reported(noisy(600_000, 12, 2), steady)
+        assert (steady.changes, slower.changes) == (0, 1)
+        assert slower.changed_us == steady.last_us + 300 * SECOND_US
+        assert slower.estimate().amount == pytest.approx(600_000, rel=0.02)
+        assert slower.iterations > steady.iterations
+        faster = reported(noisy(500_000, 12, 3), slower)
+        assert faster.changes == 2
+
+    def test_takes_one_or_two_late_reports_for_no_change(self) -> None:
+        steady = reported(noisy(500_000, 100, 1))
+        late = reported([5_000_000, 5_000_000, *noisy(500_000, 20, 5)], steady)
+        assert late.changes == 0
+        assert late.estimate().amount == pytest.approx(500_000, rel=0.05)
+        assert reported([5_000_000] * 3, steady).changes == 1
+
+    def test_seldom_sees_a_change_that_is_none(self) -> None:
+        assert sum(reported(noisy(500_000, 1000, seed)).changes for seed in range(5)) <= 5
+
+    def test_of_nothing_and_out_of_order_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="count"):
+            RunningAverage().estimate()
+        state = observe(RunningAverage(), 10, at_us=100)
+        with pytest.raises(ValueError, match="at_us"):
+            observe(state, 10, at_us=99)
+        with pytest.raises(ValueError, match="time_us"):
+            observe(state, 0, at_us=100)
