@@ -21,6 +21,7 @@ BENCHMARKS = (
     "decide_market",
     *("simulate", "certify"),
     *("round_postgres", "submit_http", "polls_http", "oef", "income", "market_schedule"),
+    "unisched_selector",
     "price_board",
 )
 BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"
