@@ -118,6 +118,17 @@ def _cells(counts: tuple[int, ...]) -> Cells:
     return first, second, third, fourth
 
 
+class TestPlacement:
+    def test_breaks_no_larger_cell_where_a_small_one_is_free(self) -> None:
+        placed = place_cells({1: 8, 2: 2, 3: 4}, [CellDemand(1, options(2)[0])])
+        assert placed.gpus == {1: {2: 2}}
+
+    def test_gives_a_spread_job_one_node_if_one_has_room(self) -> None:
+        spread = next(row for row in options(6) if row.cells == (6, 0, 0, 0) and not row.one_node)
+        assert place_cells({1: 2, 2: 4, 3: 7}, [CellDemand(1, spread)]).gpus == {1: {3: 6}}
+        assert place_cells({1: 2, 2: 4, 3: 3}, [CellDemand(1, spread)]).gpus == {1: {2: 4, 1: 2}}
+
+
 class TestRenewal:
     def test_a_job_keeps_its_gpus_where_another_node_would_fit_as_well(self) -> None:
         option = options(4)[0]

@@ -237,6 +237,11 @@ class TestEveryPlan:
         known = [(row, price) for row, price in prices if row < len(program.rows)]
         assert select(problem).reward_micro <= program.bound_micro(known)
 
+    @pytest.mark.parametrize("iterations", [0, 1000])
+    def test_lets_nothing_stand_idle_that_a_job_could_have(self, iterations: int) -> None:
+        problem = SelectorProblem([strict(1, 8, 2, 6)], nodes(1))
+        assert select(problem, iterations=iterations).jobs[1].slots == (0, 1)
+
     def test_faults_are_seen(self) -> None:
         problem = SelectorProblem([strict(1, 8, 2, 3), strict(2, 8, 1, 3)], nodes(1))
         plan = select(problem)

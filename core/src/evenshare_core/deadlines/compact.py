@@ -46,6 +46,11 @@ class CompactColumn:
     deadline: int
 
     @property
+    def gpu_leases(self) -> int:
+        """What it takes in all, in GPUs times leases."""
+        return self.leases * self.option.units[0]
+
+    @property
     def is_now(self) -> bool:
         """Whether it takes slot 0 alone."""
         return self.step == NOW

@@ -195,17 +195,26 @@ def _run_now(reservations: SlotReservations, numbers: Sequence[int]) -> list[int
 
 
 def improve(reservations: SlotReservations, order: Sequence[int]) -> None:
-    """Insert columns in their order; one replaces that of its job only if it earns more."""
+    """Insert columns in their order.
+
+    One replaces that of its job if it earns more, or as much with fewer GPU-leases.
+    """
     program = reservations.program
     for number in order:
         column = program.columns[number]
         present = reservations.column_of.get(column.job)
         if present is None:
             reservations.insert(number)
-        elif column.reward_micro > program.columns[present].reward_micro:
+        elif _is_better(column, program.columns[present]):
             slots = reservations.release(present)
             if not reservations.insert(number):
                 reservations.reserve(present, slots)
+
+
+def _is_better(column: CompactColumn, other: CompactColumn) -> bool:
+    if column.reward_micro == other.reward_micro:
+        return column.gpu_leases < other.gpu_leases
+    return column.reward_micro > other.reward_micro
 
 
 def advance(reservations: SlotReservations) -> None:

@@ -51,6 +51,10 @@ def select(
     prices = relaxed.prices
     bound = program.bound_micro(prices)
     best = _best(program, relaxed, last, effort)
+    shortest = sorted(
+        range(len(program.columns)), key=lambda number: program.columns[number].gpu_leases
+    )
+    improve(best, shortest)
     advance(best)
     return SelectorPlan(
         best.plan(),
@@ -66,7 +70,8 @@ def _best(
 ) -> SlotReservations:
     values = program.priced(relaxed.prices)
     shares = relaxed.shares
-    order = np.lexsort((np.arange(len(values)), -values)).tolist()
+    sizes = np.array([column.gpu_leases for column in program.columns], dtype=np.int64)
+    order = np.lexsort((sizes, -values)).tolist()
     kept = [] if relaxed.is_complete or last is None else _kept(program, last.jobs)
     jobs = {program.columns[number].job for number in kept}
     whole = [
@@ -104,9 +109,13 @@ def _laid(program: CompactProgram, chosen: Sequence[int], order: Sequence[int]) 
 def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
     """Return columns of the last plan's options, per job the best step that is still offered."""
     places = {job.id: place for place, job in enumerate(program.problem.jobs)}
-    options = {places[row.job]: row.option.cells for row in jobs.values() if row.job in places}
+    options = {
+        places[row.job]: (row.option.cells, row.option.one_node)
+        for row in jobs.values()
+        if row.job in places
+    }
     kept: dict[int, int] = {}
     for number, column in enumerate(program.columns):
-        if options.get(column.job) == column.option.cells:
+        if options.get(column.job) == (column.option.cells, column.option.one_node):
             kept.setdefault(column.job, number)
     return list(kept.values())

@@ -20,6 +20,7 @@ from evenshare_core.units import REWARD_MICRO
 SOLVES = 24  # of the same program, each with more rows
 ADDED = 16  # rows at a time
 FIRST_HORIZONS = 6
+TIE = 1e-5  # points that the largest column costs: of equal rewards the one that takes less counts
 VIOLATED = 1e-7  # of the capacity
 ITERATIONS = 20_000  # of simplex, of all solves together
 
@@ -103,7 +104,9 @@ def _linear(
     for row in active:
         _add(rows, program, usage, row)
     upper = np.ones(len(program.columns))
-    return len(numbers), LinearProgram(program.rewards / REWARD_MICRO, upper, rows)
+    sizes = np.array([column.gpu_leases for column in program.columns], dtype=np.float64)
+    rewards = program.rewards / REWARD_MICRO - TIE * sizes / max(1.0, sizes.max())
+    return len(numbers), LinearProgram(rewards, upper, rows)
 
 
 def _add(
