@@ -3,7 +3,7 @@
 | suffix | one of it | what |
 |---|---|---|
 | `_us` | a microsecond | durations, and instants since 1970 |
-| `_micro` | a millionth of a credit or of a GPU | money, prices per GPU-hour, shares |
+| `_micro` | a millionth of a credit, a GPU or a point | money, prices, shares, rewards |
 | `_milli` | a thousandth | speeds over the slowest GPU type, theta, progress |
 
 No other module writes these factors (tests/architecture/test_units.py).
@@ -20,6 +20,7 @@ HOUR_US = 3600 * SECOND_US
 
 CREDIT_MICRO = 1_000_000
 GPU_MICRO = 1_000_000
+REWARD_MICRO = 1_000_000  # of one point; a deadline that is met has 100
 
 # One, in thousandths: as a speed, that of a job's slowest GPU type, and of jobs without profile.
 ONE_MILLI = 1000

@@ -1,0 +1,144 @@
+"""Cells onto nodes: Proposition 1 as a test, and as a construction.
+
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C4, (14). A node's free GPUs are one
+heap: 6 are a cell of 4 and one of 2. Cells are placed from the largest level down, and whatever
+node has room at a level takes just one cell of that level from what is left, so the construction
+never fails where (14) holds. What jobs held before is pinned first and can spoil that; then only
+pins that a job cannot do without stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evenshare_core.deadlines.options import LEVELS, CellOption, Cells, units_of
+
+GpusByNode = Mapping[int, int]
+
+
+def fits_cells(demand: Cells, free: Cells) -> bool:
+    """Say whether cells fit free cells without breaking one over nodes, by (14)."""
+    asked, there = units_of(demand), units_of(free)
+    return all(mine <= theirs for mine, theirs in zip(asked, there, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class CellDemand:
+    """A job that begins now, its option, and the GPUs that it has, by node, if it renews."""
+
+    job: int
+    option: CellOption
+    held: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether what it holds is as good as the option: so many GPUs, on one node if need be."""
+        enough = sum(self.held.values()) == self.option.gpus
+        return enough and (len(self.held) == 1 or not self.option.one_node)
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlacement:
+    """GPUs by node for each job; `unplaced` jobs wait, because a pin broke their cells."""
+
+    gpus: Mapping[int, GpusByNode]
+    unplaced: tuple[int, ...]
+
+
+def place_cells(free_gpus: Mapping[int, int], demands: Sequence[CellDemand]) -> CellPlacement:
+    """Place what begins now; a renewed job keeps its GPUs, as long as all fit so.
+
+    `free_gpus`: by node, those of renewed jobs among them. Jobs are served as they are given. A job
+    that is to be spread gets as few nodes as there are: one, if one has room.
+
+    Raises:
+        ValueError: a job is given twice, or has a held option without the GPUs for it.
+    """
+    if len({demand.job for demand in demands}) < len(demands):
+        raise ValueError("demands: give each job once")
+    if any(demand.option.is_held and not demand.can_keep for demand in demands):
+        raise ValueError("held: a held option needs the GPUs that the job has")
+    placed = _place(free_gpus, demands, [demand for demand in demands if demand.can_keep])
+    if placed.unplaced:
+        only = [demand for demand in demands if demand.option.is_held]
+        without = _place(free_gpus, demands, only)
+        if len(without.unplaced) < len(placed.unplaced):
+            return without
+    return placed
+
+
+def _place(
+    free_gpus: Mapping[int, int], demands: Sequence[CellDemand], pinned: Sequence[CellDemand]
+) -> CellPlacement:
+    nodes = _FreeNodes(dict(sorted(free_gpus.items())))
+    gpus: dict[int, dict[int, int]] = {}
+    unplaced = []
+    for demand in pinned:
+        if nodes.has(demand.held):
+            gpus[demand.job] = dict(sorted(demand.held.items()))
+            for node, count in demand.held.items():
+                nodes.free[node] -= count
+        else:
+            unplaced.append(demand.job)
+    done = {demand.job for demand in pinned}
+    rest = [demand for demand in demands if demand.job not in done]
+    for level in range(LEVELS - 1, -1, -1):
+        for demand in rest:
+            row = gpus.setdefault(demand.job, {})
+            if demand.job not in unplaced and not nodes.serve(demand.option, level, row):
+                unplaced.append(demand.job)
+                nodes.give_back(row)
+    return CellPlacement(
+        {job: row for job, row in gpus.items() if job not in unplaced}, tuple(unplaced)
+    )
+
+
+@dataclass
+class _FreeNodes:
+    """Free GPUs by node."""
+
+    free: dict[int, int]
+
+    def has(self, held: GpusByNode) -> bool:
+        return all(self.free.get(node, 0) >= count for node, count in held.items())
+
+    def give_back(self, row: dict[int, int]) -> None:
+        for node, count in row.items():
+            self.free[node] += count
+        row.clear()
+
+    def serve(self, option: CellOption, level: int, row: dict[int, int]) -> bool:
+        """Place what an option has at one level; False: there is no node for a cell of it."""
+        able = [node for node, count in self.free.items() if count >= 1 << level]
+        if option.one_node:
+            if level != (option.gpus - 1).bit_length():
+                return True
+            able = [node for node, count in self.free.items() if count >= option.gpus]
+            if able:
+                self._take(
+                    min(able, key=lambda one: self._waste(one, option.gpus)), option.gpus, row
+                )
+            return bool(able)
+        for _ in range(option.cells[level]):
+            able = [node for node in able if self.free[node] >= 1 << level]
+            if not able:
+                return False
+            need = option.gpus - sum(row.values())
+            node = min(able, key=lambda one: (one not in row, *self._nearness(one, need)))
+            self._take(node, min(need, 1 << level), row)
+        return True
+
+    def _take(self, node: int, gpus: int, row: dict[int, int]) -> None:
+        self.free[node] -= gpus
+        row[node] = row.get(node, 0) + gpus
+
+    def _waste(self, node: int, gpus: int) -> tuple[bool, int, int]:
+        """Prefer a node of which no larger cell is broken; of those the fullest."""
+        count, larger = self.free[node], 1 << gpus.bit_length()
+        return count // larger != (count - gpus) // larger, count, node
+
+    def _nearness(self, node: int, need: int) -> tuple[bool, int, int]:
+        """Prefer the fullest node that has room for all; else the emptiest."""
+        count = self.free[node]
+        return count < need, count if count >= need else -count, node

@@ -1,0 +1,170 @@
+"""Jobs and free cells as UniSched's program sees them: leases, steps of reward, slots.
+
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C. Departures: docs/unisched-paper.md.
+
+| paper | here | unit |
+|---|---|---|
+| V_f | `RewardStep.reward_micro` | millionths of a point; 100 points are the most |
+| Q_f | `RewardStep.deadline` | SLO leases from the first that can begin |
+| L | `RewardStep.leases` | SLO leases at full speed; one per step, as T_sr differs |
+| A, phi-bar (8) | `SelectorJob.options` | cells, thousandths |
+| N^cell | `SelectorProblem.free` | free cells by slot of one best-effort lease |
+
+A slot is a best-effort lease (5 minutes), and slot 0 begins now. An SLO lease is two slots. Where
+now is no SLO cycle, the first SLO lease begins in slot 1. Best-effort jobs and profilers compete
+for slot 0 alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenshare_core.deadlines.options import LEVELS, CellOption, Cells, units_of
+from evenshare_core.units import COUNT_MAX, MINUTE_US, REWARD_MICRO
+
+BEST_EFFORT_LEASE_US = 5 * MINUTE_US
+SLO_LEASE_US = 2 * BEST_EFFORT_LEASE_US
+HORIZON_MOST = 4032  # SLO leases: four weeks
+
+Counts = NDArray[np.int64]
+
+
+class DeadlineClass(StrEnum):
+    """What a job asks for."""
+
+    STRICT = "strict"
+    SOFT = "soft"
+    BEST_EFFORT = "best_effort"
+    PROFILER = "profiler"
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether it runs on SLO leases."""
+        return self in (DeadlineClass.STRICT, DeadlineClass.SOFT)
+
+
+MOST_REWARD_MICRO = {
+    DeadlineClass.STRICT: 100 * REWARD_MICRO,
+    DeadlineClass.SOFT: 100 * REWARD_MICRO,
+    DeadlineClass.BEST_EFFORT: REWARD_MICRO - 1,
+    DeadlineClass.PROFILER: REWARD_MICRO,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RewardStep:
+    """A reward for `leases` of work (at full speed) that end within `deadline` leases."""
+
+    reward_micro: int
+    deadline: int
+    leases: int
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorJob:
+    """One job; a job without deadline has one implied step, the next best-effort lease.
+
+    `remaining_us` is the estimated work of a best-effort job, by which it is rewarded.
+    """
+
+    id: int
+    kind: DeadlineClass
+    options: tuple[CellOption, ...]
+    steps: tuple[RewardStep, ...] = ()
+    remaining_us: int = 0
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            ValueError: no option, steps where there is no deadline or none where there is one, a
+                reward above what the class may have, or a count that is negative.
+        """
+        if not self.options:
+            raise ValueError(f"job {self.id}: options: give one at least")
+        if self.remaining_us < 0:
+            raise ValueError(f"job {self.id}: remaining_us: must be at least 0")
+        if self.kind.has_deadline != bool(self.steps):
+            raise ValueError(f"job {self.id}: steps: a job has them if it has deadlines, else none")
+        most = MOST_REWARD_MICRO[self.kind]
+        for step in self.steps:
+            if not 0 <= step.reward_micro <= most:
+                raise ValueError(
+                    f"job {self.id}: reward_micro: must be 0 to {most} for a {self.kind} job"
+                )
+            if step.deadline < 0 or not 1 <= step.leases <= COUNT_MAX:
+                raise ValueError(
+                    f"job {self.id}: deadline, leases: must be at least 0 and 1, in leases"
+                )
+
+
+@dataclass(frozen=True)
+class SelectorProblem:
+    """One cycle: who asks, and what is free in each slot from now on.
+
+    The last of `free` is what is free ever after. `is_slo_cycle`: SLO leases may begin now, so that
+    they compete with best-effort leases for slot 0. `horizon`: the most SLO leases to look ahead;
+    of a job whose deadline is later only what must run before is planned.
+    """
+
+    jobs: Sequence[SelectorJob]
+    free: Sequence[Cells]
+    is_slo_cycle: bool = True
+    horizon: int = 1008  # a week
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            ValueError: a job twice, no slot, a negative count, or a horizon out of range.
+        """
+        ids = [job.id for job in self.jobs]
+        if len(set(ids)) < len(ids):
+            raise ValueError("jobs: give each job once")
+        if not self.free:
+            raise ValueError("free: say what is free in slot 0 at least")
+        if any(len(cells) != LEVELS or min(cells) < 0 for cells in self.free):
+            raise ValueError("free: give four counts of at least 0 for each slot")
+        if not 1 <= self.horizon <= HORIZON_MOST:
+            raise ValueError(f"horizon: must be 1 to {HORIZON_MOST} leases")
+
+    @cached_property
+    def leases(self) -> int:
+        """How many SLO leases are planned: to the last deadline, within the horizon."""
+        last = max((step.deadline for job in self.jobs for step in job.steps), default=1)
+        return max(1, min(last, self.horizon))
+
+    @cached_property
+    def now_units(self) -> Counts:
+        """What best-effort leases may have of slot 0, by level as (14) counts."""
+        return np.array(units_of(self.free[0]), dtype=np.int64)
+
+    @cached_property
+    def lease_units(self) -> Counts:
+        """What is free in both slots of each SLO lease, shape leases x levels."""
+        return self.units_until(self.leases)
+
+    def units_until(self, leases: int) -> Counts:
+        """Return the same of so many leases, shape leases x levels."""
+        first = 0 if self.is_slo_cycle else 1
+        rows = np.array([units_of(cells) for cells in self.free], dtype=np.int64)
+        slots = np.minimum(first + np.arange(2 * leases), len(rows) - 1)
+        free: Counts = np.minimum(rows[slots[::2]], rows[slots[1::2]])
+        return free
+
+    def fits(self, step: RewardStep, option: CellOption) -> tuple[int, int] | None:
+        """Return (leases to plan, slots for them) of a step on an option; None: it cannot end.
+
+        What can run after the horizon is left out of both.
+        """
+        leases = option.leases(step.leases)
+        if leases > step.deadline:
+            return None
+        later = max(0, step.deadline - self.horizon)
+        return max(0, leases - later), min(step.deadline, self.horizon)

@@ -1,0 +1,87 @@
+"""Rewards by class, as steps of completion time, and what caps them.
+
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2. Deadlines are instants; a step's
+deadline counts whole leases from the first that can begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from evenshare_core.deadlines.model import (
+    BEST_EFFORT_LEASE_US,
+    MOST_REWARD_MICRO,
+    SLO_LEASE_US,
+    DeadlineClass,
+    RewardStep,
+)
+from evenshare_core.units import ONE_MILLI, REWARD_MICRO
+
+POINTS = 100
+# Of the time from submission to the deadline, in thousandths, and what the step has.
+SOFT_STEPS = ((1000, 100), (1100, 80), (1200, 50), (1500, 20))
+
+
+class DatedReward(NamedTuple):
+    """A reward for completion by an instant, and the work that it takes, with interruptions."""
+
+    by_us: int
+    reward_micro: int
+    work_us: int
+
+
+def soft_deadlines(submitted_us: int, deadline_us: int) -> tuple[tuple[int, int], ...]:
+    """Return (instant, reward_micro) of a soft deadline: D, 1.1 D, 1.2 D and 1.5 D."""
+    length = deadline_us - submitted_us
+    return tuple(
+        (submitted_us + length * factor // ONE_MILLI, points * REWARD_MICRO)
+        for factor, points in SOFT_STEPS
+    )
+
+
+def capped(
+    kind: DeadlineClass, rewards: Iterable[DatedReward], budget_micro: int | None = None
+) -> tuple[DatedReward, ...]:
+    """Return the rewards, none above what its class and its budget may have.
+
+    Raises:
+        ValueError: a negative reward or budget.
+    """
+    most = MOST_REWARD_MICRO[kind]
+    if budget_micro is not None:
+        if budget_micro < 0:
+            raise ValueError("budget_micro: must be at least 0")
+        most = min(most, budget_micro)
+    rows = tuple(rewards)
+    if any(row.reward_micro < 0 for row in rows):
+        raise ValueError("reward_micro: must be at least 0")
+    return tuple(row._replace(reward_micro=min(row.reward_micro, most)) for row in rows)
+
+
+def first_slo_lease_us(now_us: int, *, is_slo_cycle: bool) -> int:
+    """Return when the next SLO lease can begin; `now_us` is a best-effort cycle."""
+    return now_us if is_slo_cycle else now_us + BEST_EFFORT_LEASE_US
+
+
+def steps_from(first_us: int, rewards: Sequence[DatedReward]) -> tuple[RewardStep, ...]:
+    """Return Q = floor((D - first) / lease) and L = ceil(work / lease) of what can still be had.
+
+    None is left: every deadline has passed, and the job is a best-effort job from now on.
+    """
+    return tuple(
+        RewardStep(
+            row.reward_micro,
+            (row.by_us - first_us) // SLO_LEASE_US,
+            max(1, -(-row.work_us // SLO_LEASE_US)),
+        )
+        for row in rewards
+        if row.by_us >= first_us + SLO_LEASE_US
+    )
+
+
+def best_effort_micro(phi_milli: int, remaining_us: int) -> int:
+    """Return phi / (1 + remaining / 300 s), below 1 point and above 0."""
+    share = phi_milli * REWARD_MICRO * BEST_EFFORT_LEASE_US
+    reward = share // (ONE_MILLI * (BEST_EFFORT_LEASE_US + remaining_us))
+    return max(1, min(reward, MOST_REWARD_MICRO[DeadlineClass.BEST_EFFORT]))

@@ -1,0 +1,121 @@
+"""UniSched's Selector: one cycle's plan, with a proven gap, within a limit of work.
+
+The compact program's relaxation gives shares of columns and prices. What it takes whole is laid on
+concrete slots first, then the shares, then whatever else fits by what it earns above its price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from evenshare_core.deadlines.compact import CompactProgram, compact_program
+from evenshare_core.deadlines.model import SelectorProblem
+from evenshare_core.deadlines.plans import JobLeases, SelectorPlan
+from evenshare_core.deadlines.repair import Repair
+from evenshare_core.deadlines.reserve import SlotReservations, advance, improve, lay
+from evenshare_core.formulations.selector_lp import ITERATIONS, RelaxedPlan, relax
+from evenshare_core.formulations.selector_whole import choose_slots
+
+WHOLE = 1 - 1e-6  # a share that is one
+ENOUGH = 200  # a plan within this part of the bound is not made better
+EFFORT = 50_000  # checks of (14) to make a plan better
+FEW_SLOTS = 1500  # of all columns together; up to here slots are solved for as well
+NODES = 200  # of that search
+SOME = 1e-6  # a share that is none, below
+
+
+def select(
+    problem: SelectorProblem,
+    last: SelectorPlan | None = None,
+    *,
+    iterations: int = ITERATIONS,
+    effort: int = EFFORT,
+) -> SelectorPlan:
+    """Return a feasible plan of one cycle, with a bound that no plan exceeds.
+
+    `last`: the plan of the cycle before. It starts the solver; where the limit of work ends that
+    before its optimum, what `last` planned is kept as far as it still fits, and the rest is solved.
+    `iterations`: that limit, in steps of the simplex method; 0 solves nothing. The same input gives
+    the same plan.
+
+    Raises:
+        ValueError: the limit is negative.
+        SolverError: the solver refuses a value.
+    """
+    if iterations < 0:
+        raise ValueError("iterations: must be at least 0")
+    program = compact_program(problem)
+    relaxed = relax(program, last.prices if last else (), iterations=iterations)
+    prices = relaxed.prices
+    bound = program.bound_micro(prices)
+    best = _best(program, relaxed, last, effort)
+    shortest = sorted(
+        range(len(program.columns)), key=lambda number: program.columns[number].gpu_leases
+    )
+    improve(best, shortest)
+    advance(best)
+    return SelectorPlan(
+        best.plan(),
+        sum(program.columns[number].reward_micro for number in best.slots),
+        bound,
+        prices,
+        relaxed.is_complete,
+    )
+
+
+def _best(
+    program: CompactProgram, relaxed: RelaxedPlan, last: SelectorPlan | None, effort: int
+) -> SlotReservations:
+    values = program.priced(relaxed.prices)
+    shares = relaxed.shares
+    sizes = np.array([column.gpu_leases for column in program.columns], dtype=np.int64)
+    order = np.lexsort((sizes, -values)).tolist()
+    kept = [] if relaxed.is_complete or last is None else _kept(program, last.jobs)
+    jobs = {program.columns[number].job for number in kept}
+    whole = [
+        number for number in order
+        if shares[number] >= WHOLE and program.columns[number].job not in jobs
+    ]  # fmt: skip
+    some = [number for number in order if SOME < shares[number] < WHOLE]
+    some.sort(key=lambda number: -shares[number])
+    most = program.bound_micro(relaxed.prices)
+    best = _laid(program, kept + whole, some + order)
+    if best.reward_micro >= most - most // ENOUGH:
+        return best
+    Repair(best, effort).run(order, most)
+    variables = sum(column.deadline for column in program.columns)
+    if (
+        not relaxed.is_complete
+        or variables > FEW_SLOTS
+        or best.reward_micro >= most - most // ENOUGH
+    ):
+        return best
+    exact = SlotReservations(program)
+    for number, slots in choose_slots(program, nodes=NODES).items():
+        exact.reserve(number, slots)
+    return max(best, exact, key=lambda one: one.reward_micro)
+
+
+def _laid(program: CompactProgram, chosen: Sequence[int], order: Sequence[int]) -> SlotReservations:
+    """Lay what is chosen, and insert the rest in order."""
+    reservations = SlotReservations(program)
+    lay(reservations, chosen)
+    improve(reservations, order)
+    return reservations
+
+
+def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
+    """Return columns of the last plan's options, per job the best step that is still offered."""
+    places = {job.id: place for place, job in enumerate(program.problem.jobs)}
+    options = {
+        places[row.job]: (row.option.cells, row.option.one_node)
+        for row in jobs.values()
+        if row.job in places
+    }
+    kept: dict[int, int] = {}
+    for number, column in enumerate(program.columns):
+        if options.get(column.job) == (column.option.cells, column.option.one_node):
+            kept.setdefault(column.job, number)
+    return list(kept.values())

@@ -1,0 +1,123 @@
+"""The compact program's linear relaxation by HiGHS, row by row as they are violated.
+
+A few rows bind, of hundreds. So it begins with some, adds the ones that its answer violates, and
+starts each solve where the last ended. It ends when none is violated, or when its work is spent:
+any duals prove a bound, so that an early end costs tightness alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenshare_core.deadlines.compact import PRICE_SCALE, CompactProgram
+from evenshare_core.formulations.lp import ConstraintRows, LinearProgram
+from evenshare_core.formulations.problems import SolverError
+from evenshare_core.units import REWARD_MICRO
+
+SOLVES = 24  # of the same program, each with more rows
+ADDED = 16  # rows at a time
+FIRST_HORIZONS = 6
+TIE = 1e-5  # points that the largest column costs: of equal rewards the one that takes less counts
+VIOLATED = 1e-7  # of the capacity
+ITERATIONS = 20_000  # of simplex, of all solves together
+
+
+@dataclass(frozen=True)
+class RelaxedPlan:
+    """Shares of columns, and prices of rows that prove a bound.
+
+    `is_complete`: the shares are the optimum of the relaxation.
+    """
+
+    shares: NDArray[np.float64]
+    prices: tuple[tuple[int, int], ...]
+    is_complete: bool
+
+
+def relax(
+    program: CompactProgram,
+    first: tuple[tuple[int, int], ...] = (),
+    *,
+    iterations: int = ITERATIONS,
+) -> RelaxedPlan:
+    """Solve the linear relaxation; `first`: prices of a plan before, whose rows it begins with.
+
+    `iterations`: simplex steps of all solves together; at the limit the last answer counts.
+    """
+    active = _first_rows(program, first)
+    shares = np.zeros(len(program.columns))
+    prices: tuple[tuple[int, int], ...] = ()
+    if not program.columns:
+        return RelaxedPlan(shares, prices, is_complete=True)
+    usage = {row: program.usage(program.rows[row]) for row in range(len(program.rows))}
+    jobs, linear = _linear(program, usage, active)
+    left = iterations
+    for _ in range(SOLVES):
+        linear.option("simplex_iteration_limit", left)
+        try:
+            shares, duals = linear.solve()
+        except SolverError:
+            return RelaxedPlan(shares, prices, is_complete=False)
+        left -= max(1, linear.highs.getInfo().simplex_iteration_count)
+        prices = _prices(active, duals[jobs:])
+        excess = [
+            (float((use * shares).sum()) - program.rows[row].units) / (1 + program.rows[row].units)
+            for row, use in usage.items()
+        ]
+        worst = np.argsort(excess)[::-1][:ADDED].tolist()
+        violated = [row for row in worst if excess[row] > VIOLATED]
+        if not violated:
+            return RelaxedPlan(shares, prices, is_complete=True)
+        if left <= 0:
+            break
+        rows = ConstraintRows()
+        for row in violated:
+            _add(rows, program, usage, row)
+        linear.add(rows)
+        active += violated
+    return RelaxedPlan(shares, prices, is_complete=False)
+
+
+def _first_rows(program: CompactProgram, first: tuple[tuple[int, int], ...]) -> list[int]:
+    """Rows to begin with: those that had a price, and some horizons from near to far."""
+    rows = program.rows
+    horizons = sorted({row.horizon for row in rows})
+    places = np.linspace(0, len(horizons) - 1, FIRST_HORIZONS).round().astype(int)
+    begin = {horizons[place] for place in places.tolist()}
+    chosen = {row for row, _ in first if row < len(rows)}
+    chosen |= {number for number, row in enumerate(rows) if row.horizon in begin}
+    return sorted(chosen)
+
+
+def _linear(
+    program: CompactProgram, usage: dict[int, NDArray[np.int64]], active: list[int]
+) -> tuple[int, LinearProgram]:
+    """Return how many rows of jobs come first (at most one column each), and the program."""
+    rows = ConstraintRows()
+    order = np.argsort(program.jobs, kind="stable")
+    numbers, begins = np.unique(program.jobs[order], return_index=True)
+    for columns in np.split(order, begins[1:]):
+        rows.add(columns, np.ones(len(columns)), -np.inf, 1.0)
+    for row in active:
+        _add(rows, program, usage, row)
+    upper = np.ones(len(program.columns))
+    sizes = np.array([column.gpu_leases for column in program.columns], dtype=np.float64)
+    rewards = program.rewards / REWARD_MICRO - TIE * sizes / max(1.0, sizes.max())
+    return len(numbers), LinearProgram(rewards, upper, rows)
+
+
+def _add(
+    rows: ConstraintRows, program: CompactProgram, usage: dict[int, NDArray[np.int64]], row: int
+) -> None:
+    columns = np.flatnonzero(usage[row])
+    rows.add(columns, usage[row][columns].astype(float), -np.inf, float(program.rows[row].units))
+
+
+def _prices(active: list[int], duals: NDArray[np.float64]) -> tuple[tuple[int, int], ...]:
+    """Return positive duals as whole numbers of millionths of a point by PRICE_SCALE."""
+    whole = np.rint(np.maximum(0.0, duals) * REWARD_MICRO * PRICE_SCALE).astype(np.int64)
+    pairs = zip(active, whole.tolist(), strict=True)
+    return tuple((row, price) for row, price in pairs if price)

@@ -1,0 +1,152 @@
+"""Programs of UniSched's Selector in zeros and ones, by HiGHS: one thread, a fixed seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+
+from evenshare_core.deadlines.compact import CompactProgram
+from evenshare_core.deadlines.model import Counts
+from evenshare_core.formulations.lp import ConstraintRows
+from evenshare_core.formulations.problems import Array, SolverError
+from evenshare_core.units import REWARD_MICRO
+
+OPTIONS: dict[str, bool | int | float | str] = {
+    "output_flag": False,
+    "threads": 1,
+    "parallel": "off",
+    "random_seed": 0,
+    "mip_rel_gap": 0.0,
+    "mip_abs_gap": 0.0,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class WholeAnswer:
+    """The best answer that was seen, `None` if none was, and what none exceeds."""
+
+    taken: NDArray[np.bool_] | None
+    bound: float
+    is_optimal: bool
+
+
+def solve_whole(
+    rewards: Array, rows: ConstraintRows, *, nodes: int | None = None, seconds: float | None = None
+) -> WholeAnswer:
+    """Maximise `rewards . x` under the rows, x of 0 and 1.
+
+    `nodes`: the most nodes of the search tree. `seconds`: the most time, for benchmarks alone,
+    because what it gives depends on the machine.
+
+    Raises:
+        SolverError: it ends without optimum, and not by a limit.
+    """
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]  # as highspy declares it
+    for name, value in OPTIONS.items():
+        highs.setOptionValue(name, value)
+    if nodes is not None:
+        highs.setOptionValue("mip_max_nodes", nodes)
+    if seconds is not None:
+        highs.setOptionValue("time_limit", seconds)
+    columns = len(rewards)
+    lower, upper, starts, indices, values = rows.packed()
+    highs.passModel(
+        columns,
+        len(lower),
+        len(values),
+        int(highspy.MatrixFormat.kRowwise),
+        int(highspy.ObjSense.kMaximize),
+        0.0,  # offset
+        rewards,
+        np.zeros(columns),
+        np.ones(columns),
+        lower,
+        upper,
+        starts,
+        indices,
+        values,
+        np.ones(columns, np.int32),  # all columns are whole
+    )
+    highs.run()
+    status = highs.getModelStatus()
+    is_optimal = status == highspy.HighsModelStatus.kOptimal
+    limits = (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kSolutionLimit)
+    if not is_optimal and status not in limits:
+        raise SolverError(f"HiGHS ended with {highs.modelStatusToString(status)!r}")
+    solution, info = highs.getSolution(), highs.getInfo()
+    taken = np.array(solution.col_value) > 1 / 2 if solution.value_valid else None
+    return WholeAnswer(taken, float(info.mip_dual_bound), is_optimal)
+
+
+def choose_slots(program: CompactProgram, *, nodes: int) -> dict[int, list[int]]:
+    """Return slots by column, solved slot by slot within so many nodes of a search.
+
+    The literal program without the options that others make useless. A best-effort lease has
+    slot 0.
+    """
+    built = _SlotProgram(program)
+    for job in np.unique(program.jobs):
+        built.add_job(np.flatnonzero(program.jobs == job).tolist())
+    built.close()
+    rewards = np.array(built.rewards) / REWARD_MICRO
+    answer = solve_whole(rewards, built.rows, nodes=nodes)
+    if answer.taken is None:
+        return {}
+    slots: dict[int, list[int]] = {
+        number: [] for number, place in built.chosen.items() if answer.taken[place]
+    }
+    for number, slot, place in built.slots:
+        if number in slots and answer.taken[place]:
+            slots[number].append(slot)
+    return {number: taken[: program.columns[number].leases] for number, taken in slots.items()}
+
+
+class _SlotProgram:
+    """Variables: a column is taken; it runs in a slot. Rows: (12) and (14) per slot."""
+
+    def __init__(self, program: CompactProgram) -> None:
+        self.program = program
+        self.rewards: list[int] = []
+        self.rows = ConstraintRows()
+        self.chosen: dict[int, int] = {}
+        self.slots: list[tuple[int, int, int]] = []  # column, slot, place
+
+    def add_job(self, numbers: list[int]) -> None:
+        places = [self._place(self.program.columns[number].reward_micro) for number in numbers]
+        self.chosen |= dict(zip(numbers, places, strict=True))
+        self.rows.add(np.array(places), np.ones(len(places)), -np.inf, 1.0)
+        for number, chosen in zip(numbers, places, strict=True):
+            column = self.program.columns[number]
+            runs = [self._place(0) for _ in range(column.deadline)]
+            self.slots += [(number, slot, place) for slot, place in enumerate(runs)]
+            for place in runs:
+                self.rows.add(np.array([place, chosen]), np.array([1.0, -1.0]), -np.inf, 0.0)
+            values = np.array([*np.ones(len(runs)), -float(column.leases)])
+            self.rows.add(np.array([*runs, chosen]), values, 0.0, np.inf)
+
+    def _place(self, reward_micro: int) -> int:
+        self.rewards.append(reward_micro)
+        return len(self.rewards) - 1
+
+    def close(self) -> None:
+        """Add (14) for each slot and level; slot 0 is shared with best-effort leases."""
+        problem, columns = self.program.problem, self.program.columns
+        later = [row for row in self.slots if not columns[row[0]].is_now]
+        now = [
+            row for row in self.slots
+            if columns[row[0]].is_now or (problem.is_slo_cycle and row[1] == 0)
+        ]  # fmt: skip
+        self._capacity(now, problem.now_units)
+        for slot, free in enumerate(problem.lease_units):
+            self._capacity([row for row in later if row[1] == slot], free)
+
+    def _capacity(self, runs: list[tuple[int, int, int]], free: Counts) -> None:
+        if not runs:
+            return
+        places = np.array([place for _, _, place in runs])
+        units = self.program.units[[number for number, _, _ in runs]]
+        for level, most in enumerate(free.tolist()):
+            self.rows.add(places, units[:, level].astype(float), -np.inf, float(most))

@@ -1,0 +1,139 @@
+"""What UniSched's Selector promises a deadline job beside a plan, and what it says instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.deadlines.admission import (
+    QUOTA_LEVEL,
+    AdmissionAnswer,
+    AdmissionLimit,
+    QuotaLimit,
+    admit,
+)
+from evenshare_core.deadlines.model import DeadlineClass, RewardStep, SelectorJob, SelectorProblem
+from evenshare_core.deadlines.options import held_option
+from evenshare_core.deadlines.plans import JobLeases, SelectorPlan, faults
+from evenshare_core.formulations.selector import select
+from evenshare_core.units import ONE_MILLI, REWARD_MICRO
+
+from .selector_cases import best_effort, nodes, options, small_case, strict
+
+BUSY = SelectorProblem([strict(1, 8, 3, 3)], nodes(1))
+
+
+def ask(problem: SelectorProblem, gpus: int, leases: int, deadline: int) -> AdmissionAnswer:
+    return admit(problem, select(problem), options(gpus), leases, deadline)
+
+
+class TestYes:
+    def test_comes_with_the_first_leases_that_are_free(self) -> None:
+        answer = ask(BUSY, 8, 2, 5)
+        assert answer.is_yes
+        assert answer.slots == (3, 4)
+        assert answer.earliest == 5
+
+    def test_takes_the_option_that_ends_first(self) -> None:
+        """Six GPUs on the two that each of three nodes has left: spread, so slower."""
+        problem = SelectorProblem([strict(number, 6, 9, 9) for number in range(3)], nodes(3))
+        answer = ask(problem, 6, 4, 6)
+        assert answer.option is not None
+        assert not answer.option.one_node
+        assert answer.slots == (0, 1, 2, 3, 4)
+
+    @pytest.mark.parametrize("seed", range(12))
+    @pytest.mark.parametrize(("gpus", "leases"), [(1, 2), (6, 3), (8, 1), (16, 2)])
+    def test_can_be_added_to_the_plan(self, seed: int, gpus: int, leases: int) -> None:
+        problem = small_case(seed)
+        plan = select(problem)
+        answer = admit(problem, plan, options(gpus), leases, 8)
+        if not answer.is_yes:
+            return
+        step = RewardStep(REWARD_MICRO, 8, leases)
+        asked = SelectorJob(999, DeadlineClass.STRICT, options(gpus), (step,))
+        assert answer.option is not None
+        row = JobLeases(999, 0, answer.option, REWARD_MICRO, answer.slots)
+        more = SelectorPlan({**plan.jobs, 999: row}, plan.reward_micro + REWARD_MICRO, 10**12)
+        assert faults(replace(problem, jobs=[*problem.jobs, asked]), more) == []
+
+
+class TestNo:
+    def test_says_the_length_where_no_option_is_that_fast(self) -> None:
+        answer = ask(SelectorProblem([], nodes(2)), 6, 4, 3)
+        assert (answer.limit, answer.earliest) == (AdmissionLimit.LENGTH, 4)
+
+    def test_says_which_leases_lack_which_cells(self) -> None:
+        answer = ask(BUSY, 8, 2, 4)
+        assert answer.limit is AdmissionLimit.CAPACITY
+        assert answer.blocked == ((0, 3), (1, 3), (2, 3))
+        assert answer.earliest == 5
+
+    def test_says_the_quota_and_when_it_is_free(self) -> None:
+        problem = SelectorProblem([], nodes(2))
+        quota = QuotaLimit(8, (4, 4, 0))
+        answer = admit(problem, select(problem), options(8), 1, 2, quota=quota)
+        assert answer.limit is AdmissionLimit.QUOTA
+        assert answer.blocked == ((0, QUOTA_LEVEL), (1, QUOTA_LEVEL))
+        assert answer.earliest == 3
+
+    def test_has_no_earliest_deadline_where_quota_or_pool_are_too_small_for_ever(self) -> None:
+        problem = SelectorProblem([], nodes(2))
+        plan = select(problem)
+        small = admit(problem, plan, options(8), 1, 9, quota=QuotaLimit(4))
+        assert (small.limit, small.earliest) == (AdmissionLimit.QUOTA, None)
+        large = admit(problem, plan, options(24), 1, 9)
+        assert (large.limit, large.earliest) == (AdmissionLimit.SIZE, None)
+
+    def test_counts_a_best_effort_lease_that_begins_now(self) -> None:
+        problem = SelectorProblem([best_effort(1, 8, 60)], nodes(1))
+        answer = ask(problem, 8, 1, 1)
+        assert (answer.limit, answer.earliest) == (AdmissionLimit.CAPACITY, 2)
+        odd = replace(problem, is_slo_cycle=False)
+        assert ask(odd, 8, 1, 1).is_yes
+
+    def test_of_bad_input_says_so(self) -> None:
+        plan = select(BUSY)
+        with pytest.raises(ValueError, match="options, leases, deadline"):
+            admit(BUSY, plan, options(8), 0, 1)
+        with pytest.raises(ValueError, match="holds nothing"):
+            admit(BUSY, plan, [held_option({1: 8}, ONE_MILLI)], 1, 1)
+        with pytest.raises(ValueError, match="gpus, used"):
+            QuotaLimit(-1)
+
+
+class TestTheEarliestDeadline:
+    @given(
+        seed=st.integers(0, 11),
+        gpus=st.sampled_from((1, 4, 6, 8, 12)),
+        leases=st.integers(1, 5),
+        quota=st.none()
+        | st.builds(QuotaLimit, st.integers(0, 24), st.tuples(st.integers(0, 24), st.just(0))),
+    )
+    @settings(max_examples=80, deadline=None)
+    def test_is_the_first_that_is_answered_yes(
+        self, seed: int, gpus: int, leases: int, quota: QuotaLimit | None
+    ) -> None:
+        problem = small_case(seed)
+        plan = _plan(seed)
+        answers = [
+            admit(problem, plan, options(gpus), leases, deadline, quota=quota)
+            for deadline in range(30)
+        ]
+        yes = [deadline for deadline, answer in enumerate(answers) if answer.is_yes]
+        assert {answer.earliest for answer in answers} == {yes[0] if yes else None}
+        assert yes == list(range(yes[0] if yes else 30, 30))
+        for deadline in yes:
+            assert all(slot < deadline for slot in answers[deadline].slots)
+
+
+PLANS: dict[int, SelectorPlan] = {}
+
+
+def _plan(seed: int) -> SelectorPlan:
+    if seed not in PLANS:
+        PLANS[seed] = select(small_case(seed))
+    return PLANS[seed]

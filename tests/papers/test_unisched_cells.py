@@ -1,0 +1,164 @@
+"""UniSched's options, Proposition 1 by brute force, cells onto nodes, renewal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.deadlines.cells import CellDemand, fits_cells, place_cells
+from evenshare_core.deadlines.model import SelectorProblem
+from evenshare_core.deadlines.options import (
+    Cells,
+    all_options,
+    free_cells,
+    held_option,
+    one_node_units,
+    two_speeds,
+    units_of,
+    useful_options,
+)
+from evenshare_core.deadlines.picks import picks_now
+from evenshare_core.formulations.selector import select
+from evenshare_core.units import ONE_MILLI
+
+from .selector_cases import best_effort, options
+
+
+class TestOptions:
+    @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+    def test_friendly_jobs_are_one_cell_and_then_split(self, gpus: int) -> None:
+        rows = useful_options(options(gpus))
+        assert rows[0].one_node
+        assert [row.cells for row in rows[1:]] == ([(gpus, 0, 0, 0)] if gpus > 1 else [])
+
+    def test_several_cells_that_fit_a_node_exist_twice(self) -> None:
+        twice = [row.cells for row in options(6) if sum(row.cells) > 1]
+        assert all(twice.count(cells) == 2 for cells in twice)
+        assert all(not row.one_node for row in options(16))
+
+    def test_on_one_node_a_job_takes_a_block_less_its_rest(self) -> None:
+        assert one_node_units(6) == (6, 3, 2, 1)
+        for gpus in range(1, 9):
+            size = 1 << (gpus - 1).bit_length()
+            block, rest = (units_of(free_cells([count])) for count in (size, size - gpus))
+            assert one_node_units(gpus) == tuple(a - b for a, b in zip(block, rest, strict=True))
+
+    def test_a_job_over_several_nodes_at_best_has_one_speed(self) -> None:
+        assert {row.phi_milli for row in options(12, 500)} == {ONE_MILLI}
+
+    def test_phi_makes_leases_longer(self) -> None:
+        row = next(one for one in options(6, 800) if not one.one_node)
+        assert [row.leases(work) for work in (1, 4, 5)] == [2, 5, 7]
+
+    @given(st.integers(1, 16), st.integers(1, 1000))
+    @settings(max_examples=60, deadline=None)
+    def test_what_is_left_out_is_no_better_than_what_stays(self, gpus: int, phi: int) -> None:
+        every = all_options(gpus, two_speeds(gpus, phi))
+        kept = useful_options(every)
+        assert set(kept) <= set(every)
+        for row in every:
+            assert any(
+                other.phi_milli >= row.phi_milli
+                and all(a <= b for a, b in zip(other.units, row.units, strict=True))
+                for other in kept
+            )
+
+
+def by_brute_force(demand: list[int], free: list[int]) -> bool:
+    """Whether cells, by size, fit nodes of so many free GPUs, each on one node."""
+    if not demand:
+        return True
+    return any(
+        by_brute_force(demand[1:], [*free[:node], count - demand[0], *free[node + 1 :]])
+        for node, count in enumerate(free)
+        if count >= demand[0]
+    )
+
+
+class TestPropositionOne:
+    def test_is_what_brute_force_says_of_two_nodes(self) -> None:
+        """Every state of two nodes of 8, and every demand of up to 3, 2, 2 and 2 cells."""
+        for free in product(range(0, 9, 1), repeat=2):
+            for demand in product(range(4), range(3), range(3), range(3)):
+                sizes = [1 << level for level in (3, 2, 1, 0) for _ in range(demand[level])]
+                assert fits_cells(_cells(demand), free_cells(free)) == by_brute_force(
+                    sizes, list(free)
+                )
+
+    @given(
+        st.lists(st.integers(0, 8), min_size=1, max_size=5),
+        st.lists(st.tuples(st.integers(1, 16), st.integers(0, 40)), max_size=8),
+    )
+    @settings(max_examples=200, deadline=None)
+    def test_whatever_fits_is_placed(self, free: list[int], asked: list[tuple[int, int]]) -> None:
+        demands = []
+        left = units_of(free_cells(free))
+        for job, (gpus, which) in enumerate(asked):
+            rows = options(gpus)
+            option = rows[which % len(rows)]
+            if all(a <= b for a, b in zip(option.units, left, strict=True)):
+                left = _cells(tuple(b - a for a, b in zip(option.units, left, strict=True)))
+                demands.append(CellDemand(job, option))
+        placed = place_cells(dict(enumerate(free)), demands)
+        assert placed.unplaced == ()
+        for demand in demands:
+            row = placed.gpus[demand.job]
+            assert sum(row.values()) == demand.option.gpus
+            assert len(row) == 1 or not demand.option.one_node
+        for node, count in enumerate(free):
+            assert sum(row.get(node, 0) for row in placed.gpus.values()) <= count
+
+
+def _cells(counts: tuple[int, ...]) -> Cells:
+    first, second, third, fourth = counts
+    return first, second, third, fourth
+
+
+class TestPlacement:
+    def test_breaks_no_larger_cell_where_a_small_one_is_free(self) -> None:
+        placed = place_cells({1: 8, 2: 2, 3: 4}, [CellDemand(1, options(2)[0])])
+        assert placed.gpus == {1: {2: 2}}
+
+    def test_gives_a_spread_job_one_node_if_one_has_room(self) -> None:
+        spread = next(row for row in options(6) if row.cells == (6, 0, 0, 0) and not row.one_node)
+        assert place_cells({1: 2, 2: 4, 3: 7}, [CellDemand(1, spread)]).gpus == {1: {3: 6}}
+        assert place_cells({1: 2, 2: 4, 3: 3}, [CellDemand(1, spread)]).gpus == {1: {2: 4, 1: 2}}
+
+
+class TestRenewal:
+    def test_a_job_keeps_its_gpus_where_another_node_would_fit_as_well(self) -> None:
+        option = options(4)[0]
+        demands = [CellDemand(2, option), CellDemand(1, option, {7: 4})]
+        placed = place_cells({5: 4, 7: 4}, demands)
+        assert placed.gpus == {1: {7: 4}, 2: {5: 4}}
+
+    def test_on_six_free_gpus_it_is_renewed_though_no_cell_of_eight_is_free(self) -> None:
+        held = held_option({3: 6}, ONE_MILLI)
+        job = replace(best_effort(1, 6, 60), options=(*options(6, 500), held))
+        problem = SelectorProblem([job], (free_cells([6]),))
+        plan = select(problem)
+        assert plan.jobs[1].option == held
+        assert picks_now(problem, plan, {3: 6}, {1: {3: 6}}).gpus == {1: {3: 6}}
+
+    def test_a_pin_gives_way_if_another_job_has_no_place_then(self) -> None:
+        """Two free GPUs of each node, and a pair on one: held over both, it leaves no pair."""
+        pair = next(row for row in options(2) if not row.one_node)
+        demands = [CellDemand(1, pair, {1: 1, 2: 1}), CellDemand(2, options(2)[0])]
+        placed = place_cells({1: 2, 2: 2}, demands)
+        assert placed.unplaced == ()
+        assert placed.gpus == {1: {2: 2}, 2: {1: 2}}
+
+    def test_a_pin_that_a_job_needs_stays_and_the_other_waits(self) -> None:
+        held = held_option({1: 6}, ONE_MILLI)
+        demands = [CellDemand(1, held, {1: 6}), CellDemand(2, options(8)[0])]
+        placed = place_cells({1: 8, 2: 7}, demands)
+        assert placed.gpus == {1: {1: 6}}
+        assert placed.unplaced == (2,)
+
+    def test_an_option_that_is_held_needs_its_gpus(self) -> None:
+        with pytest.raises(ValueError, match="held"):
+            place_cells({1: 8}, [CellDemand(1, held_option({1: 6}, ONE_MILLI))])

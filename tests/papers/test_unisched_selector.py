@@ -1,0 +1,341 @@
+"""UniSched's Selector: golden cases, Proposition 1 by brute force, the oracle, properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.deadlines.cells import fits_cells
+from evenshare_core.deadlines.compact import compact_program
+from evenshare_core.deadlines.model import (
+    DeadlineClass,
+    RewardStep,
+    SelectorJob,
+    SelectorProblem,
+)
+from evenshare_core.deadlines.options import (
+    CellOption,
+    Cells,
+    free_cells,
+    gpus_of,
+    quadruples,
+)
+from evenshare_core.deadlines.picks import picks_now
+from evenshare_core.deadlines.plans import JobLeases, SelectorPlan, faults, free_units
+from evenshare_core.deadlines.rewards import (
+    DatedReward,
+    best_effort_micro,
+    capped,
+    first_slo_lease_us,
+    soft_deadlines,
+    steps_from,
+)
+from evenshare_core.formulations.selector import select
+from evenshare_core.formulations.selector_literal import LiteralOptimum, literal_optimum
+from evenshare_core.formulations.selector_lp import relax
+from evenshare_core.formulations.selector_ortools import optimum_by_ortools
+from evenshare_core.formulations.selector_pyomo import optimum_by_pyomo
+from evenshare_core.units import MINUTE_US, ONE_MILLI, REWARD_MICRO, SECOND_US
+
+from .selector_cases import best_effort, nodes, options, small_case, strict
+
+SMALL = range(24)
+# Between 24 small cases and the literal program, as fractions of its optimum.
+MOST_ABOVE, MOST_LOST = 0.002, 0.0303
+
+
+@lru_cache
+def oracle(seed: int) -> LiteralOptimum:
+    return literal_optimum(small_case(seed))
+
+
+@lru_cache
+def planned(seed: int) -> SelectorPlan:
+    return select(small_case(seed))
+
+
+class TestGoldenCases:
+    def test_four_hostile_strict_jobs_on_three_nodes_all_meet_their_deadlines(self) -> None:
+        """Case 1: three on a node each, the fourth split over what they leave."""
+        jobs = [strict(number, 6, 4, 5) for number in range(4)]
+        problem = SelectorProblem(jobs, nodes(3))
+        plan = select(problem)
+        assert faults(problem, plan) == []
+        assert plan.reward_micro == 400 * REWARD_MICRO == literal_optimum(problem).reward_micro
+        assert any(not row.option.one_node for row in plan.jobs.values())
+
+    def test_without_split_options_one_of_them_misses(self) -> None:
+        """What Chronus would do: the rounded-up cell alone."""
+        jobs = [
+            replace(job, options=job.options[:1])
+            for job in (strict(number, 6, 4, 5) for number in range(4))
+        ]
+        problem = SelectorProblem(jobs, nodes(3))
+        assert select(problem).reward_micro == 300 * REWARD_MICRO
+
+    def test_a_best_effort_job_among_them_is_consolidated_and_one_other_is_split(self) -> None:
+        """Case 2."""
+        jobs = [*(strict(number, 6, 4, 5) for number in range(3)), best_effort(3, 6, 600)]
+        problem = SelectorProblem(jobs, nodes(3))
+        plan = select(problem)
+        assert faults(problem, plan) == []
+        assert len(plan.jobs) == 4
+        assert plan.jobs[3].option.one_node
+        assert plan.jobs[3].slots == (0,)
+        placed = picks_now(problem, plan, {1: 8, 2: 8, 3: 8}, {})
+        assert placed.unplaced == ()
+        assert len(placed.gpus[3]) == 1
+
+    def test_options_of_six_gpus(self) -> None:
+        """Case 3."""
+        rows = quadruples(6)
+        assert {(0, 0, 0, 1), (0, 1, 1, 0), (6, 0, 0, 0)} <= set(rows)
+        assert len(rows) == 6 + 1
+        assert [len(quadruples(gpus)) for gpus in (8, 16)] == [10, 35]
+        assert quadruples(17) == ((0, 0, 0, 3),)
+
+    def test_proposition_1_by_example(self) -> None:
+        """Case 5."""
+        two_nodes = (0, 0, 0, 2)
+        assert fits_cells((2, 1, 1, 1), two_nodes)
+        assert not fits_cells((1, 0, 0, 2), two_nodes)
+
+
+class TestRewards:
+    def test_soft_steps_are_100_80_50_and_20(self) -> None:
+        rows = soft_deadlines(1000, 2000)
+        assert rows == (
+            (2000, 100 * REWARD_MICRO), (2100, 80 * REWARD_MICRO),
+            (2200, 50 * REWARD_MICRO), (2500, 20 * REWARD_MICRO),
+        )  # fmt: skip
+
+    def test_a_reward_is_capped_by_class_and_by_budget(self) -> None:
+        asked = [DatedReward(1, 900 * REWARD_MICRO, 1)]
+        assert capped(DeadlineClass.STRICT, asked)[0].reward_micro == 100 * REWARD_MICRO
+        assert capped(DeadlineClass.STRICT, asked, 7)[0].reward_micro == 7
+        with pytest.raises(ValueError, match="budget_micro"):
+            capped(DeadlineClass.STRICT, asked, -1)
+
+    def test_deadlines_count_whole_leases_from_now(self) -> None:
+        now = 1_000 * MINUTE_US
+        rewards = [DatedReward(now + minutes * MINUTE_US, 1, 11 * MINUTE_US) for minutes in
+                   (9, 24, 25, 30)]  # fmt: skip
+        even = steps_from(first_slo_lease_us(now, is_slo_cycle=True), rewards)
+        odd = steps_from(first_slo_lease_us(now, is_slo_cycle=False), rewards)
+        assert [(step.deadline, step.leases) for step in even] == [(2, 2), (2, 2), (3, 2)]
+        assert [step.deadline for step in odd] == [1, 2, 2]
+
+    def test_best_effort_is_phi_over_one_and_remaining(self) -> None:
+        assert best_effort_micro(ONE_MILLI, 300 * SECOND_US) == REWARD_MICRO // 2
+        assert best_effort_micro(500, 300 * SECOND_US) == REWARD_MICRO // 4
+        assert best_effort_micro(ONE_MILLI, 0) < REWARD_MICRO
+
+    def test_a_profiler_comes_before_best_effort_jobs_and_after_deadlines(self) -> None:
+        profiler = SelectorJob(3, DeadlineClass.PROFILER, options(8)[:1])
+        short = best_effort(2, 8, 1)
+        assert list(select(SelectorProblem([short, profiler], nodes(1))).jobs) == [3]
+        urgent = strict(1, 8, 1, 1)
+        assert list(select(SelectorProblem([short, profiler, urgent], nodes(1))).jobs) == [1]
+
+    def test_between_slo_cycles_best_effort_leases_alone_begin(self) -> None:
+        problem = SelectorProblem([strict(1, 8, 1, 1), best_effort(2, 8, 1)], nodes(1), False)
+        plan = select(problem)
+        assert sorted(plan.jobs) == [1, 2]
+        assert [row.job for row in plan.now(is_slo_cycle=False)] == [2]
+
+
+class TestTheOracle:
+    @pytest.mark.parametrize("seed", SMALL)
+    def test_plan_literal_compact_and_bound_come_in_this_order(self, seed: int) -> None:
+        problem, plan = small_case(seed), planned(seed)
+        whole = optimum_by_pyomo(compact_program(problem), whole=True).reward_micro
+        assert plan.reward_micro <= oracle(seed).reward_micro <= whole <= plan.bound_micro
+        assert faults(problem, plan) == []
+        assert plan.reward_micro >= (1 - MOST_LOST) * oracle(seed).reward_micro
+        assert whole <= (1 + MOST_ABOVE) * oracle(seed).reward_micro
+
+    def test_compact_is_the_literal_optimum_in_most(self) -> None:
+        equal = sum(
+            optimum_by_pyomo(compact_program(small_case(seed)), whole=True).reward_micro
+            == oracle(seed).reward_micro
+            for seed in SMALL
+        )
+        assert equal >= 22
+
+    @pytest.mark.parametrize("seed", SMALL)
+    def test_three_solvers_agree(self, seed: int) -> None:
+        program = compact_program(small_case(seed))
+        whole = optimum_by_ortools(program, whole=True).reward_micro
+        assert whole == optimum_by_pyomo(program, whole=True).reward_micro
+        relaxed = relax(program)
+        assert relaxed.is_complete
+        value = float((program.rewards * relaxed.shares).sum())
+        for solve in (optimum_by_ortools, optimum_by_pyomo):
+            assert solve(program, whole=False).reward_micro == pytest.approx(value, rel=1e-6)
+        assert program.bound_micro(relaxed.prices) == pytest.approx(value, rel=1e-6)
+
+    def test_of_a_job_that_gets_what_running_leases_leave(self) -> None:
+        """One node that is free from slot 2: the second lease is the first that it can have."""
+        free: tuple[Cells, ...] = ((0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1))
+        for deadline, reward in ((1, 0), (2, 100)):
+            problem = SelectorProblem([strict(1, 8, 1, deadline)], free)
+            assert select(problem).reward_micro == reward * REWARD_MICRO
+            assert literal_optimum(problem).reward_micro == reward * REWARD_MICRO
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> SelectorProblem:
+    """Any mix of jobs, free cells that come and go, either cycle."""
+    jobs = []
+    for number in range(draw(st.integers(0, 12))):
+        gpus = draw(st.sampled_from((1, 2, 3, 4, 6, 8, 12, 16, 24)))
+        rows = options(gpus, draw(st.sampled_from((500, 800, 1000))))
+        kind = draw(st.sampled_from(DeadlineClass))
+        steps: tuple[RewardStep, ...] = ()
+        if kind.has_deadline:
+            steps = tuple(
+                RewardStep(points * REWARD_MICRO, draw(st.integers(0, 9)), draw(st.integers(1, 6)))
+                for points in (100, 50)[: 1 if kind is DeadlineClass.STRICT else 2]
+            )
+        jobs.append(SelectorJob(number, kind, rows, steps, draw(st.integers(0, 10**10))))
+    free = st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2), st.integers(0, 3))
+    horizon = draw(st.sampled_from((3, 1008)))
+    cells = draw(st.lists(free, min_size=1, max_size=5))
+    return SelectorProblem(jobs, cells, draw(st.booleans()), horizon)
+
+
+class TestEveryPlan:
+    @given(problems())
+    @settings(max_examples=150, deadline=None)
+    def test_is_feasible_and_its_gap_honest(self, problem: SelectorProblem) -> None:
+        plan = select(problem)
+        assert faults(problem, plan) == []
+        assert 0 <= plan.gap <= 1
+
+    @given(problems())
+    @settings(max_examples=40, deadline=None)
+    def test_is_the_same_again(self, problem: SelectorProblem) -> None:
+        assert select(problem) == select(problem)
+
+    @given(problems(), st.integers(0, 20))
+    @settings(max_examples=60, deadline=None)
+    def test_is_feasible_at_any_limit_of_work(self, problem: SelectorProblem, steps: int) -> None:
+        plan = select(problem, select(problem), iterations=steps, effort=steps)
+        assert faults(problem, plan) == []
+
+    @given(problems(), st.lists(st.tuples(st.integers(0, 60), st.integers(0, 10**9)), max_size=9))
+    @settings(max_examples=60, deadline=None)
+    def test_stays_below_the_bound_of_any_prices(
+        self, problem: SelectorProblem, prices: list[tuple[int, int]]
+    ) -> None:
+        program = compact_program(problem)
+        known = [(row, price) for row, price in prices if row < len(program.rows)]
+        assert select(problem).reward_micro <= program.bound_micro(known)
+
+    @pytest.mark.parametrize("iterations", [0, 1000])
+    def test_lets_nothing_stand_idle_that_a_job_could_have(self, iterations: int) -> None:
+        problem = SelectorProblem([strict(1, 8, 2, 6)], nodes(1))
+        assert select(problem, iterations=iterations).jobs[1].slots == (0, 1)
+
+    def test_faults_are_seen(self) -> None:
+        problem = SelectorProblem([strict(1, 8, 2, 3), strict(2, 8, 1, 3)], nodes(1))
+        plan = select(problem)
+        row = plan.jobs[1]
+        for wrong, text in _broken(plan, replace(row, slots=row.slots[:1])):
+            assert text in faults(problem, wrong)
+
+    def test_what_it_leaves_free_is_counted_in_both_halves(self) -> None:
+        problem = SelectorProblem([strict(1, 4, 1, 1), best_effort(2, 4, 9)], nodes(1))
+        now, leases = free_units(problem, select(problem))
+        assert now.tolist() == [0, 0, 0, 1]  # level 3 has no demand; the others are full
+        assert leases.tolist() == [[4, 2, 1, 1]]
+
+
+def _broken(plan: SelectorPlan, short: JobLeases) -> Iterator[tuple[SelectorPlan, str]]:
+    row = plan.jobs[1]
+    for changed, text in (
+        (short, "job 1 has too few leases"),
+        (replace(row, slots=(0, 0)), "job 1 has two leases in one slot"),
+        (replace(row, slots=(1, 3)), "job 1 runs before now or after its deadline"),
+        (replace(row, slots=(0, 1, 2)), "a slot has more cells planned than are free"),
+        (replace(row, reward_micro=1), "the reward is not the sum of the jobs' rewards"),
+    ):
+        yield replace(plan, jobs={**plan.jobs, 1: changed}), text
+    yield replace(plan, bound_micro=1), "the bound is below the reward"
+
+
+class TestTheLastPlan:
+    def test_is_kept_where_no_work_is_left_to_solve(self) -> None:
+        """Without a solver the option of the last plan stays, and the job its place."""
+        jobs = [strict(number, 6, 4, 5) for number in range(4)]
+        problem = SelectorProblem(jobs, nodes(3))
+        last = select(problem)
+        plan = select(problem, last, iterations=0, effort=0)
+        assert not plan.is_complete
+        assert plan.reward_micro == last.reward_micro
+        assert {row.job: row.option for row in plan.jobs.values()} == {
+            row.job: row.option for row in last.jobs.values()
+        }
+        assert plan.bound_micro >= plan.reward_micro
+
+    def test_of_another_cycle_is_no_harm(self) -> None:
+        last = select(SelectorProblem([strict(9, 8, 2, 5)], nodes(1)))
+        problem = SelectorProblem([strict(1, 6, 4, 5)], nodes(2))
+        assert select(problem, last, iterations=0).reward_micro == 100 * REWARD_MICRO
+
+    def test_a_limit_below_0_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="iterations"):
+            select(SelectorProblem([], nodes(1)), iterations=-1)
+
+
+class TestErrorsOfThePrint:
+    def test_7_and_12_say_at_least(self) -> None:
+        """As printed (<=), with (12), an option with phi below 1 would have no plan."""
+        spread = tuple(row for row in options(6) if not row.one_node)
+        job = replace(strict(1, 6, 4, 5), options=spread)
+        assert select(SelectorProblem([job], nodes(1))).reward_micro == 100 * REWARD_MICRO
+
+    def test_11_and_14_count_each_lease(self) -> None:
+        """As printed, without a lease, two jobs could not follow each other on one node."""
+        jobs = [strict(1, 8, 1, 2), strict(2, 8, 1, 2)]
+        problem = SelectorProblem(jobs, nodes(1))
+        assert select(problem).reward_micro == 200 * REWARD_MICRO
+
+    def test_14_alone_splits_a_job_whose_cells_stand_on_two_nodes(self) -> None:
+        """(0, 1, 1, 0) passes on a free 4 and a free 2 elsewhere: not as one node."""
+        free = free_cells([4, 2])
+        assert fits_cells((0, 1, 1, 0), free)
+        job = best_effort(1, 6, 60, 700)
+        plan = select(SelectorProblem([job], (free,)))
+        assert not plan.jobs[1].option.one_node
+        assert plan.jobs[1].reward_micro == best_effort_micro(700, 60 * SECOND_US)
+
+
+class TestInput:
+    @pytest.mark.parametrize(
+        ("kind", "reward", "steps"),
+        [("strict", 101, 1), ("strict", -1, 1), ("best_effort", 1, 1), ("soft", 1, 0)],
+    )
+    def test_a_job_says_what_is_wrong(self, kind: str, reward: int, steps: int) -> None:
+        rows = (RewardStep(reward * REWARD_MICRO, 1, 1),) * steps
+        with pytest.raises(ValueError, match=r"job 1: (steps|reward_micro)"):
+            SelectorJob(1, DeadlineClass(kind), options(1), rows)
+
+    def test_a_problem_and_an_option_do_too(self) -> None:
+        job = strict(1, 1, 1, 1)
+        with pytest.raises(ValueError, match="jobs: give each job once"):
+            SelectorProblem([job, job], nodes(1))
+        with pytest.raises(ValueError, match="free: say"):
+            SelectorProblem([job], ())
+        with pytest.raises(ValueError, match="horizon"):
+            SelectorProblem([job], nodes(1), horizon=0)
+        with pytest.raises(ValueError, match="fewer GPUs"):
+            CellOption((1, 0, 0, 0), 2, one_node=True, phi_milli=1000)
+        with pytest.raises(ValueError, match="gpus"):
+            quadruples(0)
+        assert gpus_of((1, 1, 1, 1)) == 15
