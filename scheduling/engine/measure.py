@@ -61,6 +61,7 @@ class _Measured:
     changed: dict[_Shape, Measurement] = field(default_factory=dict)
     made: dict[_Shape, Measurement] = field(default_factory=dict)
     jobs: dict[int, int] = field(default_factory=dict)
+    speeds_of: dict[int, Profile] = field(default_factory=dict)
     notes: list[MeasurementNote] = field(default_factory=list)
 
     def note(self, kind: str, profile: Profile, job: int | None, data: dict[str, Any]) -> None:
@@ -93,6 +94,8 @@ def measure(
         over = IterationReading.objects.filter(lease__pool=pool_id, lease__state=Lease.State.ENDED)
         over.delete()
         leases = _leases(pool_id, speaking, installation)
+        if not leases:
+            return
         measured = _read(leases, at)
         limits = _TimeLimits(pool_id, at)
         for lease, report in leases:
@@ -254,6 +257,7 @@ def _use(measured: _Measured, profile: Profile) -> None:
     if speeds == before:
         return
     declared, used = profile.as_declared, profile.speedups
+    measured.speeds_of[profile.pk] = profile
     profile.declared = declared
     profile.measured = {kind: one._asdict() for kind, one in speeds.items()}
     if not compare(declared, speeds):
@@ -261,8 +265,9 @@ def _use(measured: _Measured, profile: Profile) -> None:
     profile.speedups = used_speedups(declared, speeds)
     profile.source, profile.measured_at = Profile.Source.MEASURED, measured.at
     profile.measured_job_id = measured.jobs.get(profile.pk)
-    figures = {"before": used, "after": profile.speedups}
-    measured.note("used", profile, profile.measured_job_id, figures)
+    if profile.speedups != used:
+        figures = {"before": used, "after": profile.speedups}
+        measured.note("used", profile, profile.measured_job_id, figures)
 
 
 def _write(measured: _Measured) -> None:
@@ -274,9 +279,14 @@ def _write(measured: _Measured) -> None:
         update_fields=_READ,
     )  # fmt: skip
     MeasurementNote.objects.bulk_create(measured.notes)
-    for profile in measured.profiles.values():
+    for profile in measured.speeds_of.values():
         profile.save(update_fields=_SPEEDS)
-        _trim(profile)
+    for of_rows in {shape.profile for shape in measured.made}:
+        rows = Measurement.objects.filter(profile=of_rows).order_by("-seen_at", "-id")
+        _drop(Measurement.objects, list(rows.values_list("id", flat=True)[ROWS_MAX:]))
+    for of_notes in {note.profile_id for note in measured.notes}:
+        notes = MeasurementNote.objects.filter(profile=of_notes).order_by("-id")
+        _drop(MeasurementNote.objects, list(notes.values_list("id", flat=True)[NOTES_MAX:]))
 
 
 _READ = ["iterations", "time_us", "is_resumed", "is_suspended", "is_refused"]
@@ -285,13 +295,6 @@ _AVERAGED = [
     "restarts", "seen_at",
 ]  # fmt: skip
 _SPEEDS = ["declared", "measured", "speedups", "source", "measured_at", "measured_job"]
-
-
-def _trim(profile: Profile) -> None:
-    rows = Measurement.objects.filter(profile=profile).order_by("-seen_at", "-id")
-    _drop(Measurement.objects, list(rows.values_list("id", flat=True)[ROWS_MAX:]))
-    notes = MeasurementNote.objects.filter(profile=profile).order_by("-id")
-    _drop(MeasurementNote.objects, list(notes.values_list("id", flat=True)[NOTES_MAX:]))
 
 
 def _drop(manager: Any, ids: Collection[int]) -> None:
