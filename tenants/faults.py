@@ -24,6 +24,7 @@ POINTS = {
     "dispatch.after_observe": False,
     "reconcile.after_list": False,
     "reconcile.after_observe": False,
+    "measure.before_commit": True,
     "observe.before_commit": True,
     "cancel.before_commit": True,
     "cancel.after_mark": False,

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from billing.models import Book
 from evenshare_core.policies.registry import POLICIES
+from evenshare_core.units import SECOND_US
 from portal.demo.mixed_trace import HOURS, TEAMS
 from portal.demo.speeds import published_speeds
-from scheduling.models import GpuType, Node, Pool, PriceSetting, Profile, TraceFeed
+from scheduling.models import GpuType, Node, Pool, PriceSetting, Profile, TraceFeed, VirtualSpeeds
 from scheduling.services.pool_creation import open_pool
 from tenants.models import Tenant
 from tenants.services.tenants import create_tenant, quotas_from_weights
@@ -22,6 +23,8 @@ from tenants.services.tenants import create_tenant, quotas_from_weights
 NAME = "mixed"
 BEGIN = datetime(2020, 4, 27, 8, tzinfo=UTC)
 SCALE, ROUND_S = 60, 10
+# The papers give ratios alone: an iteration is a second of work on the slowest type.
+ITERATION_US = SECOND_US
 # The first that exists here.
 PREFERRED = ("oef", "ltgf")
 
@@ -84,23 +87,17 @@ def seed_mixed() -> bool:
 
 
 def _profiles(pool: Pool, tenant: Tenant, models: tuple[str, ...]) -> None:
+    """Published speeds are what is declared, and how fast the demo's jobs truly run."""
     types = {demo_type.name for demo_type in GPU_TYPES}
-    Profile.objects.bulk_create(
-        [
-            Profile(
-                tenant=tenant,
-                pool=pool,
-                name=model,
-                speedups={
-                    name: speed
-                    for name, speed in published_speeds()[model].items()
-                    if name in types
-                },
-                source=Profile.Source.PUBLISHED,
-            )
-            for model in models
-        ]
-    )
+    for model in models:
+        speeds = {name: one for name, one in published_speeds()[model].items() if name in types}
+        profile = Profile.objects.create(
+            tenant=tenant, pool=pool, name=model, speedups=speeds, declared=speeds,
+            source=Profile.Source.PUBLISHED,
+        )  # fmt: skip
+        VirtualSpeeds.objects.create(
+            profile=profile, tenant=tenant, speedups=speeds, iteration_us=ITERATION_US
+        )
 
 
 def _gpus(pool: Pool, demo_type: DemoGpuType, weights: dict[int, int]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.jobs.views import actions, jobs, log, profiles, submit
+from portal.jobs.views import actions, job_type, jobs, log, profiles, submit
 
 urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/jobs/", jobs.job_list, name="job-list"),
     path("t/<slug:slug>/jobs/new/", submit.job_new, name="job-new"),
     path("t/<slug:slug>/jobs/dry-run/", submit.dry_run, name="job-dry-run"),
     path("t/<slug:slug>/profiles/", profiles.profiles, name="profiles"),
+    path("t/<slug:slug>/profiles/<slug:profile>/", job_type.job_type, name="profile"),
     path("jobs/<uuid:uid>/", jobs.job_page, name="job"),
     path("jobs/<uuid:uid>/cancel/", actions.cancel, name="job-cancel"),
     path("jobs/<uuid:uid>/log/", log.log_page, name="job-log"),

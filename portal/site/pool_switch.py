@@ -31,6 +31,7 @@ TENANT_PAGES = {
     "job-new": "job-new",
     "job-dry-run": "job-new",
     "profiles": "profiles",
+    "profile": "profiles",
     "ledger": "ledger",
     "statement": "statement",
     "contribution": "contribution",

@@ -27,9 +27,11 @@ from scheduling.api.render import (
     plan_json,
     preemption_json,
 )
+from scheduling.api.speeds import compared_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
+from scheduling.selectors.measurements import overclaims_of
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import last_preemption, preemptions_for
 from scheduling.selectors.reasons import given_up_text, why
@@ -225,7 +227,9 @@ class JobWhy(SchedulingView):
             last = last_preemption(job, visibility)
             made_way = preemptions_for(job, visibility)
             plan = read_plan(job)
+            overclaims = overclaims_of(job.profile)
         early = {
+            "overclaims": [compared_json(one) for one in overclaims],
             "plan": None if plan is None else plan_json(plan),
             "preempted": None if last is None else preemption_json(last),
             "made_way": [preemption_json(row) for row in made_way],

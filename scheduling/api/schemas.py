@@ -14,6 +14,7 @@ from rest_framework import serializers as s
 from evenshare_core.domain.decision import PlanKind
 from evenshare_core.simulation.starts import NoEstimate
 from scheduling.api.promise_schemas import QuotaPromiseRow
+from scheduling.api.speeds import SpeedCompared
 from scheduling.models import Job
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.job_requests import shown_fields
@@ -261,6 +262,9 @@ class JobReason(s.Serializer[object]):
         allow_null=True, help_text="The last time it lost GPUs before its lease expired."
     )
     plan = PlanRow(allow_null=True, help_text="Null: no plan decides about it now.")
+    overclaims = SpeedCompared(
+        many=True, help_text="Where its job type was declared faster than it was measured."
+    )
     made_way = PreemptionRow(
         many=True, help_text="Leases that ended before they expired for this job, oldest first."
     )

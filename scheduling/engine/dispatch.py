@@ -21,6 +21,7 @@ from scheduling.engine.executors import (
     Stop,
     lease_token,
 )
+from scheduling.engine.measure import measure
 from scheduling.engine.observe import observe
 from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
@@ -48,6 +49,7 @@ def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, a
         fault_point("dispatch.after_call")
         if not carried:
             break
+        measure(pool.pk, token, reports, installation=installation, at=at)
         ended = observe(pool.pk, token, reports, installation=installation, at=at)
         fault_point("dispatch.after_observe")
         executor.forget(ended)

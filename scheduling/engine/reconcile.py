@@ -19,6 +19,7 @@ from scheduling.engine.executors import (
     lease_token,
     token_job,
 )
+from scheduling.engine.measure import measure
 from scheduling.engine.observe import observe
 from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
@@ -46,6 +47,7 @@ def reconcile(
         log.warning("executor.silent", pool=pool.name, error=str(error))
         return 0
     fault_point("reconcile.after_list")
+    measure(pool.pk, token, reports, installation=installation, at=at)
     live = _live_leases(pool, installation)
     reports = [*reports, *_lost(pool, live, reports, at)]
     ended = observe(pool.pk, token, reports, installation=installation, at=at)

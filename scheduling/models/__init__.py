@@ -5,10 +5,10 @@ from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence,
 from scheduling.models.events import Intent, LeaseEvent
 from scheduling.models.forecasts import PriceForecast, StartEstimate, StartForecast
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
-from scheduling.models.leases import Lease, LeaseSlot, LeaseTerm
+from scheduling.models.leases import IterationReading, Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
 from scheduling.models.plans import JobPlan
-from scheduling.models.profiles import Profile
+from scheduling.models.profiles import Measurement, MeasurementNote, Profile, VirtualSpeeds
 from scheduling.models.rounds import PoolState, Round, RoundBlob, RoundScrub
 from scheduling.models.simulations import Simulation
 
@@ -16,6 +16,7 @@ __all__ = [
     "Arrival",
     "GpuType",
     "Intent",
+    "IterationReading",
     "Job",
     "JobPlan",
     "Lease",
@@ -23,6 +24,8 @@ __all__ = [
     "LeaseSlot",
     "LeaseTerm",
     "MaintenanceWindow",
+    "Measurement",
+    "MeasurementNote",
     "Node",
     "Pool",
     "PoolClock",
@@ -39,5 +42,6 @@ __all__ = [
     "StartEstimate",
     "StartForecast",
     "TraceFeed",
+    "VirtualSpeeds",
     "VirtualWork",
 ]

@@ -147,7 +147,8 @@ class VirtualWork(models.Model):
     names the lease that runs now, since `launched_us` (of pool time, since 1970), at
     `speed_milli` thousandths of the speed that `duration_us` is meant for; `stopped_us` is set
     where it was asked to stop. `last_number` is the newest of the job's leases that was launched
-    or stopped: an older one never starts.
+    or stopped: an older one never starts. `iteration_us`: what an iteration takes at the speed that
+    `duration_us` is meant for; 0: it reports none.
     """
 
     job = models.OneToOneField(
@@ -159,6 +160,7 @@ class VirtualWork(models.Model):
     launched_us = models.BigIntegerField(null=True, blank=True)
     stopped_us = models.BigIntegerField(null=True, blank=True)
     speed_milli = models.PositiveIntegerField(default=ONE_MILLI, db_default=ONE_MILLI)
+    iteration_us = models.PositiveBigIntegerField(default=0, db_default=0)
     exit_code = models.SmallIntegerField(default=0)
     last_number = models.PositiveIntegerField(default=0, db_default=0)
 

@@ -128,3 +128,20 @@ class LeaseTerm(models.Model):
             models.UniqueConstraint(fields=["lease", "number"], name="term_once_per_lease"),
             models.CheckConstraint(condition=Q(price__gte=0), name="term_price_not_negative"),
         ]
+
+
+class IterationReading(models.Model):
+    """How much of what a live lease's process reports is measured already; its sums so far.
+
+    Pool time. `is_resumed`: the time to its first iteration is measured. `is_refused`: a report of
+    this lease could not be used, and a note says so.
+    """
+
+    lease = models.OneToOneField(
+        Lease, on_delete=models.CASCADE, primary_key=True, related_name="reading"
+    )
+    iterations = models.PositiveBigIntegerField(default=0)
+    time_us = models.PositiveBigIntegerField(default=0)
+    is_resumed = models.BooleanField(default=False)
+    is_suspended = models.BooleanField(default=False)
+    is_refused = models.BooleanField(default=False)

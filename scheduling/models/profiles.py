@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from evenshare_core.domain.averages import Average
+from evenshare_core.domain.measured_speeds import MeasuredSpeed
 from scheduling.models.cluster import Pool
 from tenants.models import Tenant
 
@@ -12,9 +14,11 @@ from tenants.models import Tenant
 class Profile(models.Model):
     """One job type of a tenant in a pool.
 
-    `speedups`: {GPU type: thousandths of the speed on the slowest type}. `priority` divides the
-    tenant's weight among its job types (OEF 4.2.4). A measured profile names when and on which
-    job it was measured.
+    `speedups`: {GPU type: thousandths of the speed on the slowest type}, which policies use;
+    `declared` is what the tenant said of it (empty: `speedups`), `measured` what was made of
+    measurements: {GPU type: {"speed_milli", "spread_milli", "reports"}}, written by
+    `scheduling.engine.measure` alone. `priority` divides the tenant's weight among its job types
+    (OEF 4.2.4). A measured profile names when its used speeds were last measured, and on which job.
     """
 
     class Source(models.TextChoices):
@@ -28,6 +32,8 @@ class Profile(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="profiles")
     name = models.SlugField(max_length=63)
     speedups = models.JSONField()
+    declared = models.JSONField(default=dict, db_default={}, blank=True)
+    measured = models.JSONField(default=dict, db_default={}, blank=True)
     priority = models.PositiveIntegerField(default=1)
     source = models.CharField(max_length=16, choices=Source.choices, default=Source.DECLARED)
     measured_at = models.DateTimeField(null=True, blank=True)
@@ -48,3 +54,104 @@ class Profile(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def as_declared(self) -> dict[str, int]:
+        """What its tenant said, or what was published."""
+        return dict(self.declared or self.speedups)
+
+    @property
+    def as_measured(self) -> dict[str, MeasuredSpeed]:
+        """What was measured by the rule; empty where nothing was."""
+        return {kind: MeasuredSpeed(**one) for kind, one in self.measured.items()}
+
+
+class Measurement(models.Model):
+    """Recent averages of what a job type's jobs report: see `evenshare_core.domain.averages`.
+
+    `iteration`: nanoseconds of pool time per iteration on `gpus` GPUs of a type, on one node or
+    several. `resume` and `suspend`: microseconds from a process's start to the end of its first
+    iteration, and from the wish for its GPUs to its last file; these name no GPU type. `reports`
+    since the average started, `iterations` ever; `restarts` counts the changes.
+    """
+
+    class Kind(models.TextChoices):
+        """What is averaged."""
+
+        ITERATION = "iteration", "time per iteration"
+        RESUME = "resume", "time to resume"
+        SUSPEND = "suspend", "time to suspend"
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="measurements")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    gpu_type = models.SlugField(max_length=31, default="", blank=True)
+    gpus = models.PositiveIntegerField(default=0)
+    several_nodes = models.BooleanField(default=False)
+    reports = models.PositiveIntegerField(default=0)
+    iterations = models.PositiveBigIntegerField(default=0)
+    mean = models.PositiveBigIntegerField(default=0)
+    deviation = models.PositiveBigIntegerField(default=0)
+    up_milli = models.PositiveIntegerField(default=0)
+    down_milli = models.PositiveIntegerField(default=0)
+    memory_bytes = models.PositiveBigIntegerField(default=0)
+    restarts = models.PositiveIntegerField(default=0)
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["profile", "kind", "gpu_type", "gpus", "several_nodes"],
+                name="measurement_once_per_shape",
+            ),
+        ]
+
+    @property
+    def average(self) -> Average:
+        """The average as the core adds reports to it."""
+        return Average(self.reports, self.mean, self.deviation, self.up_milli, self.down_milli)
+
+    @average.setter
+    def average(self, average: Average) -> None:
+        self.reports, self.mean, self.deviation, self.up_milli, self.down_milli = average
+
+
+class MeasurementNote(models.Model):
+    """What happened to a job type's measurements, for people: the newest are kept.
+
+    `at` is pool time; `data` says the figures, by `kind`.
+    """
+
+    class Kind(models.TextChoices):
+        """What happened."""
+
+        CHANGED = "changed", "an average started anew: what is reported has changed"
+        REFUSED = "refused", "a report could not be used"
+        USED = "used", "the speeds that policies use have changed"
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="notes")
+    job = models.ForeignKey(
+        "scheduling.Job", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        indexes = [models.Index(fields=["profile", "-id"], name="note_by_profile")]
+
+
+class VirtualSpeeds(models.Model):
+    """How fast a job type truly runs in the virtual executor, where no snapshot can read it.
+
+    `speedups` as of `Profile`; an iteration takes `iteration_us` of pool time on the slowest type.
+    Without a row it runs as declared, and nothing is measured: there would be nothing to find out.
+    """
+
+    profile = models.OneToOneField(
+        Profile, on_delete=models.CASCADE, primary_key=True, related_name="virtual_speeds"
+    )
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    speedups = models.JSONField()
+    iteration_us = models.PositiveBigIntegerField()

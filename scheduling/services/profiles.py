@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from evenshare_core.domain.measured_speeds import compare, used_speedups
 from evenshare_core.domain.profiles import speedups_normal
 from evenshare_core.units import ONE_MILLI
 from scheduling.models import Job, Pool, Profile
@@ -32,7 +33,8 @@ def put_profile(
     """Declare the job type `name`, or say its speeds anew; the slowest type's becomes 1.
 
     What runs goes on at the speed with which it was launched; rounds and launches from now on use
-    the new speeds. Its speeds count as declared, whatever they were before.
+    the new speeds. Where speeds were measured, what is declared of them is kept and compared, and
+    the measured ones are used.
 
     Raises:
         InvalidInputError: a GPU type is not of the pool, or is left out while jobs accept it.
@@ -48,8 +50,10 @@ def put_profile(
             raise invalid("name", f"would be the tenant's {PROFILES_MAX + 1}st", "Drop one first.")
         before = {} if row is None else _state(row)
         row = row or Profile(pool=pool, tenant=tenant, name=name)
-        row.speedups, row.priority = _normal(request), request.priority
-        row.source, row.measured_at, row.measured_job = Profile.Source.DECLARED, None, None
+        row.declared, row.priority = _normal(request), request.priority
+        row.speedups = used_speedups(row.declared, row.as_measured)
+        if not compare(row.declared, row.as_measured):
+            row.source, row.measured_at, row.measured_job = Profile.Source.DECLARED, None, None
         was, becomes = changed(before, _state(row))
         if becomes:
             row.save()
@@ -99,7 +103,7 @@ def drop_profile(*, tenant: Tenant, actor: Actor, pool_id: int, name: str) -> bo
 
 def _state(row: Profile) -> dict[str, Any]:
     return {
-        "speeds": {kind: f"{milli / ONE_MILLI:.3f}" for kind, milli in row.speedups.items()},
+        "speeds": {kind: f"{milli / ONE_MILLI:.3f}" for kind, milli in row.as_declared.items()},
         "priority": row.priority,
         "source": row.source,
     }

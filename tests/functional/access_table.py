@@ -75,6 +75,8 @@ OPERATE_BARE = OPERATE._replace(operator=400)
 # A tenant's job types: for those who submit; there is none to drop.
 API_PROFILE_PUT = Row(200, 403, 200, 404, 404, 403, 401, 403)
 API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=404, manager=404)
+API_NO_PROFILE = Row(404, 404, 404, 404, 404, 404, 401, 404)
+NO_JOB_TYPE = Row(404, 404, 404, 404, 404, 404, 302, 302)
 # What a tenant's quota lends and borrows: for its managers to change.
 API_SHARE = Row(403, 403, 200, 404, 404, 403, 401, 403)
 API_OFFER = API_SHARE._replace(manager=201)
@@ -186,6 +188,7 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/profiles/": Route(
         {"GET": TENANT_PAGE, "POST": SUBMIT_PAGE._replace(owner=422, manager=422)}
     ).showing("Profile.name"),
+    "t/<slug:slug>/profiles/<slug:profile>/": get(NO_JOB_TYPE).showing("Profile.name"),
     "t/<slug:slug>/sharing/": Route({"GET": TENANT_PAGE, "POST": SHARE_PAGE}).showing(
         "PriceLimit.max_price", "IdleOffer.floor_price", "IdleOffer.uid"
     ),
@@ -267,8 +270,9 @@ TABLE: dict[str, Route] = {
     "api/v1/pools/<slug:name>/trades": get(API_POOL).showing(),
     "api/v1/pools/<slug:name>/profiles": get(API_POOL).showing("Profile.name"),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
-        {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}
-    ),
+        {"GET": API_NO_PROFILE, "PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP},
+        body={"speeds": {"v100": "1"}},
+    ).showing("Profile.name"),
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": Route(
         {"GET": API_TENANT, "PUT": API_SHARE}, body={"max_price": "1"}
     ).showing("Tenant.slug", "PriceLimit.max_price"),

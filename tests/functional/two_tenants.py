@@ -25,6 +25,7 @@ from scheduling.models import (
     Lease,
     LeaseEvent,
     MaintenanceWindow,
+    MeasurementNote,
     Node,
     Pool,
     PoolFence,
@@ -32,6 +33,7 @@ from scheduling.models import (
     Round,
     StartEstimate,
     StartForecast,
+    VirtualSpeeds,
 )
 from scheduling.requests.profiles import read_profile_request
 from scheduling.requests.sharing import OfferRequest, SharingRequest
@@ -157,9 +159,17 @@ def _side(word: str, name: str, initials: str, pools: list[Cluster]) -> Side:
         lab.tenants[tenant.slug] = tenant
         kinds = [lab.gpu_type.name] + (["k80"] if lab.pool.policy == "oef" else [])
         wanted = read_profile_request(f"{word}-net", {"speeds": dict.fromkeys(kinds, "1")})
-        put_profile(
+        profile = put_profile(
             tenant=tenant, actor=Actor(side.manager, f"{word}-request"), pool_id=lab.pool.pk,
             name=f"{word}-net", request=wanted,
+        )  # fmt: skip
+        # So that its rounds measure it.
+        VirtualSpeeds.objects.create(
+            profile=profile, tenant=tenant, speedups=profile.speedups, iteration_us=10**6
+        )
+        MeasurementNote.objects.create(
+            profile=profile, tenant=tenant, at=BEGIN, kind="refused",
+            data={"lease": 1, "why": "is no JSON"},
         )  # fmt: skip
     return side
 

@@ -20,7 +20,7 @@ from django.db import DatabaseError, connection, connections, transaction
 from billing.checks import run_checks
 from billing.metering import meter_pool, settle_pool
 from scheduling.engine.rounds import execute_round
-from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Measurement, VirtualSpeeds
 from tenants.faults import POINTS, arm_faults
 from tests.factories import Cluster, cluster
 from tests.tools import PATIENCE_S
@@ -38,8 +38,12 @@ class InjectedError(Exception):
 def eventful_cluster() -> Cluster:
     """At its instant every point is reached: leases end, wait, are renewed, cancelled, settled."""
     lab = cluster({"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf")
+    profile = lab.profile("a", "net", v100=1000)
+    VirtualSpeeds.objects.create(
+        profile=profile, tenant=profile.tenant, speedups={"v100": 1000}, iteration_us=10**6
+    )
     for gpus in (1, 2, 3, 4):
-        lab.submit("a", gpus, WORK_S)
+        lab.submit("a", gpus, WORK_S, profile=profile, gpu_types=["v100"])
         lab.submit("b", gpus, WORK_S)
     lab.round()
     # An hour later, so that there is one to settle; the leases of before are due.
@@ -93,6 +97,9 @@ def assert_heals(lab: Cluster) -> None:
     # Nothing ran twice, and nothing was lost: the work done is the work there was.
     done = jobs.exclude(state="cancelled").values_list("virtual_work__done_us", flat=True)
     assert set(done) == {WORK_S * 1_000_000}
+    # Nor was any of it measured twice: an iteration is a second of work.
+    assert sum(Measurement.objects.values_list("iterations", flat=True)) <= 4 * WORK_S
+    assert set(Measurement.objects.values_list("mean", flat=True)) <= {10**9}
     numbers = list(LeaseEvent.objects.order_by("number").values_list("number", flat=True))
     assert numbers == list(range(1, len(numbers) + 1))
     lab.at += timedelta(hours=2)

@@ -39,6 +39,7 @@ PLACES = (
     "leases/{m}/shim.log",
     "leases/{m}/spec.json",
     "progress.json",
+    "iterations.json",
     "uid",
     "lease",
     "../active/{token}",

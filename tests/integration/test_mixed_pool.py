@@ -88,6 +88,8 @@ class TestTheSeed:
         for profile in profiles:
             assert set(profile.speedups) == types
             assert min(profile.speedups.values()) == 1000
+            # The demo's jobs truly run at the published speeds, and report what they do.
+            assert profile.virtual_speeds.speedups == profile.declared == profile.speedups
 
     def test_is_made_once(self, pool: Pool) -> None:
         assert not seed_demo()
@@ -117,6 +119,26 @@ class TestTheFeed:
         # What comes now is not told to have come while the trace stood still.
         assert late.exists()
         assert all(job.submitted_at >= lab.at - timedelta(seconds=ROUND_S) for job in late)
+
+
+class TestMeasuring:
+    def test_finds_the_true_speeds_of_what_is_declared_otherwise(self, pool: Pool) -> None:
+        lab = lab_of(pool)
+        Profile.objects.filter(pool=pool).update(
+            declared={"k80": 1000, "p100": 9000, "v100": 50_000},
+            speedups={"k80": 1000, "p100": 9000, "v100": 50_000},
+        )
+        lab.rounds(12, every_s=ROUND_S)
+        measured = [row for row in Profile.objects.filter(pool=pool) if row.measured]
+        assert measured
+        for row in measured:
+            truth = row.virtual_speeds.speedups
+            for kind, one in row.measured.items():
+                slowest = min(truth[other] for other in row.measured)
+                assert abs(one["speed_milli"] - truth[kind] * 1000 / slowest) <= 2
+            assert row.source == Profile.Source.MEASURED
+        for round_ in Round.objects.filter(pool=pool):
+            assert replay_stored_round(round_).same
 
 
 class TestTrades:

@@ -13,6 +13,9 @@ signal: the newest copy is written at once, the step in progress may end and is 
 too, and the program ends inside `store` with code 99. It starts again with what `resume`
 finds. State is JSON unless `setup` names functions to and from bytes.
 
+`steps` also measures how long an iteration takes, for the speeds of the job's type; a
+program with a loop of its own says `lease.step()` at the end of each iteration.
+
 Outside the portal every call is a cheap no-op, unless `setup(directory=...)` is given.
 """
 
@@ -26,7 +29,10 @@ from typing import Any, Callable, NoReturn
 from evenshare.runtime.contract import CHECKPOINTED, Contract, read
 from evenshare.runtime.keeper import Keeper
 
-__all__ = ["ending", "flush", "inside", "leave", "report", "resume", "setup", "steps", "store"]
+__all__ = [
+    "ending", "flush", "inside", "leave", "memory", "report", "resume", "setup", "step", "steps",
+    "store",
+]  # fmt: skip
 
 EVERY_S = 300.0
 
@@ -54,6 +60,11 @@ class _Runtime:
         if self.keeper is not None and self.keeper.progress is not None:
             self.keeper.start()
             self.keeper.progress.set(self.step, self.total, self.metrics)
+
+    def count(self, iterations: int) -> None:
+        if self.keeper is not None and self.keeper.iterations is not None:
+            self.keeper.start()
+            self.keeper.iterations.add(iterations)
 
 
 _runtime: _Runtime | None = None
@@ -131,6 +142,7 @@ def steps(start: int, total: int) -> Iterator[int]:
             runtime.in_step = step
             yield step
             runtime.step = step + 1
+            runtime.count(1)
             runtime.report()
     finally:
         runtime.in_step = None
@@ -149,6 +161,40 @@ def report(step: int | None = None, total: int | None = None, **metrics: object)
     runtime.total = runtime.total if total is None else total
     runtime.metrics.update(metrics)
     runtime.report()
+
+
+def step(count: int = 1, **metrics: object) -> None:
+    """Say that an iteration is over, or `count` of them since the last call.
+
+    For loops that do not use `steps`, which says it itself. What passes from one call to the
+    next is their time, whatever it went into; the time of the first call's iteration is left
+    out. Metrics are shown as by `report`. Cheap: at most one write a second.
+
+    Raises ValueError where `count` is no whole number from 1, RuntimeError inside of `steps`.
+    """
+    runtime = _get()
+    _require_count(count)
+    if runtime.in_step is not None:
+        raise RuntimeError("steps() counts the iterations already; give metrics to report()")
+    if runtime.keeper is None:
+        return
+    runtime.count(count)
+    runtime.step += count
+    runtime.metrics.update(metrics)
+    runtime.report()
+
+
+def _require_count(count: object) -> None:
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"count must be a whole number from 1, not {count!r}")
+
+
+def memory(peak_bytes: int) -> None:
+    """Say how much GPU memory was used on one GPU at most, as torch.cuda.max_memory_allocated()."""
+    keeper = _get().keeper
+    if keeper is not None and keeper.iterations is not None:
+        keeper.start()
+        keeper.iterations.used(peak_bytes)
 
 
 def inside() -> bool:

@@ -19,6 +19,7 @@ from portal.site.request_id import request_id_of
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.jobs import pool_names
 from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.measurements import overclaims_of
 from scheduling.selectors.profiles import ProfileRow, first_profiled, list_profiles, pool_types
 from scheduling.services.profiles import InUseError, drop_profile, put_profile
 from tenants.audit import Actor
@@ -34,10 +35,14 @@ SPEED = "speed-"
 
 @dataclass(frozen=True, slots=True)
 class JobTypeRow:
-    """One job type as a row: its speeds in the order of the GPU types, None where it cannot run."""
+    """One job type as a row: its speeds in the order of the GPU types, None where it cannot run.
+
+    `overclaims`: on which types it was declared faster than measured, as a text.
+    """
 
     row: ProfileRow
     speeds: tuple[tuple[str, str | None], ...]
+    overclaims: str
 
 
 @signed_in
@@ -132,4 +137,5 @@ def _job_type_row(row: ProfileRow, types: list[str]) -> JobTypeRow:
     return JobTypeRow(
         row,
         tuple((kind, None if milli is None else value_text(milli, 3)) for kind, milli in speeds),
+        ", ".join(one.gpu_type for one in overclaims_of(row.profile)),
     )

@@ -54,11 +54,29 @@ class Extension:
 
 
 @dataclass(frozen=True)
+class Iterations:
+    """What a lease's process says of its iterations: sums since its start, so that none is lost.
+
+    Pool time, whole microseconds. `time_us` is of `count` iterations, the process's first one left
+    out: it is part of `resumed_us`, from the start to the end of the first iteration.
+    `suspended_us`: from the wish for its GPUs to its last file. None: it has not come to that.
+    `memory_bytes`: the most GPU memory that it says it used on one GPU; 0: it does not say.
+    """
+
+    count: int
+    time_us: int
+    resumed_us: int | None = None
+    suspended_us: int | None = None
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Report:
     """What the engine says of one token, in microseconds of pool time.
 
     `started_us` of an accepted one is the instant as of which it was asked. `progress` is what
-    the job says of itself: a JSON object, bounded and checked, or None.
+    the job says of itself: a JSON object, bounded and checked, or None. `iterations` are of this
+    lease alone; `refused` says why what was reported of them cannot be used.
     """
 
     token: str
@@ -67,6 +85,8 @@ class Report:
     ended_us: int | None = None
     exit_code: int | None = None
     progress: dict[str, Any] | None = None
+    iterations: Iterations | None = None
+    refused: str = ""
 
 
 class ExecutorTraits(NamedTuple):

@@ -43,8 +43,10 @@ from scheduling.engine.executors.base import (
     executor_traits,
     lease_token,
     token_job,
+    token_number,
 )
-from scheduling.engine.executors.local_files import jobs_root, read_progress
+from scheduling.engine.executors.local_files import jobs_root, read_iterations, read_progress
+from scheduling.engine.executors.local_iterations import parse_iterations
 from scheduling.engine.executors.local_spec import LeaseSpec, read_specs, search_path
 from scheduling.engine.executors.shim.files import (
     active,
@@ -317,13 +319,18 @@ class LocalExecutor:
             return None
         progress = read_progress(token_job(token))
         started = record.get("started_us") or (ended or {}).get("started_us")
+        said = parse_iterations(
+            read_iterations(token_job(token)), lease=token_number(token), started_us=started,
+            scale=instants.clock.scale,
+        )  # fmt: skip
+        heard: dict[str, Any] = {"progress": progress, **said._asdict()}
         started_us = instants.pool_us(started, at_us)
         if ended is not None:
             ended_us = max(instants.pool_us(ended.get("ended_us"), at_us), started_us)
             if ended_us <= at_us or ended.get("lost"):
                 state, code = _outcome(ended)
-                return Report(token, state, started_us, ended_us, code, progress)
-        return Report(token, ReportState.RUNNING, started_us, progress=progress)
+                return Report(token, state, started_us, ended_us, code, **heard)
+        return Report(token, ReportState.RUNNING, started_us, **heard)
 
 
 @dataclass(frozen=True)

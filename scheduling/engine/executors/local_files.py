@@ -1,7 +1,8 @@
 """What lies in the folders of local jobs, read as text of strangers: bounded and checked.
 
 ROOT/<job>/                     the job's own folder over all its leases; `lease` is the
-                                present one's number, `progress.json` what the job reports
+                                present one's number, `progress.json` what the job reports,
+                                `iterations.json` how long its iterations take
 ROOT/<job>/leases/<n>/          one lease: see `scheduling.engine.executors.shim`
 ROOT/active/<token>             names the pool; here until the lease's end is recorded
 """
@@ -22,6 +23,7 @@ from django.conf import settings
 
 WINDOW_BYTES = 256 * 1024
 PROGRESS_BYTES = 64 * 1024
+ITERATIONS_BYTES = 4096
 PROGRESS_DEPTH = 8
 _LARGEST = 2**63
 
@@ -134,6 +136,15 @@ def read_progress(job_id: int) -> dict[str, Any] | None:
     except OSError:
         return None
     return parse_progress(text)
+
+
+def read_iterations(job_id: int) -> bytes:
+    """Return what a job says of its iterations, one byte too many where it says too much."""
+    try:
+        with _opened(str(int(job_id))) as folder:
+            return _piece(folder, "iterations.json", 0, ITERATIONS_BYTES + 1)
+    except OSError:
+        return b""
 
 
 def parse_progress(text: bytes) -> dict[str, Any] | None:

@@ -65,6 +65,7 @@ def _spec(root: Path, token: str, lease: Lease, slots: Sequence[int]) -> dict[st
         "EVENSHARE_CHECKPOINT_SIGNAL": CHECKPOINT_SIGNAL,
         "EVENSHARE_GRACE_S": f"{grace_s:g}",
         "EVENSHARE_PROGRESS": str(folder / "progress.json"),
+        "EVENSHARE_ITERATIONS": str(folder / "iterations.json"),
     }
     gpus = None if lease.gpu_type.name == CPU else slots
     return {

@@ -2,9 +2,11 @@
 
 Its world is the table VirtualWork alone; it starts and stops at the very instants it is asked
 for, so that a live round and a simulated one give the same leases. A job with a profile runs at
-the speed that the profile has on the lease's GPU type when it is launched, in the whole numbers
+the speed that `VirtualSpeeds` has for it on the lease's GPU type when it is launched, the profile
+itself where there is none, in the whole numbers
 of `evenshare_core.simulation.state`: it ends after the work left / speed, rounded up,
-and a lease that is taken back has done the time held x speed, rounded down.
+and a lease that is taken back has done the time held x speed, rounded down. With `VirtualSpeeds`
+it reports the iterations that its time at that speed is.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from scheduling.engine.executors.base import (
     ExecutorError,
     ExecutorTraits,
     Extension,
+    Iterations,
     Launch,
     Report,
     ReportState,
@@ -46,8 +49,11 @@ class VirtualExecutor:
                 WITH asked AS (
                     SELECT x.job_id, x.token, x.at_us, x.number,
                            CASE WHEN job.profile_id IS NULL THEN %s
-                                ELSE coalesce((profile.speedups ->> type.name)::integer, 0)
-                           END AS speed_milli
+                                ELSE coalesce(
+                                    (coalesce(truth.speedups, profile.speedups)
+                                     ->> type.name)::integer, 0)
+                           END AS speed_milli,
+                           coalesce(truth.iteration_us, 0) AS iteration_us
                     FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::integer[])
                       x(job_id, token, at_us, number)
                     JOIN scheduling_job job ON job.id = x.job_id
@@ -55,10 +61,12 @@ class VirtualExecutor:
                      AND lease.number = x.number
                     JOIN scheduling_gputype type ON type.id = lease.gpu_type_id
                     LEFT JOIN scheduling_profile profile ON profile.id = job.profile_id
+                    LEFT JOIN scheduling_virtualspeeds truth ON truth.profile_id = profile.id
                 )
                 UPDATE scheduling_virtualwork work
                 SET token = asked.token, launched_us = asked.at_us,
-                    speed_milli = asked.speed_milli, last_number = asked.number
+                    speed_milli = asked.speed_milli, last_number = asked.number,
+                    iteration_us = asked.iteration_us
                 FROM asked
                 WHERE work.job_id = asked.job_id AND work.last_number < asked.number
                   AND asked.speed_milli > 0
@@ -160,12 +168,23 @@ def _listed(work: VirtualWork, at_us: int) -> Report:
     left_us = work.duration_us - work.done_us
     ends_us = launched_us - (-left_us * ONE_MILLI // work.speed_milli)
     until_us = at_us if work.stopped_us is None else min(at_us, work.stopped_us)
+    done = _iterations(work, min(ends_us, until_us) - launched_us)
     if ends_us <= until_us:
-        return Report(work.token, ReportState.FINISHED, launched_us, ends_us, work.exit_code)
+        return Report(
+            work.token, ReportState.FINISHED, launched_us, ends_us, work.exit_code, iterations=done
+        )
     if work.stopped_us is not None and work.stopped_us <= at_us:
         ended_us = max(work.stopped_us, launched_us)
-        return Report(work.token, ReportState.STOPPED, launched_us, ended_us)
-    return Report(work.token, ReportState.RUNNING, launched_us)
+        return Report(work.token, ReportState.STOPPED, launched_us, ended_us, iterations=done)
+    return Report(work.token, ReportState.RUNNING, launched_us, iterations=done)
+
+
+def _iterations(work: VirtualWork, held_us: int) -> Iterations | None:
+    """The whole iterations that a time held is, and the time that they took, rounded up."""
+    if not work.iteration_us:
+        return None
+    count = max(0, held_us) * work.speed_milli // (work.iteration_us * ONE_MILLI)
+    return Iterations(count, -(-count * work.iteration_us * ONE_MILLI // work.speed_milli))
 
 
 def _stopped(stop: Stop, work: VirtualWork | None) -> Report:

@@ -34,6 +34,11 @@ class Job:
         return json.loads(file.read_text()) if file.exists() else {}
 
     @property
+    def iterations(self) -> dict[str, Any]:
+        file = self.folder / "iterations.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    @property
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("*.ckpt"))
 
@@ -57,6 +62,7 @@ class Job:
             "EVENSHARE_CHECKPOINT_SIGNAL": "SIGUSR1",
             "EVENSHARE_GRACE_S": str(self.grace_s),
             "EVENSHARE_PROGRESS": str(self.folder / "progress.json"),
+            "EVENSHARE_ITERATIONS": str(self.folder / "iterations.json"),
         }
 
     def start(self, program: str | Path, *arguments: str) -> subprocess.Popen[bytes]:

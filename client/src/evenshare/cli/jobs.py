@@ -90,6 +90,8 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         screen.pairs([(inert(name), inert(value)) for name, value in numbers.items()])
     if isinstance(answer.get("plan"), Mapping):
         screen.line(_plan(answer["plan"]))
+    for row in answer.get("overclaims") or ():
+        screen.line(_overclaim(row))
     preempted = answer.get("preempted")
     if isinstance(preempted, Mapping):
         screen.line(_preempted(preempted))
@@ -112,6 +114,15 @@ def _plan(row: Mapping[str, Any]) -> str:
         f"planned on {inert(row.get('gpu_type'))} at {when(row.get('starts_at'))}: costs"
         f" {inert(row.get('cost'))}, worth {inert(row.get('value'))},"
         f" gains {inert(row.get('gain'))}"
+    )
+
+
+def _overclaim(row: Mapping[str, Any]) -> str:
+    """Where its job type was declared faster than it was measured."""
+    return (
+        f"declared faster than measured on {inert(row.get('gpu_type'))}:"
+        f" {inert(row.get('declared'))}, measured {inert(row.get('measured'))}; rounds use what"
+        " was measured"
     )
 
 

@@ -28,6 +28,7 @@ class Contract:
     lease: int = 0
     job: str = ""
     progress: Path | None = None
+    iterations: Path | None = None
     signal: signal.Signals = signal.SIGUSR1
     grace_s: float = DEFAULT_GRACE_S
 
@@ -47,12 +48,13 @@ def read(environment: Mapping[str, str] | None = None) -> Contract:
     folder, lease = values.get("EVENSHARE_JOB_DIR"), values.get("EVENSHARE_LEASE")
     if not folder or not lease:
         return Contract()
-    progress = values.get("EVENSHARE_PROGRESS")
+    progress, iterations = values.get("EVENSHARE_PROGRESS"), values.get("EVENSHARE_ITERATIONS")
     return Contract(
         folder=Path(folder),
         lease=_whole("EVENSHARE_LEASE", lease),
         job=values.get("EVENSHARE_JOB_ID", ""),
         progress=Path(progress) if progress else None,
+        iterations=Path(iterations) if iterations else None,
         signal=checkpoint_signal(values),
         grace_s=_seconds("EVENSHARE_GRACE_S", values.get("EVENSHARE_GRACE_S")),
     )

@@ -29,9 +29,10 @@ from typing import NoReturn
 
 from .checkpoints import Checkpoint, Fence, Folder, StaleLeaseError
 from .contract import CHECKPOINTED, FENCED, NOT_WRITTEN, Contract
+from .iterations import IterationLog
 from .progress import Progress
 
-TICK_S = 1.0  # progress is written at most this often
+TICK_S = 1.0  # progress and iterations are written at most this often
 STDIO_PATIENCE_S = 0.3
 
 
@@ -46,6 +47,11 @@ class Keeper:
         self._folder = Folder(contract.folder / "checkpoints", contract.lease, self._fence)
         self.progress = (
             Progress(contract.progress, contract.lease) if contract.progress is not None else None
+        )
+        self.iterations = (
+            IterationLog(contract.iterations, contract.lease)
+            if contract.iterations is not None
+            else None
         )
         self._numbers = itertools.count(1)
         self._newest: tuple[int, bytes] | None = None
@@ -115,6 +121,7 @@ class Keeper:
         except OSError as problem:
             code = NOT_WRITTEN
             say(f"the checkpoint could not be written: {problem}")
+        self._note_suspended()
         self._report()
         if threading.current_thread() is threading.main_thread():
             raise SystemExit(code)
@@ -187,6 +194,8 @@ class Keeper:
         """The grace is over and the iteration is not: what was stored before it is safe."""
         code = CHECKPOINTED if self._failure is None else NOT_WRITTEN
         say(f"lease {self.contract.lease} ends inside an iteration: {self._position()}")
+        self._note_suspended()
+        self._report()
         _flush_stdio()
         os._exit(code)
 
@@ -195,14 +204,21 @@ class Keeper:
             return "nothing was stored"
         return f"checkpoint {self._folder.last_name} is written"
 
+    def _note_suspended(self) -> None:
+        """How long it took from the signal to here; a program that leaves unasked took no time."""
+        if self.iterations is not None and self._asked_at is not None:
+            self.iterations.suspended(time.monotonic() - self._asked_at)
+
     def _report(self) -> None:
-        if self.progress is None or not self.progress.waits:
+        files = [one for one in (self.progress, self.iterations) if one is not None and one.waits]
+        if not files:
             return
         try:
             self._fence.check()
         except StaleLeaseError as stale:
             _end_fenced(stale)
-        self.progress.write()
+        for file in files:
+            file.write()
 
     def _at_exit(self) -> None:
         if self._forked:

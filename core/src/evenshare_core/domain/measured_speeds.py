@@ -1,0 +1,180 @@
+"""Speeds by GPU type out of times per iteration, and how they compare with what was declared.
+
+The rule: times per iteration are compared between GPU types at the same number of GPUs and the
+same shape (one node or several), where each has `LEAST_REPORTS` reports since its average started,
+and a spread of `MOST_SPREAD_MILLI` at most. A ratio needs two types; a type without one stays as
+declared, in proportion to the slowest declared of the measured ones. Source: OEF 4.2 (its profiling
+agent), docs/adr/0182-measured-speeds.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from evenshare_core.domain.averages import Average
+from evenshare_core.domain.profiles import speedups_normal
+from evenshare_core.units import ONE_MILLI
+
+LEAST_REPORTS = 5
+MOST_SPREAD_MILLI = 100
+# Numbers that policies use stay as they are while a newer measurement differs by no more.
+STILL_MILLI = 20
+# No GPU is so many times as fast as another; a program that reports nonsense is.
+MOST_RATIO = 1000
+# What a declared speed may be above a measured one whatever the spread says.
+TOLERANCE_MILLI = 50
+
+
+class IterationTime(NamedTuple):
+    """Time per iteration of a job type on `gpus` GPUs of a type, any one unit of time."""
+
+    gpu_type: str
+    gpus: int
+    several_nodes: bool
+    average: Average
+
+
+class MeasuredSpeed(NamedTuple):
+    """Thousandths of the slowest measured type's speed, with what it was measured from."""
+
+    speed_milli: int
+    spread_milli: int
+    reports: int
+
+
+class Comparison(NamedTuple):
+    """Declared against measured on one GPU type, thousandths of one and the same speed.
+
+    `excess_milli`: how far the declared speed is above the measured one; below 0: beneath it.
+    `tolerance_milli` is what the spreads of both types explain. The type that the others are
+    compared with is its own measure.
+    """
+
+    gpu_type: str
+    declared_milli: int
+    measured_milli: int
+    excess_milli: int
+    tolerance_milli: int
+
+    @property
+    def is_overclaim(self) -> bool:
+        """Whether it was declared faster than measured, beyond what the spreads explain."""
+        return self.excess_milli > self.tolerance_milli
+
+
+def is_settled(average: Average) -> bool:
+    """Whether speeds may be made of an average: enough reports that agree."""
+    return average.reports >= LEAST_REPORTS and average.spread_milli <= MOST_SPREAD_MILLI
+
+
+def measured_speeds(
+    times: Iterable[IterationTime], before: Mapping[str, MeasuredSpeed]
+) -> dict[str, MeasuredSpeed]:
+    """Return the measured speeds by GPU type; `before` as it is where nothing new is to be said.
+
+    The shape in which most types are settled comes first; others add the types that it lacks
+    through one that both have, and so does what was measured before.
+    """
+    shapes = _shapes(times)
+    if not shapes:
+        return dict(before)
+    sources: dict[str, Average] = dict(shapes[0])
+    speeds = {kind: Fraction(1, average.mean) for kind, average in shapes[0].items()}
+    for shape in shapes[1:]:
+        _add(speeds, {kind: Fraction(1, average.mean) for kind, average in shape.items()})
+        sources = {kind: one for kind, one in shape.items() if kind in speeds} | sources
+    _add(speeds, {kind: Fraction(one.speed_milli) for kind, one in before.items()})
+    new = {
+        kind: MeasuredSpeed(milli, sources[kind].spread_milli, sources[kind].reports)
+        if kind in sources
+        else before[kind]._replace(speed_milli=milli)
+        for kind, milli in speedups_normal(speeds).items()
+    }
+    is_nonsense = max(one.speed_milli for one in new.values()) > MOST_RATIO * ONE_MILLI
+    return dict(before) if is_nonsense or _is_still(before, new) else new
+
+
+def used_speedups(
+    declared: Mapping[str, int], measured: Mapping[str, MeasuredSpeed]
+) -> dict[str, int]:
+    """Return what policies use: measured where there is a ratio, as declared elsewhere.
+
+    Thousandths of the slowest type's speed, of the declared types.
+    """
+    speeds = {kind: Fraction(milli) for kind, milli in declared.items()}
+    speeds |= _in_declared_unit(declared, measured)
+    return speedups_normal(speeds)
+
+
+def compare(
+    declared: Mapping[str, int], measured: Mapping[str, MeasuredSpeed]
+) -> tuple[Comparison, ...]:
+    """Return declared against measured by GPU type; empty without a measured ratio."""
+    speeds = _in_declared_unit(declared, measured)
+    if not speeds:
+        return ()
+    anchor = _anchor(declared, speeds)
+    return tuple(
+        Comparison(
+            kind,
+            declared[kind],
+            round(speed),
+            round((Fraction(declared[kind]) / speed - 1) * ONE_MILLI),
+            0 if kind == anchor else _tolerance(measured[kind], measured[anchor]),
+        )
+        for kind, speed in sorted(speeds.items())
+    )
+
+
+def _tolerance(one: MeasuredSpeed, other: MeasuredSpeed) -> int:
+    return max(TOLERANCE_MILLI, one.spread_milli + other.spread_milli)
+
+
+def _shapes(times: Iterable[IterationTime]) -> list[dict[str, Average]]:
+    """Settled averages by type, a mapping per shape; that of most types first, then the smaller.
+
+    Where no shape has two types, no ratio can be had.
+    """
+    shapes: dict[tuple[int, bool], dict[str, Average]] = {}
+    for row in sorted(times):
+        if is_settled(row.average):
+            shapes.setdefault((row.gpus, row.several_nodes), {})[row.gpu_type] = row.average
+    order = sorted(shapes, key=lambda key: (-len(shapes[key]), key))
+    return [shapes[key] for key in order if len(shapes[key]) > 1]
+
+
+def _add(speeds: dict[str, Fraction], others: Mapping[str, Fraction]) -> None:
+    """Add the types that are missing, in proportion to the first one that both have."""
+    common = sorted(speeds.keys() & others.keys())
+    if common:
+        factor = speeds[common[0]] / others[common[0]]
+        for kind in sorted(others.keys() - speeds.keys()):
+            speeds[kind] = others[kind] * factor
+
+
+def _is_still(before: Mapping[str, MeasuredSpeed], new: Mapping[str, MeasuredSpeed]) -> bool:
+    if before.keys() != new.keys():
+        return False
+    return all(
+        abs(new[kind].speed_milli - old.speed_milli) * ONE_MILLI <= STILL_MILLI * old.speed_milli
+        for kind, old in before.items()
+    )
+
+
+def _in_declared_unit(
+    declared: Mapping[str, int], measured: Mapping[str, MeasuredSpeed]
+) -> dict[str, Fraction]:
+    """The measured speeds of declared types in the unit of the declared ones; of one type, none."""
+    kinds = sorted(declared.keys() & measured.keys())
+    if len(kinds) < 2:
+        return {}
+    anchor = _anchor(declared, kinds)
+    factor = Fraction(declared[anchor], measured[anchor].speed_milli)
+    return {kind: measured[kind].speed_milli * factor for kind in kinds}
+
+
+def _anchor(declared: Mapping[str, int], kinds: Iterable[str]) -> str:
+    """The type that the others are compared with: the slowest by what was declared."""
+    return min(kinds, key=lambda kind: (declared[kind], kind))

@@ -1,0 +1,41 @@
+"""One job type of a tenant: declared against measured, and what that is made of."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.jobs.text.speeds import headline_of, note_lines, speed_rows, time_rows
+from portal.site.access import signed_in, tenant_or_404, tenant_pool
+from scheduling.selectors.measurements import read_measurements
+from scheduling.selectors.profiles import first_profiled
+from tenants.scopes import tenant_scope
+
+
+@signed_in
+@require_safe
+def job_type(request: HttpRequest, slug: str, profile: str) -> HttpResponseBase:
+    """The page of a job type in one pool, `?pool=`; without it in the oldest that has job types."""
+    tenant = tenant_or_404(request, slug)
+    with tenant_scope(tenant.pk):
+        wanted = request.GET.get("pool", "") or first_profiled(tenant.pk)
+    facts = tenant_pool(request, tenant, wanted)
+    if facts is None:
+        raise Http404
+    with tenant_scope(tenant.pk):
+        seen = read_measurements(facts.id, tenant.pk, profile)
+    if seen is None:
+        raise Http404
+    context = {
+        "tenant": tenant,
+        "pool": facts,
+        "nav_key": "jobs",
+        "profile": seen.profile,
+        "headline": headline_of(seen),
+        "overclaims": seen.overclaims,
+        "speeds": speed_rows(seen),
+        "times": time_rows(seen),
+        "notes": note_lines(seen),
+    }
+    return render(request, "jobs/job_type.html", context)

@@ -1,0 +1,77 @@
+"""What a local job says of its iterations: text of a stranger, bounded and checked.
+
+`evenshare.runtime.iterations` writes it, sums since the process's start in wall time.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from scheduling.engine.executors.base import Iterations
+from scheduling.engine.executors.local_files import ITERATIONS_BYTES
+
+VERSION = 1
+_LARGEST = 2**53
+_NUMBERS = ("lease", "iterations", "time_us", "memory_bytes")
+_MAYBE = ("first_us", "suspended_us")
+
+
+class IterationFile(NamedTuple):
+    """What a file says, or why it cannot be used; neither where it says nothing of this lease."""
+
+    iterations: Iterations | None = None
+    refused: str = ""
+
+
+def parse_iterations(text: bytes, *, lease: int, started_us: object, scale: int) -> IterationFile:
+    """Return what a file says of a lease, in pool time: `scale` times that of the wall.
+
+    `started_us` is the wall time at which its process was started.
+    """
+    if not text:
+        return IterationFile()
+    if len(text) > ITERATIONS_BYTES:
+        return IterationFile(refused=f"is longer than {ITERATIONS_BYTES} bytes")
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return IterationFile(refused="is no JSON")
+    why = _refusal(said)
+    if why:
+        return IterationFile(refused=why)
+    if said["lease"] != lease:
+        # What an earlier lease left; the present one has not come so far.
+        return IterationFile()
+    return IterationFile(
+        Iterations(
+            said["iterations"],
+            said["time_us"] * scale,
+            _since(said["first_us"], started_us, scale),
+            None if said["suspended_us"] is None else said["suspended_us"] * scale,
+            said["memory_bytes"],
+        )
+    )
+
+
+def _refusal(said: Any) -> str:
+    if not isinstance(said, dict):
+        return "is no JSON object"
+    if said.get("version") != VERSION:
+        return f"is not of version {VERSION}"
+    for name in (*_NUMBERS, *_MAYBE):
+        value = said.get(name)
+        if not (_is_number(value) or (value is None and name in _MAYBE and name in said)):
+            return f"has no whole number in {name}"
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def _since(first_us: int | None, started_us: object, scale: int) -> int | None:
+    """From the start of the process to the end of its first iteration."""
+    if first_us is None or not isinstance(started_us, int) or first_us < started_us:
+        return None
+    return (first_us - started_us) * scale

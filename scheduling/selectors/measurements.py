@@ -1,0 +1,73 @@
+"""What was measured of a job type, beside what its tenant declared of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evenshare_core.domain.measured_speeds import Comparison, compare, is_settled
+from scheduling.models import Measurement, MeasurementNote, Profile
+
+NOTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTime:
+    """An average of a job type; `counts`: it has the reports and the spread that the rule asks."""
+
+    row: Measurement
+    spread_milli: int
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """All that is known of a job type; `resume` and `suspend` are None until a lease told."""
+
+    profile: Profile
+    speeds: tuple[Comparison, ...]
+    times: tuple[MeasuredTime, ...]
+    resume: MeasuredTime | None
+    suspend: MeasuredTime | None
+    notes: tuple[MeasurementNote, ...]
+
+    @property
+    def overclaims(self) -> tuple[Comparison, ...]:
+        """The GPU types on which it was declared faster than measured."""
+        return tuple(one for one in self.speeds if one.is_overclaim)
+
+
+def compared_speeds(profile: Profile) -> tuple[Comparison, ...]:
+    """Return declared against measured by GPU type; empty while there is no measured ratio."""
+    return compare(profile.as_declared, profile.as_measured)
+
+
+def overclaims_of(profile: Profile | None) -> tuple[Comparison, ...]:
+    """Return the GPU types on which a job type was declared faster than measured."""
+    speeds = () if profile is None else compared_speeds(profile)
+    return tuple(one for one in speeds if one.is_overclaim)
+
+
+def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements | None:
+    """Return what is known of a tenant's job type in a pool; None where there is none.
+
+    Three queries: the job type, its averages, its newest notes.
+    """
+    rows = Profile.objects.filter(pool_id=pool_id, tenant_id=tenant_id, name=name)
+    profile = rows.select_related("tenant").first()
+    if profile is None:
+        return None
+    order = ("kind", "gpu_type", "gpus", "several_nodes")
+    averages = Measurement.objects.filter(profile=profile).order_by(*order)
+    times = [
+        MeasuredTime(row, row.average.spread_milli, is_settled(row.average)) for row in averages
+    ]
+    costs = {one.row.kind: one for one in times if one.row.kind != Measurement.Kind.ITERATION}
+    notes = MeasurementNote.objects.filter(profile=profile).select_related("job").order_by("-id")
+    return Measurements(
+        profile,
+        compared_speeds(profile),
+        tuple(one for one in times if one.row.kind == Measurement.Kind.ITERATION),
+        costs.get(Measurement.Kind.RESUME),
+        costs.get(Measurement.Kind.SUSPEND),
+        tuple(notes[:NOTES]),
+    )

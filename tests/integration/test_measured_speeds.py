@@ -1,0 +1,335 @@
+"""What processes report of their iterations becomes the speeds that rounds decide by."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+
+from evenshare_core.domain.instants import to_us
+from evenshare_core.units import SECOND_US
+from scheduling.engine.executors import Iterations, Report, ReportState, lease_token
+from scheduling.engine.fence import FencedError, take_fence
+from scheduling.engine.measure import NOTES_MAX, ROWS_MAX, measure
+from scheduling.models import (
+    IterationReading,
+    Job,
+    Lease,
+    Measurement,
+    MeasurementNote,
+    Pool,
+    Profile,
+    Round,
+    VirtualSpeeds,
+    VirtualWork,
+)
+from scheduling.requests.profiles import read_profile_request
+from scheduling.selectors.replay import replay_stored_round
+from scheduling.selectors.stored_rounds import round_values
+from scheduling.services.profiles import drop_profile, put_profile
+from tenants.audit import Actor
+from tenants.models import User
+from tests.factories import Cluster, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+TRUE = {"k80": 1000, "v100": 3730}
+ITERATION_US = 250_000
+
+
+@pytest.fixture
+def lab() -> Cluster:
+    lab = cluster({"a": 4, "b": 4}, lease_s=60, policy="ltgf")
+    lab.add_type("k80", nodes=2, gpus=4, quotas={"a": 4, "b": 4})
+    return lab
+
+
+def job_type(lab: Cluster, name: str = "gru", **declared: int) -> Profile:
+    """A job type that truly runs at `TRUE`, whatever is declared of it."""
+    profile = lab.profile("a", name, **(declared or TRUE))
+    VirtualSpeeds.objects.create(
+        profile=profile, tenant=profile.tenant, speedups=TRUE, iteration_us=ITERATION_US
+    )
+    return profile
+
+
+def submit(lab: Cluster, profile: Profile, kind: str, **fields: Any) -> Job:
+    given: dict[str, Any] = {"gpus": 1, "duration_s": 5000, **fields}
+    return lab.submit("a", profile=profile, gpu_types=[kind], **given)
+
+
+def play(lab: Cluster, rounds: int) -> None:
+    for _ in range(rounds):
+        lab.round(after_s=10)
+
+
+class TestAVirtualPool:
+    def test_measures_the_true_speeds(self, lab: Cluster) -> None:
+        profile = job_type(lab)
+        for kind in TRUE:
+            submit(lab, profile, kind)
+        lab.round()
+        play(lab, 10)
+        rows = {row.gpu_type: row for row in Measurement.objects.filter(profile=profile)}
+        for kind, milli in TRUE.items():
+            row = rows[kind]
+            assert (row.kind, row.gpus, row.several_nodes) == ("iteration", 1, False)
+            assert row.mean == pytest.approx(ITERATION_US * 1000 * 1000 / milli, rel=1e-4)
+            assert row.average.spread_milli <= 1
+            assert row.reports == 10
+            assert row.iterations == 100 * milli * SECOND_US // (1000 * ITERATION_US)
+            assert row.seen_at == lab.at
+        profile.refresh_from_db()
+        assert profile.source == Profile.Source.MEASURED
+        assert profile.speedups == TRUE
+        assert profile.measured["v100"]["speed_milli"] == pytest.approx(3730, abs=1)
+
+    def test_lets_rounds_decide_by_measured_speeds_and_keeps_the_declared(
+        self, lab: Cluster
+    ) -> None:
+        profile = job_type(lab, k80=1000, v100=9000)
+        for kind in TRUE:
+            submit(lab, profile, kind)
+        lab.round()
+        assert speeds_of_last_round(lab) == {"k80": 1000, "v100": 9000}
+        play(lab, 8)
+        profile.refresh_from_db()
+        assert profile.declared == {"k80": 1000, "v100": 9000}
+        used = speeds_of_last_round(lab)
+        assert used == profile.speedups
+        assert used["v100"] == pytest.approx(3730, abs=1)
+        (note,) = MeasurementNote.objects.filter(kind="used")
+        assert note.data["before"] == {"k80": 1000, "v100": 9000}
+        assert all(replay_stored_round(row).same for row in Round.objects.filter(pool=lab.pool))
+
+    def test_is_not_swayed_by_what_is_declared_anew(self, lab: Cluster) -> None:
+        profile = job_type(lab)
+        for kind in TRUE:
+            submit(lab, profile, kind)
+        lab.round()
+        play(lab, 8)
+        wanted = read_profile_request("gru", {"speeds": {"k80": "1", "v100": "50"}})
+        actor = Actor(User.objects.create_user("ann"), "request-1")
+        row = put_profile(
+            tenant=profile.tenant, actor=actor, pool_id=lab.pool.pk, name="gru", request=wanted
+        )
+        assert row.declared == {"k80": 1000, "v100": 50_000}
+        assert row.speedups == TRUE
+        assert row.source == Profile.Source.MEASURED
+
+    def test_runs_by_the_truth_from_the_first_lease_on(self, lab: Cluster) -> None:
+        job = submit(lab, job_type(lab, k80=1000, v100=9000), "v100", duration_s=373)
+        lab.round()
+        assert VirtualWork.objects.get(job=job).speed_milli == 3730
+        play(lab, 11)
+        job.refresh_from_db()
+        assert job.first_started_at is not None
+        assert job.ended_at == job.first_started_at + timedelta(seconds=100)
+
+    def test_measures_nothing_that_there_is_no_truth_of(self, lab: Cluster) -> None:
+        profile = lab.profile("a", "gru", **TRUE)
+        submit(lab, profile, "v100")
+        lab.submit("a", 1, 5000)
+        lab.round()
+        play(lab, 3)
+        assert not Measurement.objects.exists()
+        assert not IterationReading.objects.exists()
+
+    def test_tells_one_node_from_several(self, lab: Cluster) -> None:
+        submit(lab, job_type(lab), "v100", gpus=8)
+        lab.round()
+        play(lab, 2)
+        (row,) = Measurement.objects.all()
+        assert (row.gpus, row.several_nodes) == (8, True)
+
+    def test_goes_on_over_leases_and_keeps_no_reading_of_those_that_ended(
+        self, lab: Cluster
+    ) -> None:
+        job = submit(lab, job_type(lab), "v100", duration_s=373)
+        lab.round()
+        play(lab, 20)
+        job.refresh_from_db()
+        assert job.state == "succeeded"
+        # The last part of a lease is measured as well: 373 s of work in iterations of 250 ms.
+        assert Measurement.objects.get().iterations == 373 * 4
+        submit(lab, Profile.objects.get(), "v100")
+        play(lab, 3)
+        assert IterationReading.objects.count() == 1
+
+
+def speeds_of_last_round(lab: Cluster) -> dict[str, int]:
+    snapshot, _ = round_values(Round.objects.filter(pool=lab.pool).latest("number"))
+    (profile,) = snapshot.profiles
+    return dict(profile.speedups)
+
+
+class Teller:
+    """A lease whose process says what a test has it say."""
+
+    def __init__(self, lab: Cluster, profile: Profile, kind: str = "v100") -> None:
+        self.lab = lab
+        job = submit(lab, profile, kind)
+        VirtualSpeeds.objects.all().delete()
+        lab.round()
+        self.lease = Lease.objects.get(job=job)
+        self.token = lease_token(job.pk, self.lease.number, "es")
+
+    def say(self, count: int, time_us: int, *, token: int | None = None, **more: Any) -> None:
+        self.report(iterations=Iterations(count, time_us, **more), fence=token)
+
+    def report(self, *, fence: int | None = None, **fields: Any) -> None:
+        assert self.lease.started_at is not None
+        started_us = to_us(self.lease.started_at)
+        one = Report(self.token, ReportState.RUNNING, started_us, **fields)
+        token = fence if fence is not None else self.take()
+        measure(self.lab.pool.pk, token, [one], installation="es", at=self.lab.at)
+
+    def take(self) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
+        token = take_fence(self.lab.pool.pk, holder="test", hold_s=30)
+        assert token is not None
+        return token
+
+
+@pytest.fixture
+def teller(lab: Cluster) -> Teller:
+    teller = Teller(lab, job_type(lab))
+    lab.at += timedelta(hours=2)
+    return teller
+
+
+class TestReports:
+    def test_are_sums_so_that_twice_is_once(self, teller: Teller) -> None:
+        teller.say(10, 1_000_000)
+        teller.say(10, 1_000_000)
+        teller.say(30, 5_000_000)
+        row = Measurement.objects.get()
+        # 100 ms each, then 200 ms each.
+        assert (row.reports, row.iterations, row.mean) == (2, 30, 150_000_000)
+
+    def test_tell_the_costs_of_a_lease_once(self, teller: Teller) -> None:
+        for count in (1, 2, 3):
+            teller.say(count, count * 1000, resumed_us=7000)
+        teller.say(4, 4000, resumed_us=7000, suspended_us=900)
+        teller.say(4, 4000, resumed_us=7000, suspended_us=900)
+        rows = {row.kind: row for row in Measurement.objects.all()}
+        assert (rows["resume"].reports, rows["resume"].mean) == (1, 7000)
+        assert (rows["suspend"].reports, rows["suspend"].mean) == (1, 900)
+        assert (rows["resume"].gpu_type, rows["resume"].gpus) == ("", 0)
+
+    def test_tell_the_most_memory(self, teller: Teller) -> None:
+        teller.say(1, 1000, memory_bytes=5 * 2**30)
+        teller.say(2, 2000, memory_bytes=3 * 2**30)
+        assert Measurement.objects.get().memory_bytes == 5 * 2**30
+
+    def test_of_a_change_start_the_average_anew_with_a_note(self, teller: Teller) -> None:
+        count = time_us = 0
+        for each in [1000] * 12 + [2000] * 5:
+            count, time_us = count + 10, time_us + 10 * each
+            teller.say(count, time_us)
+        row = Measurement.objects.get()
+        assert (row.restarts, row.mean) == (1, 2_000_000)
+        note = MeasurementNote.objects.get()
+        assert (note.kind, note.job_id) == ("changed", teller.lease.job_id)
+        assert note.data["after"] == 2_000_000
+
+    @pytest.mark.parametrize(
+        ("said", "why"),
+        [
+            (Iterations(9, 1_000_001), "fewer iterations"),
+            (Iterations(11, 999_999), "fewer iterations, or less time"),
+            (Iterations(11, 1_000_000), "less than a microsecond"),
+            (Iterations(11, 3 * 3600 * SECOND_US), "more time than its lease ran"),
+            (Iterations(11, 1_000_001, suspended_us=3 * 3600 * SECOND_US), "longer to suspend"),
+        ],
+    )
+    def test_that_cannot_be_true_are_noted_once_and_left_out(
+        self, teller: Teller, said: Iterations, why: str
+    ) -> None:
+        teller.say(10, 1_000_000)
+        before = Measurement.objects.values().get()
+        for _ in range(2):
+            teller.report(iterations=said)
+        assert Measurement.objects.values().get() == before
+        note = MeasurementNote.objects.get()
+        assert note.kind == "refused"
+        assert why in note.data["why"]
+        # What can be used afterwards is.
+        teller.say(20, 2_000_000)
+        assert Measurement.objects.get().iterations == 20
+
+    def test_that_cannot_be_read_are_noted_once(self, teller: Teller) -> None:
+        for _ in range(2):
+            teller.report(refused="is no JSON object")
+        assert MeasurementNote.objects.get().data == {"lease": 1, "why": "is no JSON object"}
+
+    def test_at_a_stale_token_write_nothing(self, teller: Teller) -> None:
+        stale = teller.take()
+        teller.take()
+        with pytest.raises(FencedError):
+            teller.say(10, 1_000_000, token=stale)
+        assert not Measurement.objects.exists()
+
+    def test_of_a_job_type_in_use_by_others_are_in_the_next_ones(
+        self, teller: Teller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = Profile.objects.get_queryset
+        monkeypatch.setattr(Profile.objects, "get_queryset", lambda: whole().none())
+        teller.say(10, 1_000_000)
+        monkeypatch.undo()
+        assert not Measurement.objects.exists()
+        teller.say(20, 2_000_000)
+        assert Measurement.objects.get().iterations == 20
+
+
+class TestTheTables:
+    def test_are_bounded(self, teller: Teller) -> None:
+        profile = Profile.objects.get()
+        old = teller.lab.at - timedelta(days=1)
+        Measurement.objects.bulk_create(
+            Measurement(
+                tenant=profile.tenant, profile=profile, kind="iteration", gpu_type="k80",
+                gpus=n, reports=1, mean=1, seen_at=old,
+            )
+            for n in range(ROWS_MAX)
+        )  # fmt: skip
+        MeasurementNote.objects.bulk_create(
+            MeasurementNote(tenant=profile.tenant, profile=profile, at=old, kind="changed")
+            for _ in range(NOTES_MAX)
+        )
+        teller.report(refused="is no JSON object")
+        teller.say(10, 1_000_000)
+        assert Measurement.objects.count() == ROWS_MAX
+        assert Measurement.objects.filter(seen_at=teller.lab.at).count() == 1
+        assert MeasurementNote.objects.count() == NOTES_MAX
+        assert MeasurementNote.objects.filter(kind="refused").exists()
+
+    def test_go_with_their_job_type(self, teller: Teller) -> None:
+        teller.say(10, 1_000_000)
+        Job.objects.update(state="succeeded")
+        actor = Actor(User.objects.create_user("ann"), "request-1")
+        tenant = teller.lab.tenants["a"]
+        pool = Pool.objects.get()
+        assert drop_profile(tenant=tenant, actor=actor, pool_id=pool.pk, name="gru")
+        assert not Measurement.objects.exists()
+
+
+class TestAnUpgrade:
+    def test_keeps_what_there_is_as_declared_and_published_speeds_as_the_truth(
+        self, lab: Cluster
+    ) -> None:
+        old = lab.profile("a", "old", **TRUE)
+        published = lab.profile("a", "published", k80=1000, v100=8770)
+        Profile.objects.filter(pk=published.pk).update(source=Profile.Source.PUBLISHED)
+        assert (old.declared, old.as_declared) == ({}, TRUE)
+        with connections["owner"].cursor() as cursor:
+            cursor.execute(import_module("scheduling.migrations.0027_measured_speeds").KEEP)
+        old.refresh_from_db()
+        assert (old.declared, old.speedups, old.measured) == (TRUE, TRUE, {})
+        truth = VirtualSpeeds.objects.get()
+        assert (truth.profile, truth.speedups) == (published, {"k80": 1000, "v100": 8770})
+        assert (truth.tenant_id, truth.iteration_us) == (published.tenant_id, SECOND_US)

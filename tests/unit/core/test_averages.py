@@ -1,0 +1,77 @@
+"""Recent averages in whole numbers, and what is a change of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenshare_core.domain.averages import (
+    BEFORE_CHANGES,
+    RECENT,
+    Average,
+    add_report,
+)
+
+
+def fed(values: Iterable[int]) -> tuple[Average, list[int]]:
+    """The average of reports, and which of them (from 1) were a change."""
+    average, changes = Average(), []
+    for number, value in enumerate(values, 1):
+        average, is_changed = add_report(average, value)
+        changes += [number] if is_changed else []
+    return average, changes
+
+
+class TestAnAverage:
+    def test_is_the_plain_mean_at_first(self) -> None:
+        values = [1000, 1100, 900, 1040]
+        average, changes = fed(values)
+        assert (average.reports, changes) == (4, [])
+        assert abs(average.mean - Fraction(sum(values), 4)) <= 2
+
+    def test_of_equal_reports_is_exact_and_has_no_spread(self) -> None:
+        assert fed([777] * 100) == (Average(100, 777, 0, 0, 0), [])
+
+    def test_follows_the_newest_reports(self) -> None:
+        """A drift that is too slow to be a change moves it."""
+        values = [10_000 + 20 * n for n in range(200)]
+        average, changes = fed(values)
+        assert changes == []
+        # An average of this kind lags behind a drift by as many reports as it is made of.
+        assert abs(average.mean - (values[-1] - 20 * (RECENT - 1))) <= 20
+
+    @pytest.mark.parametrize("factor", [Fraction(3, 4), Fraction(5, 4), 4, Fraction(1, 4)])
+    def test_starts_anew_within_a_few_reports_of_a_change(self, factor: Fraction) -> None:
+        new = int(1000 * factor)
+        average, changes = fed([1000] * 20 + [new] * 10)
+        assert len(changes) == 1
+        assert 22 <= changes[0] <= 25
+        assert (average.mean, average.reports) == (new, 31 - changes[0])
+
+    def test_is_not_started_anew_by_a_pause(self) -> None:
+        average, changes = fed([1000] * 20 + [100_000] + [1000] * 20)
+        assert changes == []
+        assert 1000 <= average.mean <= 1030
+
+    def test_has_no_change_before_it_tells_what_is_usual(self) -> None:
+        assert fed([1000] * (BEFORE_CHANGES - 2) + [2000] * 2)[1] == []
+
+    def test_of_noisy_reports_seldom_starts_anew(self) -> None:
+        rng = Random(7)  # noqa: S311 - reports, not a secret
+        average, changes = fed([max(1, round(rng.gauss(10**6, 10**5))) for _ in range(500)])
+        assert len(changes) <= 2
+        assert abs(average.mean - 10**6) < 10**5
+        assert 40 <= average.spread_milli <= 120
+
+    @given(st.lists(st.integers(1, 10**15), min_size=1, max_size=60))
+    def test_lies_among_its_reports(self, values: list[int]) -> None:
+        average, _ = fed(values)
+        assert min(values) <= average.mean <= max(values)
+        assert 0 <= average.deviation <= max(values)
+        assert 1 <= average.reports <= len(values)
+        assert min(average.up_milli, average.down_milli) >= 0
