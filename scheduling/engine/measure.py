@@ -40,7 +40,7 @@ SLACK_US = 10 * SECOND_US
 log = structlog.get_logger(__name__)
 
 
-class _Shape(NamedTuple):
+class _MeasuredShape(NamedTuple):
     """What an average is of; the costs of a lease's begin and end are of the job type alone."""
 
     profile: int
@@ -56,10 +56,10 @@ class _Measured:
 
     at: datetime
     profiles: dict[int, Profile]
-    rows: dict[_Shape, Measurement]
+    rows: dict[_MeasuredShape, Measurement]
     readings: dict[int, IterationReading]
-    changed: dict[_Shape, Measurement] = field(default_factory=dict)
-    made: dict[_Shape, Measurement] = field(default_factory=dict)
+    changed: dict[_MeasuredShape, Measurement] = field(default_factory=dict)
+    made: dict[_MeasuredShape, Measurement] = field(default_factory=dict)
     jobs: dict[int, int] = field(default_factory=dict)
     speeds_of: dict[int, Profile] = field(default_factory=dict)
     notes: list[MeasurementNote] = field(default_factory=list)
@@ -176,8 +176,8 @@ def _read(leases: Sequence[tuple[Lease, Report]], at: datetime) -> _Measured:
     return _Measured(at, profiles, {_shape_of(row): row for row in rows}, {})
 
 
-def _shape_of(row: Measurement) -> _Shape:
-    return _Shape(row.profile_id, row.kind, row.gpu_type, row.gpus, row.several_nodes)
+def _shape_of(row: Measurement) -> _MeasuredShape:
+    return _MeasuredShape(row.profile_id, row.kind, row.gpu_type, row.gpus, row.several_nodes)
 
 
 def _take(measured: _Measured, lease: Lease, report: Report, limits: _TimeLimits) -> None:
@@ -195,10 +195,20 @@ def _take(measured: _Measured, lease: Lease, report: Report, limits: _TimeLimits
     _take_iterations(measured, lease, reading, spoken)
     if spoken.resumed_us is not None and not reading.is_resumed:
         reading.is_resumed = True
-        _add(measured, _Shape(profile.pk, Kind.RESUME.value), max(spoken.resumed_us, 1), lease)
+        _add(
+            measured,
+            _MeasuredShape(profile.pk, Kind.RESUME.value),
+            max(spoken.resumed_us, 1),
+            lease,
+        )
     if spoken.suspended_us is not None and not reading.is_suspended:
         reading.is_suspended = True
-        _add(measured, _Shape(profile.pk, Kind.SUSPEND.value), max(spoken.suspended_us, 1), lease)
+        _add(
+            measured,
+            _MeasuredShape(profile.pk, Kind.SUSPEND.value),
+            max(spoken.suspended_us, 1),
+            lease,
+        )
 
 
 def _take_iterations(
@@ -208,7 +218,7 @@ def _take_iterations(
     if count == 0:
         return
     reading.iterations, reading.time_us = spoken.count, spoken.time_us
-    shape = _Shape(
+    shape = _MeasuredShape(
         lease.job.profile_id or 0, Kind.ITERATION.value, lease.gpu_type.name, lease.gpus,
         len(lease.placement) > 1,
     )  # fmt: skip
@@ -218,7 +228,7 @@ def _take_iterations(
     measured.jobs[row.profile_id] = lease.job_id
 
 
-def _add(measured: _Measured, shape: _Shape, value: int, lease: Lease) -> Measurement:
+def _add(measured: _Measured, shape: _MeasuredShape, value: int, lease: Lease) -> Measurement:
     """Add one report to an average; note it where that starts anew."""
     profile = measured.profiles[shape.profile]
     row = measured.rows.get(shape)
@@ -238,7 +248,7 @@ def _add(measured: _Measured, shape: _Shape, value: int, lease: Lease) -> Measur
     return row
 
 
-def _columns(shape: _Shape) -> dict[str, Any]:
+def _columns(shape: _MeasuredShape) -> dict[str, Any]:
     return {
         "profile_id": shape.profile, "kind": shape.kind, "gpu_type": shape.gpu_type,
         "gpus": shape.gpus, "several_nodes": shape.several_nodes,
