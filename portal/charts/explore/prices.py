@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from billing.selectors import PostedPricePoint
@@ -20,11 +20,12 @@ def forecast_chart(
     view: PriceForecastView, price: Decimal, now: datetime, *, pool: str
 ) -> PageChart:
     """The present price, and p10, p50 and p90 of the simulated ones at each instant to come."""
-    keys = [now, *(point.at for point in view.points)]
+    points = [*view.points, *view.points[-1:]]
+    keys = [now, *_until_the_step_ends([point.at for point in view.points])]
     rows = {
-        "p90": [price, *(point.p90 for point in view.points)],
-        "p50": [price, *(point.p50 for point in view.points)],
-        "p10": [price, *(point.p10 for point in view.points)],
+        "p90": [price, *(point.p90 for point in points)],
+        "p50": [price, *(point.p50 for point in points)],
+        "p10": [price, *(point.p10 for point in points)],
     }
     looks = {"p90": BASE, "p50": PRICE, "p10": QUOTA}
     heights = [float(value) for values in rows.values() for value in values]
@@ -40,6 +41,12 @@ def forecast_chart(
         unit=UNIT,
         file=f"price-forecast-{pool}-{view.gpu_type}",
     )
+
+
+def _until_the_step_ends(instants: Sequence[datetime]) -> list[datetime]:
+    """Instants, and the end of the last step, which is drawn as long as the one before it."""
+    lasts = instants[-1] - instants[-2] if len(instants) > 1 else timedelta()
+    return [*instants, *(at + lasts for at in instants[-1:])]
 
 
 def price_chart(

@@ -16,7 +16,7 @@ from evenshare_core.fairness.rho import standing
 from portal.charts.explore.chart import PageChart, Series, axis_range
 from portal.charts.explore.looks import OWN, tenant_area, tenant_line
 from portal.charts.explore.money import account_chart
-from portal.charts.explore.prices import price_chart
+from portal.charts.explore.prices import forecast_chart, price_chart
 from portal.charts.explore.throughputs import throughput_chart
 from portal.charts.explore.uses import (
     pool_rho_chart,
@@ -33,6 +33,7 @@ from scheduling.selectors.histories import (
     TenantCourse,
     joined,
 )
+from scheduling.selectors.price_forecasts import ForecastPoint, PriceForecastView
 from scheduling.selectors.throughput import ThroughputPoint
 from scheduling.selectors.visibility import VisibleTenant
 
@@ -393,3 +394,23 @@ class TestTheAxis:
     def test_begins_at_its_floor(self) -> None:
         assert axis_range([0.0, 0.01], least=0.2)[0] == 0
         assert axis_range([-1.0], least=0.2, floor=None)[0] < -1
+
+
+class TestAForecastOfPrices:
+    def test_shows_the_last_step_as_long_as_the_others(self) -> None:
+        steps = [at(0), at(15), at(30)]
+        points = tuple(ForecastPoint(one, Decimal(1), Decimal(2), Decimal(3)) for one in steps)
+        view = PriceForecastView("a100", 1, steps[0], points, "", 0, 0)
+
+        chart = forecast_chart(view, Decimal(2), steps[0], pool="p")
+
+        for line in chart.series:
+            assert list(line.keys) == [steps[0], *steps, at(45)]
+            assert line.values[-1] == line.values[-2]
+
+    def test_of_one_point_is_drawn_too(self) -> None:
+        point = ForecastPoint(T0, Decimal(1), Decimal(2), Decimal(3))
+        chart = forecast_chart(
+            PriceForecastView("a100", 1, T0, (point,), "", 0, 0), Decimal(2), T0, pool="p"
+        )
+        assert [len(line.values) for line in chart.series] == [3, 3, 3]
