@@ -129,7 +129,7 @@ class ProfileOne(SchedulingView):
         "PUT": Scope.JOBS_WRITE.value,
         "DELETE": Scope.JOBS_WRITE.value,
     }
-    http_method_names = ["get", "put", "delete"]
+    http_method_names = ["get", "head", "put", "delete"]
 
     @extend_schema(operation_id="profile_show", responses={200: ProfileShown})
     def get(self, request: Request, name: str, slug: str, profile: str) -> Response:  # noqa: ARG002 - DRF's signature
