@@ -72,11 +72,9 @@ OPERATE = Row(404, 404, 404, 404, 404, 200, 401, 404)
 OPERATE_EDIT = OPERATE._replace(operator=428)
 # An estimate of nothing.
 OPERATE_BARE = OPERATE._replace(operator=400)
-# A tenant's job types: for those who submit; there is none to drop.
+# A tenant's job types: those who submit change them.
 API_PROFILE_PUT = Row(200, 403, 200, 404, 404, 403, 401, 403)
-API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=404, manager=404)
-API_NO_PROFILE = Row(404, 404, 404, 404, 404, 404, 401, 404)
-NO_JOB_TYPE = Row(404, 404, 404, 404, 404, 404, 302, 302)
+API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=204, manager=204)
 # What a tenant's quota lends and borrows: for its managers to change.
 API_SHARE = Row(403, 403, 200, 404, 404, 403, 401, 403)
 API_OFFER = API_SHARE._replace(manager=201)
@@ -188,7 +186,7 @@ TABLE: dict[str, Route] = {
     "t/<slug:slug>/profiles/": Route(
         {"GET": TENANT_PAGE, "POST": SUBMIT_PAGE._replace(owner=422, manager=422)}
     ).showing("Profile.name"),
-    "t/<slug:slug>/profiles/<slug:profile>/": get(NO_JOB_TYPE).showing("Profile.name"),
+    "t/<slug:slug>/profiles/<slug:profile>/": get(TENANT_PAGE).showing("Profile.name"),
     "t/<slug:slug>/sharing/": Route({"GET": TENANT_PAGE, "POST": SHARE_PAGE}).showing(
         "PriceLimit.max_price", "IdleOffer.floor_price", "IdleOffer.uid"
     ),
@@ -270,7 +268,7 @@ TABLE: dict[str, Route] = {
     "api/v1/pools/<slug:name>/trades": get(API_POOL).showing(),
     "api/v1/pools/<slug:name>/profiles": get(API_POOL).showing("Profile.name"),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
-        {"GET": API_NO_PROFILE, "PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP},
+        {"GET": API_TENANT, "PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP},
         body={"speeds": {"v100": "1"}},
     ).showing("Profile.name"),
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": Route(
@@ -349,7 +347,9 @@ FINANCE_GETS = {
     "t/<slug:slug>/jobs/": 404,
     "t/<slug:slug>/jobs/new/": 404,
     "t/<slug:slug>/profiles/": 404,
+    "t/<slug:slug>/profiles/<slug:profile>/": 404,
     "t/<slug:slug>/sharing/": 404,
+    "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": 404,
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": 404,
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,

@@ -142,7 +142,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
         "window": "1",
         "node": "n0000",
         "gpu_type": "v100",
-        "profile": "resnet",
+        "profile": lab.profile("canary-lab", "resnet", v100=1000).name,
         "offer": offer_idle(lab, "canary-lab"),
     }
     assert spare
