@@ -11,12 +11,13 @@ Source: docs/adr/0169-one-credit-limit.md.
 from __future__ import annotations
 
 from evenshare_core.domain.decision import Grant, Renew
-from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.money.fixed_point import LIMIT_MICRO, to_credits
 from scheduling.engine.write import RoundWrite
 from tenants.selectors.credit import CreditLeft, credit_left
 
 CREDIT = "its tenant's credit was promised elsewhere since the snapshot"
 BUDGET = "its tenant's budget of the period was used up since the snapshot"
+UNSTORABLE = "its tenant would owe more than the books can hold"
 
 
 def hold_credit(write: RoundWrite) -> None:
@@ -63,6 +64,8 @@ def write_reserved(write: RoundWrite) -> None:
 
 def _refusal(left: CreditLeft | None, promised_micro: int) -> str:
     """Why so much cannot be promised; empty where it can."""
+    if promised_micro > (LIMIT_MICRO - 1 if left is None else left.storable_micro):
+        return UNSTORABLE
     if left is None or left.micro is None or promised_micro <= left.micro:
         return ""
     over_credit = left.credit_micro is not None and promised_micro > left.credit_micro

@@ -108,20 +108,25 @@ def measure(
 
 
 class _TimeLimits:
-    """How much time a process can have spent: what it ran, by the executor, and a slack."""
+    """How much time a process can have spent: what it ran, and a slack.
+
+    What the executor says of its begin and end is held within what its lease was, as in
+    `scheduling.engine.observe`: a process may reach the files that say so.
+    """
 
     def __init__(self, pool_id: int, at: datetime) -> None:
         clock = read_clock(pool_id)
         self._now_us = max(to_us(at), to_us(clock.pool_at))
         self._slack_us = SLACK_US * clock.scale
 
-    def refusal(self, report: Report, before: IterationReading) -> str:
+    def refusal(self, lease: Lease, report: Report, before: IterationReading) -> str:
         """Why a report cannot be used; empty: it can."""
         spoken = report.iterations
         if spoken is None:
             return report.refused
-        until_us = self._now_us if report.ended_us is None else report.ended_us
-        ran_us = until_us - report.started_us + self._slack_us
+        until_us = self._now_us if report.ended_us is None else min(report.ended_us, self._now_us)
+        since_us = max(report.started_us, to_us(lease.granted_at))
+        ran_us = until_us - since_us + self._slack_us
         if spoken.count < before.iterations or spoken.time_us < before.time_us:
             return "counts fewer iterations, or less time, than before"
         if spoken.count - before.iterations > spoken.time_us - before.time_us:
@@ -185,7 +190,7 @@ def _take(measured: _Measured, lease: Lease, report: Report, limits: _TimeLimits
     reading = _reading(lease)
     profile = measured.profiles[lease.job.profile_id or 0]
     measured.readings[lease.pk] = reading
-    refusal = limits.refusal(report, reading)
+    refusal = limits.refusal(lease, report, reading)
     if refusal or report.iterations is None:
         if not reading.is_refused:
             measured.note("refused", profile, lease.job_id, {"lease": lease.number, "why": refusal})

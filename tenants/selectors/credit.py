@@ -21,7 +21,7 @@ from evenshare_core.money.budgets import (
     calendar_period,
     stop_micro,
 )
-from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.money.fixed_point import LIMIT_MICRO, to_micro
 from tenants.models import Budget, DailySpend
 
 
@@ -76,10 +76,13 @@ class CreditLeft:
     """What a tenant may still promise in a book, in micro-credits; None: no limit.
 
     `credit_micro` is what the credit limit leaves; `period` the budget that holds, if one does.
+    `storable_micro` is no limit that anybody set: what the columns of promises and of the balance
+    that they end in can still hold.
     """
 
     credit_micro: int | None = None
     period: PeriodUse | None = None
+    storable_micro: int = LIMIT_MICRO - 1
 
     @property
     def micro(self) -> int | None:
@@ -107,7 +110,7 @@ def credit_left(
     spent = spent_between(book, periods)
     return {
         budget.tenant_id: CreditLeft(
-            _credit(budget), _use(budget, periods.get(budget.tenant_id), spent)
+            _credit(budget), _use(budget, periods.get(budget.tenant_id), spent), _storable(budget)
         )
         for budget in budgets
     }
@@ -205,6 +208,11 @@ def _credit(budget: Budget) -> int | None:
     # Each fits a column, their sum need not.
     credit_micro = to_micro(budget.spendable) + to_micro(budget.credit_limit)
     return credit_micro - to_micro(budget.reserved)
+
+
+def _storable(budget: Budget) -> int:
+    most_micro = LIMIT_MICRO - 1
+    return most_micro + min(0, to_micro(budget.spendable)) - to_micro(budget.reserved)
 
 
 def _use(

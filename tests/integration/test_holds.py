@@ -16,7 +16,7 @@ from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_mi
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
 from scheduling.engine import rounds as engine
 from scheduling.engine.apply import apply_round
-from scheduling.engine.holds import hold_credit, write_reserved
+from scheduling.engine.holds import UNSTORABLE, hold_credit, write_reserved
 from scheduling.engine.write import RoundPlan, RoundWrite
 from scheduling.models import Job, Lease, LeaseEvent, PoolState, Round
 from tenants.models import Budget, DailySpend, Tenant
@@ -227,3 +227,26 @@ class TestHolds:
         within = "budget_promises_within_credit"
         with pytest.raises(IntegrityError, match=within), transaction.atomic():
             Budget.objects.update(reserved=Decimal("1.000001"))
+
+
+class TestAPromiseThatNoColumnHolds:
+    def test_is_not_made_and_stops_nobody_else(self) -> None:
+        """So much is promised already that a term more is no amount; others borrow on."""
+        lab = cluster({"a": 0, "b": 4, "c": 0}, nodes=1, gpus=8, lease_s=30 * 86_400)
+        most = Decimal(10) ** 14 - Decimal("0.000001")
+        Budget.objects.filter(tenant=lab.tenants["a"]).update(reserved=most)
+        lab.submit("b", 4, 10**6)
+        lab.round()
+        lab.submit("a", 1, 10**6)
+        other = lab.submit("c", 1, 10**6)
+        first, second = (lab.round(after_s=10).round for _ in range(2))
+        assert first is not None
+        assert second is not None
+        assert list(Lease.objects.values_list("tenant__slug", flat=True).order_by("id")) == [
+            "b",
+            "c",
+        ]
+        other.refresh_from_db()
+        assert other.state != "pending"
+        assert {row["why"] for row in first.superseded + second.superseded} == {UNSTORABLE}
+        assert Budget.objects.get(tenant=lab.tenants["a"]).reserved == most

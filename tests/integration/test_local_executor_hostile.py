@@ -15,7 +15,8 @@ import pytest
 from scheduling.engine.executors import ReportState, local, local_files
 from scheduling.engine.executors.local_files import read_log, read_progress
 from scheduling.engine.executors.shim.files import write_json, write_text
-from scheduling.models import Job, Lease
+from scheduling.models import Job, Lease, PoolClock
+from scheduling.requests.pools import SCALE_MAX
 from tests.integration.local_world import LocalWorld, local_world
 
 pytestmark = [
@@ -215,6 +216,23 @@ class TestAFileThatIsSwapped:
         mine.rename(mine.with_name("aside"))
         mine.symlink_to(world.job_folder(other))
         assert CANARY not in _read(world, token)
+
+
+class TestAnInstantThatCannotBe:
+    @pytest.mark.parametrize("instant_us", [1, 2**53 - 1])
+    def test_of_a_process_stops_nobody_however_fast_the_pools_clock_is(
+        self, world: LocalWorld, instant_us: int
+    ) -> None:
+        PoolClock.objects.update(scale=SCALE_MAX)
+        neighbour, token = world.shell("sleep 6000"), _ran(world)
+        says = {"started_us": instant_us, "ended_us": instant_us, "lost": True}
+        write_json(world.folder(token) / "shim.json", {**world.shim(token), **says})
+        write_json(world.folder(token) / "exit.json", says)
+        now_us = world.now_us()
+        listed = world.executor.list(world.lab.pool.pk, now_us)
+        reports = {report.token: report for report in listed}
+        assert reports[neighbour].state is ReportState.RUNNING
+        assert reports[token].ended_us == now_us
 
 
 class TestALogThatGrows:

@@ -182,8 +182,8 @@ class Teller:
 
     def report(self, *, fence: int | None = None, **fields: Any) -> None:
         assert self.lease.started_at is not None
-        started_us = to_us(self.lease.started_at)
-        one = Report(self.token, ReportState.RUNNING, started_us, **fields)
+        told = {"state": ReportState.RUNNING, "started_us": to_us(self.lease.started_at)}
+        one = Report(self.token, **{**told, **fields})
         token = fence if fence is not None else self.take()
         measure(self.lab.pool.pk, token, [one], installation="es", at=self.lab.at)
 
@@ -261,6 +261,23 @@ class TestReports:
         # What can be used afterwards is.
         teller.say(20, 2_000_000)
         assert Measurement.objects.get().iterations == 20
+
+    @pytest.mark.parametrize(
+        "told",
+        [
+            {"started_us": 1},
+            {"state": ReportState.STOPPED, "ended_us": 2**62},
+            {"state": ReportState.STOPPED, "started_us": -(2**62), "ended_us": 2**62},
+        ],
+    )
+    def test_are_held_against_what_the_engine_knows_of_the_lease(
+        self, teller: Teller, told: dict[str, Any]
+    ) -> None:
+        # The lease has run for two hours; 300 years would not even fit the column.
+        for hours in (300 * 365 * 24, 3):
+            teller.report(iterations=Iterations(1, hours * 3600 * SECOND_US), **told)
+        assert not Measurement.objects.exists()
+        assert "more time than its lease ran" in MeasurementNote.objects.get().data["why"]
 
     def test_that_cannot_be_read_are_noted_once(self, teller: Teller) -> None:
         for _ in range(2):

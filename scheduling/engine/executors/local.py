@@ -341,10 +341,14 @@ class _Instants:
     skew: timedelta
 
     def pool_us(self, wall_us: object, default_us: int) -> int:
-        """Return microseconds of pool time; `default_us` where a file holds no instant."""
+        """Return microseconds of pool time; `default_us` where a file holds no instant, or one
+        that the pool's clock never shows: a job may write here what it likes."""
         if not isinstance(wall_us, int) or not 0 < wall_us < 2**53:
             return default_us
-        return to_us(pool_time(self.clock, from_us(wall_us) + self.skew))
+        try:
+            return to_us(pool_time(self.clock, from_us(wall_us) + self.skew))
+        except OverflowError:
+            return default_us
 
 
 @contextlib.contextmanager
