@@ -328,6 +328,16 @@ class TestTheQuotaGuarantee:
         row = lines(asked, decision)[QUOTAS]
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 2, 600)
 
+    def test_is_broken_by_more_room_than_is_kept_for_who_came_before(self) -> None:
+        """Job 8 has one node kept for it, and both have room for job 9."""
+        asked = half_clear()
+        jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
+        asked = replace(asked, jobs=jobs)
+        decision = decide_round(asked)
+        assert granted(decision) == {9: (4, 0, 0)}
+        row = lines(asked, replace(decision, grants=()))[QUOTAS]
+        assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 2, (2,))
+
     def test_is_broken_where_own_quota_is_paid_for(self) -> None:
         asked = market([job(1, 4)])
         decision = decide_round(asked)

@@ -5,8 +5,8 @@ nothing that borrows where a job within its tenant's quota waits for the GPUs. S
 until what is borrowed on some node has expired: its *clear time* on that node, which is a lease
 length ahead at most. In each round
 
-- a job that is owed its GPUs and comes before all others that may be does not wait while a node has
-  room for it;
+- a job that is owed its GPUs does not wait while more nodes have room for it than there are jobs
+  before it for which one may be kept;
 - no term that borrows and that the round begins, a grant or a renewal, puts off the earliest clear
   time of a job that is owed its GPUs;
 - and no tenant borrows by a new term before its own quota of that type is used.
@@ -23,7 +23,9 @@ Written apart from the policy and from the way in which it keeps nodes.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
+from itertools import product
 from typing import NamedTuple
 
 from evenshare_core.domain.cluster import Placement
@@ -62,7 +64,7 @@ def check_owners(snapshot: Snapshot, decision: Decision) -> OwnersCheck:
             before_us, after_us = round_.clear_us(name, shape.gpus)
             if before_us is None:
                 continue
-            has_room_left = after_us == snapshot.at_us and round_.comes_first(jobs[0], name)
+            has_room_left = round_.rooms(name, shape.gpus) > round_.ahead(jobs[0], name)
             if has_room_left or after_us is None or after_us > before_us:
                 broken.add(shape.tenant)
             clear.append(before_us if after_us is None else after_us)
@@ -92,6 +94,17 @@ class _Node(NamedTuple):
     fresh: list[tuple[int, int]]
 
 
+class _Room(NamedTuple):
+    """When a node has so many GPUs first, without the terms that begin and with them; how many do.
+
+    `nodes`: those that have them after the round.
+    """
+
+    before_us: int | None
+    after_us: int | None
+    nodes: int
+
+
 class _OwnersRound:
     """What is held after the round, within quota and above it, and who waits."""
 
@@ -110,9 +123,9 @@ class _OwnersRound:
         self._add_kept(decision)
         self._add_terms(decision)
         self.waiting: dict[_Shape, list[Job]] = {}
-        self._first: dict[str, tuple[int, int]] = {}
+        self._order: dict[str, list[tuple[int, int]]] = {}
         self._add_jobs(decision)
-        self._clear: dict[tuple[str, int], tuple[int | None, int | None]] = {}
+        self._rooms: dict[tuple[str, int], _Room] = {}
 
     def _add_kept(self, decision: Decision) -> None:
         over = {row.lease for row in decision.ends}
@@ -153,7 +166,7 @@ class _OwnersRound:
                 self._nodes[node_id] = node._replace(gpus=node.gpus - gpus)
 
     def _add_jobs(self, decision: Decision) -> None:
-        """Jobs that held nothing before the round; and which of them comes first on each type."""
+        """Jobs that held nothing before the round; and for which a node may be kept, by type."""
         held = {lease.job for lease in self._snapshot.leases}
         given = {row.job: row for row in decision.grants}
         for job in self._snapshot.jobs:
@@ -168,16 +181,17 @@ class _OwnersRound:
             for name in self.types_of(shape):
                 # GPUs may have been kept for it there, before it started elsewhere.
                 if grant.borrowed or grant.gpu_type != name:
-                    self._may_come_first(job, shape, name)
+                    self._may_keep(job, shape, name)
         for shape, jobs in self.waiting.items():
             jobs.sort(key=arrival_order)
-            for name in self.types_of(shape):
-                self._may_come_first(jobs[0], shape, name)
+            for name, job in product(self.types_of(shape), jobs):
+                self._may_keep(job, shape, name)
+        for keys in self._order.values():
+            keys.sort()
 
-    def _may_come_first(self, job: Job, shape: _Shape, gpu_type: str) -> None:
+    def _may_keep(self, job: Job, shape: _Shape, gpu_type: str) -> None:
         if shape.gpus <= self._quotas.get((shape.tenant, gpu_type), 0):
-            key = arrival_order(job)
-            self._first[gpu_type] = min(key, self._first.get(gpu_type, key))
+            self._order.setdefault(gpu_type, []).append(arrival_order(job))
 
     def paying_owners(self) -> set[int]:
         """Tenants that borrow by a new term before their own quota is used."""
@@ -202,23 +216,32 @@ class _OwnersRound:
         key = (shape.tenant, gpu_type)
         return self._most[key] + shape.gpus <= self._quotas.get(key, 0)
 
-    def comes_first(self, job: Job, gpu_type: str) -> bool:
-        """Whether no job came before it for which GPUs of this type may be kept."""
-        return self._first.get(gpu_type) == arrival_order(job)
+    def ahead(self, job: Job, gpu_type: str) -> int:
+        """Jobs that came before it for each of which a node of this type may be kept."""
+        return bisect_left(self._order.get(gpu_type, []), arrival_order(job))
 
     def clear_us(self, gpu_type: str, gpus: int) -> tuple[int | None, int | None]:
         """When a node has so many GPUs first, once what borrows there is over; None: never.
 
         (Without the terms that the round begins, with them.)
         """
+        room = self._room(gpu_type, gpus)
+        return room.before_us, room.after_us
+
+    def rooms(self, gpu_type: str, gpus: int) -> int:
+        """Nodes that have so many GPUs free after the round."""
+        return self._room(gpu_type, gpus).nodes
+
+    def _room(self, gpu_type: str, gpus: int) -> _Room:
         key = (gpu_type, gpus)
-        if key not in self._clear:
+        if key not in self._rooms:
             rows = [row.id for row in self._snapshot.nodes if row.gpu_type == gpu_type]
             nodes = [self._nodes[node_id] for node_id in rows]
             before = [self._clear_on(node.gpus, node.kept, gpus) for node in nodes]
             after = [self._clear_on(node.gpus, node.kept + node.fresh, gpus) for node in nodes]
-            self._clear[key] = _earliest(before), _earliest(after)
-        return self._clear[key]
+            now = after.count(self._snapshot.at_us)
+            self._rooms[key] = _Room(_earliest(before), _earliest(after), now)
+        return self._rooms[key]
 
     def _clear_on(self, room: int, leases: list[tuple[int, int]], gpus: int) -> int | None:
         free = room - sum(count for _, count in leases)
