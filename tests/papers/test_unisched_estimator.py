@@ -93,6 +93,15 @@ class TestInterruptions:
 
 
 class TestADuration:
+    def test_of_best_effort_is_interrupted_at_half_of_its_leases_give_or_take_a_half_root(
+        self,
+    ) -> None:
+        """Each lease with chance one half: 16 are 8 times, and 2 more or less."""
+        known = [Estimate(amount, 0, EstimateSource.MEASURED) for amount in (16, 100, 1_000)]
+        answer = estimate_duration(*known, lease_us=100, deadline_us=None)
+        assert answer.leases == 16
+        assert (answer.interrupted.amount, answer.interrupted.error_milli) == (8_000, 250)
+
     ITERATION = Estimate(SECOND_US // 2, 30, EstimateSource.FITTED)
     OVERHEAD = Estimate(30 * SECOND_US, 100, EstimateSource.MEASURED)
 
