@@ -12,13 +12,19 @@ What is compared with: the user's cap as the estimate, which is what a scheduler
 from __future__ import annotations
 
 import importlib.util
+import os
 import statistics
 import time
 from pathlib import Path
 
-import numpy as np
+# One thread, as examples/train.py sets it too late for this process: where others want the cores,
+# threads of small products wait for each other longer than they compute.
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"
 
-from benchmarks.estimation_data import (
+import numpy as np  # noqa: E402 - it reads the number of threads when it is imported
+
+from benchmarks.estimation_data import (  # noqa: E402 - it imports numpy
     INSIDE,
     OUTSIDE,
     UNFORESEEN,
@@ -26,8 +32,12 @@ from benchmarks.estimation_data import (
     held_out_errors,
     profiled_errors,
 )
-from evenshare_core.estimation.curves import MetricPoint, StopCriterion, estimate_stop
-from evenshare_core.estimation.speeds import Law
+from evenshare_core.estimation.curves import (  # noqa: E402 - the same
+    MetricPoint,
+    StopCriterion,
+    estimate_stop,
+)
+from evenshare_core.estimation.speeds import Law  # noqa: E402 - the same
 
 SEEDS = range(100, 120)
 STEPS, AVERAGED = 3000, 20

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from celery import Task
@@ -39,6 +40,9 @@ SECURED = re.compile(
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|FOR SHARE|FOR KEY SHARE|nextval|set_config)\b")
 _in_request = ContextVar("in_request", default=False)
 _compares = ContextVar("compares", default=False)
+# Connections that a transaction has set to a tenant's scope. Back in another one it may be again:
+# when a savepoint is rolled back. After the transaction it is not.
+_narrowed: WeakSet[BaseDatabaseWrapper] = WeakSet()
 
 
 @contextmanager
@@ -60,9 +64,14 @@ def _compared(
     execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
     """Ask as the scope lets, and for everybody, before the query itself."""
+    of = context["connection"]
+    if not of.in_atomic_block:
+        _narrowed.discard(of)
+    if "evenshare.scope" in sql and params and params[0].startswith("{"):
+        _narrowed.add(of)
     reads = sql.lstrip().startswith(("SELECT", "WITH")) and not WRITES.search(sql)
-    if _compares.get() and reads and SECURED.search(sql):
-        _compare(context["connection"].connection, sql, params)
+    if of in _narrowed and _compares.get() and reads and SECURED.search(sql):
+        _compare(of.connection, sql, params)
     return execute(sql, params, many, context)
 
 

@@ -29,6 +29,17 @@ class TestAQueryInATenantsScope:
         with tenant_scope(tenant), uncompared():
             assert Job.objects.count() == 1
 
+    def test_is_noticed_also_after_a_wider_scope_was_rolled_back(self, lab: Cluster) -> None:
+        def fail() -> None:
+            with site_scope():
+                raise LookupError
+
+        with tenant_scope(lab.tenants["a"].pk):
+            with pytest.raises(LookupError):
+                fail()
+            with pytest.raises(AssertionError, match="finds less in the scope"):
+                Job.objects.count()
+
     def test_goes_on_in_its_scope_after_it_was_compared(self, lab: Cluster) -> None:
         tenant = lab.tenants["a"].pk
         with tenant_scope(tenant):

@@ -32,6 +32,8 @@ WHERE k.id = %s
 """
 # How often of a hundred steps, and what with.
 TABLE: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
+    # The first is the simplest one, of which a whole history is made: a cheap one.
+    "limit": (6, {"who": WHO, "limit": LIMITS}),
     "allow": (8, {"who": WHO, "micro": AMOUNTS}),
     "play": (13, {"seconds_": st.sampled_from([10, 60, 300, 900, 900, 2700])}),
     "set_own": (
@@ -67,7 +69,6 @@ TABLE: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     ),
     "deliver": (6, {"times": st.integers(1, 3)}),
     "give": (8, {"who": WHO, "to": WHO, "micro": AMOUNTS}),
-    "limit": (6, {"who": WHO, "limit": LIMITS}),
     "budget": (6, {"who": WHO, "micro": LIMITS, "is_block": st.booleans()}),
     "correct": (8, {"which": st.integers(0, 50), "percent": st.sampled_from([-60, 30, 100, 101])}),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
-from math import comb
+from math import ceil, comb, sqrt
 
 import msgspec
 import pytest
@@ -22,8 +22,11 @@ from evenshare_core.estimation.durations import (
     lease_count,
     leases_until,
 )
-from evenshare_core.estimation.running import WARM_UP, RunningAverage, observe
+from evenshare_core.estimation.running import WARM_UP, WINDOW, RunningAverage, observe
 from evenshare_core.estimation.speeds import (
+    HUBER,
+    MEASURED_ERROR,
+    MODEL_ERROR,
     Law,
     MeasuredIteration,
     check_claim,
@@ -90,6 +93,15 @@ class TestInterruptions:
 
 
 class TestADuration:
+    def test_of_best_effort_is_interrupted_at_half_of_its_leases_give_or_take_a_half_root(
+        self,
+    ) -> None:
+        """Each lease with chance one half: 16 are 8 times, and 2 more or less."""
+        known = [Estimate(amount, 0, EstimateSource.MEASURED) for amount in (16, 100, 1_000)]
+        answer = estimate_duration(*known, lease_us=100, deadline_us=None)
+        assert answer.leases == 16
+        assert (answer.interrupted.amount, answer.interrupted.error_milli) == (8_000, 250)
+
     ITERATION = Estimate(SECOND_US // 2, 30, EstimateSource.FITTED)
     OVERHEAD = Estimate(30 * SECOND_US, 100, EstimateSource.MEASURED)
 
@@ -207,6 +219,24 @@ class TestSpeeds:
         law = [measured(n, 100_000 + 5_000 * (n - 1)) for n in (1, 2, 3, 4, 6, 8)]
         off = fit_speeds([*law, measured(4, 400_000)])
         assert off.fitted(16, several_nodes=False).amount == pytest.approx(175_000, rel=0.05)
+
+    def test_count_a_row_far_off_by_hubers_weight_and_are_as_sure_as_its_residuals(self) -> None:
+        """Where the pulls of all rows cancel; its errors grow by what is left per row but one."""
+        model = fit_speeds([*[measured(1, 1_000)] * 3, measured(1, 1_500)])
+        error = sqrt(MODEL_ERROR**2 + MEASURED_ERROR**2)
+        near, far = 1 / (1_000 * error), 1 / (1_500 * error)
+        comp = 1_000 + HUBER * far / (3 * near**2)
+        assert model.comp_us == pytest.approx(comp)
+        off, away = (comp - 1_000) * near, (1_500 - comp) * far
+        precision = 3 * near**2 + HUBER / away * far**2
+        squares = 3 * off**2 + HUBER * away
+        assert model.covariance[0][0] == pytest.approx(squares / (4 - 1) / precision)
+
+    def test_of_two_averages_are_the_one_that_half_of_the_iterations_are_not_slower_than(
+        self,
+    ) -> None:
+        model = fit_speeds([measured(1, 200), measured(1, 100)])
+        assert model.predict(1, several_nodes=False).amount == 100
 
     def test_are_less_sure_of_more_gpus(self) -> None:
         model = fit_speeds(PROFILE)
@@ -328,6 +358,10 @@ class TestARunningAverage:
         assert b"." not in data
         assert msgspec.json.decode(data, type=RunningAverage) == state
         assert min(times_us) - 1 <= state.mean_ns / 1000 <= max(times_us) + 1
+
+    def test_is_no_surer_than_the_reports_that_its_weights_are_worth(self) -> None:
+        state = RunningAverage(1_000, 1_000, mean_ns=1_000_000, spread_ns=100_000)
+        assert state.estimate().error_milli == ceil(100 / sqrt(2 * WINDOW - 1))
 
     def test_has_the_error_of_its_mean(self) -> None:
         few, many = (reported(noisy(500_000, count, 4)).estimate() for count in (16, 400))
