@@ -16,13 +16,14 @@ from evenshare_core.deadlines.admission import (
     admit,
 )
 from evenshare_core.deadlines.model import DeadlineClass, RewardStep, SelectorJob, SelectorProblem
-from evenshare_core.deadlines.options import held_option
+from evenshare_core.deadlines.options import CellOption, held_option
 from evenshare_core.deadlines.plans import JobLeases, SelectorPlan, faults
 from evenshare_core.formulations.selector import select
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
 from .selector_cases import best_effort, nodes, options, small_case, strict
 
+EIGHT, FOUR_AND_TWO = (0, 0, 0, 1), (0, 1, 1, 0)
 BUSY = SelectorProblem([strict(1, 8, 3, 3)], nodes(1))
 
 
@@ -44,6 +45,12 @@ class TestYes:
         assert answer.option is not None
         assert not answer.option.one_node
         assert answer.slots == (0, 1, 2, 3, 4)
+
+    def test_takes_the_fewest_gpus_of_options_that_end_together(self) -> None:
+        whole, exact = (CellOption(cells, 6, True, ONE_MILLI) for cells in (EIGHT, FOUR_AND_TWO))
+        problem = SelectorProblem([], nodes(2))
+        for offered in ((whole, exact), (exact, whole)):
+            assert admit(problem, select(problem), offered, 1, 2).option == exact
 
     @pytest.mark.parametrize("seed", range(12))
     @pytest.mark.parametrize(("gpus", "leases"), [(1, 2), (6, 3), (8, 1), (16, 2)])
