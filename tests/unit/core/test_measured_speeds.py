@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from evenshare_core.domain.averages import Average
 from evenshare_core.domain.measured_speeds import (
     LEAST_REPORTS,
+    MOST_RATIO,
     IterationTime,
     MeasuredSpeed,
     compare,
@@ -98,6 +99,11 @@ class TestUsedSpeedups:
         measured = {"k80": MeasuredSpeed(1000, 0, 9), "v100": MeasuredSpeed(4000, 0, 9)}
         assert used_speedups(declared, measured) == {"k80": 1000, "p100": 3000, "v100": 4000}
 
+    def test_are_bounded_where_declared_and_measured_ones_are_mixed(self) -> None:
+        declared = {"k80": 1000, "p100": 1000, "v100": 10**6}
+        measured = {"k80": MeasuredSpeed(10**6, 0, 9), "p100": MeasuredSpeed(1000, 0, 9)}
+        assert used_speedups(declared, measured) == {"k80": 10**6, "p100": 1000, "v100": 10**6}
+
     def test_leave_out_types_that_are_not_declared_any_more(self) -> None:
         measured = {"k80": MeasuredSpeed(1000, 0, 9), "v100": MeasuredSpeed(4000, 0, 9)}
         assert used_speedups({"v100": 1000, "p100": 2000}, measured) == {"v100": 1000, "p100": 2000}
@@ -110,13 +116,14 @@ class TestUsedSpeedups:
         st.dictionaries(st.sampled_from(NAMES), st.integers(1000, 10**6), min_size=1),
         st.dictionaries(st.sampled_from(NAMES), st.integers(1000, 10**6)),
     )
-    def test_have_the_declared_types_and_a_slowest_of_1(
+    def test_have_the_declared_types_a_slowest_of_1_and_a_bound(
         self, declared: dict[str, int], measured: dict[str, int]
     ) -> None:
         rows = {kind: MeasuredSpeed(milli, 0, 9) for kind, milli in measured.items()}
         used = used_speedups(declared, rows)
         assert used.keys() == declared.keys()
         assert min(used.values()) == 1000
+        assert max(used.values()) <= 1000 * MOST_RATIO
 
 
 class TestAComparison:

@@ -101,11 +101,13 @@ def used_speedups(
 ) -> dict[str, int]:
     """Return what policies use: measured where there is a ratio, as declared elsewhere.
 
-    Thousandths of the slowest type's speed, of the declared types.
+    Thousandths of the slowest type's speed, of the declared types; `MOST_RATIO` times it at most,
+    for either of both is bounded, and one beside the other is not.
     """
     speeds = {kind: Fraction(milli) for kind, milli in declared.items()}
     speeds |= _in_declared_unit(declared, measured)
-    return speedups_normal(speeds)
+    most = MOST_RATIO * min(speeds.values(), default=Fraction(0))
+    return speedups_normal({kind: min(speed, most) for kind, speed in speeds.items()})
 
 
 def compare(
