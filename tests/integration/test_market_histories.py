@@ -83,7 +83,7 @@ class Markets(RuleBasedStateMachine):
         quotas = {self.ids[name]: gpus for name, gpus in QUOTAS.items()}
         self.model = Model(NODES * GPUS, quotas, seconds(BEGIN))
         self.offers: list[tuple[str, ModelOffer, UUID]] = []
-        self.promises: list[tuple[int, int]] = []  # (revoked at, all is back by)
+        self.promises: list[tuple[int, int, int]] = []  # (owner, revoked at, all is back by)
         self.is_lending = False
         self.charges: dict[UUID, list[int]] = {}  # [charged, corrections so far]
         self.lend_an_hour()
@@ -152,7 +152,7 @@ class Markets(RuleBasedStateMachine):
         facts = pool_facts(self.lab.pool.pk)
         assert facts is not None
         back = promised_return(facts, self.ids[who], "v100", self.lab.at)
-        self.promises.append((seconds(self.lab.at), seconds(back.unasked_by)))
+        self.promises.append((self.ids[who], seconds(self.lab.at), seconds(back.unasked_by)))
         self.count("revocations")
 
     def highest_price(self, who: str, price: int | None) -> None:
@@ -310,11 +310,12 @@ class Markets(RuleBasedStateMachine):
         fresh = self.show()
         self.new_terms_are_paid_for(fresh, price)
         self.new_loans_leave_what_is_kept(fresh, most)
-        for revoked, by in self.promises:
+        for owner, revoked, by in self.promises:
             if at >= by:
-                late = [one for one in self.running() if one.borrowed and one.starts < revoked]
-                assert not late
-        self.promises = [one for one in self.promises if at < one[1]]
+                # Whoever borrows itself lent nothing then.
+                lent = [row for row in self.running() if row.borrowed and row.tenant != owner]
+                assert not [row for row in lent if row.starts < revoked]
+        self.promises = [one for one in self.promises if at < one[-1]]
         self.count("rounds")
 
     def show(self) -> list[Term]:
