@@ -24,11 +24,11 @@ ESTIMATION_MUTANTS = (
         f"{ESTIMATOR_TESTS}::TestSpeeds::test_are_less_sure_of_more_gpus",
     ),
     pure(
-        "one_late_report_is_a_change",
-        f"{ESTIMATION}/running.py",
-        "score = max(-MOST_MILLI, min(MOST_MILLI, score))",
-        "score = max(-MOST_MILLI, score)",
-        f"{ESTIMATOR_TESTS}::TestARunningAverage::test_takes_one_or_two_late_reports_for_no_change",
+        "an_average_is_as_sure_as_all_reports_ever",
+        f"{ESTIMATION}/speeds.py",
+        "count = min(average.reports, 2 * RECENT - 1)",
+        "count = average.reports",
+        f"{ESTIMATOR_TESTS}::TestAnAverageOfReports",
     ),
     pure(
         "a_claim_is_too_high_that_is_too_low",

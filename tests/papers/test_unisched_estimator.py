@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
-from math import ceil, comb, sqrt
+from math import comb, sqrt
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.estimation_data import held_out_errors, profiled_errors
-from evenshare_core.domain.values import canonical_bytes
+from evenshare_core.domain.averages import RECENT, Average, add_report
 from evenshare_core.estimation.durations import (
     estimate_duration,
     estimate_durations,
@@ -22,7 +21,6 @@ from evenshare_core.estimation.durations import (
     lease_count,
     leases_until,
 )
-from evenshare_core.estimation.running import WARM_UP, WINDOW, RunningAverage, observe
 from evenshare_core.estimation.speeds import (
     HUBER,
     MEASURED_ERROR,
@@ -40,7 +38,7 @@ from evenshare_core.estimation.values import (
     estimate_of,
     least_sure,
 )
-from evenshare_core.units import MINUTE_US, SECOND_US
+from evenshare_core.units import MICROSECOND_NS, MINUTE_US, SECOND_US
 
 LEASES = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(n, 90)))
 
@@ -331,11 +329,11 @@ class TestAClaim:
         assert called <= 20
 
 
-def reported(times_us: list[int], state: RunningAverage | None = None) -> RunningAverage:
-    state = state or RunningAverage()
-    for place, time_us in enumerate(times_us, 1):
-        state = observe(state, time_us, at_us=state.last_us + 300 * SECOND_US, iterations=place)
-    return state
+def reported(times_us: list[int]) -> Average:
+    average = Average()
+    for time_us in times_us:
+        average, _ = add_report(average, time_us * MICROSECOND_NS)
+    return average
 
 
 def noisy(mean_us: float, count: int, seed: int, spread: float = 0.03) -> list[int]:
@@ -343,67 +341,24 @@ def noisy(mean_us: float, count: int, seed: int, spread: float = 0.03) -> list[i
     return [max(1, round(draw.gauss(mean_us, spread * mean_us))) for _ in range(count)]
 
 
-class TestARunningAverage:
-    @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=WARM_UP))
-    def test_begins_as_a_plain_one(self, times_us: list[int]) -> None:
-        state = reported(times_us)
-        assert state.count == len(times_us)
-        assert state.iterations == sum(range(len(times_us) + 1))
-        assert state.mean_ns == pytest.approx(1000 * sum(times_us) / len(times_us), abs=5)
-
-    @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=40))
-    def test_is_whole_numbers_and_survives_being_stored(self, times_us: list[int]) -> None:
-        state = reported(times_us)
-        data = canonical_bytes(state)
-        assert b"." not in data
-        assert msgspec.json.decode(data, type=RunningAverage) == state
-        assert min(times_us) - 1 <= state.mean_ns / 1000 <= max(times_us) + 1
-
-    def test_is_no_surer_than_the_reports_that_its_weights_are_worth(self) -> None:
-        state = RunningAverage(1_000, 1_000, mean_ns=1_000_000, spread_ns=100_000)
-        assert state.estimate().error_milli == ceil(100 / sqrt(2 * WINDOW - 1))
-
-    def test_has_the_error_of_its_mean(self) -> None:
-        few, many = (reported(noisy(500_000, count, 4)).estimate() for count in (16, 400))
-        assert few.amount == pytest.approx(500_000, rel=0.03)
-        assert many.amount == pytest.approx(500_000, rel=0.01)
-        assert many.error_milli < few.error_milli <= 15
-
+class TestAnAverageOfReports:
     def test_is_a_measurement_of_the_gpus_that_a_job_has(self) -> None:
         """What runs corrects what was profiled."""
-        seen = MeasuredIteration.from_average(
-            8, reported(noisy(250_000, 50, 6)), several_nodes=True
-        )
-        assert (seen.gpus, seen.several_nodes, seen.count) == (8, True, 50)
-        assert 5_000 < seen.spread_us < 10_000
+        reports = reported(noisy(250_000, 50, 6))
+        seen = MeasuredIteration.from_average(8, reports, several_nodes=True)
+        assert (seen.gpus, seen.several_nodes) == (8, True)
+        assert seen.time_us == pytest.approx(250_000, rel=0.03)
+        assert seen.spread_us == pytest.approx(7_500, rel=0.4)
         answer = fit_speeds([*PROFILE, seen]).predict(8, several_nodes=True)
-        assert answer == Estimate(seen.time_us, 11, EstimateSource.MEASURED)
+        assert answer == Estimate(seen.time_us, 12, EstimateSource.MEASURED)
 
-    def test_notices_a_speed_that_changed_and_begins_anew(self) -> None:
-        steady = reported(noisy(500_000, 100, 1))
-        slower = reported(noisy(600_000, 12, 2), steady)
-        assert (steady.changes, slower.changes) == (0, 1)
-        assert slower.changed_us == steady.last_us + 300 * SECOND_US
-        assert slower.estimate().amount == pytest.approx(600_000, rel=0.02)
-        assert slower.iterations > steady.iterations
-        faster = reported(noisy(500_000, 12, 3), slower)
-        assert faster.changes == 2
+    def test_is_no_surer_than_the_reports_that_its_weights_are_worth(self) -> None:
+        few, many = (
+            MeasuredIteration.from_average(1, Average(count, 10**9, 10**7), several_nodes=False)
+            for count in (9, 1000)
+        )
+        assert (few.count, many.count) == (9, 2 * RECENT - 1)
 
-    def test_takes_one_or_two_late_reports_for_no_change(self) -> None:
-        steady = reported(noisy(500_000, 100, 1))
-        late = reported([5_000_000, 5_000_000, *noisy(500_000, 20, 5)], steady)
-        assert late.changes == 0
-        assert late.estimate().amount == pytest.approx(500_000, rel=0.05)
-        assert reported([5_000_000] * 3, steady).changes == 1
-
-    def test_seldom_sees_a_change_that_is_none(self) -> None:
-        assert sum(reported(noisy(500_000, 1000, seed)).changes for seed in range(5)) <= 5
-
-    def test_of_nothing_and_out_of_order_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="count"):
-            RunningAverage().estimate()
-        state = observe(RunningAverage(), 10, at_us=100)
-        with pytest.raises(ValueError, match="at_us"):
-            observe(state, 10, at_us=99)
-        with pytest.raises(ValueError, match="time_us"):
-            observe(state, 0, at_us=100)
+    def test_of_nothing_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="gpus, time_us, count"):
+            MeasuredIteration.from_average(1, Average(), several_nodes=False)

@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
-from math import isfinite, sqrt
+from math import isfinite, pi, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from evenshare_core.estimation.running import RunningAverage
+from evenshare_core.domain.averages import RECENT, Average
 from evenshare_core.estimation.values import Estimate, EstimateSource, estimate_of, least_sure
 from evenshare_core.units import MICROSECOND_NS, ONE_MILLI
 
@@ -39,6 +39,8 @@ MODEL_ERROR = 0.05
 # An average of iterations that ran is off by so much for what no count averages out.
 MEASURED_ERROR = 0.01
 HUBER, HUBER_TURNS = 1.345, 20
+# The standard deviation of what is normal, over its mean deviation.
+FROM_MEAN_DEVIATION = sqrt(pi / 2)
 # Of an honest tenant's claims, about one in 700 is called too high (one side of a normal curve).
 CLAIM_THRESHOLD = 3.0
 CLAIM_TOLERANCE = 0.05
@@ -83,17 +85,16 @@ class MeasuredIteration:
             raise ValueError("several_nodes: one GPU is on one node; say no")
 
     @classmethod
-    def from_average(
-        cls, gpus: int, average: RunningAverage, *, several_nodes: bool
-    ) -> MeasuredIteration:
-        """Return what a job's reports say of the GPUs that it has; they count, not iterations.
+    def from_average(cls, gpus: int, average: Average, *, several_nodes: bool) -> MeasuredIteration:
+        """Return what jobs' reports say, an average in nanoseconds; they count, not iterations.
 
         Raises:
             ValueError: nothing was reported.
         """
-        time_us = average.estimate().amount
-        spread_us = average.spread_ns // MICROSECOND_NS
-        return cls(gpus, several_nodes, time_us, average.count, spread_us)
+        # Weights 1/R, (1 - 1/R)/R, ... are those of 2 R - 1 equal ones once it is long.
+        count = min(average.reports, 2 * RECENT - 1)
+        spread_us = round(average.deviation * FROM_MEAN_DEVIATION / MICROSECOND_NS)
+        return cls(gpus, several_nodes, round(average.mean / MICROSECOND_NS), count, spread_us)
 
     @property
     def relative_error(self) -> float:
