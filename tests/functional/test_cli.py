@@ -146,8 +146,9 @@ def stopped_training(jobs: Path) -> Iterator[None]:
 
 @pytest.fixture
 def scene(site: str, tmp_path: Path) -> Iterator[Scene]:
+    # The default policy protects a lease for minutes, which a test would wait for.
     lab = cluster(
-        {"ada-lab": 1, "bob-lab": 1}, nodes=1, gpus=2,
+        {"ada-lab": 1, "bob-lab": 1}, nodes=1, gpus=2, policy="ltgf",
         executor="local", lease_s=2, round_s=1, grace_s=600, source_dir=str(ROOT),
     )  # fmt: skip
     lab.gpu_type.name = "cpu"
