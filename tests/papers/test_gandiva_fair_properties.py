@@ -219,6 +219,10 @@ class TestWaterFill:
                         1, other.weight
                     )
 
+    def test_is_given_where_the_next_to_fill_comes_above_all_that_are_full(self) -> None:
+        """By floats the second row is full a hair below the amount that it takes alone."""
+        assert water_fill(213_567, [FillRow(1, 4369, 1), FillRow(49, 492, 213_567)]) == [0, 213_567]
+
 
 pools = st.integers(1, 5).flatmap(
     lambda nodes: st.tuples(

@@ -90,7 +90,7 @@ class GandivaFair(Policy):
     """The policy; see the module's docstring."""
 
     name = "gandiva_fair"
-    version = "1"
+    version = "2"
     title = "Gang-aware stride with trading"
     promise = (
         "Jobs share GPUs by turns, so that each tenant gets its quota of every GPU type over"

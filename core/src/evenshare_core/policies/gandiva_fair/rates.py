@@ -40,14 +40,15 @@ def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
     rounding leaves, less than one per row, is given to nobody.
     """
     mosts = [row[2] for row in rows]
-    if sum(mosts) <= amount:
+    if not rows or sum(mosts) <= amount:
         return mosts
     # Where rows begin to fill, then where they are full; sorting keeps this order of equal levels.
     levels = [has / weight for weight, has, _ in rows]
     levels += [(has + most) / weight for weight, has, most in rows]
     count = len(rows)
     weight = has = full = 0  # of those that fill at this level, and what full ones were given
-    for step in sorted(range(2 * count), key=levels.__getitem__):
+    order = sorted(range(2 * count), key=levels.__getitem__)
+    for step in order:
         if weight * levels[step] - has + full >= amount:
             break
         if step < count:
@@ -59,8 +60,9 @@ def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
             weight -= its_weight
             has -= its_has
             full += its_most
-    if not weight:
-        return [most if has + most <= 0 else 0 for _, has, most in rows]
+    if not weight:  # those that are full have it all, and the next one to fill comes above them
+        before = set(order[: order.index(step)])
+        return [most if count + place in before else 0 for place, most in enumerate(mosts)]
     level_up = amount - full + has
     given = [own_weight * level_up // weight - own_has for own_weight, own_has, _ in rows]
     return [
