@@ -142,7 +142,8 @@ class TestPages:
             superuser.execute("LOCK TABLE billing_account IN ACCESS EXCLUSIVE MODE")
             clients += [web.open(request("GET", "/ledger/", Cookie=session)) for _ in range(40)]
             eventually(lambda: lane.waiting == 40 - lane.limits.at_once)
-            assert web.ask("GET", "/readyz").status == 200
+            # On a busy machine one look at the database may take too long.
+            eventually(lambda: web.ask("GET", "/readyz").status == 200)
             assert lane.waiting == 40 - lane.limits.at_once, "nobody came through"
             superuser.execute("ROLLBACK")
         assert Counter(read_answer(one).status for one in clients) == {200: 40}
