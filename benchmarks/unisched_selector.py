@@ -15,14 +15,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from evenshare_core.deadlines.model import (
-    DeadlineClass,
-    RewardStep,
-    SelectorJob,
-    SelectorProblem,
-)
+from evenshare_core.deadlines.model import RewardStep, SelectorJob, SelectorProblem
 from evenshare_core.deadlines.options import all_options, two_speeds, useful_options
 from evenshare_core.deadlines.plans import faults
+from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.formulations.selector import select
 from evenshare_core.formulations.selector_literal import literal_optimum
 from evenshare_core.units import REWARD_MICRO, SECOND_US

@@ -136,6 +136,8 @@ def with_settings(
             snapshot.node_resources or snapshot.job_resources,
             snapshot.utilities,
             snapshot.surcharges,
+            deadlines=snapshot.deadlines,
+            estimates=snapshot.estimates,
         ),
         lease_bounds_us=bounds_us,
     )

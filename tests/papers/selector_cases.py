@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from evenshare_core.deadlines.model import (
-    DeadlineClass,
-    RewardStep,
-    SelectorJob,
-    SelectorProblem,
-)
+from evenshare_core.deadlines.model import RewardStep, SelectorJob, SelectorProblem
 from evenshare_core.deadlines.options import CellOption, Cells, all_options, two_speeds
+from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.units import REWARD_MICRO, SECOND_US
 
 SOFT = ((100, 1.0), (80, 1.1), (50, 1.2), (20, 1.5))

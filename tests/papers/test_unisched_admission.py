@@ -8,16 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenshare_core.deadlines.admission import (
-    QUOTA_LEVEL,
-    AdmissionAnswer,
-    AdmissionLimit,
-    QuotaLimit,
-    admit,
-)
-from evenshare_core.deadlines.model import DeadlineClass, RewardStep, SelectorJob, SelectorProblem
+from evenshare_core.deadlines.admission import QUOTA_LEVEL, AdmissionAnswer, QuotaLimit, admit
+from evenshare_core.deadlines.model import RewardStep, SelectorJob, SelectorProblem
 from evenshare_core.deadlines.options import CellOption, held_option
 from evenshare_core.deadlines.plans import JobLeases, SelectorPlan, faults
+from evenshare_core.domain.deadlines import DeadlineClass, DeadlineLimit
 from evenshare_core.formulations.selector import select
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
@@ -71,11 +66,11 @@ class TestYes:
 class TestNo:
     def test_says_the_length_where_no_option_is_that_fast(self) -> None:
         answer = ask(SelectorProblem([], nodes(2)), 6, 4, 3)
-        assert (answer.limit, answer.earliest) == (AdmissionLimit.LENGTH, 4)
+        assert (answer.limit, answer.earliest) == (DeadlineLimit.LENGTH, 4)
 
     def test_says_which_leases_lack_which_cells(self) -> None:
         answer = ask(BUSY, 8, 2, 4)
-        assert answer.limit is AdmissionLimit.CAPACITY
+        assert answer.limit is DeadlineLimit.CAPACITY
         assert answer.blocked == ((0, 3), (1, 3), (2, 3))
         assert answer.earliest == 5
 
@@ -83,7 +78,7 @@ class TestNo:
         problem = SelectorProblem([], nodes(2))
         quota = QuotaLimit(8, (4, 4, 0))
         answer = admit(problem, select(problem), options(8), 1, 2, quota=quota)
-        assert answer.limit is AdmissionLimit.QUOTA
+        assert answer.limit is DeadlineLimit.QUOTA
         assert answer.blocked == ((0, QUOTA_LEVEL), (1, QUOTA_LEVEL))
         assert answer.earliest == 3
 
@@ -91,14 +86,14 @@ class TestNo:
         problem = SelectorProblem([], nodes(2))
         plan = select(problem)
         small = admit(problem, plan, options(8), 1, 9, quota=QuotaLimit(4))
-        assert (small.limit, small.earliest) == (AdmissionLimit.QUOTA, None)
+        assert (small.limit, small.earliest) == (DeadlineLimit.QUOTA, None)
         large = admit(problem, plan, options(24), 1, 9)
-        assert (large.limit, large.earliest) == (AdmissionLimit.SIZE, None)
+        assert (large.limit, large.earliest) == (DeadlineLimit.SIZE, None)
 
     def test_counts_a_best_effort_lease_that_begins_now(self) -> None:
         problem = SelectorProblem([best_effort(1, 8, 60)], nodes(1))
         answer = ask(problem, 8, 1, 1)
-        assert (answer.limit, answer.earliest) == (AdmissionLimit.CAPACITY, 2)
+        assert (answer.limit, answer.earliest) == (DeadlineLimit.CAPACITY, 2)
         odd = replace(problem, is_slo_cycle=False)
         assert ask(odd, 8, 1, 1).is_yes
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.estimation_data import INSIDE, OUTSIDE, UNFORESEEN, DrawnRun, drawn_runs
+from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.curves import (
     FEWEST_POINTS,
     MetricPoint,
@@ -23,7 +24,7 @@ from evenshare_core.estimation.curves import (
 )
 from evenshare_core.estimation.durations import estimate_duration
 from evenshare_core.estimation.families import FAMILIES, fit_curve
-from evenshare_core.estimation.values import Estimate, EstimateSource
+from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import MINUTE_US, SECOND_US
 
 SEEDS = range(100, 106)  # not those by which the weights were chosen

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.estimation_data import held_out_errors, profiled_errors
 from evenshare_core.domain.averages import RECENT, Average, add_report
+from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.durations import (
     estimate_duration,
     estimate_durations,
@@ -31,13 +32,7 @@ from evenshare_core.estimation.speeds import (
     fit_speeds,
     speedup,
 )
-from evenshare_core.estimation.values import (
-    Estimate,
-    EstimateSource,
-    declared,
-    estimate_of,
-    least_sure,
-)
+from evenshare_core.estimation.values import Estimate, declared, estimate_of, least_sure
 from evenshare_core.units import MICROSECOND_NS, MINUTE_US, SECOND_US
 
 LEASES = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(n, 90)))

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from evenshare_core.deadlines.cells import fits_cells
 from evenshare_core.deadlines.compact import compact_program
-from evenshare_core.deadlines.model import (
-    DeadlineClass,
-    RewardStep,
-    SelectorJob,
-    SelectorProblem,
-)
+from evenshare_core.deadlines.model import RewardStep, SelectorJob, SelectorProblem
 from evenshare_core.deadlines.options import (
     CellOption,
     Cells,
@@ -35,6 +30,7 @@ from evenshare_core.deadlines.rewards import (
     soft_deadlines,
     steps_from,
 )
+from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.formulations.selector import select
 from evenshare_core.formulations.selector_literal import LiteralOptimum, literal_optimum
 from evenshare_core.formulations.selector_lp import relax
@@ -319,7 +315,7 @@ class TestErrorsOfThePrint:
 class TestInput:
     @pytest.mark.parametrize(
         ("kind", "reward", "steps"),
-        [("strict", 101, 1), ("strict", -1, 1), ("best_effort", 1, 1), ("soft", 1, 0)],
+        [("strict_slo", 101, 1), ("strict_slo", -1, 1), ("best_effort", 1, 1), ("soft_slo", 1, 0)],
     )
     def test_a_job_says_what_is_wrong(self, kind: str, reward: int, steps: int) -> None:
         rows = (RewardStep(reward * REWARD_MICRO, 1, 1),) * steps

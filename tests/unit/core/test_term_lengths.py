@@ -5,6 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from evenshare_core.domain.deadlines import (
+    Deadline,
+    DeadlineAnswer,
+    DeadlineClass,
+    DeadlineState,
+    DeadlineStep,
+)
 from evenshare_core.domain.decision import (
     Decision,
     Plan,
@@ -15,6 +22,7 @@ from evenshare_core.domain.decision import (
     Trade,
 )
 from evenshare_core.domain.entitlements import Entitlement, Tenant
+from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.invariants import violations
 from evenshare_core.domain.reasons import PreemptionRule, Reason
 from evenshare_core.domain.snapshot import (
@@ -29,6 +37,7 @@ from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import InvariantViolation, decide_round
 from evenshare_core.policies.shared.terms import settle
+from evenshare_core.units import REWARD_MICRO
 from tests.toy_policy.lengths import POLICY
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
@@ -135,13 +144,14 @@ class TestBytes:
         trade = Trade("v100", 1, 2, "k80", 3, 1, 3, 4, 2, AT_US)
         row = Preemption(1, 1, 1, PreemptionRule.GUARANTEE, 5, 1, {"held": 0})
         for decision, count in (
-            (Decision(at_us=AT_US), 6),
-            (Decision(at_us=AT_US, preemptions=(row,)), 5),
-            (Decision(at_us=AT_US, lengths=(TermLength(1, 2),)), 4),
-            (Decision(at_us=AT_US, trades=(trade,)), 3),
-            (Decision(at_us=AT_US, swaps=(Swap(1, "v100", 1),)), 2),
-            (Decision(at_us=AT_US, plans=(Plan(1, 1, PlanKind.OWN, "v100", 1),)), 1),
-            (Decision(at_us=AT_US, surcharges=(Surcharge("v100", 1, 2),)), 0),
+            (Decision(at_us=AT_US), 7),
+            (Decision(at_us=AT_US, preemptions=(row,)), 6),
+            (Decision(at_us=AT_US, lengths=(TermLength(1, 2),)), 5),
+            (Decision(at_us=AT_US, trades=(trade,)), 4),
+            (Decision(at_us=AT_US, swaps=(Swap(1, "v100", 1),)), 3),
+            (Decision(at_us=AT_US, plans=(Plan(1, 1, PlanKind.OWN, "v100", 1),)), 2),
+            (Decision(at_us=AT_US, surcharges=(Surcharge("v100", 1, 2),)), 1),
+            (Decision(at_us=AT_US, answers=(DeadlineAnswer(1, 1, DeadlineState.MISSED),)), 0),
         ):
             data = canonical_bytes(decision)
             kept = fields[: len(fields) - count]
@@ -157,6 +167,12 @@ class TestBytes:
         plain = replace(bounded, schema=schema_of(()), lease_bounds_us=())
         assert plain.schema == 2
         assert decode(canonical_bytes(plain), Snapshot) == plain
+        steps = (DeadlineStep(AT_US, REWARD_MICRO),)
+        dated = replace(plain, deadlines=(Deadline(1, DeadlineClass.STRICT, steps),))
+        estimated = replace(plain, estimates=(JobEstimate(1, EstimateSource.HISTORY, 50),))
+        for one in (dated, estimated):
+            assert schema_of((), deadlines=one.deadlines, estimates=one.estimates) == 8
+            assert decode(canonical_bytes(one), Snapshot) == one
         assert canonical_bytes(bounded)[:-1].endswith(b",[],[60000000,1800000000]")
 
     @pytest.mark.parametrize(

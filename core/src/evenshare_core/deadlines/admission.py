@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +16,9 @@ from numpy.typing import NDArray
 from evenshare_core.deadlines.model import Counts, SelectorProblem
 from evenshare_core.deadlines.options import CellOption
 from evenshare_core.deadlines.plans import SelectorPlan, free_units
+from evenshare_core.domain.deadlines import DeadlineLimit
 
 QUOTA_LEVEL = -1  # in place of a level of cells
-
-
-class AdmissionLimit(StrEnum):
-    """What is in the way of a deadline."""
-
-    LENGTH = "length"  # it takes longer than that, on a pool of its own
-    QUOTA = "quota"  # its tenant may not have so many GPUs then
-    CAPACITY = "capacity"  # cells that others have by then
-    SIZE = "size"  # the pool never has so many cells free at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class AdmissionAnswer:
 
     slots: tuple[int, ...] = ()
     option: CellOption | None = None
-    limit: AdmissionLimit | None = None
+    limit: DeadlineLimit | None = None
     blocked: tuple[tuple[int, int], ...] = ()
     earliest: int | None = None
 
@@ -169,18 +160,18 @@ def _highest(short: NDArray[np.bool_]) -> int:
 
 def _refusal(rows: Sequence[_OptionRoom], deadline: int, earliest: int | None) -> AdmissionAnswer:
     if earliest is None:
-        limit = AdmissionLimit.SIZE
+        limit = DeadlineLimit.SIZE
         if any(row.cells_end is not None for row in rows):
-            limit = AdmissionLimit.QUOTA
+            limit = DeadlineLimit.QUOTA
         return AdmissionAnswer(limit=limit)
     able = [row for row in rows if row.leases <= deadline]
     if not able:
-        return AdmissionAnswer(limit=AdmissionLimit.LENGTH, earliest=earliest)
-    limit = AdmissionLimit.CAPACITY
+        return AdmissionAnswer(limit=DeadlineLimit.LENGTH, earliest=earliest)
+    limit = DeadlineLimit.CAPACITY
     nearest = max(able, key=lambda row: int(row.fits[:deadline].sum()) - row.leases)
     for row in able:
         if row.cells_end is not None and row.cells_end <= deadline:
-            limit, nearest = AdmissionLimit.QUOTA, row
+            limit, nearest = DeadlineLimit.QUOTA, row
             break
     return AdmissionAnswer((), nearest.option, limit, nearest.blocked(deadline), earliest)
 

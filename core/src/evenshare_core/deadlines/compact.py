@@ -20,14 +20,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from evenshare_core.deadlines.model import (
-    Counts,
-    DeadlineClass,
-    SelectorJob,
-    SelectorProblem,
-)
+from evenshare_core.deadlines.model import Counts, SelectorJob, SelectorProblem
 from evenshare_core.deadlines.options import LEVELS, CellOption, useful_options
 from evenshare_core.deadlines.rewards import best_effort_micro
+from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.units import REWARD_MICRO
 
 PRICE_SCALE = 1024  # prices are whole numbers of 1024ths of a millionth of a point

@@ -19,42 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenshare_core.deadlines.options import LEVELS, CellOption, Cells, units_of
-from evenshare_core.units import COUNT_MAX, MINUTE_US, REWARD_MICRO
+from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass
+from evenshare_core.units import COUNT_MAX, MINUTE_US
 
 BEST_EFFORT_LEASE_US = 5 * MINUTE_US
 SLO_LEASE_US = 2 * BEST_EFFORT_LEASE_US
 HORIZON_MOST = 4032  # SLO leases: four weeks
 
 Counts = NDArray[np.int64]
-
-
-class DeadlineClass(StrEnum):
-    """What a job asks for."""
-
-    STRICT = "strict"
-    SOFT = "soft"
-    BEST_EFFORT = "best_effort"
-    PROFILER = "profiler"
-
-    @property
-    def has_deadline(self) -> bool:
-        """Whether it runs on SLO leases."""
-        return self in (DeadlineClass.STRICT, DeadlineClass.SOFT)
-
-
-MOST_REWARD_MICRO = {
-    DeadlineClass.STRICT: 100 * REWARD_MICRO,
-    DeadlineClass.SOFT: 100 * REWARD_MICRO,
-    DeadlineClass.BEST_EFFORT: REWARD_MICRO - 1,
-    DeadlineClass.PROFILER: REWARD_MICRO,
-}
 
 
 @dataclass(frozen=True, slots=True)

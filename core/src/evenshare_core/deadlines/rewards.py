@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from evenshare_core.deadlines.model import (
-    BEST_EFFORT_LEASE_US,
-    MOST_REWARD_MICRO,
-    SLO_LEASE_US,
-    DeadlineClass,
-    RewardStep,
-)
+from evenshare_core.deadlines.model import BEST_EFFORT_LEASE_US, SLO_LEASE_US, RewardStep
+from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
 POINTS = 100

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.deadlines import DeadlineAnswer
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
@@ -228,11 +229,11 @@ class Decision(Value, frozen=True, array_like=True):
     else than before. A policy that sets theta itself answers `prices` of the theta that the next
     round's prices are posted with.
     `surcharges` are the part of `prices` that the queue
-    adds, where the operator lets it.
+    adds, where the operator lets it. `answers`: to jobs with deadlines, where they are new.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
-        "preemptions", "lengths", "trades", "swaps", "plans", "surcharges",
+        "preemptions", "lengths", "trades", "swaps", "plans", "surcharges", "answers",
     )  # fmt: skip
 
     at_us: int
@@ -252,6 +253,7 @@ class Decision(Value, frozen=True, array_like=True):
     swaps: tuple[Swap, ...] = ()
     plans: tuple[Plan, ...] = ()
     surcharges: tuple[Surcharge, ...] = ()
+    answers: tuple[DeadlineAnswer, ...] = ()
 
 
 def swapped(quotas: Iterable[Entitlement], swaps: Iterable[Swap]) -> tuple[Entitlement, ...]:

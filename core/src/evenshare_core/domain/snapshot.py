@@ -7,7 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node, Resources
+from evenshare_core.domain.deadlines import Deadline
 from evenshare_core.domain.entitlements import Entitlement, Tenant
+from evenshare_core.domain.estimates import JobEstimate
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.profiles import Profile
@@ -15,9 +17,10 @@ from evenshare_core.domain.utilities import Utility
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-# Version 7 has surcharges, version 6 utilities of jobs, version 5 resources besides GPUs, version 4
-# bounds of lease lengths, version 3 back-offs; without any of them it is of version 2.
-SCHEMA_VERSION = 7
+# Version 8 has deadlines or estimates, version 7 surcharges, version 6 utilities of jobs, version 5
+# resources besides GPUs, version 4 bounds of lease lengths, version 3 back-offs; without any of
+# them it is of version 2.
+SCHEMA_VERSION = 8
 
 
 class ChangeKind(StrEnum):
@@ -169,10 +172,15 @@ def schema_of(
     resources: tuple[Resources, ...] = (),
     utilities: tuple[Utility, ...] = (),
     surcharges: tuple[Surcharge, ...] = (),
+    *,
+    deadlines: tuple[Deadline, ...] = (),
+    estimates: tuple[JobEstimate, ...] = (),
 ) -> int:
     """Return the version of a snapshot with these."""
-    if surcharges:
+    if deadlines or estimates:
         return SCHEMA_VERSION
+    if surcharges:
+        return 7
     if utilities:
         return 6
     if resources:
@@ -200,12 +208,13 @@ class Snapshot(Value, frozen=True, array_like=True):
     start yet. `lease_bounds_us`: the least and the most that a policy may give a term instead of
     `lease_us`; empty: nothing else. `node_resources` and `job_resources`, by id: CPUs and memory of
     the nodes and jobs that tell them. `utilities`, by job: what those are worth that say it.
-    `surcharges`: of GPU types whose price rises with the queue.
+    `surcharges`: of GPU types whose price rises with the queue. `deadlines` and `estimates`, by
+    job: of those that have them.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
         "backoffs", "lease_bounds_us", "node_resources", "job_resources", "utilities",
-        "surcharges",
+        "surcharges", "deadlines", "estimates",
     )  # fmt: skip
 
     schema: int
@@ -234,6 +243,8 @@ class Snapshot(Value, frozen=True, array_like=True):
     job_resources: tuple[Resources, ...] = ()
     utilities: tuple[Utility, ...] = ()
     surcharges: tuple[Surcharge, ...] = ()
+    deadlines: tuple[Deadline, ...] = ()
+    estimates: tuple[JobEstimate, ...] = ()
 
     @property
     def longest_us(self) -> int:

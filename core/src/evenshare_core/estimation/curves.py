@@ -24,9 +24,10 @@ from math import ceil, isfinite, log, sqrt
 
 import numpy as np
 
+from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.families import FAMILIES, CurveFit, Floats, fit_curve
 from evenshare_core.estimation.optimiser import log_ndtr
-from evenshare_core.estimation.values import Estimate, EstimateSource, estimate_of
+from evenshare_core.estimation.values import Estimate, estimate_of
 
 FEWEST_POINTS = 6
 MOST_POINTS = 400  # more are averaged in groups

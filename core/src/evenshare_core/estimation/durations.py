@@ -23,13 +23,8 @@ from fractions import Fraction
 from math import sqrt
 from statistics import median
 
-from evenshare_core.estimation.values import (
-    Estimate,
-    EstimateSource,
-    estimate_of,
-    least_sure,
-    product,
-)
+from evenshare_core.domain.estimates import EstimateSource
+from evenshare_core.estimation.values import Estimate, estimate_of, least_sure, product
 from evenshare_core.units import ONE_MILLI
 
 # One earlier run says nothing about how runs differ.

@@ -29,7 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evenshare_core.domain.averages import RECENT, Average
-from evenshare_core.estimation.values import Estimate, EstimateSource, estimate_of, least_sure
+from evenshare_core.domain.estimates import EstimateSource
+from evenshare_core.estimation.values import Estimate, estimate_of, least_sure
 from evenshare_core.units import MICROSECOND_NS, ONE_MILLI
 
 Floats = npt.NDArray[np.float64]

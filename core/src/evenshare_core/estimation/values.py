@@ -11,21 +11,11 @@ although fits are made of floats.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 from math import ceil, sqrt
 
+from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.domain.values import Value
 from evenshare_core.units import ONE_MILLI
-
-
-class EstimateSource(StrEnum):
-    """Where an estimate comes from, the surest first."""
-
-    MEASURED = "measured"
-    FITTED = "fitted"
-    HISTORY = "history"
-    DECLARED = "declared"
-    CAP = "cap"
 
 
 class Estimate(Value, frozen=True, array_like=True):

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenshare_core.deadlines.model import DeadlineClass, SelectorJob, SelectorProblem
+from evenshare_core.deadlines.model import SelectorJob, SelectorProblem
 from evenshare_core.deadlines.options import LEVELS
 from evenshare_core.deadlines.rewards import best_effort_micro
+from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.formulations.lp import ConstraintRows
 from evenshare_core.formulations.selector_whole import solve_whole
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO

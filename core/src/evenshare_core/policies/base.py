@@ -89,6 +89,7 @@ def decide_round(snapshot: Snapshot) -> Decision:
         trades=answer.trades,
         swaps=answer.swaps,
         plans=answer.plans,
+        answers=answer.answers,
     )
     decision = msgspec.structs.replace(decision, shares=_shares(ready, decision))
     decision = _with_prices(snapshot, with_swaps(candidates, answer.swaps), answer.prices, decision)

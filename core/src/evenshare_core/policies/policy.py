@@ -38,7 +38,8 @@ class Traits(NamedTuple):
     `picks_by_rho`: serves whoever has received least for what it deserved, and its picks carry
     these ratios. `clears_prices`: what waits is in its prices already, so that no surcharge is
     added (ADR 0165). `owners_first`: it gives own quota in every round, and begins no term that
-    borrows where a job waits for GPUs of its tenant's quota.
+    borrows where a job waits for GPUs of its tenant's quota. `answers_deadlines`: says of each job
+    with a deadline whether it is met, and by which leases.
     """
 
     trades_types: bool = False
@@ -50,6 +51,7 @@ class Traits(NamedTuple):
     picks_by_rho: bool = False
     clears_prices: bool = False
     owners_first: bool = False
+    answers_deadlines: bool = False
 
 
 class PricedStart(NamedTuple):
