@@ -14,7 +14,16 @@ import sys
 from datetime import UTC, datetime
 
 from benchmarks.__main__ import machine
-from benchmarks.reproduce import gandiva_fair, ltgf, market, oef, oef_proofs, pending, slices, venus
+from benchmarks.reproduce import (
+    gandiva_fair,
+    ltgf,
+    market,
+    oef,
+    oef_proofs,
+    slices,
+    unisched,
+    venus,
+)
 from benchmarks.reproduce.model import Findings, Part
 from benchmarks.reproduce.report import DOCUMENT, markdown, page
 from benchmarks.reproduce.runs import KEPT, minutes, perform_all
@@ -26,7 +35,7 @@ PARTS: tuple[Part, ...] = (
     *oef_proofs.PARTS,
     *oef.PARTS,
     *market.PARTS,
-    *pending.PARTS,
+    *unisched.PARTS,
     *slices.PARTS,
 )
 

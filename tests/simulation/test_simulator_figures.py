@@ -68,6 +68,37 @@ class TestFigures:
         soft = job(1, 2, 100, deadline_us=50 * SECOND_US, values=values)
         assert figures(soft).deadline_miss_rate == pytest.approx(0.2)
 
+    def test_of_deadlines_tell_classes_apart(self) -> None:
+        """One after the other on two GPUs: ends at 100, 150, 160, 200 s."""
+        values = ((140 * SECOND_US, 10), (150 * SECOND_US, 5))
+        jobs = (
+            job(1, 2, 100, deadline_us=100 * SECOND_US),
+            job(2, 2, 50, deadline_us=140 * SECOND_US, values=values),
+            job(3, 2, 10, deadline_us=159 * SECOND_US),
+            job(4, 2, 40),
+        )
+        rows = figures(*jobs).deadlines
+        assert (rows.strict_miss_rate, rows.soft_miss_rate) == (0.5, 0.5)
+        assert (rows.miss_rate, rows.reward_rate) == (0.5, 0.5)
+        assert rows.best_effort_jct_s == 200
+        assert rows.suspensions == 0
+
+    def test_of_deadlines_have_no_class_without_jobs(self) -> None:
+        rows = figures(job(1, 2, 100, deadline_us=100 * SECOND_US)).deadlines
+        assert (rows.strict_miss_rate, rows.reward_rate) == (0, 1)
+        assert (rows.soft_miss_rate, rows.best_effort_jct_s) == (None, None)
+        assert set(figures(job(1, 2, 100)).deadlines.published().values()) == {None}
+
+    def test_of_suspensions_count_leases_taken_back_of_jobs_with_deadlines(self) -> None:
+        """The two take turns of 40 s: the first is suspended twice, the second twice, too."""
+        jobs = (job(1, 2, 100, deadline_us=300 * SECOND_US), job(2, 2, 100))
+        outcome = simulate(CLUSTER, jobs, Rules("ltgf", lease_us=40 * SECOND_US))
+        taken = [row.job for row in outcome.books.leases if row.reason == "not_renewed"]
+        rows = figures_of(CLUSTER, jobs, outcome.books).deadlines
+        assert taken.count(1) > 0
+        assert taken.count(2) > 0
+        assert rows.suspensions == taken.count(1)
+
     def test_of_deadlines_leave_jobs_out_that_were_taken_back(self) -> None:
         jobs = (
             job(1, 2, 100, deadline_us=SECOND_US),
@@ -101,7 +132,8 @@ class TestTheCommand:
             *("sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit"),
             *("tenant_daily_deficit", "late_vs_fair_reference"),
             *("gpu_utilisation", "waste", "preemptions", "deadline_miss_rate"),
-            *("revenue_fairness", "rounds", "cpu_s", "sha256"),
+            *("deadline_reward_rate", "strict_miss_rate", "soft_miss_rate", "best_effort_jct_s"),
+            *("slo_suspensions", "revenue_fairness", "rounds", "cpu_s", "sha256"),
         }
         assert all(row["jobs"] == 60 for row in told["results"])
         assert told["results"][0]["avg_queue_s"] == 0

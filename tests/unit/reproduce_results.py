@@ -93,6 +93,15 @@ def _best_plans(_: dict[str, Any], step: int) -> dict[str, float]:
     return {"geometric": 0.9 - step / 1000, "fixed": 0.95, "known": 1.0}
 
 
+def _deadlines(_: dict[str, Any], step: int) -> dict[str, Any]:
+    return {
+        "jobs": 1000, "gpu_hours": 9000.0, "density": 1.4, "deadline_miss_rate": step / 1000,
+        "deadline_reward_rate": 1 - step / 1000, "strict_miss_rate": step / 1000,
+        "soft_miss_rate": None, "best_effort_jct_s": 9000.0 + step, "slo_suspensions": 2.0,
+        "jct_s": 9000.0 + step, "preemptions": step, "rounds": 100, "slowest_round_s": 0.1,
+    }  # fmt: skip
+
+
 MAKERS: dict[str, Callable[[dict[str, Any], int], Any]] = {
     "philly:run": philly_result,
     "venus:run": philly_result,
@@ -106,4 +115,5 @@ MAKERS: dict[str, Callable[[dict[str, Any], int], Any]] = {
     "market_runs:astraea": _astraea,
     "market_runs:baseline": _gangs,
     "market_runs:ratio": _best_plans,
+    "deadline_runs:run": _deadlines,
 }

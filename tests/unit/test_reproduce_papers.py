@@ -13,7 +13,6 @@ from benchmarks.reproduce import (
     mixed,
     oef,
     oef_proofs,
-    pending,
     philly,
     properties,
     turn_figures,
@@ -21,7 +20,6 @@ from benchmarks.reproduce import (
     venus,
 )
 from benchmarks.reproduce.model import Claim, ClaimVerdict
-from evenshare_core.policies import registry
 from evenshare_core.units import HOUR_US
 
 from .reproduce_results import made_up, philly_result
@@ -387,13 +385,3 @@ class TestWhatOefProves:
         assert of(oef_proofs.proof_claims(broken), "envies").verdict is NO
         everywhere = oef_proofs.proof_claims(result | {"distant": [1.0, 1.0, 1.0]})
         assert of(everywhere, "not neighbours").verdict is YES
-
-
-class TestWhatIsNotBuilt:
-    def test_says_which_policy_it_waits_for(self) -> None:
-        """The day that one is there, its claims have to be run."""
-        for part in pending.PARTS:
-            assert part.name not in registry.POLICIES
-            claims = part.judge({}).claims
-            assert {claim.verdict for claim in claims} == {ClaimVerdict.NOT_RUN}
-            assert {claim.why for claim in claims} == {f"needs policy `{part.name}`"}

@@ -12,8 +12,7 @@
 | waste | (idle GPUs that waiting jobs could use + overhead) / GPUs, between the same |
 | queue | time in which a job was submitted, not over, and held nothing |
 | slowdown | (end - submission) / work |
-| deadline miss | mean over jobs with a deadline, those taken back left out, of the share of their |
-| | value that was lost: a strict one 0 or 1, a soft one 1 - value at its end / its first value |
+| deadlines | `deadline_figures` |
 | revenue | `lenders`: how far incomes follow contributions |
 
 Formulas: docs/metrics.md. What is deserved and received: `deserved`. GPU types and the sets of them
@@ -33,6 +32,11 @@ from typing import NamedTuple
 from evenshare_core.domain.cluster import Node
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.simulation.books import Books
+from evenshare_core.simulation.deadline_figures import (
+    PREEMPTED,
+    DeadlineFigures,
+    deadline_figures,
+)
 from evenshare_core.simulation.deserved import TenantHours, TenantPeriod, tenant_hours
 from evenshare_core.simulation.lenders import Lender, lenders_of, revenue_fairness
 from evenshare_core.simulation.pool_use import Utilisation, pool_use
@@ -43,8 +47,6 @@ from evenshare_core.units import SECOND_US
 LOSS_BELOW, UNFAIR_BELOW = 0.95, 0.99
 LATE_S = 1  # later than the reference by no more than this is not late
 HOURS_OF_DAY = 24
-# How a lease ended whose job had not done all of its work, at or before its expiry.
-PREEMPTED = ("not_renewed", "preempted", "moved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Figures:
     utilisation: float | None = None
     waste: float | None = None
     deadline_miss_rate: float | None = None
+    deadlines: DeadlineFigures = field(default_factory=DeadlineFigures)
     revenue_fairness: float | None = None
     lenders: list[Lender] = field(default_factory=list)
     preemptions: int = 0
@@ -136,7 +139,8 @@ def figures_of(
     figures.jobs = _job_rows(by_id, books, hours.job_gpu_us)
     _tenants(figures, hours)
     _losses(figures, fair_reference(cluster, jobs, partitions))
-    figures.deadline_miss_rate = _deadline_miss_rate(jobs, books)
+    figures.deadlines = deadline_figures(jobs, books)
+    figures.deadline_miss_rate = figures.deadlines.miss_rate
     figures.lenders = lenders_of(books)
     figures.revenue_fairness = revenue_fairness(figures.lenders)
     _pool(figures, pool_use(cluster, by_id, books, between_us))
@@ -201,18 +205,6 @@ def _losses(figures: Figures, reference: Mapping[int, float]) -> None:
     if figures.jobs:
         late = sum(row.end_s > reference[row.job.id] + LATE_S for row in figures.jobs)
         figures.late = late / len(figures.jobs)
-
-
-def _deadline_miss_rate(jobs: Sequence[SimJob], books: Books) -> float | None:
-    """UniSched (15) of jobs that weigh the same; None where no job has a deadline."""
-    over = {row.job: row for row in books.jobs}
-    lost = []
-    for job in jobs:
-        row = over.get(job.id)
-        if job.deadline_us is None or (row is not None and row.state == "cancelled"):
-            continue
-        lost.append(job.value_lost(None if row is None else row.end_us))
-    return fmean(lost) if lost else None
 
 
 def _pool(figures: Figures, use: Utilisation) -> None:

@@ -9,7 +9,7 @@ policy for finishing the short ones. Instead:
 | JCT, queue, slowdown | counts up to the end: the true average is at least what is told |
 | rho, and with it sharing loss | GPU-time received and deserved within the simulated hours alone |
 | late | only where the fair reference, with the work that was left at the start, is over by then |
-| deadline | missed where it lies before the end; one that lies after it is not counted |
+| deadline | what is lost by the end; one whose first lies after it is not counted |
 
 Hours, utilisation, waste and preemptions are of the simulated hours alone. JCT, queue and
 slowdown are from the true submission on, so they include what was waited before.
@@ -185,8 +185,8 @@ def _missed(seen: list[Seen], until_us: int) -> float | None:
     ]
     if not due:
         return None
-    met = sum(one.end_us is not None and one.end_us <= (one.job.deadline_us or 0) for one in due)
-    return 1 - met / len(due)
+    ends = (until_us if one.end_us is None else one.end_us for one in due)
+    return fmean(one.job.value_lost(end_us) for one, end_us in zip(due, ends, strict=True))
 
 
 def _times(one: Seen, until_us: int) -> tuple[float, float, float]:

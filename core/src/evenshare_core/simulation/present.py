@@ -18,8 +18,10 @@ from msgspec.structs import replace
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
 from evenshare_core.policies.shared.backoffs import jobs_backing_off
+from evenshare_core.simulation.deadline_jobs import later
 from evenshare_core.simulation.events import EventKind
-from evenshare_core.simulation.state import Rules, Run, SimulationState
+from evenshare_core.simulation.job_runs import Run
+from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob, job_resources
 from evenshare_core.units import ONE_MILLI
 
@@ -106,6 +108,10 @@ class PresentState(SimulationState):
         leases = {lease.job: lease for lease in start.snapshot.leases}
         barred = jobs_backing_off(start.snapshot)
         utilities = {row.id: row for row in start.snapshot.utilities}
+        deadlines = {row.id: row for row in start.snapshot.deadlines}
+        estimates = {row.id: row for row in start.snapshot.estimates}
+        self.deadlines |= deadlines
+        self.estimates |= estimates
         for job in start.snapshot.jobs:
             work, lease = start.work[job.id], leases.get(job.id)
             speed_milli = (
@@ -116,7 +122,7 @@ class PresentState(SimulationState):
                 job.id, job.tenant, job.gpus, job.submitted_us,
                 work.done_us + sofar_us + work.left_us, job.gpu_types, job.weight,
                 job.max_price_micro, job.deadline_us, job.estimate_us, job.profile,
-                utility=utilities.get(job.id),
+                values=later(deadlines.get(job.id)), utility=utilities.get(job.id),
             )  # fmt: skip
             run = Run(sim, work.done_us, work.started_us, work.leases, speed_milli=speed_milli)
             self.sim_jobs[job.id], self.jobs[job.id], self.runs[job.id] = sim, job, run

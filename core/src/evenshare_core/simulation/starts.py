@@ -32,12 +32,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import Resources, capacity_by_type, fits_pool
+from evenshare_core.domain.deadlines import Deadline
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.utilities import Utility
 from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.policies.shared.backoffs import jobs_backing_off
+from evenshare_core.simulation.deadline_jobs import later
 from evenshare_core.simulation.present import PresentState, Start, so_far_us
 from evenshare_core.simulation.simulator import SimulationResult, run
 from evenshare_core.simulation.workloads import SimJob
@@ -78,7 +80,7 @@ class History:
     """What is known of a pool's past. `arrivals` are of the last `span_us`, oldest first.
 
     `resources`, by job: CPUs and memory of those of them that said it; `utilities`: what they were
-    worth, of those that said that.
+    worth, of those that said that; `deadlines`: of those that had any.
     """
 
     ended: tuple[EndedJob, ...]
@@ -86,6 +88,7 @@ class History:
     span_us: int = 1
     resources: Mapping[int, Resources] = field(default_factory=dict)
     utilities: Mapping[int, Utility] = field(default_factory=dict)
+    deadlines: Mapping[int, Deadline] = field(default_factory=dict)
 
 
 class EstimatedStart(NamedTuple):
@@ -362,6 +365,7 @@ def _arrivals(
                 break
             needs = history.resources.get(job.id, NO_RESOURCES)
             said, new_id = history.utilities.get(job.id), first_id + len(arrivals)
+            values = later(history.deadlines.get(job.id), submitted_us - job.submitted_us)
             arrivals.append(
                 SimJob(
                     new_id, job.tenant, job.gpus, submitted_us,
@@ -370,6 +374,7 @@ def _arrivals(
                     profile=job.profile if job.profile in profiles else 0,
                     cpus=needs.cpus, memory_mb=needs.memory_mb,
                     utility=None if said is None else replace(said, id=new_id),
+                    deadline_us=values[0][0] if values else None, values=values,
                 )
             )  # fmt: skip
         round_us += span_us

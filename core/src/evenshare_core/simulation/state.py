@@ -39,7 +39,9 @@ from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.policies.shared.admission import Split
 from evenshare_core.policies.shared.terms import Terms
 from evenshare_core.simulation.books import Books, JobRecord, LeaseRecord
+from evenshare_core.simulation.deadline_jobs import deadlines_of, estimates_of, rows_of
 from evenshare_core.simulation.events import EventKind, Events
+from evenshare_core.simulation.job_runs import Run
 from evenshare_core.simulation.occupancy import Occupancy
 from evenshare_core.simulation.workloads import Cluster, SimJob, utilities_of
 from evenshare_core.units import ONE_MILLI, SECOND_US
@@ -61,21 +63,6 @@ class Rules:
     cold_us: int = 0
     checkpoint_us: int = 0
     lease_bounds_us: tuple[int, ...] = ()  # as in a snapshot
-
-
-@dataclass(slots=True)
-class Run:
-    """A job that has arrived and is not over: its work and its present lease."""
-
-    job: SimJob
-    done_us: int = 0
-    started_us: int | None = None  # of its first lease
-    leases: int = 0
-    lease: int = 0  # 0: it waits
-    ends_us: int = 0
-    lasts_us: int = 0  # the present term
-    overhead_us: int = 0  # of the present lease, so far
-    speed_milli: int = ONE_MILLI
 
 
 def _split(row: Grant | Renew) -> Split:
@@ -105,6 +92,12 @@ class SimulationState:
         self.surcharges = () if self.policy.traits.clears_prices else cluster.surcharges
         self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
+        self.deadlines = deadlines_of(jobs)  # of all jobs, by job, as `estimates`
+        self.estimates = (
+            estimates_of(jobs, cluster, cold_us=rules.cold_us, checkpoint_us=rules.checkpoint_us)
+            if self.deadlines
+            else {}
+        )
         self.jobs: dict[int, Job] = {}  # active; in order of ids, because they arrive so
         self.past_terms: dict[int, int] = {}  # by job: those of leases that are over
         self.runs: dict[int, Run] = {}
@@ -291,9 +284,11 @@ class SimulationState:
         backoffs = tuple(self.backoffs[job] for job in sorted(self.backoffs))
         has, needs = self.cluster.node_resources, self.cluster.resources_of(self.jobs)
         utilities = utilities_of(self.sim_jobs, self.jobs)
+        deadlines = rows_of(self.deadlines, self.jobs)
+        estimates = rows_of(self.estimates, self.jobs)
         newest = (self.rules.lease_bounds_us, has or needs, utilities, self.surcharges)
         return Snapshot(
-            schema=schema_of(backoffs, *newest),
+            schema=schema_of(backoffs, *newest, deadlines=deadlines, estimates=estimates),
             pool=1,
             number=self.number,
             at_us=self.at_us,
@@ -319,6 +314,8 @@ class SimulationState:
             job_resources=needs,
             utilities=utilities,
             surcharges=self.surcharges,
+            deadlines=deadlines,
+            estimates=estimates,
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:

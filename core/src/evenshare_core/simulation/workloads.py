@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from math import isqrt
 
 from evenshare_core.domain.cluster import Node, Placement, Resources, capacity_by_type
 from evenshare_core.domain.entitlements import Entitlement
@@ -39,7 +40,8 @@ class SimJob:
     `cold_us` and `checkpoint_us` are its own overheads (None: those of the run). `spread`: (GPU
     type, thousandths of its speed on one node that it has over several); an empty name is any type.
     `cpus` and `memory_mb` are what it needs besides GPUs, on all of them together; 0: not said.
-    `utility` is what its completion is worth, if it says it.
+    `utility` is what its completion is worth, if it says it. `estimate_error_milli`: the relative
+    standard error of its estimate, in thousandths; 0: none that anybody knows of.
     """
 
     id: int
@@ -64,6 +66,7 @@ class SimJob:
     cpus: int = 0
     memory_mb: int = 0
     utility: Utility | None = None
+    estimate_error_milli: int = 0
 
     @property
     def job_class(self) -> str:
@@ -377,10 +380,18 @@ def _moment_of(text: str) -> datetime:
 
 
 def noisy_estimates(jobs: Sequence[SimJob], seed: int, error: float) -> tuple[SimJob, ...]:
-    """Return jobs whose estimate is wrong by up to the share `error`, evenly drawn."""
+    """Return jobs whose estimate is wrong by up to the share `error`, evenly drawn.
+
+    The standard error of such a one is `error` over the root of 3.
+    """
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
+    error_milli = isqrt(round(error * ONE_MILLI) ** 2 // 3)
     return tuple(
-        replace(job, estimate_us=max(1, int(job.duration_us * (1 + rng.uniform(-error, error)))))
+        replace(
+            job,
+            estimate_us=max(1, int(job.duration_us * (1 + rng.uniform(-error, error)))),
+            estimate_error_milli=error_milli,
+        )
         for job in jobs
     )
 

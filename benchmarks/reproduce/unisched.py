@@ -1,0 +1,346 @@
+"""The claims of UniSched (W. Gao et al., IEEE TC 2024), sections V and VI, on Chronus' workloads.
+
+A policy that is not built yet has no runs here, and its claims say which one they wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.reproduce.deadline_runs import NODES, WORKLOADS, deadline_run
+from benchmarks.reproduce.model import (
+    Claim,
+    ClaimVerdict,
+    Findings,
+    Part,
+    ReportChart,
+    ReportTable,
+    Results,
+)
+from benchmarks.reproduce.shown import DASH, number, percent
+from evenshare_core.policies.registry import POLICIES
+
+SOURCE = (
+    "UniSched: A Unified Scheduler for Deep Learning Training Jobs With Different User Demands,"
+    " IEEE TC 2024"
+)
+RAN = (
+    "every fourth job of the second week of Chronus' workloads from Philly (SLO: 3,552 jobs, MIX1:"
+    f" 3,647, MIX2: 3,650; gangs of up to 32 GPUs) on {NODES} nodes of 8 GPUs, a quarter of the"
+    " paper's 96: within the week jobs want 1.44, 1.61 and 1.39 times the GPU-hours that there"
+    " are. Rounds and leases of 5 minutes, cold starts of 30 s, a gang over several nodes 10 %"
+    " slower than on one that would hold it; quotas in proportion to what tenants ask for. Speeds"
+    " are known from the start, so that no job is profiled; estimates are true durations, with"
+    " noise drawn evenly up to what is said, seed 1 (the paper's is Gaussian: evenly up to 40 % has"
+    " a standard deviation of 23 %). Runs end when the last job does. Deadlines are those of the"
+    " workloads: the first of a job 1.1 to 5 times its duration after its submission."
+)
+OURS = "unisched"
+AWARE, OTHERS = ("three_sigma", "genie", "hydra"), ("optimus", "themis")
+MIXES = WORKLOADS[1:]
+COMPARED = (OURS, "chronus", *AWARE, *OTHERS, "sjf", "evenshare")
+BUILT = tuple(name for name in COMPARED if name in POLICIES)
+NOISES = (20, 40)  # percent
+# A tenant's jobs with deadlines may be as many as they are, as in the paper.
+OPTIONS: dict[str, dict[str, Any]] = {OURS: {"reward_points_per_gpu": 10_000}}
+RUNS = {
+    (workload, name): deadline_run(workload, name, options=OPTIONS.get(name))
+    for workload in WORKLOADS
+    for name in BUILT
+}
+NOISY = {
+    (noise, name): deadline_run("MIX2", name, options=OPTIONS.get(name), noise_percent=noise)
+    for noise in NOISES
+    for name in BUILT
+    if POLICIES[name].traits.needs_estimates
+}
+PARTS_LEFT_OUT: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "speeds on several nodes not known": {"use_estimator": False},
+    "restarts not counted": {"count_restarts": False},
+    "consolidated alone": {"select": "consolidated"},
+    "deadlines counted, not rewards": {"objective": "alike"},
+    "SLO leases of 5 min": {"lease_multiple": 1},
+    "SLO leases of 30 min": {"lease_multiple": 6},
+    "SLO leases of 60 min": {"lease_multiple": 12},
+}
+OWN_ABLATIONS = {
+    name: deadline_run("MIX1", OURS, options=OPTIONS[OURS] | options)
+    for name, options in PARTS_LEFT_OUT.items()
+    if OURS in BUILT
+}
+CHRONUS_ALONE = {"estimator": False, "selector": False}
+CHRONUS_WITH = {
+    "with the estimator": {"estimator": True, "selector": False},
+    "with the selector": {"estimator": False, "selector": True},
+}
+ABLATIONS = {
+    (workload, name): deadline_run(workload, "chronus", options=options)
+    for workload in MIXES
+    for name, options in {"chronus": CHRONUS_ALONE, **CHRONUS_WITH}.items()
+    if "chronus" in BUILT
+}
+MISS, BEST_EFFORT = "deadline_miss_rate", "best_effort_jct_s"
+ALIKE = 0.01  # of a miss rate: what noise may add
+POINTS_LESS = 0.052  # than Chronus
+
+Rows = Mapping[tuple[str, str], Mapping[str, Any]]
+
+
+class _Ahead(NamedTuple):
+    """A claim that UniSched has less of a figure than each rival, by a factor at least."""
+
+    text: str
+    paper: str
+    field: str
+    workloads: tuple[str, ...]
+    rivals: tuple[str, ...]
+    factor: float  # the least of the paper
+
+
+AHEAD = (
+    _Ahead(
+        "Weighted deadline miss rate below 3Sigma, GENIE and Hydra, deadlines alone",
+        "1.17 to 4.82x", MISS, WORKLOADS[:1], AWARE, 1.17,
+    ),
+    _Ahead(
+        "Weighted deadline miss rate below theirs, deadlines and best effort mixed",
+        "0.95 to 2.77x", MISS, MIXES, AWARE, 0.95,
+    ),
+    _Ahead(
+        "Weighted deadline miss rate below Optimus and Themis",
+        "2.01 to 6.84x", MISS, WORKLOADS, OTHERS, 2.01,
+    ),
+    _Ahead(
+        "JCT of best-effort jobs below the others",
+        "1.18 to 4.02x; Optimus 0.67x", BEST_EFFORT, MIXES, (*AWARE, *OTHERS), 1.18,
+    ),
+)  # fmt: skip
+
+
+def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
+    """V-B: how many times UniSched's figure the rivals' are, in each workload.
+
+    It is reproduced where all are three quarters of the least gain ahead, in direction where more
+    than half are.
+    """
+    factors = {
+        (workload, rival): _factor(
+            rows[workload, rival][claimed.field], rows[workload, OURS][claimed.field]
+        )
+        for workload in claimed.workloads
+        for rival in claimed.rivals
+    }
+    wanted = 1 + 0.75 * (claimed.factor - 1) if claimed.factor > 1 else claimed.factor
+    behind = [key for key, factor in factors.items() if factor < min(wanted, 1.01)]
+    verdict = ClaimVerdict.NOT_REPRODUCED
+    if all(factor >= wanted for factor in factors.values()):
+        verdict = ClaimVerdict.REPRODUCED
+    elif 2 * len(behind) < len(factors):
+        verdict = ClaimVerdict.IN_DIRECTION
+    why = _named("not ahead of", behind)
+    if not why and verdict is not ClaimVerdict.REPRODUCED:
+        why = _named("by less against", [key for key, one in factors.items() if one < wanted])
+    show = percent if claimed.field == MISS else number
+    ours = "; ".join(
+        f"{workload}: {show(rows[workload, OURS][claimed.field])} against "
+        + ", ".join(
+            f"`{rival}` {show(rows[workload, rival][claimed.field])}" for rival in claimed.rivals
+        )
+        for workload in claimed.workloads
+    )
+    return Claim("V-B", claimed.text, claimed.paper, ours, verdict, why)
+
+
+def _factor(theirs: float, ours: float) -> float:
+    """How many times ours theirs is; of nothing and nothing 1."""
+    if not ours:
+        return float("inf") if theirs else 1.0
+    return theirs / ours
+
+
+def _named(text: str, keys: Iterable[tuple[str, str]]) -> str:
+    named = [f"`{rival}` in {workload}" for workload, rival in keys]
+    return f"{text} {', '.join(named)}" if named else ""
+
+
+def suspensions_claim(rows: Rows) -> Claim:
+    """V-B, figure 8: SLO jobs are suspended 2 to 6 times on average."""
+    counts = {workload: rows[workload, OURS]["slo_suspensions"] for workload in WORKLOADS}
+    inside = [workload for workload, count in counts.items() if 2 <= count <= 6]
+    verdict = ClaimVerdict.NOT_REPRODUCED
+    if inside:
+        verdict = ClaimVerdict.IN_DIRECTION if len(inside) < len(counts) else (
+            ClaimVerdict.REPRODUCED
+        )  # fmt: skip
+    outside = ", ".join(workload for workload in counts if workload not in inside)
+    return Claim(
+        "V-B", "SLO jobs are suspended and resumed a few times each, on average", "2 to 6",
+        "; ".join(f"{workload}: {number(count, 2)}" for workload, count in counts.items()),
+        verdict, f"not in {outside}" if outside else "",
+    )  # fmt: skip
+
+
+def noise_claim(exact: Mapping[str, Any], noisy: Mapping[int, Mapping[str, Any]]) -> Claim:
+    """VI-A, figure 9(d), by figures of MIX2; alike is a point of the miss rate."""
+    rates = {0: exact[MISS], **{noise: row[MISS] for noise, row in noisy.items()}}
+    more = max(rates.values()) - rates[0]
+    held = more <= ALIKE
+    return Claim(
+        "VI-A", "Deadlines are kept alike where run times are wrong by up to 40 %", "said",
+        ", ".join(f"{noise} %: {percent(rate)}" for noise, rate in rates.items()),
+        ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
+        "" if held else f"{percent(more)} more are missed",
+    )  # fmt: skip
+
+
+def speed_claim(rows: Rows) -> Claim:
+    """VI-B: the slowest round of all runs."""
+    slowest = max(rows[workload, OURS]["slowest_round_s"] for workload in WORKLOADS)
+    held = slowest < 10
+    return Claim(
+        "VI-B", "A plan for the next leases is made in time", "under 10 s",
+        f"{number(slowest, 2)} s in the slowest round",
+        ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
+    )  # fmt: skip
+
+
+def chronus_claim(rows: Rows) -> Claim:
+    """VI-C: up to 5.2 points below Chronus; three quarters of it somewhere, and above nowhere."""
+    less = {
+        workload: rows[workload, "chronus"][MISS] - rows[workload, OURS][MISS] for workload in MIXES
+    }
+    behind = [workload for workload, points in less.items() if points < 0]
+    verdict = ClaimVerdict.NOT_REPRODUCED
+    if not behind and max(less.values()) >= 0.75 * POINTS_LESS:
+        verdict = ClaimVerdict.REPRODUCED
+    elif max(less.values()) > ALIKE and len(behind) < len(less):
+        verdict = ClaimVerdict.IN_DIRECTION
+    return Claim(
+        "VI-C", "Weighted deadline miss rate below Chronus", "up to 5.2 points",
+        "; ".join(f"{workload}: {number(100 * points, 2)} points"
+                  for workload, points in less.items()),
+        verdict, f"above it in {', '.join(behind)}" if behind else "",
+    )  # fmt: skip
+
+
+def _waiting(place: str, text: str, paper: str, names: Sequence[str]) -> Claim:
+    """A claim whose policies are not all there."""
+    missing = [name for name in names if name not in BUILT]
+    why = f"needs {'policy' if len(missing) == 1 else 'policies'} "
+    why += ", ".join(f"`{name}`" for name in missing)
+    return Claim(place, text, paper, DASH, ClaimVerdict.NOT_RUN, why)
+
+
+def _built(*names: str) -> bool:
+    return all(name in BUILT for name in names)
+
+
+def claims_of(rows: Rows, noisy: Mapping[int, Mapping[str, Any]]) -> list[Claim]:
+    """Every claim of the paper, judged where its policies are built."""
+    claims = [
+        ahead_claim(one, rows)
+        if _built(OURS, *one.rivals)
+        else _waiting("V-B", one.text, one.paper, (OURS, *one.rivals))
+        for one in AHEAD
+    ]
+    alone = (
+        ("V-B", "SLO jobs are suspended and resumed a few times each, on average", "2 to 6"),
+        ("VI-A", "Deadlines are kept alike where run times are wrong by up to 40 %", "said"),
+        ("VI-B", "A plan for the next leases is made in time", "under 10 s"),
+    )
+    if _built(OURS):
+        exact = rows["MIX2", OURS]
+        claims += [suspensions_claim(rows), noise_claim(exact, noisy), speed_claim(rows)]
+    else:
+        claims += [_waiting(*one, (OURS,)) for one in alone]
+    if _built(OURS, "chronus"):
+        claims.append(chronus_claim(rows))
+    else:
+        names = (OURS, "chronus")
+        text = "Weighted deadline miss rate below Chronus"
+        claims.append(_waiting("VI-C", text, "up to 5.2 points", names))
+    return [
+        *claims,
+        Claim(
+            "VI-A", "Longest wait of a job that is profiled, static nodes for it instead",
+            "840 s; 2,105 s", DASH, ClaimVerdict.NOT_RUN,
+            "needs jobs without a profile; here all have one",
+        ),
+        Claim(
+            "VI-A", "Estimated durations wrong by about 10 % half-way through training", "10 %",
+            DASH, ClaimVerdict.NOT_TESTABLE,
+            "the jobs' learning curves are not public; estimation.md has what could be had",
+        ),
+    ]  # fmt: skip
+
+
+# Tables and the part.
+
+COLUMNS = (
+    ("miss rate", MISS, percent),
+    ("reward rate", "deadline_reward_rate", percent),
+    ("strict missed", "strict_miss_rate", percent),
+    ("soft missed", "soft_miss_rate", percent),
+    ("best-effort JCT s", BEST_EFFORT, number),
+    ("suspensions per SLO job", "slo_suspensions", lambda value: number(value, 2)),
+    ("JCT s", "jct_s", number),
+    ("slowest round s", "slowest_round_s", lambda value: number(value, 2)),
+)
+
+
+def _table(title: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> ReportTable:
+    return ReportTable(
+        title,
+        ["", *(column for column, _, _ in COLUMNS)],
+        [[name, *(show(row[field]) for _, field, show in COLUMNS)] for name, row in rows],
+    )
+
+
+def _judge(results: Results) -> Findings:
+    rows = {key: results[run] for key, run in RUNS.items()}
+    noisy = {key: results[run] for key, run in NOISY.items()}
+    ours_noisy = {noise: row for (noise, name), row in noisy.items() if name == OURS}
+    tables = [
+        _table(
+            f"{workload}: {rows[workload, BUILT[0]]['jobs']:,} jobs, density"
+            f" {number(rows[workload, BUILT[0]]['density'], 2)}",
+            [(f"`{name}`", rows[workload, name]) for name in BUILT],
+        )
+        for workload in WORKLOADS
+    ]
+    tables.append(
+        _table(
+            "MIX2 with estimates that are wrong",
+            [(f"`{name}`, up to {noise} %", row) for (noise, name), row in noisy.items()],
+        )
+    )
+    if OWN_ABLATIONS:
+        shown = [(name, results[run]) for name, run in OWN_ABLATIONS.items()]
+        tables.append(_table("UniSched without parts of it, MIX1", shown))
+    if ABLATIONS:
+        tables.append(
+            _table(
+                "Chronus, and with parts of UniSched",
+                [
+                    (f"{workload}: {name}", results[run])
+                    for (workload, name), run in ABLATIONS.items()
+                ],
+            )
+        )
+    bars = [
+        {"type": "bar", "name": name, "x": list(WORKLOADS),
+         "y": [rows[workload, name][MISS] for workload in WORKLOADS]}
+        for name in BUILT
+    ]  # fmt: skip
+    chart = ReportChart("Weighted deadline miss rate (figure 6a)", "", "miss rate", bars)
+    return Findings(claims_of(rows, ours_noisy), tables, [chart])
+
+
+PARTS = (
+    Part(
+        "unisched", "UniSched: deadlines", SOURCE, RAN,
+        (*RUNS.values(), *NOISY.values(), *OWN_ABLATIONS.values(), *ABLATIONS.values()), _judge,
+    ),
+)  # fmt: skip

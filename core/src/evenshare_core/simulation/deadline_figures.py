@@ -1,0 +1,81 @@
+"""The figures of jobs with deadlines, from a run's records alone.
+
+| figure | here |
+|---|---|
+| reward rate | mean over jobs with a deadline of the reward at their end / their first one |
+| miss rate | one minus it, also of jobs with one deadline and with several alone |
+| best-effort JCT | mean of end - submission of jobs without a deadline that did all their work |
+| suspensions | leases taken back of jobs with a deadline / such jobs |
+
+Jobs that their users took back are left out; those that never end are missed.
+Source: UniSched (15), which as it is printed is the reward rate; figures 6 and 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from evenshare_core.simulation.books import Books
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import SECOND_US
+
+# How a lease ended whose job had not done all of its work, at or before its expiry.
+PREEMPTED = ("not_renewed", "preempted", "moved")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineFigures:
+    """All None where no job has a deadline; those of a class where it has no job."""
+
+    miss_rate: float | None = None
+    strict_miss_rate: float | None = None
+    soft_miss_rate: float | None = None
+    best_effort_jct_s: float | None = None
+    suspensions: float | None = None
+
+    @property
+    def reward_rate(self) -> float | None:
+        """What jobs with deadlines were rewarded with, of the most that they could be."""
+        return None if self.miss_rate is None else 1 - self.miss_rate
+
+    def published(self) -> dict[str, float | None]:
+        """What a table of runs shows beside the miss rate of all, by the name that it gives it."""
+        return {
+            "deadline_reward_rate": self.reward_rate,
+            "strict_miss_rate": self.strict_miss_rate,
+            "soft_miss_rate": self.soft_miss_rate,
+            "best_effort_jct_s": self.best_effort_jct_s,
+            "slo_suspensions": self.suspensions,
+        }
+
+
+def deadline_figures(jobs: Sequence[SimJob], books: Books) -> DeadlineFigures:
+    """Return the figures of a run's jobs."""
+    over = {row.job: row for row in books.jobs}
+    cancelled = {row.job for row in books.jobs if row.state == "cancelled"}
+    counted = [job for job in jobs if job.id not in cancelled]
+    lost: dict[int, float] = {}
+    for job in counted:
+        if job.deadline_us is not None:
+            lost[job.id] = job.value_lost(over[job.id].end_us if job.id in over else None)
+    if not lost:
+        return DeadlineFigures()
+    suspended = sum(row.reason in PREEMPTED for row in books.leases if row.job in lost)
+    return DeadlineFigures(
+        fmean(lost.values()),
+        _mean(lost[job.id] for job in counted if job.job_class == "strict_slo"),
+        _mean(lost[job.id] for job in counted if job.job_class == "soft_slo"),
+        _mean(
+            (over[job.id].end_us - job.submitted_us) / SECOND_US
+            for job in counted
+            if job.deadline_us is None and job.id in over
+        ),
+        suspended / len(lost),
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    rows = list(values)
+    return fmean(rows) if rows else None

@@ -1,0 +1,84 @@
+"""What a simulated pool tells its policy of jobs with deadlines: their steps, and their estimates.
+
+Rewards are in proportion to a trace's values, the first of which is 100 points.
+Source: UniSched, II-B and III-C2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
+
+from evenshare_core.domain.deadlines import (
+    MOST_REWARD_MICRO,
+    Deadline,
+    DeadlineClass,
+    DeadlineStep,
+)
+from evenshare_core.domain.estimates import EstimateSource, JobEstimate
+from evenshare_core.simulation.workloads import Cluster, SimJob
+from evenshare_core.units import ONE_MILLI
+
+RowT = TypeVar("RowT")
+FIRST_REWARD_MICRO = MOST_REWARD_MICRO[DeadlineClass.STRICT]
+
+
+def deadline_of(job: SimJob) -> Deadline | None:
+    """Return the deadlines of a job; None of one without, which is a best-effort job.
+
+    Of values that do not fall the last instant counts; what is too small to be a millionth of a
+    point is no reward.
+    """
+    if job.deadline_us is None:
+        return None
+    values = job.values or ((job.deadline_us, 1),)
+    first = values[0][1]
+    rewards = {value * FIRST_REWARD_MICRO // first: by_us for by_us, value in values}
+    steps = tuple(DeadlineStep(by_us, reward) for reward, by_us in rewards.items() if reward > 0)
+    kind = DeadlineClass.SOFT if len(steps) > 1 else DeadlineClass.STRICT
+    return Deadline(job.id, kind, steps)
+
+
+def later(deadline: Deadline | None, by_us: int = 0) -> tuple[tuple[int, int], ...]:
+    """Return the values of a job that comes so much later than one with these deadlines.
+
+    They are (instant, millionths of a point), as `SimJob.values`.
+    """
+    if deadline is None:
+        return ()
+    return tuple((step.by_us + by_us, step.reward_micro) for step in deadline.steps)
+
+
+def deadlines_of(jobs: Iterable[SimJob]) -> dict[int, Deadline]:
+    """Return the deadlines of jobs, by job, of those that have any."""
+    rows = {job.id: deadline_of(job) for job in jobs}
+    return {job: row for job, row in rows.items() if row is not None}
+
+
+def estimates_of(
+    jobs: Iterable[SimJob], cluster: Cluster, *, cold_us: int, checkpoint_us: int
+) -> dict[int, JobEstimate]:
+    """Return how sure estimates are and how jobs run, of jobs of which that is known.
+
+    `cold_us` and `checkpoint_us` are lost where a job that says nothing of its own is resumed and
+    suspended.
+    """
+    largest = max(cluster.node_sizes.values(), default=0)
+    rows: dict[int, JobEstimate] = {}
+    for job in jobs:
+        if job.estimate_us is None:
+            continue
+        overhead_us = job.cold_us_or(cold_us) + job.checkpoint_us_or(checkpoint_us)
+        spread_milli = min((share for _, share in job.spread), default=cluster.spread_milli)
+        if job.gpus > largest:
+            spread_milli = ONE_MILLI
+        if job.estimate_error_milli or overhead_us or spread_milli != ONE_MILLI:
+            rows[job.id] = JobEstimate(
+                job.id, EstimateSource.DECLARED, job.estimate_error_milli, overhead_us, spread_milli
+            )
+    return rows
+
+
+def rows_of(rows: Mapping[int, RowT], jobs: Collection[int]) -> tuple[RowT, ...]:
+    """Return the rows of these jobs, in their order."""
+    return tuple(rows[job] for job in jobs if job in rows) if rows else ()

@@ -1,0 +1,165 @@
+"""What a simulated pool tells its policy of deadlines and of how sure estimates are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import msgspec
+
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineStep
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.estimates import EstimateSource, JobEstimate
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.snapshot import SCHEMA_VERSION
+from evenshare_core.domain.values import canonical_bytes
+from evenshare_core.simulation.deadline_jobs import deadline_of
+from evenshare_core.simulation.outlook import look_ahead
+from evenshare_core.simulation.present import PresentState, Start, Work
+from evenshare_core.simulation.starts import EndedJob, Futures, History
+from evenshare_core.simulation.state import Rules, SimulationState
+from evenshare_core.simulation.workloads import (
+    Cluster,
+    SimJob,
+    make_nodes,
+    noisy_estimates,
+)
+from evenshare_core.units import HOUR_US, REWARD_MICRO, SECOND_US
+
+POINTS = 100 * REWARD_MICRO
+CLUSTER = Cluster(make_nodes({"v100": 2}, 4), (Entitlement(1, "v100", 8),))
+FIRST, SECOND, THIRD = (hour * HOUR_US for hour in (1, 2, 3))
+
+
+def sim(id_: int, gpus: int = 1, **fields: Any) -> SimJob:
+    fields = {"estimate_us": HOUR_US, **fields}
+    return SimJob(id_, 1, gpus, 0, HOUR_US, **fields)
+
+
+def strict(id_: int, **fields: Any) -> SimJob:
+    return sim(id_, deadline_us=SECOND, **fields)
+
+
+SOFT = sim(2, deadline_us=FIRST, values=((FIRST, 10), (SECOND, 8), (THIRD, 3)))
+
+
+def state_of(*jobs: SimJob, cluster: Cluster = CLUSTER, **rules: Any) -> SimulationState:
+    state = SimulationState(cluster, jobs, Rules("fifo", **rules))
+    state.advance(0)
+    return state
+
+
+class TestASnapshot:
+    def test_has_steps_in_proportion_to_a_first_of_100_points(self) -> None:
+        told = state_of(strict(1), SOFT, sim(3)).snapshot()
+        assert told.deadlines == (
+            Deadline(1, DeadlineClass.STRICT, (DeadlineStep(SECOND, POINTS),)),
+            Deadline(
+                2,
+                DeadlineClass.SOFT,
+                (
+                    DeadlineStep(FIRST, POINTS),
+                    DeadlineStep(SECOND, 80 * REWARD_MICRO),
+                    DeadlineStep(THIRD, 30 * REWARD_MICRO),
+                ),
+            ),
+        )
+        assert (told.schema, told.estimates) == (SCHEMA_VERSION, ())
+
+    def test_has_those_of_jobs_that_are_there(self) -> None:
+        state = state_of(strict(1), replace(strict(2), submitted_us=SECOND_US))
+        assert [row.id for row in state.snapshot().deadlines] == [1]
+        state.advance(SECOND_US)
+        assert [row.id for row in state.snapshot().deadlines] == [1, 2]
+
+    def test_without_deadlines_is_as_it_was(self) -> None:
+        """Noise, cold starts and costs of several nodes are not said to be there either."""
+        cluster = replace(CLUSTER, spread_milli=800)
+        jobs = noisy_estimates([sim(1), sim(2)], 1, 0.2)
+        told = state_of(*jobs, cluster=cluster, cold_us=SECOND_US).snapshot()
+        assert (told.schema, told.deadlines, told.estimates) == (2, (), ())
+
+    def test_leaves_steps_out_that_do_not_fall(self) -> None:
+        level = ((FIRST, 10), (SECOND, 10), (THIRD, 4))
+        steps = (DeadlineStep(SECOND, POINTS), DeadlineStep(THIRD, 40 * REWARD_MICRO))
+        assert deadline_of(replace(SOFT, values=level)) == Deadline(2, DeadlineClass.SOFT, steps)
+        tiny = ((FIRST, 10**9), (SECOND, 1))
+        assert deadline_of(replace(SOFT, values=tiny)) == Deadline(
+            2, DeadlineClass.STRICT, (DeadlineStep(FIRST, POINTS),)
+        )
+
+    def test_keeps_thirds_in_whole_millionths(self) -> None:
+        row = deadline_of(replace(SOFT, values=((FIRST, 3), (SECOND, 2), (THIRD, 1))))
+        assert row is not None
+        assert [step.reward_micro for step in row.steps] == [100_000_000, 66_666_666, 33_333_333]
+
+
+class TestEstimates:
+    def test_say_how_wrong_noise_makes_them(self) -> None:
+        """Evenly up to 20 % is a standard error of 20 % over the root of 3: 11.5 %."""
+        jobs = noisy_estimates([strict(1), sim(2)], 1, 0.2)
+        told = state_of(*jobs).snapshot()
+        assert told.estimates == tuple(
+            JobEstimate(job, EstimateSource.DECLARED, 115) for job in (1, 2)
+        )
+        assert all(0.8 * HOUR_US <= job.estimate_us <= 1.2 * HOUR_US for job in told.jobs)  # type: ignore[operator]  # given
+
+    def test_noise_is_of_the_seed_alone(self) -> None:
+        jobs = [sim(number) for number in range(1, 9)]
+        assert noisy_estimates(jobs, 7, 0.4) == noisy_estimates(jobs, 7, 0.4)
+        assert noisy_estimates(jobs, 7, 0.4) != noisy_estimates(jobs, 8, 0.4)
+
+    def test_say_what_a_restart_and_several_nodes_cost(self) -> None:
+        cluster = replace(CLUSTER, spread_milli=900)
+        jobs = (
+            strict(1),
+            sim(2, cold_us=0, checkpoint_us=5, spread=(("a100", 700), ("", 800))),
+            sim(3, gpus=6),  # over several nodes wherever it runs
+            sim(4, estimate_us=None),
+        )
+        told = state_of(*jobs, cluster=cluster, cold_us=30, checkpoint_us=10).snapshot()
+        assert [(row.id, row.overhead_us, row.spread_milli) for row in told.estimates] == [
+            (1, 40, 900), (2, 5, 700), (3, 40, 1000),
+        ]  # fmt: skip
+
+
+class TestAStateThatGoesOn:
+    def test_tells_the_same_deadlines_and_estimates(self) -> None:
+        jobs = noisy_estimates([strict(1), SOFT], 1, 0.2)
+        told = state_of(*jobs).snapshot()
+        work = {job.id: Work(HOUR_US) for job in told.jobs}
+        again = PresentState(Start(told, work))
+        assert canonical_bytes(again.snapshot()) == canonical_bytes(told)
+
+    def test_keeps_a_first_step_below_100_points(self) -> None:
+        row = Deadline(1, DeadlineClass.STRICT, (DeadlineStep(SECOND, 70 * REWARD_MICRO),))
+        told = msgspec.structs.replace(state_of(strict(1)).snapshot(), deadlines=(row,))
+        again = PresentState(Start(told, {1: Work(HOUR_US)}))
+        assert again.snapshot().deadlines == (row,)
+
+    def test_counts_the_value_of_a_soft_job_that_is_late(self) -> None:
+        told = state_of(SOFT).snapshot()
+        late = Start(told, {2: Work(HOUR_US + SECOND_US)})
+        row = look_ahead(late, late.rules, until_us=SECOND).row
+        assert abs(row["deadline_miss_rate"] - 0.2) < 1e-9
+
+    def test_draws_arrivals_with_their_deadlines_as_far_ahead(self) -> None:
+        past = Job(9, 1, 1, 0, (), 1, estimate_us=HOUR_US)
+        steps = (DeadlineStep(FIRST, POINTS), DeadlineStep(SECOND, 50 * REWARD_MICRO))
+        history = History(
+            tuple(EndedJob(1, HOUR_US) for _ in range(20)),
+            (past,),
+            HOUR_US,
+            deadlines={9: Deadline(9, DeadlineClass.SOFT, steps)},
+        )
+        told = state_of(sim(1)).snapshot()
+        start = Start(told, {1: Work(HOUR_US)})
+        drawn = Futures(start, history, Random(1)).draw(4 * HOUR_US)  # noqa: S311 - a test
+        assert drawn.arrivals
+        for job in drawn.arrivals:
+            assert [at_us - job.submitted_us for at_us, _ in job.values] == [FIRST, SECOND]
+            assert job.deadline_us == job.submitted_us + FIRST
+        state = PresentState(drawn)
+        state.advance(drawn.arrivals[0].submitted_us)
+        assert len(state.snapshot().deadlines) == 1

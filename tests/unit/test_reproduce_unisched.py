@@ -1,0 +1,122 @@
+"""What `make reproduce` concludes of UniSched: from made-up figures, and from its workloads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.reproduce import deadline_runs, unisched
+from benchmarks.reproduce.deadline_runs import WORKLOADS, chronus, run, workload_size
+from benchmarks.reproduce.model import ClaimVerdict
+from evenshare_core.policies import registry
+
+YES, PARTLY = ClaimVerdict.REPRODUCED, ClaimVerdict.IN_DIRECTION
+NO, WAITS = ClaimVerdict.NOT_REPRODUCED, ClaimVerdict.NOT_RUN
+LOSES = "Weighted deadline miss rate below Optimus and Themis"
+(OVER_OTHERS,) = [one for one in unisched.AHEAD if one.text == LOSES]
+
+
+def rows(**rates: float) -> dict[tuple[str, str], dict[str, Any]]:
+    """A miss rate by policy, everywhere; 10 % where none is given."""
+    return {
+        (workload, name): {
+            "deadline_miss_rate": rates.get(name, 0.1),
+            "best_effort_jct_s": 1000.0,
+            "slo_suspensions": 3.0,
+            "slowest_round_s": 1.0,
+        }
+        for workload in WORKLOADS
+        for name in unisched.COMPARED
+    }
+
+
+class TestAhead:
+    @pytest.mark.parametrize(
+        ("optimus", "themis", "verdict"),
+        [
+            (0.201, 0.201, YES),
+            (0.18, 0.3, YES),  # three quarters of the gain
+            (0.15, 0.3, PARTLY),
+            (0.09, 0.3, NO),  # behind one in half of all
+            (0.09, 0.09, NO),
+        ],
+    )
+    def test_takes_three_quarters_of_the_papers_least_gain(
+        self, optimus: float, themis: float, verdict: ClaimVerdict
+    ) -> None:
+        given = rows(optimus=optimus, themis=themis)
+        assert unisched.ahead_claim(OVER_OTHERS, given).verdict is verdict
+
+    def test_names_where_it_loses(self) -> None:
+        given = rows(optimus=0.3, themis=0.3)
+        given["SLO", "optimus"]["deadline_miss_rate"] = 0.01
+        claim = unisched.ahead_claim(OVER_OTHERS, given)
+        assert (claim.verdict, claim.why) == (PARTLY, "not ahead of `optimus` in SLO")
+
+    def test_of_nothing_missed_is_ahead_of_something(self) -> None:
+        given = rows(unisched=0.0)
+        assert unisched.ahead_claim(OVER_OTHERS, given).verdict is YES
+        given = rows(unisched=0.0, optimus=0.0, themis=0.0)
+        assert unisched.ahead_claim(OVER_OTHERS, given).verdict is NO
+
+    def test_allows_what_the_paper_allows(self) -> None:
+        """0.95: it need not win."""
+        (mixed,) = [one for one in unisched.AHEAD if one.factor < 1]
+        given = rows(genie=0.096)
+        assert unisched.ahead_claim(mixed, given).verdict is YES
+        assert unisched.ahead_claim(mixed, rows(genie=0.09)).verdict is PARTLY
+
+
+class TestOtherClaims:
+    def test_noise_may_cost_a_point(self) -> None:
+        def verdict(rate: float) -> ClaimVerdict:
+            noisy = {40: {"deadline_miss_rate": rate}}
+            return unisched.noise_claim({"deadline_miss_rate": 0.1}, noisy).verdict
+
+        assert [verdict(0.09), verdict(0.109), verdict(0.12)] == [YES, YES, NO]
+
+    def test_chronus_is_up_to_5_points_behind(self) -> None:
+        assert unisched.chronus_claim(rows(chronus=0.15)).verdict is YES
+        assert unisched.chronus_claim(rows(chronus=0.12)).verdict is PARTLY
+        assert unisched.chronus_claim(rows(chronus=0.09)).verdict is NO
+
+    def test_suspensions_and_speed(self) -> None:
+        given = rows()
+        assert unisched.suspensions_claim(given).verdict is YES
+        assert unisched.speed_claim(given).verdict is YES
+        given["SLO", "unisched"] |= {"slo_suspensions": 1.0, "slowest_round_s": 11.0}
+        assert unisched.suspensions_claim(given).verdict is PARTLY
+        assert unisched.speed_claim(given).verdict is NO
+
+    def test_wait_for_policies_that_are_not_built(self) -> None:
+        """The day that they are there, the claims have to be run."""
+        missing = {name for name in unisched.COMPARED if name not in registry.POLICIES}
+        claims = unisched.claims_of(rows(), {40: {"deadline_miss_rate": 0.1}})
+        assert len(claims) == 10
+        assert missing == {
+            name for name in unisched.COMPARED for claim in claims if f"`{name}`" in claim.why
+            and claim.verdict is WAITS
+        }  # fmt: skip
+
+
+class TestTheWorkloads:
+    def test_are_a_quarter_of_a_week_at_the_papers_density(self) -> None:
+        sizes = {name: workload_size(chronus(name)) for name in WORKLOADS}
+        assert {name: row["jobs"] for name, row in sizes.items()} == {
+            "SLO": 3552, "MIX1": 3647, "MIX2": 3650,
+        }  # fmt: skip
+        densities = {name: round(row["density"], 2) for name, row in sizes.items()}
+        assert densities == {"SLO": 1.44, "MIX1": 1.61, "MIX2": 1.39}
+
+    def test_run_under_a_policy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        few = replace(chronus("MIX2"), jobs=chronus("MIX2").jobs[:150])
+        monkeypatch.setattr(deadline_runs, "chronus", lambda _: few)
+        monkeypatch.setattr(deadline_runs, "NODES", 4)
+        row = run(workload="MIX2", policy="optimus", options={}, noise_percent=40)
+        assert row["jobs"] == 150
+        assert 0 < row["deadline_miss_rate"] < 1
+        assert row["deadline_reward_rate"] == pytest.approx(1 - row["deadline_miss_rate"])
+        assert row["strict_miss_rate"] != row["soft_miss_rate"]
+        assert row["best_effort_jct_s"] > 0
