@@ -32,6 +32,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "tiresias_l": [{}, {"promote_after": 1}],
     "themis": [{}, {"estimate_error": 0.5}],
     "optimus": [{}],
+    "genie": [{}, {"late_first": True}],
+    "hydra": [{}],
     "batch_sche": [{}, {"unknown_s": 5}],
     "hived": [{}],
     "allox": [{}, {"tenant_fraction": 1, "matched_jobs": 5}],

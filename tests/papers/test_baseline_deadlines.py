@@ -1,0 +1,177 @@
+"""Baselines that know deadlines: the rule of each and its departures, on small pools by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineStep
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import SCHEMA_VERSION, Change, ChangeKind, Snapshot
+from evenshare_core.policies.base import decide_round, queue_order
+from evenshare_core.policies.shared.deadline_jobs import laxity_us, steps_left
+from evenshare_core.units import REWARD_MICRO, SECOND_US
+from tests.unit.core.snapshots import job, lease, snapshot
+
+NOW_US = 1000 * SECOND_US
+
+
+def steps(*ends_s: int) -> tuple[DeadlineStep, ...]:
+    """Deadlines so many seconds from now; each has 20 points less than the one before."""
+    return tuple(
+        DeadlineStep(NOW_US + end_s * SECOND_US, (100 - 20 * place) * REWARD_MICRO)
+        for place, end_s in enumerate(ends_s)
+    )
+
+
+def deadline(number: int, *ends_s: int) -> Deadline:
+    kind = DeadlineClass.STRICT if len(ends_s) == 1 else DeadlineClass.SOFT
+    return Deadline(number, kind, steps(*ends_s))
+
+
+def asked(policy: str, *rows: tuple[int, int | None, tuple[int, ...]], **fields: Any) -> Snapshot:
+    """4 GPUs for jobs 1, 2, ... of (GPUs, estimate in s, deadlines in s from now), all waiting."""
+    jobs = [
+        job(number, gpus, estimate_us=None if known is None else known * SECOND_US)
+        for number, (gpus, known, _) in enumerate(rows, start=1)
+    ]
+    deadlines = tuple(
+        deadline(number, *ends) for number, (_, _, ends) in enumerate(rows, start=1) if ends
+    )
+    return snapshot(
+        jobs, policy=policy, deadlines=deadlines,
+        **{"nodes": {1: 4}, "at_us": NOW_US, "schema": SCHEMA_VERSION, **fields},
+    )  # fmt: skip
+
+
+def order(one: Snapshot) -> list[int]:
+    return list(queue_order(one, decide_round(one).service) or ())
+
+
+def started(decision: Decision) -> list[int]:
+    return [grant.job for grant in decision.grants]
+
+
+class TestLaxity:
+    @pytest.mark.parametrize(
+        ("ends_s", "remaining_s", "expected_s"),
+        [
+            ((100,), 60, 40),
+            ((100,), 100, 0),
+            ((100,), 130, -30),
+            ((100, 110, 120, 150), 105, 5),  # to the first that can be met
+            ((100, 110, 120, 150), 151, -1),  # to the last where none can
+        ],
+    )
+    def test_is_deadline_less_now_less_work(
+        self, ends_s: tuple[int, ...], remaining_s: int, expected_s: int
+    ) -> None:
+        found = laxity_us(steps(*ends_s), NOW_US, remaining_s * SECOND_US)
+        assert found == expected_s * SECOND_US
+
+    def test_has_no_deadline_that_is_over(self) -> None:
+        rows = (deadline(1, -5, 10), deadline(2, -5), deadline(3, 0))
+        assert steps_left(rows, NOW_US) == {1: steps(-5, 10)[1:]}
+
+
+class TestGenie:
+    def test_takes_the_least_laxity_first_and_best_effort_last(self) -> None:
+        """Slack of 400, 300 and 350 s; the deadline alone would say 3, 2, 1."""
+        rows = ((4, 600, (1000,)), (4, 200, (500,)), (4, 100, (450,)), (4, 1, ()))
+        assert order(asked("genie", *rows)) == [2, 3, 1, 4]
+
+    def test_takes_best_effort_jobs_by_arrival(self) -> None:
+        rows = ((1, 50, ()), (1, 1, ()), (1, 999, (1000,)))
+        assert order(asked("genie", *rows)) == [3, 1, 2]
+
+    def test_never_preempts(self) -> None:
+        """The best-effort job goes on where its lease ends, however near the deadline is."""
+        one = asked("genie", (4, 500, ()), (4, 10, (11,)), leases=[lease(7, 1, (1, 4))])
+        decision = decide_round(one)
+        assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
+
+    def test_lets_those_go_on_that_fit(self) -> None:
+        rows = ((3, 10, (20,)), (2, 10, (40,)), (1, 10, ()))
+        assert started(decide_round(asked("genie", *rows))) == [1, 3]
+
+    def test_places_a_gang_on_one_node_and_tries_no_other_size(self) -> None:
+        """Two and two are free; half of the gang would meet its deadline, and nothing starts."""
+        fields: dict[str, Any] = {
+            "nodes": {1: 4, 2: 4},
+            "leases": [
+                lease(7, 2, (1, 2), expires_us=2 * NOW_US),
+                lease(8, 3, (2, 2), expires_us=2 * NOW_US),
+            ],
+        }
+        rows = ((4, 10, (9000,)), (2, None, ()), (2, None, ()))
+        assert started(decide_round(asked("genie", *rows, **fields))) == []
+        spread = decide_round(asked("genie", *rows, **fields, options={"spread": True}))
+        assert started(spread) == [1]
+
+    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+        rows = ((4, 100, (9000,)), (4, None, (9000,)))
+        assert order(asked("genie", *rows)) == [2, 1]
+        assert order(asked("genie", *rows, options={"unknown_s": 99})) == [1, 2]
+
+    @pytest.mark.parametrize(("ran_s", "expected"), [(0, [1, 2]), (99, [1, 2]), (101, [2, 1])])
+    def test_counts_what_a_job_received_before_it_waited(
+        self, ran_s: int, expected: list[int]
+    ) -> None:
+        """Slack of 400 s and what the first ran already, less than 500 s or more."""
+        changes = (
+            Change(NOW_US - ran_s * SECOND_US, ChangeKind.HOLD, 1, 1, 4, ("v100",)),
+            Change(NOW_US, ChangeKind.RELEASE, 1, 1),
+        )
+        rows = ((4, 1100, (1500,)), (4, 200, (700,)))
+        assert order(asked("genie", *rows, changes=changes)) == expected
+
+    def test_takes_what_is_late_after_what_can_be_met(self) -> None:
+        rows = ((4, 600, (500,)), (4, 200, (900,)), (4, 5, ()))
+        assert order(asked("genie", *rows)) == [2, 1, 3]
+        assert order(asked("genie", *rows, options={"late_first": True})) == [1, 2, 3]
+
+    def test_takes_a_job_whose_last_deadline_is_over_as_best_effort(self) -> None:
+        rows = ((4, 5, ()), (4, 5, (-1,)), (4, 5, (-1, 1)))
+        assert order(asked("genie", *rows)) == [3, 1, 2]
+
+    @pytest.mark.parametrize(
+        ("ends_s", "note"), [((50,), "least_laxity"), ((5,), "late"), ((), "best_effort")]
+    )
+    def test_says_why_it_was_the_next(self, ends_s: tuple[int, ...], note: str) -> None:
+        decision = decide_round(asked("genie", (4, 10, ends_s)))
+        assert decision.grants[0].key.note == note
+
+
+class TestHydra:
+    def test_takes_deadlines_first_and_the_least_left_of_each(self) -> None:
+        rows = ((1, 9, ()), (1, 3, ()), (1, 80, (90,)), (1, 70, (9000,)))
+        assert order(asked("hydra", *rows)) == [4, 3, 2, 1]
+
+    def test_asks_which_class_a_deadline_makes_and_not_how_near_it_is(self) -> None:
+        """The second would meet its deadline if it were first; the shorter one has all day."""
+        rows = ((4, 10, (86_400,)), (4, 11, (11,)))
+        assert started(decide_round(asked("hydra", *rows))) == [1]
+
+    def test_never_preempts(self) -> None:
+        one = asked("hydra", (4, 500, ()), (4, 10, (11,)), leases=[lease(7, 1, (1, 4))])
+        decision = decide_round(one)
+        assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
+
+    def test_lets_those_go_on_that_fit(self) -> None:
+        rows = ((3, 10, (20,)), (2, 11, (40,)), (1, 10, ()))
+        assert started(decide_round(asked("hydra", *rows))) == [1, 3]
+
+    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+        rows = ((4, 100, ()), (4, None, ()))
+        assert order(asked("hydra", *rows)) == [1, 2]
+        assert order(asked("hydra", *rows, options={"unknown_s": 99})) == [2, 1]
+
+    def test_takes_a_job_whose_last_deadline_is_over_as_best_effort(self) -> None:
+        rows = ((4, 5, ()), (4, 4, (-1,)), (4, 6, (1,)))
+        assert order(asked("hydra", *rows)) == [3, 2, 1]
+
+    @pytest.mark.parametrize(("ends_s", "note"), [((50,), "slo"), ((), "best_effort")])
+    def test_says_why_it_was_the_next(self, ends_s: tuple[int, ...], note: str) -> None:
+        decision = decide_round(asked("hydra", (4, 10, ends_s)))
+        assert decision.grants[0].key.note == note
