@@ -14,6 +14,7 @@ from evenshare_core.policies.baselines import (
     optimus,
     queues,
     themis,
+    three_sigma,
     tiresias_l,
     yarn_cs,
 )
@@ -43,6 +44,7 @@ POLICIES: dict[str, Policy] = {
         optimus.POLICY,
         genie.POLICY,
         hydra.POLICY,
+        three_sigma.POLICY,
         gavel.POLICY,
         max_min.POLICY,
         max_efficiency.POLICY,

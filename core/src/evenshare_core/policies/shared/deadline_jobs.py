@@ -30,5 +30,3 @@ def laxity_us(steps: Steps, at_us: int, remaining_us: int) -> int:
     end_us = at_us + remaining_us
     by_us = next((step.by_us for step in steps if step.by_us >= end_us), steps[-1].by_us)
     return by_us - end_us
-
-
