@@ -35,6 +35,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "genie": [{}, {"late_first": True}],
     "hydra": [{}],
     "three_sigma": [{}, {"window_slots": 2, "exact_jobs": 0}],
+    "chronus": [{}],
     "batch_sche": [{}, {"unknown_s": 5}],
     "hived": [{}],
     "allox": [{}, {"tenant_fraction": 1, "matched_jobs": 5}],

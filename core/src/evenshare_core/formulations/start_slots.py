@@ -5,8 +5,9 @@ most one option of a job, and in each slot the expected use of all options withi
 
     max  sum_jo  E[U_jo] x_jo      s.t.  sum_o x_jo <= 1,   sum_jo P(runs in t) k_j x_jo <= C_t
 
-Utilities and uses are whole numbers. Greedy plans come first, of which the better stands: where each
-job has its best option it is the optimum, and no program is solved. HiGHS is limited by nodes, never by time.
+Utilities and uses are whole numbers. Greedy plans come first, of which the better stands: where
+each job has its best option it is the optimum, and no program is solved. HiGHS is limited by nodes,
+never by time.
 """
 
 from __future__ import annotations

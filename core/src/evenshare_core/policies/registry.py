@@ -7,6 +7,7 @@ from typing import Any
 from evenshare_core.policies.baselines import (
     allox,
     batch_sche,
+    chronus,
     drf,
     genie,
     hived,
@@ -45,6 +46,7 @@ POLICIES: dict[str, Policy] = {
         genie.POLICY,
         hydra.POLICY,
         three_sigma.POLICY,
+        chronus.POLICY,
         gavel.POLICY,
         max_min.POLICY,
         max_efficiency.POLICY,
