@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from benchmarks.ltgf_pool import advanced, pool
 from evenshare_core.domain.cluster import Node, Resources
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineStep
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.reasons import Reason
@@ -29,7 +31,7 @@ from evenshare_core.policies.registry import POLICIES, options
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob
-from evenshare_core.units import HOUR_US, SECOND_US
+from evenshare_core.units import HOUR_US, REWARD_MICRO, SECOND_US
 from tests.unit.core.snapshots import job, lease, snapshot
 
 TYPES = ("k80", "p100", "v100")
@@ -79,6 +81,19 @@ def drawn_job(rng: random.Random, row: Job, held: set[str], profiles: list[Profi
     return replace(row, estimate_us=estimate_us, profile=profile.id, gpu_types=types)
 
 
+def drawn_deadline(rng: random.Random, job_id: int, at_us: int) -> Deadline:
+    """A strict or soft deadline, sometimes over, in part or whole."""
+    ends_us = sorted(
+        {at_us + rng.randrange(-HOUR_US, 8 * HOUR_US) for _ in range(rng.choice((1, 3)))}
+    )
+    steps = tuple(
+        DeadlineStep(by_us, (100 - 30 * place) * REWARD_MICRO)
+        for place, by_us in enumerate(ends_us)
+    )
+    kind = DeadlineClass.STRICT if len(steps) == 1 else DeadlineClass.SOFT
+    return Deadline(job_id, kind, steps)
+
+
 def drawn(policy: str, seed: int, without: set[str] = SLOW) -> Snapshot:
     """A pool with limits, profiles, protected leases, a lost node and jobs that never fit."""
     rng = random.Random(f"{policy} {seed}")  # noqa: S311 - a seeded pool, not a secret
@@ -124,10 +139,19 @@ def drawn(policy: str, seed: int, without: set[str] = SLOW) -> Snapshot:
         ),
     }
     nodes = [replace(row, gpus=rng.choice((0, 4, 8, 8, 8, 8))) for row in made.nodes]
+    other = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
+    timed = {
+        "deadlines": tuple(drawn_deadline(other, row.id, made.at_us) for row in jobs if row.id % 3),
+        "estimates": tuple(
+            JobEstimate(row.id, EstimateSource.HISTORY, other.choice((0, 50, 400)), SECOND_US, 700)
+            for row in jobs
+            if row.id % 2
+        ),
+    }
     return replace(
         made, policy=policy, policy_version=POLICIES[policy].version, jobs=tuple(jobs),
         leases=tuple(leases), nodes=tuple(nodes), profiles=tuple(profiles), changes=changes,
-        options=drawn_options(rng, policy, without), **resources,
+        options=drawn_options(rng, policy, without), **resources, **timed,
     )  # fmt: skip
 
 
@@ -184,7 +208,7 @@ class TestARound:
 
     def test_does_not_look_at_the_order_of_rows(self, policy: str) -> None:
         names = ("nodes", "tenants", "entitlements", "jobs", "leases", "profiles",
-                 "node_resources", "job_resources")  # fmt: skip
+                 "node_resources", "job_resources", "deadlines", "estimates")  # fmt: skip
         for seed in SEEDS:
             asked = advanced(drawn(policy, seed))
             rng = random.Random(seed)  # noqa: S311 - a seeded shuffle
@@ -225,7 +249,7 @@ def renamed(asked: Snapshot) -> Snapshot:
         return replace(row, **fields)
 
     names = ("nodes", "tenants", "entitlements", "jobs", "leases", "profiles", "changes",
-             "node_resources", "job_resources")  # fmt: skip
+             "node_resources", "job_resources", "deadlines", "estimates")  # fmt: skip
     return replace(
         asked, **{name: tuple(row_of(row) for row in getattr(asked, name)) for name in names}
     )

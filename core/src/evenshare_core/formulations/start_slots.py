@@ -1,0 +1,175 @@
+"""Which jobs start in which slot of a window, for the most expected utility.
+
+Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4.3: a variable per job and option to start, at
+most one option of a job, and in each slot the expected use of all options within what is free.
+
+    max  sum_jo  E[U_jo] x_jo      s.t.  sum_o x_jo <= 1,   sum_jo P(runs in t) k_j x_jo <= C_t
+
+Utilities and uses are whole numbers. Greedy plans come first, of which the better stands: where
+each job has its best option it is the optimum, and no program is solved. HiGHS is limited by nodes,
+never by time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenshare_core.formulations.lp import ConstraintRows
+from evenshare_core.formulations.selector_whole import solve_whole
+
+NODES = 200  # of a search
+Slots = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class StartJob:
+    """A job that may start; `uses` and `utilities` have a number per slot.
+
+    `uses`: GPUs that it is expected to use in the first slot from its start, the second and so on,
+    in the parts that `free` has. `utilities`: what a start in each slot is expected to earn, in
+    whole numbers; one that earns nothing is no option. `gpu_types`: those it may start on.
+    """
+
+    id: int
+    gpu_types: tuple[str, ...]
+    uses: Slots
+    utilities: Slots
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """Who starts where and in which slot, what that is expected to earn, and what no plan exceeds.
+
+    `limit`: why the best plan was not looked for to the end; empty: it is the best.
+    """
+
+    starts: Mapping[int, tuple[str, int]]
+    utility: int
+    bound: int
+    limit: str = ""
+
+
+def plan_starts(
+    jobs: Sequence[StartJob],
+    free: Mapping[str, Slots],
+    *,
+    exact_jobs: int,
+    nodes: int = NODES,
+) -> StartPlan:
+    """Return a plan; greedy plans take jobs as they are given, and by what they earn for their use.
+
+    `free`: by GPU type, parts of GPUs in each slot. With at most `exact_jobs` jobs the program is
+    solved, within so many nodes; else the greedy plan stands, with its bound.
+
+    Raises:
+        SolverError: the solver refuses a value.
+    """
+    greedy = max(_greedy(jobs, free), _greedy(_small_first(jobs), free), key=_utility)
+    bound = sum(int(job.utilities.max(initial=0)) for job in jobs)
+    if greedy.utility == bound:
+        return StartPlan(greedy.starts, greedy.utility, bound)
+    if len(jobs) > exact_jobs:
+        return StartPlan(greedy.starts, greedy.utility, bound, f"more than {exact_jobs} jobs")
+    return _solved(jobs, free, greedy, bound, nodes)
+
+
+class _Taken:
+    """Starts of a plan so far, and what they leave free."""
+
+    def __init__(self, free: Mapping[str, Slots]) -> None:
+        self.free = {name: row.copy() for name, row in free.items()}
+        self.starts: dict[int, tuple[str, int]] = {}
+        self.utility = 0
+
+    def take_best(self, job: StartJob) -> None:
+        """Take the option of most utility that fits; of equals the earliest."""
+        for slot in np.argsort(-job.utilities, kind="stable").tolist():
+            if job.utilities[slot] <= 0:
+                return
+            if any(self.take(job, gpu_type, slot) for gpu_type in job.gpu_types):
+                return
+
+    def take(self, job: StartJob, gpu_type: str, slot: int) -> bool:
+        """Take an option if it fits."""
+        left = self.free[gpu_type][slot:]
+        uses = job.uses[: len(left)]
+        if (uses > left).any():
+            return False
+        left -= uses
+        self.starts[job.id] = (gpu_type, slot)
+        self.utility += int(job.utilities[slot])
+        return True
+
+
+def _greedy(jobs: Iterable[StartJob], free: Mapping[str, Slots]) -> _Taken:
+    taken = _Taken(free)
+    for job in jobs:
+        taken.take_best(job)
+    return taken
+
+
+def _small_first(jobs: Sequence[StartJob]) -> list[StartJob]:
+    """The jobs by what they earn at best for what they use in the window; the order stays else."""
+
+    def density(job: StartJob) -> float:
+        return int(job.utilities.max(initial=0)) / max(1, int(job.uses.sum()))
+
+    return sorted(jobs, key=density, reverse=True)
+
+
+def _utility(taken: _Taken) -> int:
+    return taken.utility
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    job: StartJob
+    gpu_type: str
+    slot: int
+
+
+def _solved(
+    jobs: Sequence[StartJob], free: Mapping[str, Slots], greedy: _Taken, most: int, nodes: int
+) -> StartPlan:
+    columns = [
+        _Column(job, gpu_type, slot)
+        for job in jobs
+        for gpu_type in job.gpu_types
+        for slot in np.flatnonzero(job.utilities > 0).tolist()
+    ]
+    scale = max(int(job.utilities.max(initial=1)) for job in jobs)
+    rewards = np.array([int(one.job.utilities[one.slot]) / scale for one in columns])
+    answer = solve_whole(rewards, _rows(columns, free), nodes=nodes)
+    bound = min(most, ceil(answer.bound * scale))
+    exact = _Taken(free)
+    taken = [] if answer.taken is None else np.flatnonzero(answer.taken).tolist()
+    for number in taken:
+        exact.take(columns[number].job, columns[number].gpu_type, columns[number].slot)
+    best = exact if exact.utility > greedy.utility else greedy
+    if answer.is_optimal:
+        return StartPlan(best.starts, best.utility, best.utility)
+    return StartPlan(best.starts, best.utility, max(bound, best.utility), f"{nodes} nodes")
+
+
+def _rows(columns: Sequence[_Column], free: Mapping[str, Slots]) -> ConstraintRows:
+    rows = ConstraintRows()
+    by_job: dict[int, list[int]] = {}
+    by_type: dict[str, list[int]] = {}
+    for number, one in enumerate(columns):
+        by_job.setdefault(one.job.id, []).append(number)
+        by_type.setdefault(one.gpu_type, []).append(number)
+    for numbers in by_job.values():  # at most one option of a job
+        rows.add(np.array(numbers), np.ones(len(numbers)), -np.inf, 1.0)
+    for gpu_type, numbers in by_type.items():  # expected use within what is free
+        left = free[gpu_type]
+        for slot in range(len(left)):
+            there = [number for number in numbers if columns[number].slot <= slot]
+            if there:
+                uses = [float(columns[one].job.uses[slot - columns[one].slot]) for one in there]
+                rows.add(np.array(there), np.array(uses), -np.inf, float(left[slot]))
+    return rows

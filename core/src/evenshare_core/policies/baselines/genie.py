@@ -1,0 +1,131 @@
+"""GENIE: the job with the least slack before its deadline goes first; nothing is preempted.
+
+Source: GENIE (Z. Chen et al., "Deep Learning Research and Development Platform", IEEE TPDS 2020),
+as UniSched compares with it in V-A: SLO jobs of the smallest laxity have the highest priority, each
+on its best placement; best-effort jobs, which GENIE does not know, have the lowest.
+
+| paper | here | unit |
+|---|---|---|
+| deadline | the first that can still be met, or the last: `laxity_us` | us |
+| predicted time to finish | estimate - GPU-time received / gang | us |
+| laxity | deadline - now - time to finish | us |
+
+A lease that ends is renewed before anything is placed, so that a job runs until it is over. Jobs
+that do not fit block nobody. Of best-effort jobs whoever was submitted first goes first. A job
+whose last deadline is over is a best-effort job.
+
+Departures, each with its test in tests/papers/test_baseline_deadlines.py:
+- Gangs are fixed: the numbers of GPUs that a job could run on as well are not tried. Its best
+  placement is the consolidated one.
+- Time to finish comes from the job's estimate and not from a model of its speed that was fitted
+  offline; a job without an estimate is taken to need `unknown_s`.
+- A job that can meet no deadline any more, by its estimate, comes after those that can: the
+  smallest laxity of all would be its own. `late_first` is the rule to the letter.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared.deadline_jobs import laxity_us, steps_left
+from evenshare_core.policies.shared.estimates import (
+    UNKNOWN_S,
+    UnknownSeconds,
+    remaining_us,
+    whole_us,
+)
+from evenshare_core.policies.shared.ordered import (
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    decide_in_order,
+    order_of,
+)
+from evenshare_core.units import SECOND_US
+
+LAXITY, LATE, BEST_EFFORT = "least_laxity", "late", "best_effort"
+CLASSES = (LAXITY, LATE, BEST_EFFORT)
+
+
+class GenieOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of GENIE."""
+
+    late_first: Annotated[
+        bool,
+        Meta(
+            description="A job that can meet no deadline any more goes before those that can, as it"
+            " has the least slack of all. Off: it goes after them, and before best-effort jobs."
+        ),
+    ] = False
+    unknown_s: UnknownSeconds = UNKNOWN_S
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class Genie(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "genie"
+    version = "1"
+    title = "Least laxity first"
+    promise = "Jobs with the least slack before their deadline start first, others after them."
+    suits = "Deadlines without preemption, where jobs come with estimates."
+    order_text = (
+        "Of jobs with deadlines, whoever has the least time to spare goes first; then the others,"
+        " whoever was submitted first."
+    )
+    note_texts = MappingProxyType(
+        {
+            LAXITY: "Of those that fit, it had the least time to spare before its deadline.",
+            LATE: "Its deadlines can no longer be met; no job that fits could still meet one.",
+            BEST_EFFORT: "It has no deadline; no job with one fits.",
+        }
+    )
+    traits = Traits(needs_estimates=True, keys_drift=True)
+    options_type = GenieOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        return decide_in_order(snapshot, _rule(snapshot))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        return order_of(snapshot, _rule(snapshot))
+
+
+def _rule(snapshot: Snapshot) -> QueueRule:
+    options = parse_options(GenieOptions, snapshot.options)
+    at_us = snapshot.at_us
+    left = steps_left(snapshot.deadlines, at_us)
+
+    def key(one: QueuedJob) -> tuple[int, int]:
+        """The place of its class in `CLASSES`, and its laxity."""
+        steps = left.get(one.job.id)
+        if steps is None:
+            return CLASSES.index(BEST_EFFORT), 0
+        whole = whole_us(one.job, options.unknown_s * SECOND_US)
+        laxity = laxity_us(steps, at_us, remaining_us(one.job, one.sums, at_us, whole))
+        is_late = laxity < 0 and not options.late_first
+        return CLASSES.index(LATE if is_late else LAXITY), laxity
+
+    def order(one: QueuedJob) -> tuple[Any, ...]:
+        return (*key(one), *by_arrival(one))
+
+    return QueueRule(
+        order=order,
+        queue=lambda one: (one.job.id, one.gpu_type),
+        strict=False,
+        spread=options.spread,
+        note=lambda one: CLASSES[key(one)[0]],
+    )
+
+
+POLICY = Genie()

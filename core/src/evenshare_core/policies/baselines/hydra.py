@@ -1,0 +1,112 @@
+"""Hydra: jobs with deadlines before the others, the least time left first, without preemption.
+
+Source: Hydra (Z. Yang et al., IEEE Transactions on Computers 2023), as UniSched compares with it in
+V-A: SLO jobs have a higher priority than best-effort jobs, shortest remaining time first orders
+both, in a homogeneous cluster, without preemption.
+
+| paper | here | unit |
+|---|---|---|
+| remaining time | estimate - GPU-time received / gang | us |
+| SLO job | a job with a deadline that is not over | |
+
+A lease that ends is renewed before anything is placed, so that a job runs until it is over. Jobs
+that do not fit block nobody.
+
+Departures, each with its test in tests/papers/test_baseline_deadlines.py:
+- Hydra searches the assignment of groups of jobs to GPU types by branch and bound, for least sums
+  of completion times and delays; as UniSched states it, the order is what is left on GPUs of one
+  type. How long a job takes counts the same on all types here.
+- Deadlines say which class a job is of, and nothing else: a later one moves nobody back.
+- Remaining time comes from the job's estimate and not from a model of its speed; a job without an
+  estimate is taken to need `unknown_s`.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared.deadline_jobs import steps_left
+from evenshare_core.policies.shared.estimates import (
+    UNKNOWN_S,
+    UnknownSeconds,
+    remaining_us,
+    whole_us,
+)
+from evenshare_core.policies.shared.ordered import (
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    decide_in_order,
+    order_of,
+)
+from evenshare_core.units import SECOND_US
+
+SLO, BEST_EFFORT = "slo", "best_effort"
+
+
+class HydraOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of Hydra."""
+
+    unknown_s: UnknownSeconds = UNKNOWN_S
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class Hydra(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "hydra"
+    version = "1"
+    title = "Deadlines, then shortest remaining time"
+    promise = "Jobs with deadlines start before all others, of each those with the least work left."
+    suits = "Short waits and deadlines without preemption, where jobs come with estimates."
+    order_text = (
+        "Jobs with deadlines go before all others; of each, the job with the least work left by"
+        " estimate."
+    )
+    note_texts = MappingProxyType(
+        {
+            SLO: "Of the jobs with deadlines that fit, it had the least work left.",
+            BEST_EFFORT: "No job with a deadline fits; of the others it had the least work left.",
+        }
+    )
+    traits = Traits(needs_estimates=True, keys_drift=True)
+    options_type = HydraOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        return decide_in_order(snapshot, _rule(snapshot))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        return order_of(snapshot, _rule(snapshot))
+
+
+def _rule(snapshot: Snapshot) -> QueueRule:
+    options = parse_options(HydraOptions, snapshot.options)
+    at_us = snapshot.at_us
+    left = steps_left(snapshot.deadlines, at_us)
+
+    def order(one: QueuedJob) -> tuple[Any, ...]:
+        whole = whole_us(one.job, options.unknown_s * SECOND_US)
+        remaining = remaining_us(one.job, one.sums, at_us, whole)
+        return (one.job.id not in left, remaining, *by_arrival(one))
+
+    return QueueRule(
+        order=order,
+        queue=lambda one: (one.job.id, one.gpu_type),
+        strict=False,
+        spread=options.spread,
+        note=lambda one: SLO if one.job.id in left else BEST_EFFORT,
+    )
+
+
+POLICY = Hydra()

@@ -1,0 +1,32 @@
+"""Jobs with deadlines as policies order them: what can still be met, and by how much.
+
+Not a policy. A job whose last deadline is over is a best-effort job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evenshare_core.domain.deadlines import Deadline, DeadlineStep
+
+Steps = tuple[DeadlineStep, ...]
+
+
+def steps_left(deadlines: Iterable[Deadline], at_us: int) -> dict[int, Steps]:
+    """Return, by job, the deadlines after `at_us`; best-effort jobs are not in it."""
+    left = {
+        row.id: tuple(step for step in row.steps if step.by_us > at_us)
+        for row in deadlines
+        if row.kind.has_deadline
+    }
+    return {job: steps for job, steps in left.items() if steps}
+
+
+def laxity_us(steps: Steps, at_us: int, remaining_us: int) -> int:
+    """Return deadline - now - remaining work, in us; negative: no deadline can be met.
+
+    Of several deadlines it is that to the first that can be met, or to the last.
+    """
+    end_us = at_us + remaining_us
+    by_us = next((step.by_us for step in steps if step.by_us >= end_us), steps[-1].by_us)
+    return by_us - end_us
