@@ -1,4 +1,4 @@
-"""The demo's fifth pool, `deadlines`: teams that must be ready by an instant, and one that need not.
+"""The demo's fifth pool, `deadlines`: teams that must be ready by an instant, and one in no hurry.
 
 Small, so that it costs little beside the others: four nodes. Every three hours of its clock, three
 minutes of the reader's, more is asked for than the pool has (`portal.demo.deadlines_trace`): some
