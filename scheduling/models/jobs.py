@@ -40,6 +40,12 @@ class Job(models.Model):
         STRICT_SLO = "strict_slo", "strict deadline"
         SOFT_SLO = "soft_slo", "soft deadline"
 
+    class StopRule(models.TextChoices):
+        """When a metric says that the job is done."""
+
+        AT_LEAST = "at_least", "at least"
+        AT_MOST = "at_most", "at most"
+
     ACTIVE_STATES = (State.PENDING, State.RUNNING, State.STOPPING)
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -66,14 +72,31 @@ class Job(models.Model):
         Profile, on_delete=models.PROTECT, null=True, blank=True, related_name="jobs"
     )
     job_class = models.CharField(
-        max_length=16, choices=JobClass.choices, default=JobClass.BEST_EFFORT
+        max_length=16,
+        choices=JobClass.choices,
+        default=JobClass.BEST_EFFORT,
+        db_default=JobClass.BEST_EFFORT.value,
     )
     weight = models.PositiveIntegerField(default=1)
     max_price = models.DecimalField(max_digits=20, decimal_places=6, null=True, blank=True)
     deadline_at = models.DateTimeField(null=True, blank=True)
+    deadline_steps = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Percent of the time from submission to the deadline, and points for an end by"
+        " then; null: those of its class.",
+    )
     utility = models.JSONField(null=True, blank=True)
     estimate_s = models.PositiveBigIntegerField(null=True, blank=True)
     estimate_source = models.CharField(max_length=31, default="", blank=True)
+    iterations = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="How many it makes in all; the most, with a metric."
+    )
+    stop_metric = models.CharField(max_length=63, default="", db_default="", blank=True)
+    stop_rule = models.CharField(
+        max_length=8, choices=StopRule.choices, default="", db_default="", blank=True
+    )
+    stop_value = models.DecimalField(max_digits=24, decimal_places=12, null=True, blank=True)
 
     state = models.CharField(max_length=16, choices=State.choices, default=State.PENDING)
     reason_code = models.CharField(max_length=31, default="", blank=True)
@@ -110,6 +133,28 @@ class Job(models.Model):
             models.CheckConstraint(
                 condition=Q(max_price__isnull=True) | Q(max_price__gte=0),
                 name="job_max_price_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=Q(job_class="best_effort", deadline_at__isnull=True)
+                | Q(job_class__in=("strict_slo", "soft_slo"), deadline_at__isnull=False),
+                name="job_deadline_of_its_class",
+            ),
+            models.CheckConstraint(
+                condition=Q(deadline_steps__isnull=True) | Q(job_class="soft_slo"),
+                name="job_steps_of_a_soft_deadline",
+            ),
+            models.CheckConstraint(
+                condition=Q(iterations__isnull=True) | Q(iterations__gte=1),
+                name="job_iterations_at_least_1",
+            ),
+            models.CheckConstraint(
+                condition=Q(stop_metric="", stop_rule="", stop_value__isnull=True)
+                | (
+                    ~Q(stop_metric="")
+                    & Q(stop_rule__in=("at_least", "at_most"))
+                    & Q(stop_value__isnull=False, iterations__isnull=False)
+                ),
+                name="job_metric_whole_and_capped",
             ),
         ]
         indexes = [
