@@ -9,32 +9,45 @@ Towards the end of the first hurry its manager revokes the second one, once (`re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from billing.models import Book
 from evenshare_core.policies.registry import POLICIES
 from portal.demo.market_trace import HOURS, TEAMS
 from portal.demo.names import BIDDING_POOL
+from portal.demo.small_pool import SmallPool, demo_tenants, make_small_pool
 from scheduling.engine.clock import read_clock
-from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
+from scheduling.models import Pool
 from scheduling.requests.sharing import OfferRequest, SharingRequest
-from scheduling.services.pool_creation import open_pool
 from scheduling.services.sharing import make_offer, revoke_offer, set_sharing
 from tenants.audit import Actor
 from tenants.models import IdleOffer, Membership, SharingSetting, Tenant, User
 from tenants.scopes import site_scope
-from tenants.services.tenants import create_tenant, quotas_from_weights
 
 NAME, POLICY = BIDDING_POOL, "market"
 GPU_TYPE, NODES, GPUS_PER_NODE = "a100", 6, 4
 BASE = Decimal("0.50")  # credits per GPU-hour
 BEGIN = datetime(2022, 5, 2, 8, tzinfo=UTC)
-SCALE, ROUND_S, LEASE_S = 60, 10, 1200
+SCALE, ROUND_S = 60, 10
 TRACE = "market_12h"
-# Nobody is planned for later than an hour: who gains nowhere in it is refused, and sees the price.
-OPTIONS = {"horizon_s": 3600}
+POOL = SmallPool(
+    name=NAME,
+    policy=POLICY,
+    # Nobody is planned for later than an hour: who gains nowhere in it is refused, and sees the
+    # price.
+    options={"horizon_s": 3600},
+    gpu_type=GPU_TYPE,
+    nodes=NODES,
+    gpus_per_node=GPUS_PER_NODE,
+    base=BASE,
+    begin=BEGIN,
+    scale=SCALE,
+    round_s=ROUND_S,
+    lease_s=1200,
+    trace=TRACE,
+    hours=HOURS,
+)
+QUOTAS = {team.tenant: team.quota for team in TEAMS}
 # The lender's: any use of the pool posts the first floor; the second one takes a hurry.
 CHEAP, DEAR = (6, Decimal("0.02")), (4, Decimal("0.60"))
 # In the first hurry of a new pool, which is the second hour.
@@ -47,15 +60,14 @@ def seed_market() -> bool:
     Each is made where it lacks and never was; return whether anything was made. What somebody
     revoked or set meanwhile stays so.
     """
-    slugs = [f"vc-{team.tenant}" for team in TEAMS]
-    tenants = {row.slug: row for row in Tenant.objects.filter(slug__in=slugs)}
-    if POLICY not in POLICIES or len(tenants) != len(slugs):
+    tenants = demo_tenants([team.tenant for team in TEAMS])
+    if POLICY not in POLICIES or tenants is None:
         return False
-    lender = tenants[f"vc-{TEAMS[0].tenant}"]
+    lender = tenants[TEAMS[0].tenant]
     pool = Pool.objects.filter(name=NAME).first()
     if pool is not None:
         return _offer(pool, lender, read_clock(pool.pk).pool_at)
-    _offer(_make_pool(tenants), lender, BEGIN)
+    _offer(make_small_pool(POOL, tenants, QUOTAS), lender, BEGIN)
     return True
 
 
@@ -82,51 +94,6 @@ def revoke_when_due() -> bool:
             return False
     revoke_offer(tenant=lender, actor=Actor(manager), pool_id=pool.pk, uid=dear.uid, now=now)
     return True
-
-
-def _make_pool(tenants: Mapping[str, Tenant]) -> Pool:
-    """Make the pool with its book, nodes, quotas and trace."""
-    Book.objects.get_or_create(
-        slug=NAME, defaults={"currency": "market credit", "clock_domain": Book.ClockDomain.SCALED}
-    )
-    pool = Pool.objects.create(
-        name=NAME,
-        book=NAME,
-        policy=POLICY,
-        options=OPTIONS,
-        round_s=ROUND_S,
-        lease_s=LEASE_S,
-        pause_unwatched_s=3600,
-    )
-    open_pool(pool, BEGIN, scale=SCALE)
-    gpu_type, _ = GpuType.objects.get_or_create(name=GPU_TYPE)
-    PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=BASE)
-    Node.objects.bulk_create(
-        [
-            Node(pool=pool, name=f"{GPU_TYPE}-{n:02d}", gpu_type=gpu_type, gpus=GPUS_PER_NODE)
-            for n in range(1, NODES + 1)
-        ]
-    )
-    for team in TEAMS:
-        tenant = tenants[f"vc-{team.tenant}"]
-        create_tenant(
-            slug=tenant.slug,
-            name=tenant.name,
-            initials=tenant.initials,
-            swatch=tenant.swatch,
-            book=NAME,
-        )
-    quotas_from_weights(
-        pool_id=pool.pk,
-        gpu_type_id=gpu_type.pk,
-        capacity=NODES * GPUS_PER_NODE,
-        weights={tenants[f"vc-{team.tenant}"].pk: team.quota for team in TEAMS},
-        since=BEGIN,
-    )
-    TraceFeed.objects.create(
-        pool=pool, trace=TRACE, started_at=BEGIN, length_s=HOURS * 3600, max_pending=60
-    )
-    return pool
 
 
 def _manager(lender: Tenant) -> User | None:

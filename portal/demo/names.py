@@ -13,6 +13,8 @@ FIRST_NAMES = (
 
 # The pool whose jobs say what they are worth; the front page's tour leads there.
 BIDDING_POOL = "market"
+# The pool whose jobs have deadlines.
+DEADLINE_POOL = "deadlines"
 
 
 def readable_name(place: int, trace_name: str) -> tuple[str, str]:

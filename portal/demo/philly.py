@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from billing.models import Book
 from portal.demo.data import DATA
+from portal.demo.deadlines import seed_deadlines
 from portal.demo.local import seed_local
 from portal.demo.market import revoke_when_due, seed_market
 from portal.demo.mixed import seed_mixed
@@ -37,7 +38,7 @@ def people_act() -> None:
 
 def _seed() -> bool:
     if Pool.objects.filter(name="philly").exists():
-        return any([seed_local(), seed_mixed(), seed_market()])
+        return any([seed_local(), seed_mixed(), seed_market(), seed_deadlines()])
     Book.objects.get_or_create(
         slug=BOOK, defaults={"currency": "demo credit", "clock_domain": Book.ClockDomain.SCALED}
     )
@@ -68,6 +69,7 @@ def _seed() -> bool:
     seed_local()
     seed_mixed()
     seed_market()
+    seed_deadlines()
     return True
 
 

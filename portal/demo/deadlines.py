@@ -1,0 +1,67 @@
+"""The demo's fifth pool, `deadlines`: teams that must be ready by an instant, and one in no hurry.
+
+Small, so that it costs little beside the others: four nodes. Every three hours of its clock, three
+minutes of the reader's, more is asked for than the pool has (`portal.demo.deadlines_trace`): some
+deadlines are refused, with the earliest that would do. In the first such hour a node is taken out
+for maintenance, so that plans move.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from evenshare_core.policies.registry import POLICIES
+from portal.demo.deadlines_trace import HOURS, TEAMS
+from portal.demo.names import DEADLINE_POOL
+from portal.demo.people import DEMO_PEOPLE
+from portal.demo.small_pool import SmallPool, demo_tenants, make_small_pool
+from scheduling.models import Pool
+from scheduling.requests.nodes import WindowRequest
+from scheduling.services.nodes import add_window
+from tenants.audit import Actor
+from tenants.models import User
+
+POLICY = "unisched"
+BEGIN = datetime(2023, 5, 8, 8, tzinfo=UTC)
+POOL = SmallPool(
+    name=DEADLINE_POOL,
+    policy=POLICY,
+    options={},
+    gpu_type="h100",
+    nodes=4,
+    gpus_per_node=8,
+    base=Decimal("1.50"),
+    begin=BEGIN,
+    scale=60,
+    round_s=10,
+    # A round, the paper's two leases and what an hour of the reader's minute has room for.
+    lease_s=600,
+    trace="deadlines_12h",
+    hours=HOURS,
+)
+QUOTAS = {team.tenant: team.quota for team in TEAMS}
+MAINTAINED, SINCE, LENGTH = "h100-04", timedelta(minutes=95), timedelta(minutes=60)
+
+
+def seed_deadlines() -> bool:
+    """Make the pool `deadlines`, shared by four tenants of the demo; False where it is not made."""
+    tenants = demo_tenants([team.tenant for team in TEAMS])
+    if tenants is None or POLICY not in POLICIES or Pool.objects.filter(name=POOL.name).exists():
+        return False
+    _maintain(make_small_pool(POOL, tenants, QUOTAS))
+    return True
+
+
+def _maintain(pool: Pool) -> None:
+    """Let the demo's operator plan maintenance of a node, where it is there."""
+    operator = User.objects.filter(username=DEMO_PEOPLE["operator"], is_active=True).first()
+    if operator is None:
+        return
+    request = WindowRequest(
+        nodes=(MAINTAINED,),
+        starts_at=BEGIN + SINCE,
+        ends_at=BEGIN + SINCE + LENGTH,
+        reason="New firmware",
+    )
+    add_window(actor=Actor(operator), pool=pool, request=request, now=BEGIN)

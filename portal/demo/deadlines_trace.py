@@ -1,0 +1,83 @@
+"""The workload of the demo pool `deadlines`, drawn from a seed: who must be ready when.
+
+`portal/demo/data/deadlines_12h.csv.gz` is what `deadline_rows()` draws (a test compares them). Of
+every three hours, three minutes of the demo, one is calm, in one more is asked for than the pool
+has, and in one what was left is done. So a deadline is promised, moved, refused, met and missed
+while a reader looks on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+SEED, HOURS, CYCLE_H = 20230508, 12, 3
+COLUMNS = ("trace_id", "tenant", "submit_s", "duration_s", "gpus", "estimate_s", "deadline_s",
+           "values")  # fmt: skip
+
+# Deadlines after the submission and what ends by them have, as a trace writes them, of a job that
+# takes so many seconds.
+DrawnDeadline = Callable[[random.Random, int], tuple[str, str]]
+
+
+def _strict(rng: random.Random, duration_s: int) -> tuple[str, str]:
+    """Nothing after it; one in eight asks for what cannot be."""
+    factor = rng.uniform(0.6, 0.9) if rng.randrange(8) == 0 else rng.uniform(1.3, 2.5)
+    return str(round(duration_s * factor)), "100"
+
+
+def _soft(rng: random.Random, duration_s: int) -> tuple[str, str]:
+    """The steps of UniSched: 100, 80, 50 and 20 points at 1, 1.1, 1.2 and 1.5 of the deadline."""
+    first_s = duration_s * rng.uniform(1.2, 2.0)
+    deadlines = (str(round(first_s * factor)) for factor in (1.0, 1.1, 1.2, 1.5))
+    return "-".join(deadlines), "100-80-50-20"
+
+
+def _none(rng: random.Random, duration_s: int) -> tuple[str, str]:  # noqa: ARG001 - one shape
+    """Best effort."""
+    return "", ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineTeam:
+    """A tenant of the pool: its quota, its deadlines, and how many jobs in an hour of a cycle.
+
+    `jobs`: submissions in the calm, the busy and the last hour.
+    """
+
+    tenant: str
+    quota: int
+    deadline: DrawnDeadline
+    jobs: tuple[int, int, int]
+    gpus: tuple[int, ...]
+    hours: tuple[float, float]
+
+
+TEAMS = (
+    DeadlineTeam("6214e9", 12, _strict, (2, 5, 1), (2, 4, 6, 8), (0.5, 1.5)),
+    DeadlineTeam("7f04ca", 8, _soft, (1, 4, 1), (2, 4, 8), (0.5, 1.2)),
+    DeadlineTeam("ee9e8c", 6, _none, (4, 3, 4), (1, 2, 4), (0.3, 1.0)),
+    DeadlineTeam("11cb48", 6, _strict, (1, 4, 1), (1, 2, 4, 6), (0.3, 1.0)),
+)
+
+
+def deadline_rows(seed: int = SEED) -> Iterator[tuple[int, str, int, int, int, int, str, str]]:
+    """Draw the rows of the trace, in order of (submission, id); see `COLUMNS`.
+
+    Estimates are off by up to a tenth.
+    """
+    rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
+    drawn = []
+    for hour in range(HOURS):
+        for team in TEAMS:
+            for _ in range(team.jobs[hour % CYCLE_H]):
+                submit_s = hour * 3600 + rng.randrange(3600)
+                duration_s = round(rng.uniform(*team.hours) * 3600)
+                gpus = rng.choice(team.gpus)
+                estimate_s = round(duration_s * rng.uniform(0.9, 1.1))
+                asked = team.deadline(rng, duration_s)
+                drawn.append((team.tenant, submit_s, duration_s, gpus, estimate_s, *asked))
+    drawn.sort(key=lambda row: (row[1], row[0]))
+    for trace_id, row in enumerate(drawn, start=1):
+        yield (trace_id, *row)
