@@ -59,6 +59,7 @@ def _maintain(pool: Pool) -> None:
     if operator is None:
         return
     request = WindowRequest(
+        pool=pool.name,
         nodes=(MAINTAINED,),
         starts_at=BEGIN + SINCE,
         ends_at=BEGIN + SINCE + LENGTH,
