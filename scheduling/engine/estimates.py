@@ -17,7 +17,7 @@ from evenshare_core.domain.jobs import Job as JobValue
 from evenshare_core.domain.profiles import Profile as ProfileValue
 from evenshare_core.estimation.jobs import (
     RUNS_MOST,
-    JobFacts,
+    JobClaims,
     estimate_work,
     job_estimate,
 )
@@ -53,24 +53,18 @@ def with_estimates(
     if not profiles:
         return jobs, ()
     types = read_job_types(profiles)
-    known_jobs: list[JobValue] = []
+    with_work: list[JobValue] = []
     estimates: list[JobEstimate] = []
     for row, job in zip(rows, jobs, strict=True):
         size = types.size(job.profile, job.gpus, job.gpu_types) if job.profile else None
-        if size is None:
-            known_jobs.append(job)
-            continue
-        known = estimate_work(
-            JobFacts(row.iterations, bool(row.stop_metric), row.estimate_us), size
-        )
+        claims = JobClaims(row.iterations, bool(row.stop_metric), row.estimate_us)
+        known = None if size is None else estimate_work(claims, size)
         if known is None:
-            known_jobs.append(job)
+            with_work.append(job)
             continue
-        if known.work.amount != job.estimate_us:
-            job = msgspec.structs.replace(job, estimate_us=known.work.amount)  # noqa: PLW2901
-        known_jobs.append(job)
+        with_work.append(msgspec.structs.replace(job, estimate_us=known.work.amount))
         estimates.append(job_estimate(job.id, known, size))
-    return tuple(known_jobs), tuple(estimates)
+    return tuple(with_work), tuple(estimates)
 
 
 def keep_runs(jobs: Sequence[int]) -> None:
@@ -110,14 +104,14 @@ def keep_runs(jobs: Sequence[int]) -> None:
 def _ended(jobs: Sequence[int]) -> dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]]:
     """The runs of these jobs by (job type, GPUs) in the order of their ends, and the last end."""
     runs: dict[int, dict[str, Any]] = {}
-    found: dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]] = {}
+    by_size: dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]] = {}
     for job, profile, gpus, declared_s, ended_at, kind, held_us in fetch_rows(_RUNS, [list(jobs)]):
         if job not in runs:
             runs[job] = {"held": {}, "declared_s": declared_s}
-            earlier = found[profile, gpus][0] if (profile, gpus) in found else []
-            found[profile, gpus] = ([*earlier, runs[job]], ended_at)
+            earlier = by_size[profile, gpus][0] if (profile, gpus) in by_size else []
+            by_size[profile, gpus] = ([*earlier, runs[job]], ended_at)
         runs[job]["held"][kind] = held_us
-    return found
+    return by_size
 
 
 def _drop_oldest(profile: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from evenshare_core.domain.measured_speeds import IterationTime
 from evenshare_core.domain.profiles import Profile as ProfileValue
 from evenshare_core.estimation.jobs import (
     NOTHING,
-    JobFacts,
+    JobClaims,
     PastRun,
     SizeRecord,
     TypeRecord,
@@ -21,12 +21,12 @@ from evenshare_core.estimation.jobs import (
     size_record,
 )
 from evenshare_core.units import ONE_MILLI, SECOND_US
-from scheduling.models import Job, Measurement, RunRecord
+from scheduling.models import Job, Measurement, Profile, RunRecord
 
 Kind = Measurement.Kind
 
 
-class JobTypes:
+class TypeRecords:
     """What is known of some job types; each (type, GPUs, accepted types) is looked at once."""
 
     def __init__(self, records: Mapping[int, TypeRecord]) -> None:
@@ -43,11 +43,11 @@ class JobTypes:
         return self._sizes[key]
 
 
-def read_job_types(profiles: Collection[ProfileValue]) -> JobTypes:
+def read_job_types(profiles: Collection[ProfileValue]) -> TypeRecords:
     """Return what was measured of job types, and what their newest runs took. Two queries."""
     wanted = [row.id for row in profiles]
     if not wanted:
-        return JobTypes({})
+        return TypeRecords({})
     times: dict[int, list[IterationTime]] = {}
     costs: dict[tuple[int, str], Average] = {}
     fields = ("profile_id", "kind", "gpu_type", "gpus", "several_nodes")
@@ -68,7 +68,7 @@ def read_job_types(profiles: Collection[ProfileValue]) -> JobTypes:
         of_size = tuple(_past_run(run, speeds[profile]) for run in kept)
         if of_size:
             runs.setdefault(profile, {})[gpus] = of_size
-    return JobTypes(
+    return TypeRecords(
         {
             row.id: TypeRecord(
                 row.speedups,
@@ -105,35 +105,63 @@ class EstimateView:
 
 
 def read_estimate(job: Job) -> EstimateView | None:
-    """Return how long a job is expected to run in all, as rounds take it; None: nobody knows.
+    """Return how long a job is expected to run in all, as `read_estimates`; None: nobody knows."""
+    return read_estimates([job]).get(job.pk)
 
-    Three queries at most. Work is told on the slowest GPU type that the job accepts.
+
+def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
+    """Return how long jobs are expected to run in all, of those where somebody knows, by job id.
+
+    As rounds take it, on the slowest GPU type that a job accepts. Two queries at most, of jobs that
+    were read with their job types.
     """
-    profile = job.profile
-    size = None
-    slowest = ONE_MILLI
-    if profile is not None:
-        speedups = tuple(sorted(profile.speedups.items()))
-        value = ProfileValue(profile.pk, profile.tenant_id, speedups, profile.priority)
-        accepted = tuple(job.gpu_types)
-        size = read_job_types([value]).size(profile.pk, job.gpus, accepted)
-        speeds = [milli for kind, milli in speedups if not accepted or kind in accepted]
-        slowest = min((milli for milli in speeds if milli > 0), default=ONE_MILLI)
-    facts = facts_of(job.iterations, job.stop_metric, job.estimate_s)
-    known = estimate_work(facts, size)
-    return None if known is None else _view(known, size, slowest)
+    views = {}
+    for job, profile, size, known in _known(jobs):
+        work_us = known.work.amount * ONE_MILLI // _slowest_milli(job, profile)
+        views[job.pk] = EstimateView(
+            work_us / SECOND_US,
+            known.work.error_milli,
+            known.work.source,
+            known.basis,
+            0 if size is None else size.overhead_us / SECOND_US,
+        )
+    return views
 
 
-def facts_of(iterations: int | None, stop_metric: str, estimate_s: int | None) -> JobFacts:
+def read_works_us(jobs: Sequence[Job]) -> dict[int, int]:
+    """Return `Job.estimate_us` of jobs as rounds take it, of those where somebody knows, by id.
+
+    Two queries at most, of jobs that were read with their job types.
+    """
+    return {job.pk: known.work.amount for job, _, _, known in _known(jobs)}
+
+
+def _known(
+    jobs: Sequence[Job],
+) -> Iterator[tuple[Job, ProfileValue | None, SizeRecord | None, WorkEstimate]]:
+    profiles = {job.profile.pk: profile_value(job.profile) for job in jobs if job.profile}
+    types = read_job_types(list(profiles.values()))
+    for job in jobs:
+        profile = profiles.get(job.profile_id or 0)
+        size = types.size(profile.id, job.gpus, tuple(job.gpu_types)) if profile else None
+        known = estimate_work(claims_of(job.iterations, job.stop_metric, job.estimate_s), size)
+        if known is not None:
+            yield job, profile, size, known
+
+
+def profile_value(row: Profile) -> ProfileValue:
+    """Return a job type as policies see it."""
+    return ProfileValue(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
+
+
+def _slowest_milli(job: Job, profile: ProfileValue | None) -> int:
+    """The speed of the slowest GPU type that a job accepts."""
+    speeds = () if profile is None else profile.speedups
+    accepted = [milli for kind, milli in speeds if not job.gpu_types or kind in job.gpu_types]
+    return min((milli for milli in accepted if milli > 0), default=ONE_MILLI)
+
+
+def claims_of(iterations: int | None, stop_metric: str, estimate_s: int | None) -> JobClaims:
     """What a job's owner says of it, of its columns."""
     declared_us = None if estimate_s is None else estimate_s * SECOND_US
-    return JobFacts(iterations, bool(stop_metric), declared_us)
-
-
-def _view(known: WorkEstimate, size: SizeRecord | None, slowest_milli: int) -> EstimateView:
-    work = known.work
-    seconds = work.amount * ONE_MILLI // slowest_milli / SECOND_US
-    overhead_us = 0 if size is None else size.overhead_us
-    return EstimateView(
-        seconds, work.error_milli, work.source, known.basis, overhead_us / SECOND_US
-    )
+    return JobClaims(iterations, bool(stop_metric), declared_us)

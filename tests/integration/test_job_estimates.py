@@ -1,4 +1,4 @@
-"""What job types measured, and what their runs took, becomes the estimates that rounds decide by."""
+"""What job types measured, and what runs took, becomes the estimates that rounds decide by."""
 
 from __future__ import annotations
 

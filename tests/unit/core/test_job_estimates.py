@@ -10,7 +10,7 @@ from evenshare_core.domain.averages import RECENT, Average, add_report
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.measured_speeds import IterationTime
 from evenshare_core.estimation.jobs import (
-    JobFacts,
+    JobClaims,
     PastRun,
     SizeRecord,
     TypeRecord,
@@ -32,8 +32,8 @@ def time(
     return IterationTime(kind, gpus, several, Average(reports, milliseconds * MILLISECOND_NS))
 
 
-def known(facts: JobFacts, record: TypeRecord, gpus: int = 1) -> WorkEstimate:
-    found = estimate_work(facts, size_record(record, gpus))
+def known(claims: JobClaims, record: TypeRecord, gpus: int = 1) -> WorkEstimate:
+    found = estimate_work(claims, size_record(record, gpus))
     assert found is not None
     return found
 
@@ -42,7 +42,7 @@ class TestByIterations:
     def test_is_their_number_by_the_measured_time_on_the_slowest_type(self) -> None:
         # 250 ms on a V100 are 1 s on a K80.
         record = TypeRecord(SPEEDS, (time("v100", 250),))
-        found = known(JobFacts(3600), record)
+        found = known(JobClaims(3600), record)
         assert found.work.amount == HOUR_US
         assert (found.work.source, found.work.error_milli) == (EstimateSource.MEASURED, 10)
         assert found.basis == 20
@@ -50,7 +50,7 @@ class TestByIterations:
     def test_is_fitted_where_this_size_was_not_measured(self) -> None:
         # T_comp = 100 ms, T1 = 20 ms: on four GPUs 160 ms by (2).
         record = TypeRecord(SPEEDS, (time("k80", 100), time("k80", 120, gpus=2)))
-        found = known(JobFacts(1000), record, gpus=4)
+        found = known(JobClaims(1000), record, gpus=4)
         assert found.work.amount == 160 * SECOND_US
         assert found.work.source is EstimateSource.FITTED
         # The ring says 130 ms, and the distance of both is in the error.
@@ -58,7 +58,7 @@ class TestByIterations:
 
     def test_prefers_what_was_measured_at_this_size(self) -> None:
         rows = (time("k80", 100), time("k80", 120, gpus=2), time("v100", 50, gpus=4))
-        found = known(JobFacts(1000), TypeRecord(SPEEDS, rows), gpus=4)
+        found = known(JobClaims(1000), TypeRecord(SPEEDS, rows), gpus=4)
         assert (found.work.amount, found.work.source) == (200 * SECOND_US, EstimateSource.MEASURED)
 
     def test_of_two_types_takes_one_that_the_job_accepts(self) -> None:
@@ -70,22 +70,22 @@ class TestByIterations:
 
     def test_of_few_reports_is_no_surer_than_speeds_may_spread(self) -> None:
         errors = [
-            known(JobFacts(9), TypeRecord(SPEEDS, (time("k80", 9, reports=n),))).work.error_milli
+            known(JobClaims(9), TypeRecord(SPEEDS, (time("k80", 9, reports=n),))).work.error_milli
             for n in (1, 4, 5)
         ]
         assert errors == [100, 50, 10]
 
     def test_on_one_number_of_gpus_says_nothing_of_another(self) -> None:
         record = TypeRecord(SPEEDS, (time("k80", 100, gpus=4),))
-        assert estimate_work(JobFacts(10), size_record(record, 8)) is None
+        assert estimate_work(JobClaims(10), size_record(record, 8)) is None
 
     def test_on_one_gpu_says_nothing_of_communication(self) -> None:
         record = TypeRecord(SPEEDS, (time("k80", 100),))
-        assert estimate_work(JobFacts(10), size_record(record, 8)) is None
+        assert estimate_work(JobClaims(10), size_record(record, 8)) is None
 
     def test_without_a_record_nobody_knows(self) -> None:
-        assert estimate_work(JobFacts(10), None) is None
-        assert estimate_work(JobFacts(10), size_record(TypeRecord(SPEEDS), 1)) is None
+        assert estimate_work(JobClaims(10), None) is None
+        assert estimate_work(JobClaims(10), size_record(TypeRecord(SPEEDS), 1)) is None
 
     def test_leaves_out_types_that_cannot_run_it(self) -> None:
         record = TypeRecord((("k80", 1000), ("v100", 0)), (time("v100", 10),))
@@ -101,7 +101,7 @@ class TestByOthers:
         hours = (1, 2, 3, 4, 30)
         runs = tuple(PastRun(n * HOUR_US) for n in hours)
         record = TypeRecord(SPEEDS, runs={2: runs, 1: (PastRun(1),)})
-        found = known(JobFacts(), record, gpus=2)
+        found = known(JobClaims(), record, gpus=2)
         # 1.4826 x 1 h, and one more run than five: sqrt(6 / 5); over 3 h.
         assert found == WorkEstimate(found.work, 5)
         assert found.work.amount == 3 * HOUR_US
@@ -110,18 +110,18 @@ class TestByOthers:
 
     def test_is_what_its_owner_says_before_what_others_took(self) -> None:
         record = TypeRecord(SPEEDS, runs={1: (PastRun(HOUR_US),)})
-        found = known(JobFacts(declared_us=9), record)
+        found = known(JobClaims(declared_us=9), record)
         assert (found.work.amount, found.work.source) == (9, EstimateSource.DECLARED)
         assert found.work.error_milli == ONE_MILLI
 
     def test_is_as_wrong_as_what_its_owner_said_before(self) -> None:
         # Off by +30 % and -40 %: the root of the mean square is 35.35 %.
         runs = {1: (PastRun(130, 100), PastRun(5)), 8: (PastRun(60, 100),)}
-        found = known(JobFacts(declared_us=100), TypeRecord(SPEEDS, runs=runs))
+        found = known(JobClaims(declared_us=100), TypeRecord(SPEEDS, runs=runs))
         assert found.work.error_milli == 353
 
     def test_a_declared_one_without_a_job_type_stays_as_it_is(self) -> None:
-        found = estimate_work(JobFacts(declared_us=100), None)
+        found = estimate_work(JobClaims(declared_us=100), None)
         assert found is not None
         assert found.work.amount == 100
         assert job_estimate(7, found, None) == JobEstimate(
@@ -130,7 +130,7 @@ class TestByOthers:
 
     def test_is_the_cap_of_a_metric_where_nothing_else_is_known(self) -> None:
         record = TypeRecord(SPEEDS, (time("k80", 1000),))
-        found = known(JobFacts(60, has_metric=True), record)
+        found = known(JobClaims(60, has_metric=True), record)
         assert found.work.amount == 60 * SECOND_US
         assert (found.work.source, found.work.error_milli) == (EstimateSource.CAP, ONE_MILLI)
 
@@ -138,7 +138,7 @@ class TestByOthers:
     def test_is_never_above_the_cap(self, seconds: int, source: str) -> None:
         runs = {1: (PastRun(seconds * SECOND_US),)}
         record = TypeRecord(SPEEDS, (time("k80", 1000),), runs=runs)
-        found = known(JobFacts(60, has_metric=True), record)
+        found = known(JobClaims(60, has_metric=True), record)
         assert found.work.amount == min(seconds, 60) * SECOND_US
         assert found.work.source == source
 
@@ -149,7 +149,7 @@ class TestBeside:
             SPEEDS, (time("k80", 100),), resume=Average(3, 700), suspend=Average(2, 50)
         )
         size = size_record(record, 1)
-        assert job_estimate(7, known(JobFacts(10), record), size) == JobEstimate(
+        assert job_estimate(7, known(JobClaims(10), record), size) == JobEstimate(
             7, EstimateSource.MEASURED, 10, 750, ONE_MILLI, True
         )
 
@@ -214,8 +214,8 @@ averages = st.builds(Average, st.integers(1, 40), st.integers(1, 10**13), st.int
 times = st.builds(
     IterationTime, st.sampled_from(["k80", "v100"]), st.integers(1, 64), st.booleans(), averages
 ).filter(lambda row: row.gpus > 1 or not row.several_nodes)
-facts = st.builds(
-    JobFacts, st.none() | st.integers(1, 10**9), st.booleans(), st.none() | st.integers(1, 10**15)
+claims = st.builds(
+    JobClaims, st.none() | st.integers(1, 10**9), st.booleans(), st.none() | st.integers(1, 10**15)
 )
 past = st.lists(
     st.builds(PastRun, st.integers(0, 10**15), st.none() | st.integers(1, 10**15)),
@@ -226,11 +226,11 @@ past = st.lists(
 class TestAlways:
     @given(
         st.lists(times, max_size=6), st.dictionaries(st.integers(1, 64), past, max_size=3),
-        st.integers(1, 64), facts,
+        st.integers(1, 64), claims,
     )  # fmt: skip
     def test_whatever_is_known_the_answer_is_whole_and_has_an_error(
         self, rows: list[IterationTime], runs: dict[int, tuple[PastRun, ...]], gpus: int,
-        said: JobFacts,
+        said: JobClaims,
     ) -> None:  # fmt: skip
         one_each = {(row.gpu_type, row.gpus, row.several_nodes): row for row in rows}
         record = TypeRecord(SPEEDS, tuple(one_each.values()), runs=runs)

@@ -2,7 +2,7 @@
 
 | of UniSched (1), (2) | here |
 |---|---|
-| N^iter | `JobFacts.iterations`, as its owner says |
+| N^iter | `JobClaims.iterations`, as its owner says |
 | T^iter | `iteration_time`: measured at this number of GPUs, else by (2) |
 | T^dur of recurring jobs | `TypeRecord.runs`: what earlier runs took |
 | t^sr | `SizeRecord.overhead_us` |
@@ -49,7 +49,7 @@ class PastRun(NamedTuple):
     declared_us: int | None = None
 
 
-class JobFacts(NamedTuple):
+class JobClaims(NamedTuple):
     """What a job's owner says: iterations (a cap where `has_metric`), and its work in us."""
 
     iterations: int | None = None
@@ -147,17 +147,17 @@ def size_record(record: TypeRecord, gpus: int, gpu_types: Collection[str] = ()) 
     )
 
 
-def estimate_work(facts: JobFacts, size: SizeRecord | None) -> WorkEstimate | None:
+def estimate_work(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
     """Return a job's whole work, by the surest that is known; None: nobody knows.
 
     Iterations times their time come first. What an owner says of this job is preferred to what
     earlier jobs took, whose number of iterations it need not have; that is preferred to a cap,
     above which no job with iterations is.
     """
-    by_count = _by_iterations(facts, size)
-    if by_count is not None and not facts.has_metric:
+    by_count = _by_iterations(claims, size)
+    if by_count is not None and not claims.has_metric:
         return by_count
-    other = _by_others(facts, size)
+    other = _by_others(claims, size)
     if other is None or by_count is None:
         return other or by_count
     return by_count if by_count.work.amount < other.work.amount else other
@@ -173,22 +173,22 @@ def job_estimate(job: int, known: WorkEstimate, size: SizeRecord | None) -> JobE
     )
 
 
-def _by_iterations(facts: JobFacts, size: SizeRecord | None) -> WorkEstimate | None:
-    if facts.iterations is None or size is None or size.iteration is None:
+def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
+    if claims.iterations is None or size is None or size.iteration is None:
         return None
     time, reports = size.iteration
-    amount = min(max(1, facts.iterations * time.amount // MICROSECOND_NS), MOST_US)
-    if facts.has_metric:
+    amount = min(max(1, claims.iterations * time.amount // MICROSECOND_NS), MOST_US)
+    if claims.has_metric:
         # How far below its cap a job stops is not known: as `curves` with too few points.
         return WorkEstimate(Estimate(amount, ONE_MILLI, EstimateSource.CAP), reports)
     return WorkEstimate(Estimate(amount, time.error_milli, time.source), reports)
 
 
-def _by_others(facts: JobFacts, size: SizeRecord | None) -> WorkEstimate | None:
-    if facts.declared_us is not None:
+def _by_others(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
+    if claims.declared_us is not None:
         error = None if size is None else size.declared_error_milli
         error = ONE_MILLI if error is None else error
-        return WorkEstimate(Estimate(facts.declared_us, error, EstimateSource.DECLARED), 0)
+        return WorkEstimate(Estimate(claims.declared_us, error, EstimateSource.DECLARED), 0)
     if size is not None and size.history is not None:
         return WorkEstimate(size.history, size.runs)
     return None
@@ -207,7 +207,7 @@ def _best(
     One that was measured before one that was not, then one that the job accepts, then the least
     error.
     """
-    found = []
+    ranked = []
     for kind, speed_milli in record.speedups:
         if speed_milli < 1:
             continue
@@ -217,8 +217,8 @@ def _best(
             of_slowest = timed.time.amount * speed_milli // ONE_MILLI
             time = Estimate(max(1, of_slowest), timed.time.error_milli, timed.time.source)
             rank = (_SOURCES.index(time.source), bool(gpu_types) and kind not in gpu_types)
-            found.append((*rank, time.error_milli, kind, TimedIteration(time, timed.reports)))
-    return min(found)[-1] if found else None
+            ranked.append((*rank, time.error_milli, kind, TimedIteration(time, timed.reports)))
+    return min(ranked)[-1] if ranked else None
 
 
 def iteration_time(
