@@ -17,7 +17,8 @@ class JobEstimateRow(s.Serializer[object]):
     error_percent = s.FloatField(
         help_text="Relative standard error; 100 where nobody knows how far off it may be."
     )
-    source = s.ChoiceField([one.value for one in EstimateSource])
+    # DRF takes declared fields off the class, so that its own `source` stays.
+    source = s.ChoiceField([one.value for one in EstimateSource])  # type: ignore[assignment]  # see above
     basis = s.IntegerField(
         help_text="Of how many reports of measured iterations, or of how many earlier runs."
     )
