@@ -164,7 +164,7 @@ class TestBeside:
 
     def test_counts_once_where_several_nodes_alone_were_measured(self) -> None:
         rows = (
-            time("k80", 100), time("k80", 120, gpus=2), time("k80", 300, gpus=16, several=True),
+            time("k80", 100), time("k80", 120, gpus=2), time("k80", 800, gpus=16, several=True),
         )  # fmt: skip
         size = size_record(TypeRecord(SPEEDS, rows), 16)
         assert size.iteration is not None
