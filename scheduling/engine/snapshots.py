@@ -39,6 +39,7 @@ from scheduling.engine.snapshot_rows import (
     StoredJob,
     active_jobs,
     fetch_rows,
+    job_deadlines,
     job_of,
     job_resources,
     job_utilities,
@@ -110,12 +111,16 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     backoffs = _backoffs(job_rows, at_us)
     # Where no node tells what it has, nothing can lack: what jobs say is left out.
     has, utilities = node_resources(pool_id), job_utilities(candidates)
+    deadlines = job_deadlines(candidates)
     needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     profiles = read_profiles({job.profile for job in jobs} - {0})
     jobs, estimates = with_estimates(candidates, jobs, profiles)
+    schema = schema_of(
+        backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates
+    )
     return Snapshot(
-        schema=schema_of(backoffs, bounds_us, has, utilities, surcharges, estimates=estimates),
+        schema=schema,
         pool=pool_id,
         number=number,
         at_us=at_us,
@@ -134,15 +139,10 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         changes=tuple(sorted(changes, key=lambda change: change.at_us)),
         service=service,
         memory=_memory(state, policy),
-        profiles=profiles,
-        backoffs=backoffs,
-        surcharges=surcharges,
-        lease_bounds_us=bounds_us,
-        node_resources=has,
-        job_resources=needs,
-        utilities=utilities,
+        profiles=profiles, backoffs=backoffs, surcharges=surcharges, lease_bounds_us=bounds_us,
+        node_resources=has, job_resources=needs, utilities=utilities, deadlines=deadlines,
         estimates=estimates,
-    )
+    )  # fmt: skip
 
 
 def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:

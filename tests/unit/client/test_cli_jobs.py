@@ -247,6 +247,22 @@ class TestOneJob:
         ) in out
         assert "1 GPU was freed for it by round 6: mine was moved with 30 s notice" in out
 
+    def test_shows_what_it_said_of_its_deadline_and_the_time_left(
+        self, run: Run, portal: Portal
+    ) -> None:
+        job = portal.job()
+        job |= {
+            "job_class": "soft_slo", "deadline": "2026-12-01T00:00:00.000000Z",
+            "deadline_steps": ["100:100", "150:20"], "deadline_left_s": 9005,
+        }  # fmt: skip
+        out = " ".join(run("job", "show", job["id"]).out.split())
+        assert "job class soft_slo" in out
+        assert "deadline steps 100:100 150:20" in out
+        assert "deadline left 2h30m05s" in out
+        job["deadline_left_s"] = -65
+        out = " ".join(run("job", "show", job["id"]).out.split())
+        assert "deadline left none: it was over 0h01m05s ago" in out
+
     def test_shows_until_when_its_lease_is_protected(self, run: Run, portal: Portal) -> None:
         lease = {"number": 2, "expires_at": "2031-05-04T03:02:01Z", "nodes": ["n1"], "own": 1,
                  "borrowed": 0, "protected_until": "2031-05-04T03:01:00Z"}  # fmt: skip
