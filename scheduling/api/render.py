@@ -11,9 +11,11 @@ from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.units import SECOND_US
 from scheduling.api.asked import asked_json, pool_times
+from scheduling.api.estimates import estimate_json
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job, Round
 from scheduling.selectors.certificates import CertificateView
+from scheduling.selectors.job_estimates import read_estimates
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.plans import PlanView
@@ -61,14 +63,17 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     """Return jobs with their present leases and charges; `root` is the site's address."""
     leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
     queues = queues_json(jobs)
-    now = pool_times(jobs)
-    return [
+    now, known = pool_times(jobs), read_estimates([job for job in jobs if job.is_active])
+    rows = [
         job_json(
             job, root, leases.get(job.pk), charges.get(job.pk), queue=queues.get(job.pk),
             at=now.get(job.pool_id),
         )
         for job in jobs
     ]  # fmt: skip
+    for job, row in zip(jobs, rows, strict=True):
+        row["estimate"] = estimate_json(known.get(job.pk))
+    return rows
 
 
 def job_json(
@@ -100,6 +105,7 @@ def job_json(
         "exit_code": job.exit_code,
         "reason_code": job.reason_code,
         "queue": queue,
+        "estimate": None,
         "losses": job.losses,
         "backoff_until": time_text(job.backoff_until),
         "lease": None if lease is None else lease_json(lease),

@@ -13,6 +13,7 @@ from rest_framework import serializers as s
 
 from evenshare_core.domain.decision import PlanKind
 from evenshare_core.simulation.starts import NoEstimate
+from scheduling.api.estimates import JobEstimateRow
 from scheduling.api.promise_schemas import QuotaPromiseRow
 from scheduling.api.speeds import SpeedCompared
 from scheduling.models import Job
@@ -134,6 +135,9 @@ class JobRow(s.Serializer[object]):
     exit_code = s.IntegerField(allow_null=True)
     reason_code = s.CharField(allow_blank=True)
     queue = QueuePlace(allow_null=True, help_text="Null: not queued, or in no round yet.")
+    estimate = JobEstimateRow(
+        allow_null=True, help_text="Null: nobody knows, or it is over, or was made just now."
+    )
     losses = s.IntegerField(help_text="Losses of its process in a row, each soon after its start.")
     backoff_until = s.DateTimeField(allow_null=True)
     lease = LeaseRow(allow_null=True)

@@ -23,6 +23,7 @@ from evenshare_core.domain.measured_speeds import (
     measured_speeds,
     used_speedups,
 )
+from evenshare_core.estimation.jobs import settle
 from evenshare_core.units import MICROSECOND_NS, SECOND_US
 from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import Iterations, Report, lease_token, token_job
@@ -244,6 +245,7 @@ def _add(measured: _Measured, shape: _MeasuredShape, value: int, lease: Lease) -
         measured.changed[shape] = row
     before = row.mean
     row.average, is_changed = add_report(row.average, value)
+    row.used = settle(row.used, row.average)
     row.seen_at = measured.at
     if is_changed:
         row.restarts += 1
@@ -307,7 +309,7 @@ def _write(measured: _Measured) -> None:
 _READ = ["iterations", "time_us", "is_resumed", "is_suspended", "is_refused"]
 _AVERAGED = [
     "reports", "iterations", "mean", "deviation", "up_milli", "down_milli", "memory_bytes",
-    "restarts", "seen_at",
+    "restarts", "used_reports", "used_mean", "used_deviation", "seen_at",
 ]  # fmt: skip
 _SPEEDS = ["declared", "measured", "speedups", "source", "measured_at", "measured_job"]
 

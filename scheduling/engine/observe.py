@@ -22,6 +22,7 @@ from evenshare_core.units import SECOND_US
 from scheduling.engine.backoff import after_end, losses_so_far
 from scheduling.engine.bulk import insert_rows, run
 from scheduling.engine.clock import read_clock, wall_now
+from scheduling.engine.estimates import keep_runs
 from scheduling.engine.events import EventLog
 from scheduling.engine.executors import Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import lock_fence
@@ -99,6 +100,7 @@ def observe(
             if ended:
                 over.append(report.token)  # recorded now, or already
         _write(observed)
+        keep_runs([one.job for one in observed.jobs if one.state == Job.State.SUCCEEDED])
         _write_progress(reports)
         _activate(pool_id, at)
         if observed.events.drafts:

@@ -34,6 +34,7 @@ from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.engine.changes import JobFacts, LeaseHold, timed_changes
 from scheduling.engine.clock import PoolNow, grid_instant
+from scheduling.engine.estimates import with_estimates
 from scheduling.engine.snapshot_rows import (
     StoredJob,
     active_jobs,
@@ -113,8 +114,13 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     deadlines = job_deadlines(candidates)
     needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
+    profiles = read_profiles({job.profile for job in jobs} - {0})
+    jobs, estimates = with_estimates(candidates, jobs, profiles)
+    schema = schema_of(
+        backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates
+    )
     return Snapshot(
-        schema=schema_of(backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines),
+        schema=schema,
         pool=pool_id,
         number=number,
         at_us=at_us,
@@ -133,15 +139,10 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         changes=tuple(sorted(changes, key=lambda change: change.at_us)),
         service=service,
         memory=_memory(state, policy),
-        profiles=read_profiles({job.profile for job in jobs} - {0}),
-        backoffs=backoffs,
-        surcharges=surcharges,
-        lease_bounds_us=bounds_us,
-        node_resources=has,
-        job_resources=needs,
-        utilities=utilities,
-        deadlines=deadlines,
-    )
+        profiles=profiles, backoffs=backoffs, surcharges=surcharges, lease_bounds_us=bounds_us,
+        node_resources=has, job_resources=needs, utilities=utilities, deadlines=deadlines,
+        estimates=estimates,
+    )  # fmt: skip
 
 
 def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:

@@ -8,7 +8,13 @@ from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import IterationReading, Lease, LeaseSlot, LeaseTerm
 from scheduling.models.maintenance import MaintenanceWindow, RoundFailure
 from scheduling.models.plans import JobPlan
-from scheduling.models.profiles import Measurement, MeasurementNote, Profile, VirtualSpeeds
+from scheduling.models.profiles import (
+    Measurement,
+    MeasurementNote,
+    Profile,
+    RunRecord,
+    VirtualSpeeds,
+)
 from scheduling.models.rounds import PoolState, Round, RoundBlob, RoundScrub
 from scheduling.models.simulations import Simulation
 
@@ -38,6 +44,7 @@ __all__ = [
     "RoundBlob",
     "RoundFailure",
     "RoundScrub",
+    "RunRecord",
     "Simulation",
     "StartEstimate",
     "StartForecast",

@@ -72,7 +72,9 @@ class Measurement(models.Model):
     `iteration`: nanoseconds of pool time per iteration on `gpus` GPUs of a type, on one node or
     several. `resume` and `suspend`: microseconds from a process's start to the end of its first
     iteration, and from the wish for its GPUs to its last file; these name no GPU type. `reports`
-    since the average started, `iterations` ever; `restarts` counts the changes.
+    since the average started, `iterations` ever; `restarts` counts the changes. What begins with
+    `used_` is the average as estimates of jobs use it: it does not move with each report
+    (`evenshare_core.estimation.jobs.settle`).
     """
 
     class Kind(models.TextChoices):
@@ -96,6 +98,9 @@ class Measurement(models.Model):
     down_milli = models.PositiveIntegerField(default=0)
     memory_bytes = models.PositiveBigIntegerField(default=0)
     restarts = models.PositiveIntegerField(default=0)
+    used_reports = models.PositiveIntegerField(default=0, db_default=0)
+    used_mean = models.PositiveBigIntegerField(default=0, db_default=0)
+    used_deviation = models.PositiveBigIntegerField(default=0, db_default=0)
     seen_at = models.DateTimeField()
 
     class Meta:
@@ -114,6 +119,35 @@ class Measurement(models.Model):
     @average.setter
     def average(self, average: Average) -> None:
         self.reports, self.mean, self.deviation, self.up_milli, self.down_milli = average
+
+    @property
+    def used(self) -> Average:
+        """The average as estimates of jobs use it."""
+        return Average(self.used_reports, self.used_mean, self.used_deviation)
+
+    @used.setter
+    def used(self, average: Average) -> None:
+        self.used_reports, self.used_mean, self.used_deviation, *_ = average
+
+
+class RunRecord(models.Model):
+    """What the newest runs of a job type on so many GPUs took, the newest last.
+
+    `runs`: [{"held": {GPU type: microseconds that it held such GPUs}, "declared_s": seconds that
+    its owner had said, or null}], of runs that succeeded. Written by `scheduling.engine.estimates`
+    alone.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="run_records")
+    gpus = models.PositiveIntegerField()
+    runs = models.JSONField(default=list)
+    ended_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["profile", "gpus"], name="run_record_once_per_size"),
+        ]
 
 
 class MeasurementNote(models.Model):

@@ -15,6 +15,7 @@ from evenshare_core.simulation.starts import EndedJob, History
 from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
 from scheduling.engine.snapshot_rows import read_profiles
 from scheduling.models import Job as JobRow
+from scheduling.selectors.job_estimates import read_works_us
 from scheduling.selectors.past_work import utility_of
 from scheduling.selectors.sharing import price_limits
 
@@ -39,16 +40,21 @@ GROUP BY 1, 2, 3, 4, 5 ORDER BY 1
 def read_history(pool_id: int, at: datetime) -> History:
     """Return what ended before an instant of pool time, and what was submitted in the day before.
 
-    Five queries at most. Jobs that were cancelled before they started count as never submitted.
+    Eight queries at most. Jobs that were cancelled before they started count as never submitted.
+    Those that were submitted are estimated as rounds estimate them, by what is known at present.
     """
     ended = _ended(pool_id, at)
     rows = (
         JobRow.objects.filter(pool_id=pool_id, submitted_at__gt=at - SPAN, submitted_at__lte=at)
         .exclude(state=JobRow.State.CANCELLED, first_started_at=None)
+        .select_related("profile")
         .order_by("-submitted_at", "-id")[:ARRIVALS_MOST]
     )
     limits = price_limits(pool_id)
-    arrivals = tuple(_arrival(row, limits.get(row.tenant_id)) for row in reversed(rows))
+    works_us = read_works_us(list(rows))
+    arrivals = tuple(
+        _arrival(row, limits.get(row.tenant_id), works_us.get(row.pk)) for row in reversed(rows)
+    )
     since_us = arrivals[0].submitted_us if arrivals else to_us(at)
     is_whole = len(arrivals) < ARRIVALS_MOST and _is_older(pool_id, at - SPAN)
     span_us = to_us(at) - (to_us(at - SPAN) if is_whole else since_us)
@@ -66,7 +72,7 @@ def _is_older(pool_id: int, since: datetime) -> bool:
     return JobRow.objects.filter(pool_id=pool_id, submitted_at__lte=since).exists()
 
 
-def _arrival(row: JobRow, price_limit: int | None) -> Job:
+def _arrival(row: JobRow, price_limit: int | None, work_us: int | None) -> Job:
     return Job(
         row.pk,
         row.tenant_id,
@@ -77,7 +83,7 @@ def _arrival(row: JobRow, price_limit: int | None) -> Job:
         max_price_micro=lower_price(
             None if row.max_price is None else to_micro(row.max_price), price_limit
         ),
-        estimate_us=None if row.estimate_s is None else row.estimate_s * SECOND_US,
+        estimate_us=work_us,
         profile=row.profile_id or 0,
     )
 

@@ -31,6 +31,7 @@ from scheduling.models import (
     PoolFence,
     PriceSetting,
     Round,
+    RunRecord,
     StartEstimate,
     StartForecast,
     VirtualSpeeds,
@@ -170,6 +171,10 @@ def _side(word: str, name: str, initials: str, pools: list[Cluster]) -> Side:
         MeasurementNote.objects.create(
             profile=profile, tenant=tenant, at=BEGIN, kind="refused",
             data={"lease": 1, "why": "is no JSON"},
+        )  # fmt: skip
+        RunRecord.objects.create(
+            profile=profile, tenant=tenant, gpus=64, ended_at=BEGIN,
+            runs=[{"held": {kinds[0]: 60 * 10**6}, "declared_s": None}],
         )  # fmt: skip
     return side
 

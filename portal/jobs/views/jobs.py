@@ -20,6 +20,7 @@ from portal.charts.figures import plural, thousands
 from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.charges import charge_rows
 from portal.jobs.text.deadline import deadline_context
+from portal.jobs.text.estimates import estimate_text
 from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
@@ -30,6 +31,7 @@ from portal.site.clocks import Clocks, clocks, clocks_by_pool
 from portal.site.submit_links import submit_links
 from scheduling.models import Job
 from scheduling.selectors import jobs as read
+from scheduling.selectors.job_estimates import read_estimate
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
 from scheduling.selectors.plans import read_plan
@@ -223,6 +225,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "queued": None,
         "grace_s": job.pool.grace_s,
         "needs": resources_text(job.cpus, job.memory_mb),
+        "expected": estimate_text(read_estimate(job)) if job.is_active else "",
         **_plan_context(job, clock),
         **deadline_context(job, clock),
     }

@@ -337,6 +337,7 @@ def _print(options: argparse.Namespace, screen: Terminal, job: Any) -> None:
         ("state", screen.state(job["state"])),
         *_facts(job),
         *_queue(job.get("queue")),
+        ("expected", _expected(job.get("estimate"))),
         ("lease", _lease(job.get("lease"))),
         ("progress", _progress(job.get("progress"))),
         ("charge", inert(job.get("charge", ""))),
@@ -394,6 +395,18 @@ def _queue(queue: Any) -> list[tuple[str, str]]:
             f" tenant, as of round {inert(queue.get('round'))}"
         )
     return [("queue place", place), ("start", _start(queue.get("start")))]
+
+
+def _expected(estimate: Any) -> str:
+    """How long it is expected to run in all, how far off that may be, and from what."""
+    if not isinstance(estimate, Mapping):
+        return ""
+    basis = estimate.get("basis")
+    of = f" from {inert(basis)} reports or runs" if basis else ""
+    return (
+        f"{inert(estimate.get('seconds'))} s, off by {inert(estimate.get('error_percent'))} %"
+        f" ({inert(estimate.get('source'))}{of})"
+    )
 
 
 def _start(start: Any) -> str:

@@ -1,0 +1,307 @@
+"""How long a job takes, of what its job type measured and how long earlier runs took.
+
+| of UniSched (1), (2) | here |
+|---|---|
+| N^iter | `JobClaims.iterations`, as its owner says |
+| T^iter | `iteration_time`: measured at this number of GPUs, else by (2) |
+| T^dur of recurring jobs | `TypeRecord.runs`: what earlier runs took |
+| t^sr | `SizeRecord.overhead_us` |
+
+Work is in microseconds on the slowest GPU type, as `Job.estimate_us`. Nothing is fitted twice of
+the same averages, and what is averaged moves by `settle`: so an estimate does not move with each
+report.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, III-B; docs/adr/0188-estimates-of-jobs.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import ceil, isqrt
+from typing import NamedTuple
+
+from evenshare_core.domain.averages import RECENT, Average
+from evenshare_core.domain.estimates import EstimateSource, JobEstimate
+from evenshare_core.domain.measured_speeds import (
+    LEAST_REPORTS,
+    MOST_SPREAD_MILLI,
+    STILL_MILLI,
+    IterationTime,
+)
+from evenshare_core.estimation.durations import history_estimate
+from evenshare_core.estimation.speeds import MeasuredIteration, SpeedModel, fit_speeds
+from evenshare_core.estimation.values import Estimate
+from evenshare_core.units import COUNT_MAX, HOUR_US, MICROSECOND_NS, ONE_MILLI
+
+# Of one job type and number of GPUs, so many earlier runs count: the newest.
+RUNS_MOST = 31
+# However slow iterations are: numbers that policies multiply have to stay below 2^63.
+MOST_US = COUNT_MAX * HOUR_US
+NOTHING = Average()
+_SOURCES = tuple(EstimateSource)
+
+
+class PastRun(NamedTuple):
+    """Work of a run that succeeded, and what its owner had said (None: nothing), in us."""
+
+    work_us: int
+    declared_us: int | None = None
+
+
+class JobClaims(NamedTuple):
+    """What a job's owner says: iterations (a cap where `has_metric`), and its work in us."""
+
+    iterations: int | None = None
+    has_metric: bool = False
+    declared_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRecord:
+    """What is known of a job type: `times` in nanoseconds, resume and suspend in microseconds.
+
+    `speedups`: (GPU type, thousandths of the slowest). `runs`: by GPUs, the newest last.
+    """
+
+    speedups: tuple[tuple[str, int], ...]
+    times: tuple[IterationTime, ...] = ()
+    resume: Average = NOTHING
+    suspend: Average = NOTHING
+    runs: Mapping[int, tuple[PastRun, ...]] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was measured, and no run ended."""
+        return not self.times and not self.runs
+
+
+class TimedIteration(NamedTuple):
+    """Nanoseconds per iteration on the slowest GPU type, from so many reports."""
+
+    time: Estimate
+    reports: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRecord:
+    """What is known of a job type's jobs on so many GPUs.
+
+    `iteration` is of one node, unless several were measured and one was not; `spread_milli` is the
+    speed on several nodes over that, 1000 where nobody knows it.
+    `history` with its number of `runs`; `declared_error_milli`: how far off owners were with jobs
+    of this type (None: nobody knows).
+    """
+
+    iteration: TimedIteration | None
+    history: Estimate | None
+    runs: int
+    declared_error_milli: int | None
+    overhead_us: int
+    spread_milli: int
+
+
+class WorkEstimate(NamedTuple):
+    """A job's whole work in us, and of how many reports or runs it is made (0: none)."""
+
+    work: Estimate
+    basis: int
+
+
+def settle(used: Average, newest: Average) -> Average:
+    """Return the average that estimates use, of that which they used and the newest one.
+
+    The newest where it has moved by more than 2 %, was made of twice as many reports, or has enough
+    of them at last. One that started anew is used once it has enough.
+    """
+    if newest.reports == 0 or used.reports == 0:
+        return newest if newest.reports else used
+    if newest.reports < min(used.reports, LEAST_REPORTS):
+        return used
+    has_moved = abs(newest.mean - used.mean) * ONE_MILLI > STILL_MILLI * used.mean
+    is_surer = used.reports < 2 * RECENT and newest.reports >= 2 * used.reports
+    is_enough = used.reports < LEAST_REPORTS <= newest.reports
+    return newest if has_moved or is_surer or is_enough else used
+
+
+def size_record(record: TypeRecord, gpus: int, gpu_types: Collection[str] = ()) -> SizeRecord:
+    """Return what a job type's record says of jobs on `gpus` GPUs of types that they accept.
+
+    Raises:
+        ValueError: less than one GPU.
+    """
+    if gpus < 1:
+        raise ValueError("gpus: must be at least 1")
+    runs = record.runs.get(gpus, ())
+    history = history_estimate([run.work_us for run in runs]) if runs else None
+    together = _best(record, gpus, gpu_types, several_nodes=False)
+    apart = _best(record, gpus, gpu_types, several_nodes=True) if gpus > 1 else None
+    iteration = _surest([one for one in (together, apart) if one is not None])
+    return SizeRecord(
+        iteration,
+        history,
+        len(runs),
+        _declared_error([run for size in sorted(record.runs) for run in record.runs[size]]),
+        record.resume.mean + record.suspend.mean,
+        _spread_milli(together, apart) if iteration is together else ONE_MILLI,
+    )
+
+
+def estimate_work(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
+    """Return a job's whole work, by the surest that is known; None: nobody knows.
+
+    Iterations times their time come first. What an owner says of this job is preferred to what
+    earlier jobs took, whose number of iterations it need not have; that is preferred to a cap,
+    above which no job with iterations is.
+    """
+    by_count = _by_iterations(claims, size)
+    if by_count is not None and not claims.has_metric:
+        return by_count
+    other = _by_others(claims, size)
+    if other is None or by_count is None:
+        return other or by_count
+    return by_count if by_count.work.amount < other.work.amount else other
+
+
+def job_estimate(job: int, known: WorkEstimate, size: SizeRecord | None) -> JobEstimate:
+    """Return a job's estimate as a snapshot has it, beside `Job.estimate_us`."""
+    source, error = known.work.source, known.work.error_milli
+    if size is None:
+        return JobEstimate(job, source, error, is_profiled=False)
+    return JobEstimate(
+        job, source, error, size.overhead_us, size.spread_milli, size.iteration is not None
+    )
+
+
+def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
+    if claims.iterations is None or size is None or size.iteration is None:
+        return None
+    time, reports = size.iteration
+    amount = min(max(1, claims.iterations * time.amount // MICROSECOND_NS), MOST_US)
+    if claims.has_metric:
+        # How far below its cap a job stops is not known: as `curves` with too few points.
+        return WorkEstimate(Estimate(amount, ONE_MILLI, EstimateSource.CAP), reports)
+    return WorkEstimate(Estimate(amount, time.error_milli, time.source), reports)
+
+
+def _by_others(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
+    if claims.declared_us is not None:
+        error = None if size is None else size.declared_error_milli
+        error = ONE_MILLI if error is None else error
+        return WorkEstimate(Estimate(claims.declared_us, error, EstimateSource.DECLARED), 0)
+    if size is not None and size.history is not None:
+        return WorkEstimate(size.history, size.runs)
+    return None
+
+
+def _surest(times: Sequence[TimedIteration]) -> TimedIteration | None:
+    """The first of those with the surest source."""
+    return min(times, key=lambda one: _SOURCES.index(one.time.source), default=None)
+
+
+def _best(
+    record: TypeRecord, gpus: int, gpu_types: Collection[str], *, several_nodes: bool
+) -> TimedIteration | None:
+    """The time per iteration in one shape; of the GPU type that says it best.
+
+    One that was measured before one that was not, then one that the job accepts, then the least
+    error.
+    """
+    ranked = []
+    for kind, speed_milli in record.speedups:
+        if speed_milli < 1:
+            continue
+        rows = tuple(row for row in record.times if row.gpu_type == kind)
+        timed = iteration_time(rows, gpus, several_nodes=several_nodes)
+        if timed is not None:
+            of_slowest = timed.time.amount * speed_milli // ONE_MILLI
+            time = Estimate(max(1, of_slowest), timed.time.error_milli, timed.time.source)
+            rank = (_SOURCES.index(time.source), bool(gpu_types) and kind not in gpu_types)
+            ranked.append((*rank, time.error_milli, kind, TimedIteration(time, timed.reports)))
+    return min(ranked)[-1] if ranked else None
+
+
+def iteration_time(
+    rows: Iterable[IterationTime], gpus: int, *, several_nodes: bool
+) -> TimedIteration | None:
+    """Return nanoseconds per iteration of measurements on one GPU type; None: they do not say it.
+
+    The average where it was measured so; else by (2) of other numbers of GPUs.
+    """
+    given = tuple(sorted(row for row in rows if row.average.reports))
+    shape = (gpus, several_nodes and gpus > 1)
+    for row in given:
+        if (row.gpus, row.several_nodes) == shape:
+            error = max(_measured_error(row), _unsettled_error(row.average))
+            time = Estimate(row.average.mean, error, EstimateSource.MEASURED)
+            return TimedIteration(time, row.average.reports)
+    model = _fitted(given)
+    if model is None or (gpus > 1 and (model.t2_us if several_nodes else model.t1_us) is None):
+        return None
+    fitted = model.fitted(gpus, several_nodes=several_nodes)
+    error = max([fitted.error_milli, *(_unsettled_error(row.average) for row in given)])
+    time = Estimate(fitted.amount * MICROSECOND_NS, error, EstimateSource.FITTED)
+    return TimedIteration(time, sum(row.average.reports for row in given))
+
+
+def _measured_error(row: IterationTime) -> int:
+    rows = _rows((row,))
+    return ceil(ONE_MILLI * rows[0].relative_error)
+
+
+def _unsettled_error(average: Average) -> int:
+    """What so few reports may be off by, whatever they say of their spread; 0 of enough."""
+    if average.reports >= LEAST_REPORTS:
+        return 0
+    return isqrt(MOST_SPREAD_MILLI**2 // max(1, average.reports))
+
+
+def _rows(times: Sequence[IterationTime]) -> tuple[MeasuredIteration, ...]:
+    """As (2) takes them: an iteration takes a microsecond at least."""
+    return tuple(
+        MeasuredIteration.from_average(
+            row.gpus,
+            row.average._replace(mean=max(row.average.mean, MICROSECOND_NS)),
+            several_nodes=row.several_nodes,
+        )
+        for row in times
+    )
+
+
+@lru_cache(maxsize=4096)
+def _fitted(times: tuple[IterationTime, ...]) -> SpeedModel | None:
+    """(2) of one GPU type's averages; None where they do not tell computation from the rest."""
+    sizes = {row.gpus for row in times}
+    if not sizes or (len(sizes) == 1 and 1 not in sizes):
+        return None
+    if not _tells_apart(times):
+        return None
+    return fit_speeds(_rows(times))
+
+
+def _tells_apart(times: Sequence[IterationTime]) -> bool:
+    """Whether one GPU was measured, or two numbers of GPUs in one shape."""
+    if any(row.gpus == 1 for row in times):
+        return True
+    for several in (False, True):
+        if len({row.gpus for row in times if row.several_nodes is several}) > 1:
+            return True
+    return False
+
+
+def _spread_milli(together: TimedIteration | None, apart: TimedIteration | None) -> int:
+    """The speed on several nodes over that on one, as far as both are known; at most 1."""
+    if together is None or apart is None:
+        return ONE_MILLI
+    ratio = together.time.amount * ONE_MILLI // max(1, apart.time.amount)
+    return min(ONE_MILLI, max(1, ratio))
+
+
+def _declared_error(runs: Sequence[PastRun]) -> int | None:
+    """The root of the mean square of work / declared - 1, in thousandths; None of no run."""
+    off = [
+        (run.work_us - run.declared_us) * ONE_MILLI // run.declared_us
+        for run in runs
+        if run.declared_us
+    ]
+    return isqrt(sum(one * one for one in off) // len(off)) if off else None

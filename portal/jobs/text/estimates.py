@@ -1,0 +1,32 @@
+"""How long a job is expected to run, in a sentence."""
+
+from __future__ import annotations
+
+from evenshare_core.domain.estimates import EstimateSource
+from evenshare_core.units import ONE_MILLI
+from portal.charts.figures import duration, percent, plural
+from scheduling.selectors.job_estimates import EstimateView
+
+
+def estimate_text(estimate: EstimateView | None) -> str:
+    """Return how long a job is expected to run, how far off that may be, and from what.
+
+    Empty where nobody knows.
+    """
+    if estimate is None:
+        return ""
+    takes = duration(estimate.work_s)
+    if estimate.error_milli < ONE_MILLI:
+        takes = f"{takes} ± {percent(estimate.error_milli / ONE_MILLI)}"
+    reports = plural(estimate.basis, "report")
+    if estimate.source is EstimateSource.CAP:
+        return f"Runs {takes} at most, as long as its most iterations take, by {reports}."
+    basis = {
+        EstimateSource.MEASURED: f"by its iterations and {reports} of how long they take",
+        EstimateSource.FITTED: (
+            f"by its iterations and {reports} of how long they take on other numbers of GPUs"
+        ),
+        EstimateSource.HISTORY: f"from {plural(estimate.basis, 'measured run')}",
+        EstimateSource.DECLARED: "as its owner says",
+    }
+    return f"Expected to run {takes}, {basis[estimate.source]}."

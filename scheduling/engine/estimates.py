@@ -1,0 +1,121 @@
+"""Estimates of jobs in the snapshot, and the runs that they are made of.
+
+A round reads what was measured and what earlier runs took, and stores the estimates with its
+snapshot: a replay needs neither. Source: docs/adr/0188-estimates-of-jobs.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from evenshare_core.domain.estimates import JobEstimate
+from evenshare_core.domain.jobs import Job as JobValue
+from evenshare_core.domain.profiles import Profile as ProfileValue
+from evenshare_core.estimation.jobs import (
+    RUNS_MOST,
+    JobClaims,
+    estimate_work,
+    job_estimate,
+)
+from scheduling.engine.snapshot_rows import StoredJob, fetch_rows
+from scheduling.models import Profile, RunRecord
+from scheduling.selectors.job_estimates import read_job_types
+
+# Of a job type, so many sizes are kept: those with the newest runs.
+SIZES_MOST = 64
+
+_RUNS = """
+SELECT j.id, j.profile_id, j.gpus, j.estimate_s, j.ended_at, t.name,
+       sum(extract(epoch FROM l.ended_at - l.started_at) * 1000000)::bigint
+FROM scheduling_job j
+JOIN scheduling_lease l ON l.job_id = j.id
+JOIN scheduling_gputype t ON t.id = l.gpu_type_id
+WHERE j.id = ANY(%s) AND j.state = 'succeeded' AND j.profile_id IS NOT NULL
+  AND l.started_at IS NOT NULL AND l.ended_at IS NOT NULL
+GROUP BY 1, 2, 3, 4, 5, 6
+ORDER BY j.ended_at, j.id, t.name
+"""
+
+
+def with_estimates(
+    rows: Sequence[StoredJob], jobs: tuple[JobValue, ...], profiles: Collection[ProfileValue]
+) -> tuple[tuple[JobValue, ...], tuple[JobEstimate, ...]]:
+    """Return the jobs with the work that is known of them, and how sure that is.
+
+    `rows` are those of the jobs, in the same order. Two queries. Of a job without a job type, or of
+    one of whose type nothing was measured and no run ended, nothing is said but what it says
+    itself: `Job.estimate_us`, as its row has it.
+    """
+    if not profiles:
+        return jobs, ()
+    types = read_job_types(profiles)
+    with_work: list[JobValue] = []
+    estimates: list[JobEstimate] = []
+    for row, job in zip(rows, jobs, strict=True):
+        size = types.size(job.profile, job.gpus, job.gpu_types) if job.profile else None
+        claims = JobClaims(row.iterations, bool(row.stop_metric), row.estimate_us)
+        known = None if size is None else estimate_work(claims, size)
+        if known is None:
+            with_work.append(job)
+            continue
+        with_work.append(msgspec.structs.replace(job, estimate_us=known.work.amount))
+        estimates.append(job_estimate(job.id, known, size))
+    return tuple(with_work), tuple(estimates)
+
+
+def keep_runs(jobs: Sequence[int]) -> None:
+    """Keep how long those of some jobs took that have just succeeded and have a job type.
+
+    For the caller's transaction, which recorded their ends, and holds the pool's fence. Of a job
+    type that somebody is changing the runs are left out, as its measurements are: who holds its row
+    may wait for this engine's.
+    """
+    ended = _ended(jobs) if jobs else {}
+    if not ended:
+        return
+    held = Profile.objects.select_for_update(no_key=True, skip_locked=True)
+    wanted = {profile for profile, _ in ended}
+    tenants = dict(held.filter(pk__in=wanted).order_by("id").values_list("pk", "tenant_id"))
+    stored = RunRecord.objects.filter(profile__in=tenants)
+    before = {(row.profile_id, row.gpus): row for row in stored}
+    made = []
+    changed = []
+    for (profile, gpus), (runs, ended_at) in ended.items():
+        row = before.get((profile, gpus))
+        if row is not None:
+            changed.append(row)
+        elif profile in tenants:
+            row = RunRecord(tenant_id=tenants[profile], profile_id=profile, gpus=gpus)
+            made.append(row)
+        else:
+            continue
+        row.runs = [*row.runs, *runs][-RUNS_MOST:]
+        row.ended_at = ended_at
+    RunRecord.objects.bulk_update(changed, ["runs", "ended_at"])
+    RunRecord.objects.bulk_create(made)
+    for profile in sorted({row.profile_id for row in made}):
+        _drop_oldest(profile)
+
+
+def _ended(jobs: Sequence[int]) -> dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]]:
+    """The runs of these jobs by (job type, GPUs) in the order of their ends, and the last end."""
+    runs: dict[int, dict[str, Any]] = {}
+    by_size: dict[tuple[int, int], tuple[list[dict[str, Any]], datetime]] = {}
+    for job, profile, gpus, declared_s, ended_at, kind, held_us in fetch_rows(_RUNS, [list(jobs)]):
+        if job not in runs:
+            runs[job] = {"held": {}, "declared_s": declared_s}
+            earlier = by_size[profile, gpus][0] if (profile, gpus) in by_size else []
+            by_size[profile, gpus] = ([*earlier, runs[job]], ended_at)
+        runs[job]["held"][kind] = held_us
+    return by_size
+
+
+def _drop_oldest(profile: int) -> None:
+    newest = RunRecord.objects.filter(profile=profile).order_by("-ended_at", "-id")
+    over = list(newest.values_list("id", flat=True)[SIZES_MOST:])
+    if over:
+        RunRecord.objects.filter(pk__in=over).delete()

@@ -1,0 +1,167 @@
+"""What is known of how long jobs take: read once for many jobs, for rounds and for pages alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evenshare_core.domain.averages import Average
+from evenshare_core.domain.estimates import EstimateSource
+from evenshare_core.domain.measured_speeds import IterationTime
+from evenshare_core.domain.profiles import Profile as ProfileValue
+from evenshare_core.estimation.jobs import (
+    NOTHING,
+    JobClaims,
+    PastRun,
+    SizeRecord,
+    TypeRecord,
+    WorkEstimate,
+    estimate_work,
+    size_record,
+)
+from evenshare_core.units import ONE_MILLI, SECOND_US
+from scheduling.models import Job, Measurement, Profile, RunRecord
+
+Kind = Measurement.Kind
+
+
+class TypeRecords:
+    """What is known of some job types; each (type, GPUs, accepted types) is looked at once."""
+
+    def __init__(self, records: Mapping[int, TypeRecord]) -> None:
+        self._records = records
+        self._sizes: dict[tuple[int, int, tuple[str, ...]], SizeRecord | None] = {}
+
+    def size(self, profile: int, gpus: int, gpu_types: tuple[str, ...]) -> SizeRecord | None:
+        """What is known of a job type's jobs of a size; None: nothing."""
+        key = (profile, gpus, gpu_types)
+        if key not in self._sizes:
+            record = self._records.get(profile)
+            is_known = record is not None and not record.is_empty
+            self._sizes[key] = size_record(record, gpus, gpu_types) if record and is_known else None
+        return self._sizes[key]
+
+
+def read_job_types(profiles: Collection[ProfileValue]) -> TypeRecords:
+    """Return what was measured of job types, and what their newest runs took. Two queries."""
+    wanted = [row.id for row in profiles]
+    if not wanted:
+        return TypeRecords({})
+    times: dict[int, list[IterationTime]] = {}
+    costs: dict[tuple[int, str], Average] = {}
+    fields = ("profile_id", "kind", "gpu_type", "gpus", "several_nodes")
+    used = ("used_reports", "used_mean", "used_deviation")
+    measured = Measurement.objects.filter(profile__in=wanted, used_reports__gt=0)
+    for profile, kind, gpu_type, gpus, several, *average in measured.order_by("id").values_list(
+        *fields, *used
+    ):
+        if kind == Kind.ITERATION.value:
+            one = IterationTime(gpu_type, gpus, several, Average(*average))
+            times.setdefault(profile, []).append(one)
+        else:
+            costs[profile, kind] = Average(*average)
+    speeds = {row.id: dict(row.speedups) for row in profiles}
+    runs: dict[int, dict[int, tuple[PastRun, ...]]] = {}
+    records = RunRecord.objects.filter(profile__in=wanted).order_by("id")
+    for profile, gpus, kept in records.values_list("profile_id", "gpus", "runs"):
+        of_size = tuple(_past_run(run, speeds[profile]) for run in kept)
+        if of_size:
+            runs.setdefault(profile, {})[gpus] = of_size
+    return TypeRecords(
+        {
+            row.id: TypeRecord(
+                row.speedups,
+                tuple(times.get(row.id, ())),
+                costs.get((row.id, Kind.RESUME.value), NOTHING),
+                costs.get((row.id, Kind.SUSPEND.value), NOTHING),
+                runs.get(row.id, {}),
+            )
+            for row in profiles
+        }
+    )
+
+
+def _past_run(run: Mapping[str, Any], speeds: Mapping[str, int]) -> PastRun:
+    """A run in work on the slowest type, by the speeds that are used at present."""
+    work_us = sum(us * speeds.get(kind, ONE_MILLI) // ONE_MILLI for kind, us in run["held"].items())
+    said = run["declared_s"]
+    return PastRun(work_us, None if said is None else said * SECOND_US)
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateView:
+    """How long a job is expected to run on the slowest type that it accepts, in seconds.
+
+    `error_milli`: relative standard error in thousandths; `basis`: of how many reports of measured
+    iterations, or of how many runs; 0: of none.
+    """
+
+    work_s: float
+    error_milli: int
+    source: EstimateSource
+    basis: int
+    overhead_s: float
+
+
+def read_estimate(job: Job) -> EstimateView | None:
+    """Return how long a job is expected to run in all, as `read_estimates`; None: nobody knows."""
+    return read_estimates([job]).get(job.pk)
+
+
+def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
+    """Return how long jobs are expected to run in all, of those where somebody knows, by job id.
+
+    As rounds take it, on the slowest GPU type that a job accepts. Two queries at most, of jobs that
+    were read with their job types.
+    """
+    views = {}
+    for job, profile, size, known in _known(jobs):
+        work_us = known.work.amount * ONE_MILLI // _slowest_milli(job, profile)
+        views[job.pk] = EstimateView(
+            work_us / SECOND_US,
+            known.work.error_milli,
+            known.work.source,
+            known.basis,
+            0 if size is None else size.overhead_us / SECOND_US,
+        )
+    return views
+
+
+def read_works_us(jobs: Sequence[Job]) -> dict[int, int]:
+    """Return `Job.estimate_us` of jobs as rounds take it, of those where somebody knows, by id.
+
+    Two queries at most, of jobs that were read with their job types.
+    """
+    return {job.pk: known.work.amount for job, _, _, known in _known(jobs)}
+
+
+def _known(
+    jobs: Sequence[Job],
+) -> Iterator[tuple[Job, ProfileValue | None, SizeRecord | None, WorkEstimate]]:
+    profiles = {job.profile.pk: profile_value(job.profile) for job in jobs if job.profile}
+    types = read_job_types(list(profiles.values()))
+    for job in jobs:
+        profile = profiles.get(job.profile_id or 0)
+        size = types.size(profile.id, job.gpus, tuple(job.gpu_types)) if profile else None
+        known = estimate_work(claims_of(job.iterations, job.stop_metric, job.estimate_s), size)
+        if known is not None:
+            yield job, profile, size, known
+
+
+def profile_value(row: Profile) -> ProfileValue:
+    """Return a job type as policies see it."""
+    return ProfileValue(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
+
+
+def _slowest_milli(job: Job, profile: ProfileValue | None) -> int:
+    """The speed of the slowest GPU type that a job accepts."""
+    speeds = () if profile is None else profile.speedups
+    accepted = [milli for kind, milli in speeds if not job.gpu_types or kind in job.gpu_types]
+    return min((milli for milli in accepted if milli > 0), default=ONE_MILLI)
+
+
+def claims_of(iterations: int | None, stop_metric: str, estimate_s: int | None) -> JobClaims:
+    """What a job's owner says of it, of its columns."""
+    declared_us = None if estimate_s is None else estimate_s * SECOND_US
+    return JobClaims(iterations, bool(stop_metric), declared_us)
