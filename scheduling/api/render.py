@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol
 
 from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.units import SECOND_US
+from scheduling.api.asked import asked_json, pool_times
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job, Round
 from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
-from scheduling.selectors.job_requests import shown_fields
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.plans import PlanView
 from scheduling.selectors.pools import PoolOverview
@@ -27,7 +28,6 @@ from scheduling.selectors.start_estimates import StartView, read_starts
 from scheduling.selectors.trades import TradeSideView, TradeView
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.api.times import time_text
-from tenants.input.requests import RequestField
 
 
 class Money(Protocol):
@@ -61,10 +61,14 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     """Return jobs with their present leases and charges; `root` is the site's address."""
     leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
     queues = queues_json(jobs)
+    now = pool_times(jobs)
     return [
-        job_json(job, root, leases.get(job.pk), charges.get(job.pk), queue=queues.get(job.pk))
+        job_json(
+            job, root, leases.get(job.pk), charges.get(job.pk), queue=queues.get(job.pk),
+            at=now.get(job.pool_id),
+        )
         for job in jobs
-    ]
+    ]  # fmt: skip
 
 
 def job_json(
@@ -75,8 +79,12 @@ def job_json(
     *,
     pool: str = "",
     queue: dict[str, Any] | None = None,
+    at: datetime | None = None,
 ) -> dict[str, Any]:
-    """Return one job; `queue`: of `queues_json`. `pool` spares a query where the name is known."""
+    """Return one job; `queue`: of `queues_json`. `pool` spares a query where the name is known.
+
+    `at`: pool time now; without it that of its submission.
+    """
     return {
         "id": str(job.uid),
         "name": job.name,
@@ -98,7 +106,7 @@ def job_json(
         "progress": job.progress,
         "charge": credits_text(charge or Decimal(0)),
         "url": f"{root}/jobs/{job.uid}/",
-        **{field.name: _shown(job, field) for field in shown_fields()},
+        **asked_json(job, at or job.submitted_at),
     }
 
 
@@ -116,12 +124,6 @@ def plan_json(plan: PlanView) -> dict[str, Any]:
         "ends_at": time_text(plan.ends_at),
         **{name: credits_text(getattr(plan, name)) for name in names},
     }
-
-
-def _shown(job: Job, field: RequestField) -> object:
-    """What was asked for; of a job from before the field was there, its default."""
-    value = getattr(job, field.name)
-    return field.default if value is None else value
 
 
 def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:

@@ -140,6 +140,9 @@ class JobRow(s.Serializer[object]):
     progress = s.DictField(child=s.JSONField(), allow_null=True)
     charge = Credits()
     url = s.CharField()
+    deadline_left_s = s.IntegerField(
+        allow_null=True, help_text="Pool time; below 0: it is over. Null: none, or it has ended."
+    )
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         """Return these and what a request says that is shown again."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from evenshare_core.deadlines.declared import step_texts, steps_of_values
 from scheduling.models import Arrival, Job, Profile, VirtualWork
 from tenants.scopes import engine_scope
 
@@ -28,14 +29,34 @@ def submit_arrivals(pool_id: int, *, until: datetime) -> int:
     return len(rows)
 
 
-def job_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a job that a trace's optional columns give, but for its profile."""
+def job_fields(extra: Mapping[str, Any], at: datetime) -> dict[str, Any]:
+    """Return the fields of a job that a trace's optional columns give, but for its profile.
+
+    It is submitted at `at`.
+    """
     fields = {name: extra[name] for name in _TO_JOB if name in extra}
     if "max_price" in fields:
         fields["max_price"] = Decimal(fields["max_price"])
     if "estimate_s" in fields:
         fields["estimate_source"] = "trace"
-    return fields
+    values = zip(extra.get("deadline_s", ()), extra.get("values", ()), strict=True)
+    return fields | deadline_fields(at, values)
+
+
+def deadline_fields(at: datetime, values: Iterable[tuple[int, int]]) -> dict[str, Any]:
+    """Return the fields of a job with these deadlines, submitted at `at`; of none for none.
+
+    `values`: microseconds after the submission, and what it is worth until then. With one it is
+    strict, with several soft.
+    """
+    steps = steps_of_values(values)
+    if not steps:
+        return {}
+    fields: dict[str, Any] = {"deadline_at": at + timedelta(microseconds=steps[0][0])}
+    if len(steps) == 1:
+        return fields | {"job_class": Job.JobClass.STRICT_SLO}
+    declared = step_texts(step for _, step in steps)
+    return fields | {"job_class": Job.JobClass.SOFT_SLO, "deadline_steps": declared}
 
 
 def profile_fields(profile: Profile | None, gpu_types: Sequence[str] = ()) -> dict[str, Any]:
@@ -63,7 +84,7 @@ def _submit(rows: Sequence[Arrival]) -> None:
             gpus=row.gpus,
             gpus_min=row.gpus,
             gpus_max=row.gpus,
-            **job_fields(row.extra),
+            **job_fields(row.extra, row.at),
         )
         for row in rows
     ]

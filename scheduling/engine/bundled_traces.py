@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
+
+from evenshare_core.simulation.trace_fields import OPTIONAL_READERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,8 @@ class TraceJob:
 
     `profile` names its job type, whose slowest GPU type `duration_s` is told for; empty: none.
     `utility` is what its completion is worth, as a text (`evenshare_core.domain.utilities`); such a
-    job says how long it takes.
+    job says how long it takes. `estimate_s`: what it says instead; 0: nothing else. `deadlines`:
+    microseconds after the submission, and what it is worth until then.
     """
 
     trace_id: int
@@ -28,6 +32,8 @@ class TraceJob:
     gpus: int
     profile: str = ""
     utility: str = ""
+    estimate_s: int = 0
+    deadlines: tuple[tuple[int, int], ...] = ()
 
 
 @lru_cache(maxsize=4)
@@ -52,4 +58,15 @@ def _rows(path: Path) -> Iterator[TraceJob]:
                 int(row["gpus"]),
                 row.get("profile", ""),
                 row.get("utility", ""),
+                int(row.get("estimate_s") or 0),
+                _deadlines(row),
             )
+
+
+def _deadlines(row: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
+    """Deadlines and values, as traces that are imported write them."""
+    if not row.get("deadline_s"):
+        return ()
+    deadlines: Any = OPTIONAL_READERS["deadline_s"](row["deadline_s"], "deadline_s")
+    values: Any = OPTIONAL_READERS["values"](row["values"], "values")
+    return tuple(zip(deadlines, values, strict=True))

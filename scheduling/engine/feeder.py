@@ -11,7 +11,7 @@ from typing import Any
 
 from evenshare_core.domain.utilities import read_utility, utility_data
 from evenshare_core.units import SECOND_US
-from scheduling.engine.arrivals import profile_fields, submit_arrivals
+from scheduling.engine.arrivals import deadline_fields, profile_fields, submit_arrivals
 from scheduling.engine.bundled_traces import TraceJob, read_trace
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, TraceFeed, VirtualWork
@@ -96,7 +96,8 @@ def _submit(feed_row: TraceFeed, due: list[tuple[TraceJob, int, datetime]]) -> N
             gpus_min=job.gpus,
             gpus_max=job.gpus,
             **profile_fields(profiles.get((tenant_id, job.profile))),
-            **_utility_fields(job),
+            **_said_fields(job),
+            **deadline_fields(submitted_at, job.deadlines),
         )
         for tenant_id, job, cycle, submitted_at in made
     ]
@@ -109,12 +110,12 @@ def _submit(feed_row: TraceFeed, due: list[tuple[TraceJob, int, datetime]]) -> N
     )
 
 
-def _utility_fields(job: TraceJob) -> dict[str, Any]:
+def _said_fields(job: TraceJob) -> dict[str, Any]:
     """What a job of a trace is worth, and how long it says that it takes."""
-    if not job.utility:
-        return {}
-    return {
-        "utility": utility_data(read_utility(0, job.utility)),
-        "estimate_s": max(job.duration_s, 1),
-        "estimate_source": "trace",
-    }
+    fields: dict[str, Any] = {}
+    if job.utility:
+        fields["utility"] = utility_data(read_utility(0, job.utility))
+    if job.utility or job.deadlines or job.estimate_s:
+        fields["estimate_s"] = job.estimate_s or max(job.duration_s, 1)
+        fields["estimate_source"] = "trace"
+    return fields

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 from django.db import DataError, NotSupportedError, connection, transaction
 
+from evenshare_core.deadlines.declared import dated_steps, read_steps
 from evenshare_core.domain.cluster import Resources
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.offers import lower_price
@@ -26,7 +28,7 @@ SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint
        (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
        coalesce(profile_id, 0), state,
        (extract(epoch FROM backoff_until) * 1000000)::bigint, losses, cpus, memory_mb,
-       utility
+       utility, job_class, deadline_steps
 FROM scheduling_job
 WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
   AND quarantine = ''{only}
@@ -79,6 +81,8 @@ class StoredJob(NamedTuple):
     cpus: int
     memory_mb: int
     utility: str | None
+    job_class: str
+    deadline_steps: str | None
 
 
 class StoredLease(NamedTuple):
@@ -164,6 +168,25 @@ def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
     return tuple(read_utility(job, utility) for job, utility in said if utility)
 
 
+def job_deadlines(rows: Iterable[StoredJob]) -> tuple[Deadline, ...]:
+    """The deadlines of these jobs, of those that have one, in the order given."""
+    return tuple(
+        _deadline_of(row)
+        for row in rows
+        if row.deadline_us is not None or row.job_class != DeadlineClass.BEST_EFFORT
+    )
+
+
+def _deadline_of(row: StoredJob) -> Deadline:
+    if row.deadline_us is None:
+        raise ValueError(f"a job of the class {row.job_class} has no deadline")
+    kind, said = DeadlineClass(row.job_class), row.deadline_steps
+    # Django leaves jsonb as text on raw cursors.
+    declared = () if said is None else read_steps(msgspec.json.decode(said))
+    steps = dated_steps(row.submitted_us, row.deadline_us, kind, declared)
+    return Deadline(row.id, kind, steps)
+
+
 def lease_of(row: StoredLease) -> Lease:
     # Django leaves jsonb as text on raw cursors.
     placement = tuple((node, gpus) for node, gpus in msgspec.json.decode(row.placement))
@@ -235,6 +258,8 @@ def _read_jobs(pool_id: int, at: datetime, ids: Sequence[int]) -> None:
         stored = StoredJob._make(row)
         decode(canonical_bytes(job_of(stored)), Job)
         job_utilities([stored])
+        for deadline in job_deadlines([stored]):
+            decode(canonical_bytes(deadline), Deadline)
 
 
 def _read_leases(pool_id: int, ids: Sequence[int]) -> None:

@@ -38,6 +38,7 @@ from scheduling.engine.snapshot_rows import (
     StoredJob,
     active_jobs,
     fetch_rows,
+    job_deadlines,
     job_of,
     job_resources,
     job_utilities,
@@ -109,10 +110,11 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     backoffs = _backoffs(job_rows, at_us)
     # Where no node tells what it has, nothing can lack: what jobs say is left out.
     has, utilities = node_resources(pool_id), job_utilities(candidates)
+    deadlines = job_deadlines(candidates)
     needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     return Snapshot(
-        schema=schema_of(backoffs, bounds_us, has, utilities, surcharges),
+        schema=schema_of(backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines),
         pool=pool_id,
         number=number,
         at_us=at_us,
@@ -138,6 +140,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         node_resources=has,
         job_resources=needs,
         utilities=utilities,
+        deadlines=deadlines,
     )
 
 

@@ -7,7 +7,16 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from evenshare_core.deadlines.declared import STEPS_MAX
 from evenshare_core.units import COUNT_MAX, MEMORY_MB_MAX
+from scheduling.requests.job_deadline import (
+    CLASSES,
+    TEXT_MAX,
+    read_deadline,
+    read_job_class,
+    read_steps_field,
+    read_stop_field,
+)
 from scheduling.requests.job_utility import read_utility_field
 from scheduling.requests.process import (
     ARGUMENT_BYTES,
@@ -20,6 +29,7 @@ from tenants.input.requests import Input, Request
 
 DURATION_S, DURATION_MAX_S = 600, 30 * 24 * 3600
 WEIGHT_MAX = 1000
+ITERATIONS_MAX = 1000 * COUNT_MAX
 NAME_ADVICE = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
 
 
@@ -166,6 +176,82 @@ class JobRequest(Request, frozen=True, kw_only=True):
         Meta(description="How long it runs, in seconds of the time of a pool of virtual jobs."),
         Input(label="Runs for", unit="seconds", option=""),
     ] = None
+    job_class: Annotated[
+        str,
+        Meta(description="best_effort, strict_slo or soft_slo; strict_slo with a deadline alone."),
+        Input(
+            label="Class",
+            hint="best_effort; strict_slo: worth nothing after its deadline; soft_slo: worth less."
+            " Left out: strict_slo with a deadline, else best_effort.",
+            choices=CLASSES,
+            option="--class",
+            read=read_job_class,
+            is_shown=True,
+        ),
+    ] = CLASSES[0]
+    deadline: Annotated[
+        str,
+        Meta(
+            max_length=TEXT_MAX,
+            description="By when it is to end: a duration such as 2h30m, or an instant of pool"
+            " time.",
+        ),
+        Input(
+            label="Deadline",
+            hint="In the pool's time: a duration from now such as 2h30m, or an instant such as"
+            " 2026-12-01T00:00:00Z. Four weeks ahead at most.",
+            read=read_deadline,
+            is_shown=True,
+        ),
+    ] = ""
+    deadline_steps: Annotated[
+        tuple[Annotated[str, Meta(max_length=TEXT_MAX)], ...],
+        Meta(
+            max_length=STEPS_MAX,
+            description="Of soft_slo: percent of the time to its deadline, and points by then,"
+            " as 110:80.",
+        ),
+        Input(
+            label="Points by time",
+            hint="Of soft_slo alone: percent of the time to its deadline, and points for an end by"
+            " then. Left out: 100:100 110:80 120:50 150:20.",
+            example="100:100 110:80 120:50 150:20",
+            read=read_steps_field,
+            is_shown=True,
+        ),
+    ] = ()
+    estimate_s: Annotated[
+        Annotated[int, Meta(ge=1, le=DURATION_MAX_S)] | None,
+        Meta(
+            description="How long you expect it to run, in seconds on its slowest GPU type.",
+        ),
+        Input(
+            label="Expected run time",
+            hint="On its slowest GPU type, in the pool's time. An estimate: nobody is held to it.",
+            unit="seconds",
+            option="--estimate",
+            is_shown=True,
+        ),
+    ] = None
+    iterations: Annotated[
+        Annotated[int, Meta(ge=1, le=ITERATIONS_MAX)] | None,
+        Meta(description="How many iterations it makes in all; the most, with stop_when."),
+        Input(label="Iterations, in all", is_shown=True),
+    ] = None
+    stop_when: Annotated[
+        str,
+        Meta(
+            max_length=TEXT_MAX + 63,
+            description="The metric by which it ends before that, such as accuracy>=0.93.",
+        ),
+        Input(
+            label="Stops when",
+            hint="A metric by which it ends before its iterations are over, which are needed too.",
+            example="accuracy>=0.93",
+            read=read_stop_field,
+            is_shown=True,
+        ),
+    ] = ""
     comment: Annotated[
         str,
         Meta(max_length=200, description="A note for people, one line; nothing reads it."),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from scheduling.models import Job
+from scheduling.requests.job_deadline import StopWhen, duration_text, stop_text
 from scheduling.requests.jobs import JobRequest
 from tenants.input.requests import RequestField, request_fields
 
@@ -24,6 +25,25 @@ def shown_fields() -> tuple[RequestField, ...]:
     return tuple(one for one in request_fields(JobRequest).values() if one.input.is_shown)
 
 
+def worded_fields(job: Job) -> dict[str, object]:
+    """Return the fields of a job's request that its row has in other columns, or in other words.
+
+    But for the deadline, which is an instant there.
+    """
+    steps = job.deadline_steps or ()
+    return {
+        "deadline_steps": [":".join(map(str, step)) for step in steps],
+        "stop_when": stop_text(StopWhen(job.stop_metric, job.stop_rule, job.stop_value)),
+    }
+
+
+def duration_of(job: Job) -> str:
+    """Return the time from a job's submission to its deadline; empty: it has none."""
+    if job.deadline_at is None or job.deadline_at <= job.submitted_at:
+        return ""
+    return duration_text(job.deadline_at - job.submitted_at)
+
+
 def job_as_request(job: Job, *, duration_s: int | None = None) -> Mapping[str, object]:
     """Return the request that would submit the same job again, without fields at their defaults.
 
@@ -31,7 +51,9 @@ def job_as_request(job: Job, *, duration_s: int | None = None) -> Mapping[str, o
     """
     profile = job.profile
     values: dict[str, object] = {name: getattr(job, name) for name in stored_fields()}
-    values |= {
+    values |= worded_fields(job) | {
+        # An instant of a job of the past would be over: the next one has as long as this one.
+        "deadline": duration_of(job),
         "pool": job.pool.name,
         "profile": "" if profile is None else profile.name,
         "duration_s": duration_s,

@@ -8,14 +8,16 @@ from datetime import datetime
 
 from django.db.models import Q
 
+from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.utilities import Utility, UtilityError, read_utility
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.trace_fields import NAME_MAX
 from evenshare_core.simulation.workloads import SimJob
-from evenshare_core.units import ONE_MILLI, SECOND_US
+from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
 from scheduling.models import Job, Lease, VirtualWork
+from scheduling.selectors.deadlines import deadline_steps_of
 from scheduling.selectors.sharing import price_limits
 from tenants.models import Tenant
 
@@ -24,13 +26,15 @@ from tenants.models import Tenant
 class PastJobs:
     """`jobs` in the order of their ids; `tenants`: short names by number.
 
-    `guessed`: jobs whose work nobody knows yet. `quarantined`: those that are left out.
+    `guessed`: jobs whose work nobody knows yet. `quarantined`: those that are left out. `scaled`:
+    those whose deadline has fewer points than a run gives the first step.
     """
 
     jobs: tuple[SimJob, ...]
     tenants: Mapping[int, str]
     guessed: int
     quarantined: int
+    scaled: int = 0
 
 
 def past_jobs(
@@ -58,11 +62,13 @@ def past_jobs(
     }
     done = _done_us(pool_id, since)
     limits = price_limits(pool_id)
-    jobs, guessed, quarantined = [], 0, 0
+    jobs, guessed, quarantined, scaled = [], 0, 0, 0
     for row in rows:
         if row.quarantine:
             quarantined += 1
             continue
+        steps = deadline_steps_of(row)
+        scaled += bool(steps) and steps[0].reward_micro < MOST_REWARD_MICRO[DeadlineClass.SOFT]
         if row.pk in durations:
             work_us, exit_code = durations[row.pk]
             failed = bool(exit_code)
@@ -75,7 +81,9 @@ def past_jobs(
                 work_us = max(estimate_us, work_us + more_us, SECOND_US)
         jobs.append(_sim_job(row, max(1, work_us), limits.get(row.tenant_id), failed=failed))
     tenants = Tenant.objects.filter(pk__in={job.tenant for job in jobs})
-    return PastJobs(tuple(jobs), dict(tenants.values_list("pk", "slug")), guessed, quarantined)
+    return PastJobs(
+        tuple(jobs), dict(tenants.values_list("pk", "slug")), guessed, quarantined, scaled
+    )
 
 
 def open_jobs_count(pool_id: int, at: datetime) -> int:
@@ -133,7 +141,19 @@ def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -
         cpus=row.cpus,
         memory_mb=row.memory_mb,
         utility=utility_of(row),
+        values=values_of(row),
     )
+
+
+def values_of(row: Job) -> tuple[tuple[int, int], ...]:
+    """Return a job's deadlines, instants with the points of an end by then; none where it has none.
+
+    Where points are no whole numbers, all are in millionths.
+    """
+    steps = deadline_steps_of(row)
+    is_whole = all(step.reward_micro % REWARD_MICRO == 0 for step in steps)
+    unit = REWARD_MICRO if is_whole else 1
+    return tuple((step.by_us, step.reward_micro // unit) for step in steps)
 
 
 def utility_of(row: Job) -> Utility | None:

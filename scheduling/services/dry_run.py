@@ -21,7 +21,7 @@ from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects, spendable
 from scheduling.selectors.reasons import why
 from scheduling.selectors.sharing import price_limit_of
-from scheduling.services.job_requests import named_pool, read_job_request
+from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
@@ -73,6 +73,9 @@ def dry_run_job(*, tenant: Tenant, spec: Mapping[str, object], now: Now) -> DryR
         except InvalidInputError as error:
             return replace(_refusal(tenant, spec, offer, error, now), never=True)
         assert offer is not None  # noqa: S101 - else there were errors
+        if request.deadline:
+            now = now if isinstance(now, PoolNow) else now(offer.id)
+            deadline_errors(request, now.pool_at).raise_any()
         return best_answer(tenant, request, offer, now)
 
 

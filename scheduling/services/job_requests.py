@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from scheduling.engine.executors import executor_traits
+from scheduling.requests.job_deadline import check_deadline
 from scheduling.requests.jobs import DURATION_S, JobRequest
 from scheduling.requests.process import COMMAND_HINT
 from scheduling.selectors.offers import PoolOffer
@@ -39,6 +41,15 @@ def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
     refuse_unknown(JobRequest, given, errors)
     errors.raise_any(tuple(request_fields(JobRequest)))
     return make_request(JobRequest, values)
+
+
+def deadline_errors(request: JobRequest, at: datetime) -> FieldErrors:
+    """Return what is wrong with a request's deadline where the pool's clock reads `at`."""
+    errors = FieldErrors()
+    if request.deadline:
+        steps = request.deadline_steps
+        check_deadline(request.deadline, request.job_class, steps, at, errors)
+    return errors
 
 
 def named_pool(raw: object) -> str:

@@ -217,6 +217,10 @@ def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) ->
         (limits, "Tenants with a limit of credit, which the run does not have"),
         (jobs.quarantined, "Jobs in quarantine, which are left out"),
         (0 if simulates else jobs.guessed, "Jobs that are not over, whose work is estimated"),
+        (
+            jobs.scaled,
+            "Jobs whose deadline has fewer than 100 points, which the run takes as 100",
+        ),
     )
     remarks = [f"{text}: {count:,}." for count, text in counted if count]
     if pool.on_demand:

@@ -14,16 +14,19 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import JSONField
 
+from evenshare_core.deadlines.declared import step_texts
+from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.units import SECOND_US
 from scheduling.engine.bulk import document, insert_rows, next_ids
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, Profile, VirtualWork
+from scheduling.requests.job_deadline import deadline_at, parsed_steps, parsed_stop
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.job_requests import stored_fields
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.services.budget_refusals import blocking_books, budget_error
-from scheduling.services.job_requests import named_pool, read_job_request
+from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
 from scheduling.services.wake import wake_pool_after_commit
 from tenants.idempotency import KeyedRequest, begin_reply
 from tenants.input.errors import ERRORS_MAX, FieldErrors, InvalidInputError, invalid
@@ -96,7 +99,9 @@ def submit_job(
         _make_room(tenant, 1)
         profiles = _profiles(tenant, [read])
         submitter = _Submitter(tenant, user, source, profiles)
-        job = _job(submitter, read, _reading(now, read.offer), uid)
+        reading = _reading(now, read.offer)
+        _check_deadlines([read], {read.offer.id: reading}, place="")
+        job = _job(submitter, read, reading, uid)
         job.save(force_insert=True)
         duration_s = read.request.duration_s
         if duration_s is not None:
@@ -136,6 +141,7 @@ def submit_jobs(
         _make_room(tenant, len(read))
         pools = {one.offer.id: one.offer for one in read}
         readings = {pool_id: now(pool_id) for pool_id in pools}
+        _check_deadlines(read, readings, place="jobs")
         submitter = _Submitter(tenant, user, source, _profiles(tenant, read))
         jobs = [
             _job(submitter, one, readings[one.offer.id], uid)
@@ -184,6 +190,21 @@ def _read_all(specs: Sequence[object], tenant: Tenant, *, place: str) -> list[_A
             read.append(_Accepted(request, offer))
     errors.raise_any()
     return read
+
+
+def _check_deadlines(
+    read: Sequence[_Accepted], readings: Mapping[int, PoolNow], *, place: str
+) -> None:
+    """Refuse deadlines that are over, or too far ahead, by the clocks of the jobs' pools.
+
+    Raises:
+        InvalidInputError: there are such deadlines.
+    """
+    errors = FieldErrors()
+    for index, one in enumerate(read):
+        own = deadline_errors(one.request, readings[one.offer.id].pool_at)
+        errors.extend(error.inside(f"{place}[{index}]") if place else error for error in own)
+    errors.raise_any()
 
 
 def _check_budgets(tenant: Tenant, read: Sequence[_Accepted], now: Now, *, place: str) -> None:
@@ -249,8 +270,22 @@ def _job(submitter: _Submitter, accepted: _Accepted, now: PoolNow, uid: uuid.UUI
             "gpus_min": request.gpus,
             "gpus_max": request.gpus,
             "profile": submitter.profiles.get((offer.id, request.profile)),
+            **_deadline_columns(request, now),
         }
     )
+
+
+def _deadline_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
+    """The columns that a request says in other words."""
+    steps, stop = parsed_steps(request.deadline_steps), parsed_stop(request.stop_when)
+    return {
+        "deadline_at": deadline_at(request.deadline, now.pool_at),
+        "deadline_steps": step_texts(steps) or None,
+        "estimate_source": "" if request.estimate_s is None else EstimateSource.DECLARED.value,
+        "stop_metric": stop.metric,
+        "stop_rule": stop.rule,
+        "stop_value": stop.value,
+    }
 
 
 def _insert(jobs: Sequence[Job], read: Sequence[_Accepted], made_at: Sequence[datetime]) -> None:

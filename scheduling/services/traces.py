@@ -275,7 +275,7 @@ class _Backlog:
                     "gpus": row.line.gpus,
                     "gpus_min": row.line.gpus,
                     "gpus_max": row.line.gpus,
-                    **job_fields(row.line.extra),
+                    **job_fields(row.line.extra, self.at.pool_at),
                 }
                 for id_, row in zip(ids, batch, strict=True)
             ),
@@ -340,7 +340,7 @@ def _insert(
     fields = [
         one
         for one in common._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
-        if one.attname not in but and not one.has_db_default()
+        if one.attname not in but and (one.has_default() or not one.has_db_default())
     ]
 
     def prepared(one: models.Field[Any, Any], value: Any) -> Any:

@@ -42,6 +42,8 @@ def serializer_field(
         optional = not field.is_required
         more["required"] = field.is_required
         more["allow_null"] = field.is_nullable or (optional and null_is_absent)
+    elif field.is_nullable:
+        more["allow_null"] = True
     if field.input.choices:
         return s.ChoiceField(list(field.input.choices), **more)
     make = _MAKERS.get(field.shape)

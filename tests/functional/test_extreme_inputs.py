@@ -55,7 +55,19 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
     """A body that is right, for each operation that takes one."""
     pool, spec = (
         stage.pool,
-        stage.spec(max_price="1", weight=1, environment={"A": "1"}, cpus=8, memory_mb=1024),
+        stage.spec(
+            max_price="1",
+            weight=1,
+            environment={"A": "1"},
+            cpus=8,
+            memory_mb=1024,
+            job_class="soft_slo",
+            deadline="2h",
+            deadline_steps=["100:100", "150:20"],
+            estimate_s=60,
+            iterations=9,
+            stop_when="loss<=0.5",
+        ),
     )
     draft = {"tenant": "aa", "gpu_type": "v100", "gpus": 3, "until": LATER}
     reason = {"reason": "why"}

@@ -28,6 +28,14 @@ DAMAGE = {
     "a price too great for its unit": Damage(JOB, "max_price = 99999999999999"),
     "an infinite submission": Damage(JOB, "submitted_at = '-infinity'"),
     "an infinite deadline": Damage(JOB, "deadline_at = 'infinity'"),
+    "a class that is none": Damage(JOB, "job_class = 'prompt', deadline_at = now()"),
+    "a class without its deadline": Damage(JOB, "job_class = 'strict_slo'"),
+    "steps that are none": Damage(
+        JOB, "job_class = 'soft_slo', deadline_at = now(), deadline_steps = '7'"
+    ),
+    "steps without an end": Damage(
+        JOB, "job_class = 'soft_slo', deadline_at = now(), deadline_steps = '[[1e30, \"1\"]]'"
+    ),
     "an endless estimate": Damage(JOB, "estimate_s = 9000000000000000000"),
     "a type without a name": Damage(JOB, "gpu_types = ARRAY[NULL]::varchar[]"),
     "a job type that is a list": Damage(PROFILE, "speedups = '[1]'"),

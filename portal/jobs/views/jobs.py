@@ -19,6 +19,7 @@ from billing.selectors.usage import job_charges
 from portal.charts.figures import plural, thousands
 from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.charges import charge_rows
+from portal.jobs.text.deadline import deadline_context
 from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
@@ -223,6 +224,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "grace_s": job.pool.grace_s,
         "needs": resources_text(job.cpus, job.memory_mb),
         **_plan_context(job, clock),
+        **deadline_context(job, clock),
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):

@@ -357,6 +357,7 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("gpus", f"{inert(job.get('gpus', ''))} {_types(job)}".strip()),
         ("job type", inert(job.get("profile") or "")),
         *((f.name.replace("_", " "), _shown(job.get(f.name))) for f in shown),
+        ("deadline left", _left(job.get("deadline_left_s"))),
         ("submitted", when(job.get("submitted_at"))),
         ("started", when(job.get("started_at"))),
         ("ended", when(job.get("ended_at"))),
@@ -367,7 +368,19 @@ def _shown(value: Any) -> str:
     """What was asked for; pairs as they are typed."""
     if isinstance(value, Mapping):
         return " ".join(f"{inert(key)}={inert(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(inert, value))
     return inert(value or "")
+
+
+def _left(seconds: Any) -> str:
+    """How long a deadline is away in pool time, in hours, minutes and seconds."""
+    if not isinstance(seconds, int):
+        return ""
+    minutes, rest = divmod(abs(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{hours}h{minutes:02}m{rest:02}s"
+    return text if seconds > 0 else f"none: it was over {text} ago"
 
 
 def _queue(queue: Any) -> list[tuple[str, str]]:

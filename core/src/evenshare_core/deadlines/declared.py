@@ -1,0 +1,155 @@
+"""Steps of a soft deadline as a job declares them: percent of its time, and points for an end.
+
+A step is a pair of texts or numbers, (percent of the time from submission to the deadline, points):
+("110", "80") has 80 points for an end by 1.1 of the deadline. Percent rise from 100, points fall
+from at most 100.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2; docs/adr/0186.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import pairwise
+from typing import NamedTuple
+
+from evenshare_core.deadlines.rewards import POINTS, soft_deadlines
+from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass, DeadlineStep
+from evenshare_core.units import REWARD_MICRO, SECOND_US
+
+STEPS_MAX = 16
+# So fine that an instant within years of a submission is had back to the microsecond.
+PERCENT_PLACES = 12
+PERCENT_DIGITS = 6
+PERCENT_BELOW = 10**PERCENT_DIGITS
+_FINEST = Decimal(1).scaleb(-PERCENT_PLACES)
+_PERCENT = re.compile(rf"[0-9]{{1,{PERCENT_DIGITS}}}(?:\.[0-9]{{1,{PERCENT_PLACES}}})?", re.ASCII)
+_POINTS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
+
+
+class DeclaredStep(NamedTuple):
+    """Percent of the time from submission to the deadline, and the reward of an end by then."""
+
+    percent: Decimal
+    reward_micro: int
+
+    @property
+    def points(self) -> Decimal:
+        """The reward in points."""
+        return Decimal(self.reward_micro) / REWARD_MICRO
+
+
+class StepError(ValueError):
+    """Steps that cannot be; `place` is the first that is wrong, None: all together."""
+
+    def __init__(self, reason: str, place: int | None = None) -> None:
+        super().__init__(reason)
+        self.place = place
+
+
+def read_steps(pairs: Iterable[Sequence[object]]) -> tuple[DeclaredStep, ...]:
+    """Return declared steps.
+
+    Raises:
+        StepError: a pair is none, or the steps do not rise in time and fall in reward.
+    """
+    rows = list(pairs)
+    if not 1 <= len(rows) <= STEPS_MAX:
+        raise StepError(f"must have from 1 to {STEPS_MAX} steps")
+    steps = [_step(place, pair) for place, pair in enumerate(rows)]
+    if steps[0].percent != POINTS:
+        raise StepError("must be at 100 percent: the deadline itself", 0)
+    for place, (one, then) in enumerate(pairwise(steps), start=1):
+        if then.percent <= one.percent:
+            raise StepError("is not later than the step before it", place)
+        if then.reward_micro >= one.reward_micro:
+            raise StepError("does not have fewer points than the step before it", place)
+    return tuple(steps)
+
+
+def _step(place: int, pair: Sequence[object]) -> DeclaredStep:
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise StepError("must be percent and points", place)
+    percent, points = (_text(value) for value in pair)
+    if not _PERCENT.fullmatch(percent):
+        raise StepError(f"has no percent with at most {PERCENT_PLACES} decimals", place)
+    if not _POINTS.fullmatch(points):
+        raise StepError("has no points with at most 6 decimals", place)
+    reward_micro = int(Decimal(points) * REWARD_MICRO)
+    if not 0 < reward_micro <= MOST_REWARD_MICRO[DeadlineClass.SOFT]:
+        raise StepError(f"must have more than 0 and at most {POINTS} points", place)
+    return DeclaredStep(Decimal(percent), reward_micro)
+
+
+def _text(value: object) -> str:
+    """A number as it is written; empty for what is none."""
+    if isinstance(value, str):
+        return value
+    is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+    # An exponent is refused before it is written out.
+    if isinstance(value, Decimal) and (not value.is_finite() or abs(value.adjusted()) > 15):
+        return ""
+    return format(value, "f" if isinstance(value, Decimal) else "d") if is_number else ""
+
+
+def step_texts(steps: Iterable[DeclaredStep]) -> list[list[str]]:
+    """Return steps as they are stored: the shortest texts that mean the same."""
+    return [[_shortest(step.percent), _shortest(step.points)] for step in steps]
+
+
+def _shortest(value: Decimal) -> str:
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def dated_steps(
+    submitted_us: int,
+    deadline_us: int,
+    kind: DeadlineClass,
+    declared: Sequence[DeclaredStep] = (),
+) -> tuple[DeadlineStep, ...]:
+    """Return the steps of a deadline as instants; a soft one without its own has its class's.
+
+    Raises:
+        ValueError: the deadline is not after the submission, or `kind` has none.
+    """
+    length_us = deadline_us - submitted_us
+    if length_us <= 0:
+        raise ValueError("the deadline is not after the submission")
+    if not kind.has_deadline:
+        raise ValueError(f"a job of the class {kind} has no deadline")
+    if kind is DeadlineClass.STRICT:
+        return (DeadlineStep(deadline_us, MOST_REWARD_MICRO[kind]),)
+    if not declared:
+        return tuple(DeadlineStep(*row) for row in soft_deadlines(submitted_us, deadline_us))
+    return tuple(
+        DeadlineStep(submitted_us + _part(length_us, step.percent), step.reward_micro)
+        for step in declared
+    )
+
+
+def _part(length_us: int, percent: Decimal) -> int:
+    return int((length_us * percent / 100).to_integral_value(ROUND_HALF_UP))
+
+
+def steps_of_values(rows: Iterable[tuple[int, int]]) -> tuple[tuple[int, DeclaredStep], ...]:
+    """Return (microseconds after the submission, step) of a trace's deadlines and values.
+
+    Values are in proportion to the first, which has 100 points. Of equal ones the last instant
+    counts; what is too small to be a millionth of a point is no reward, and what comes ten
+    thousand times as late as the first is none either.
+    """
+    values = list(rows)
+    if not values:
+        return ()
+    most = MOST_REWARD_MICRO[DeadlineClass.SOFT]
+    # No job ends within a second, so that an earlier deadline is missed like one of a second.
+    rewards = {value * most // values[0][1]: max(after_us, SECOND_US) for after_us, value in values}
+    first_us = next(iter(rewards.values()))
+    kept: dict[int, DeclaredStep] = {}
+    for reward, after_us in rewards.items():
+        percent = (Decimal(after_us * 100) / first_us).quantize(_FINEST)
+        if reward > 0 and percent < PERCENT_BELOW:
+            kept.setdefault(after_us, DeclaredStep(percent, reward))
+    return tuple(kept.items())

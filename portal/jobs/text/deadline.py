@@ -1,0 +1,44 @@
+"""What templates/jobs/_deadline.html reads: by when a job is to end, and when it is done."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from evenshare_core.domain.instants import from_us
+from evenshare_core.units import REWARD_MICRO
+from portal.charts.figures import duration
+from portal.site.clocks import Clocks
+from scheduling.models import Job
+from scheduling.selectors.deadlines import deadline_steps_of
+from scheduling.selectors.job_requests import worded_fields
+
+TITLES = {
+    Job.JobClass.STRICT_SLO: "Strict deadline",
+    Job.JobClass.SOFT_SLO: "Soft deadline",
+}
+
+
+def deadline_context(job: Job, clocks: Clocks) -> dict[str, Any]:
+    """Return the rows of a job's deadline, and what it says of its work."""
+    steps = deadline_steps_of(job)
+    return {
+        "deadline_title": _title(job, clocks) if steps else "",
+        "deadline_rows": [
+            {
+                "at": clocks.instant(from_us(step.by_us)),
+                "points": Decimal(step.reward_micro) / REWARD_MICRO,
+            }
+            for step in steps
+        ],
+        "stop_when": worded_fields(job)["stop_when"],
+    }
+
+
+def _title(job: Job, clocks: Clocks) -> str:
+    """The class, and how much time there is left in the pool."""
+    title = TITLES[Job.JobClass(job.job_class)]
+    if job.deadline_at is None or not job.is_active:
+        return title
+    left_s = (job.deadline_at - clocks.now.pool_at).total_seconds()
+    return f"{title}: {duration(left_s)} left" if left_s > 0 else f"{title}: it is over"

@@ -1,0 +1,206 @@
+"""What a job says about its end: class, deadline, steps, and when it is done; their readers. Pure.
+
+Source: docs/adr/0186-deadlines-of-jobs.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+from evenshare_core.deadlines.declared import (
+    DeclaredStep,
+    StepError,
+    dated_steps,
+    read_steps,
+    step_texts,
+)
+from evenshare_core.domain.deadlines import DeadlineClass
+from evenshare_core.domain.instants import from_us, to_us
+from tenants.input import readers
+from tenants.input.errors import FieldErrors
+
+CLASSES = (
+    DeadlineClass.BEST_EFFORT.value,
+    DeadlineClass.STRICT.value,
+    DeadlineClass.SOFT.value,
+)
+# As far as the Selector plans ahead.
+AHEAD_MAX = timedelta(weeks=4)
+TEXT_MAX = 40
+DEADLINE_HINT = "Write a duration such as 2h30m or 5400, or an instant: 2026-12-01T00:00:00Z."
+STEPS_HINT = 'Write percent:points, such as "100:100 110:80 120:50 150:20".'
+STOP_HINT = "Write a metric, >= or <= and a number, such as accuracy>=0.93."
+RULES = {">=": "at_least", "<=": "at_most"}
+_SIGNS = {rule: sign for sign, rule in RULES.items()}
+
+_ANY_INSTANT = from_us(0)
+_SECONDS = re.compile(r"[0-9]{1,8}", re.ASCII)
+_DURATION = re.compile(
+    r"(?:([0-9]{1,3})d)?(?:([0-9]{1,4})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,8})s)?", re.ASCII
+)
+_STOP = re.compile(
+    r"([A-Za-z_][-A-Za-z0-9_./]{0,62})\s*(>=|<=)\s*(-?[0-9]{1,12}(?:\.[0-9]{1,12})?)", re.ASCII
+)
+
+
+class StopWhen(NamedTuple):
+    """A metric, the rule of its comparison and the value; empty: none is given."""
+
+    metric: str = ""
+    rule: str = ""
+    value: Decimal | None = None
+
+
+def read_job_class(given: Mapping[str, object], errors: FieldErrors) -> str | None:
+    """Read the class; of a job with a deadline and no class it is strict."""
+    value = given.get("job_class", "")
+    has_deadline = given.get("deadline", "") != ""
+    if value == "":
+        value = DeadlineClass.STRICT.value if has_deadline else DeadlineClass.BEST_EFFORT.value
+    if not isinstance(value, str) or value not in CLASSES:
+        errors.add("job_class", "is none of the choices", f"One of {', '.join(CLASSES)}.")
+        return None
+    if has_deadline and not DeadlineClass(value).has_deadline:
+        hint = "Leave the deadline out, or say strict_slo or soft_slo."
+        errors.add("job_class", "is one without a deadline", hint)
+    if not has_deadline and DeadlineClass(value).has_deadline:
+        errors.add("deadline", f"is required for {value}", DEADLINE_HINT, "required")
+    return value
+
+
+def read_deadline(given: Mapping[str, object], errors: FieldErrors) -> str | None:
+    """Read a deadline as text: a duration from the submission, or an instant."""
+    value = given.get("deadline", "")
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**8:
+        value = str(value)
+    text = value.strip() if isinstance(value, str) and len(value) <= TEXT_MAX else None
+    if text == "":
+        return ""
+    if text is None or deadline_at(text, _ANY_INSTANT) is None:
+        errors.add("deadline", "is neither a duration nor an instant", DEADLINE_HINT)
+        return None
+    return text
+
+
+def deadline_at(text: str, submitted: datetime) -> datetime | None:
+    """Return the instant that a deadline means, of a job that is submitted at an instant.
+
+    None where the text says none.
+    """
+    if _SECONDS.fullmatch(text):
+        return submitted + timedelta(seconds=int(text))
+    match = _DURATION.fullmatch(text)
+    if match is not None and text:
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return submitted + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    return readers.instant({"deadline": text}, "deadline", FieldErrors())
+
+
+def duration_text(length: timedelta) -> str:
+    """Return a duration as a deadline says it, such as 2h30m; up to whole seconds."""
+    seconds = -(-length // timedelta(seconds=1))
+    parts = (("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1))
+    written = ""
+    for sign, size in parts:
+        count, seconds = divmod(seconds, size)
+        written += f"{count}{sign}" if count else ""
+    return written
+
+
+def check_deadline(
+    text: str, job_class: str, steps: tuple[str, ...], now: datetime, errors: FieldErrors
+) -> None:
+    """Note a deadline that is over, or that ends beyond what is planned; `now` is pool time."""
+    at = deadline_at(text, now)
+    if at is None:
+        return
+    if at <= now:
+        hint = f"The pool's clock reads {now:%Y-%m-%dT%H:%M:%SZ}: write a later one."
+        errors.add("deadline", "is over already", hint, "out_of_range")
+        return
+    kind = DeadlineClass(job_class)
+    last = dated_steps(to_us(now), to_us(at), kind, parsed_steps(steps))[-1]
+    if last.by_us > to_us(now + AHEAD_MAX):
+        what = "is" if last.by_us == to_us(at) else "has its last step"
+        hint = "Four weeks ahead is as far as rounds plan: write an earlier one."
+        errors.add("deadline", f"{what} more than four weeks ahead", hint, "out_of_range")
+
+
+def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, ...]:
+    """Read steps as texts; empty where there are none, or they are wrong, which is then noted.
+
+    A text or a list of percent:points, or a list of pairs.
+    """
+    value = given.get("deadline_steps", "")
+    if value in ("", [], ()):
+        return ()
+    if given.get("job_class") != DeadlineClass.SOFT.value:
+        hint = "Say soft_slo as its class, or leave the steps out."
+        errors.add("deadline_steps", "are of the class soft_slo alone", hint)
+        return ()
+    rows = _step_rows(value)
+    if rows is None:
+        errors.add("deadline_steps", "must be a list of steps", STEPS_HINT)
+        return ()
+    try:
+        return tuple(":".join(row) for row in step_texts(read_steps(rows)))
+    except StepError as error:
+        place = "" if error.place is None else f"[{error.place}]"
+        errors.add(f"deadline_steps{place}", str(error), STEPS_HINT)
+        return ()
+
+
+def _step_rows(value: object) -> list[list[object]] | None:
+    """Pairs of whatever stands for percent and points; None: it is no list."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple) or len(value) > 2 * readers.REASON_MAX:
+        return None
+    rows: list[list[object]] = []
+    for item in value:
+        if isinstance(item, str):
+            rows += [list(part.split(":")) for part in item[: readers.REASON_MAX * 4].split()]
+        else:
+            rows.append(list(item) if isinstance(item, list | tuple) else [item])
+    return rows
+
+
+def parsed_steps(texts: tuple[str, ...]) -> tuple[DeclaredStep, ...]:
+    """Return the steps that a request holds."""
+    return read_steps([text.split(":") for text in texts]) if texts else ()
+
+
+def read_stop_field(given: Mapping[str, object], errors: FieldErrors) -> str | None:
+    """Read a stopping criterion, such as accuracy>=0.93; it needs a cap of iterations."""
+    value = given.get("stop_when", "")
+    if value == "":
+        return ""
+    match = _STOP.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        errors.add("stop_when", "is no stopping criterion", STOP_HINT)
+        return None
+    if "iterations" not in given:
+        hint = "Say how many it makes at most, whatever the metric does."
+        errors.add("iterations", "is required with stop_when", hint, "required")
+    return "".join(match.groups())
+
+
+def parsed_stop(text: str) -> StopWhen:
+    """Return the criterion that a request holds."""
+    match = _STOP.fullmatch(text)
+    if match is None:
+        return StopWhen()
+    return StopWhen(match[1], RULES[match[2]], Decimal(match[3]))
+
+
+def stop_text(stop: StopWhen) -> str:
+    """Return a criterion as a request says it; empty: none."""
+    if not stop.metric or stop.value is None:
+        return ""
+    text = format(stop.value, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{stop.metric}{_SIGNS[stop.rule]}{text}"
