@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.units import SECOND_US
+from scheduling.api.answers import deadline_answers_json
 from scheduling.api.asked import asked_json, pool_times
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job, Round
@@ -62,10 +63,11 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
     queues = queues_json(jobs)
     now = pool_times(jobs)
+    answers = deadline_answers_json(jobs, now)
     return [
         job_json(
             job, root, leases.get(job.pk), charges.get(job.pk), queue=queues.get(job.pk),
-            at=now.get(job.pool_id),
+            at=now.get(job.pool_id), answer=answers.get(job.pk),
         )
         for job in jobs
     ]  # fmt: skip
@@ -80,10 +82,11 @@ def job_json(
     pool: str = "",
     queue: dict[str, Any] | None = None,
     at: datetime | None = None,
+    answer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return one job; `queue`: of `queues_json`. `pool` spares a query where the name is known.
 
-    `at`: pool time now; without it that of its submission.
+    `at`: pool time now; without it that of its submission. `answer`: of `deadline_answers_json`.
     """
     return {
         "id": str(job.uid),
@@ -106,6 +109,7 @@ def job_json(
         "progress": job.progress,
         "charge": credits_text(charge or Decimal(0)),
         "url": f"{root}/jobs/{job.uid}/",
+        "deadline_answer": answer,
         **asked_json(job, at or job.submitted_at),
     }
 

@@ -18,6 +18,7 @@ from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
 from portal.charts.figures import plural, thousands
 from portal.jobs.forms.submit import spec_context
+from portal.jobs.text.answer import answer_context
 from portal.jobs.text.charges import charge_rows
 from portal.jobs.text.deadline import deadline_context
 from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
@@ -225,6 +226,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "needs": resources_text(job.cpus, job.memory_mb),
         **_plan_context(job, clock),
         **deadline_context(job, clock),
+        **answer_context(story, clock),
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):
