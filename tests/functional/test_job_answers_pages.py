@@ -122,7 +122,7 @@ class TestTheJobPage:
 class TestOverRest:
     def asked(self, stage: ApiStage, **more: Any) -> dict[str, Any]:
         fields = {"deadline": "30m", "estimate_s": 60, **more}
-        made = stage.post("jobs", stage.spec(**fields)).json()
+        made: dict[str, Any] = stage.post("jobs", stage.spec(**fields)).json()
         stage.cluster.round(after_s=10)
         return made
 
@@ -132,7 +132,7 @@ class TestOverRest:
         shown = stage.get(f"jobs/{made['id']}").json()["deadline_answer"]
         assert shown["standing"] == "planned"
         answer = shown["answer"]
-        assert (answer["state"], answer["gpus"], answer["chance"]) == ("planned", 1, 0.875)
+        assert (answer["state"], answer["gpus"], answer["chance"]) == ("planned", 2, 0.875)
         assert (answer["by"], answer["points"]) == (shown["by"], "100.000000")
         assert len(answer["leases"]) == 1
         assert stage.get(f"jobs/{made['id']}/why").json()["deadline_answer"] == shown

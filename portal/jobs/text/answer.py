@@ -45,9 +45,7 @@ def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
         "answer_by": clocks.instant(deadline.by),
         "answer_text": _text(job, deadline),
         "answer_place": _place(last) if last and last.leases else "",
-        "answer_earliest": clocks.instant(last.earliest)
-        if _is_refused(deadline) and last
-        else None,
+        "answer_earliest": clocks.instant(_earliest(deadline)),
         "answer_deadline": _earliest_text(deadline),
         "answer_lines": [_line(view, clocks) for view in deadline.answers],
         "answer_cut": deadline.cut,
