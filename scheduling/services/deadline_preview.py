@@ -25,7 +25,7 @@ from scheduling.models import Profile as ProfileRow
 from scheduling.requests.job_deadline import deadline_at, parsed_steps
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.answers import AnswerView, view_of
-from scheduling.selectors.deadline_words import unanswered_text
+from scheduling.selectors.deadline_texts import unanswered_text
 from scheduling.selectors.offers import PoolOffer
 from scheduling.selectors.sharing import price_limit_of
 from tenants.scopes import site_scope

@@ -17,7 +17,7 @@ from scheduling.selectors.answers import (
     DeadlineStory,
     read_deadline_story,
 )
-from scheduling.selectors.deadline_words import chance_text, limit_text, unanswered_text
+from scheduling.selectors.deadline_texts import chance_text, limit_text, unanswered_text
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.services.deadline_preview import DeadlinePreview
 
@@ -114,21 +114,21 @@ def _line(view: AnswerView, clocks: Clocks) -> dict[str, Any]:
         "round": view.round,
         "state": view.state.value,
         "kind": BADGES[DeadlineStanding(view.state.value)],
-        "words": _words(view),
+        "text": _answer_text(view),
     }
 
 
-def _words(view: AnswerView) -> str:
+def _answer_text(view: AnswerView) -> str:
     if view.state is DeadlineState.MISSED:
         return "Missed"
     if view.state is DeadlineState.REFUSED:
         return f"Refused: {limit_text(view.limit)}"
-    words = f"Planned until {clock(view.ends)}" if view.ends else "Planned"
+    said = f"Planned until {clock(view.ends)}" if view.ends else "Planned"
     moved_s = view.moved.total_seconds() if view.moved is not None else 0
     if moved_s:
         way = "later" if moved_s > 0 else "earlier"
-        words += f", moved {way} by {duration(abs(moved_s))}"
-    return f"{words}: {view.cause}" if view.cause else words
+        said += f", moved {way} by {duration(abs(moved_s))}"
+    return f"{said}: {view.cause}" if view.cause else said
 
 
 def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:

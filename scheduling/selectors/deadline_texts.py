@@ -1,4 +1,4 @@
-"""Answers to deadlines in plain words, for pages and for the dry run."""
+"""Answers to deadlines in plain language, for pages and for the dry run."""
 
 from __future__ import annotations
 
