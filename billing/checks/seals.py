@@ -15,6 +15,7 @@ SEALED = (
     "billing_transfer",
     "billing_usageline",
     "billing_usageshare",
+    "scheduling_jobanswer",
     "scheduling_leaseevent",
     "scheduling_leaseterm",
     "scheduling_round",

@@ -7,7 +7,7 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 from billing.api import Charges, PriceForecasts, PriceHistory, PriceList, UsageList, credit
 from billing.api.contribution import ContributionShow, IncomeLines, RevenueFairness
 from portal.site import api
-from scheduling.api import jobs, nodes, pools, profiles, quotas, rounds, sharing
+from scheduling.api import answers, jobs, nodes, pools, profiles, quotas, rounds, sharing
 from scheduling.selectors.lines import all_books
 from tenants.api.audit import AuditList
 from tenants.api.tenants import TenantList
@@ -49,6 +49,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:uid>", jobs.JobShow.as_view(money=MONEY), name="api-job"),
     path("jobs/<uuid:uid>/cancel", jobs.JobCancel.as_view(money=MONEY), name="api-cancel"),
     path("jobs/<uuid:uid>/why", jobs.JobWhy.as_view(), name="api-why"),
+    path("jobs/<uuid:uid>/deadline", answers.JobDeadline.as_view(), name="api-job-deadline"),
     path("jobs/<uuid:uid>/logs", jobs.JobLogs.as_view(), name="api-logs"),
     path("pools", pools.PoolList.as_view(), name="api-pools"),
     path("pools/<slug:name>", pools.PoolShow.as_view(), name="api-pool"),

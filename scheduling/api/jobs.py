@@ -10,6 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api import schemas
+from scheduling.api.answers import deadline_answers_json, preview_json
+from scheduling.api.asked import pool_times
 from scheduling.api.base import (
     SchedulingView,
     body_tenant,
@@ -178,6 +180,7 @@ class JobDryRun(SchedulingView):
                 "borrowed": answer.borrowed,
                 "currency": currency,
                 "note": answer.note,
+                "deadline_answer": preview_json(answer.deadline),
             }
         )
 
@@ -228,8 +231,10 @@ class JobWhy(SchedulingView):
             made_way = preemptions_for(job, visibility)
             plan = read_plan(job)
             overclaims = overclaims_of(job.profile)
+            deadlines = deadline_answers_json([job], pool_times([job]))
         early = {
             "overclaims": [compared_json(one) for one in overclaims],
+            "deadline_answer": deadlines.get(job.pk),
             "plan": None if plan is None else plan_json(plan),
             "preempted": None if last is None else preemption_json(last),
             "made_way": [preemption_json(row) for row in made_way],

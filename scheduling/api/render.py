@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.units import SECOND_US
+from scheduling.api.answers import deadline_answers_json
 from scheduling.api.asked import asked_json, pool_times
 from scheduling.api.estimates import estimate_json
 from scheduling.engine.clock import read_clocks
@@ -64,16 +65,14 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
     queues = queues_json(jobs)
     now, known = pool_times(jobs), read_estimates([job for job in jobs if job.is_active])
-    rows = [
+    answers = deadline_answers_json(jobs, now)
+    return [
         job_json(
             job, root, leases.get(job.pk), charges.get(job.pk), queue=queues.get(job.pk),
-            at=now.get(job.pool_id),
-        )
+            at=now.get(job.pool_id), answer=answers.get(job.pk),
+        ) | {"estimate": estimate_json(known.get(job.pk))}
         for job in jobs
     ]  # fmt: skip
-    for job, row in zip(jobs, rows, strict=True):
-        row["estimate"] = estimate_json(known.get(job.pk))
-    return rows
 
 
 def job_json(
@@ -85,10 +84,11 @@ def job_json(
     pool: str = "",
     queue: dict[str, Any] | None = None,
     at: datetime | None = None,
+    answer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return one job; `queue`: of `queues_json`. `pool` spares a query where the name is known.
 
-    `at`: pool time now; without it that of its submission.
+    `at`: pool time now; without it that of its submission. `answer`: of `deadline_answers_json`.
     """
     return {
         "id": str(job.uid),
@@ -112,6 +112,7 @@ def job_json(
         "progress": job.progress,
         "charge": credits_text(charge or Decimal(0)),
         "url": f"{root}/jobs/{job.uid}/",
+        "deadline_answer": answer,
         **asked_json(job, at or job.submitted_at),
     }
 

@@ -13,6 +13,7 @@ from rest_framework import serializers as s
 
 from evenshare_core.domain.decision import PlanKind
 from evenshare_core.simulation.starts import NoEstimate
+from scheduling.api.answers import DeadlineRow, PreviewRow
 from scheduling.api.estimates import JobEstimateRow
 from scheduling.api.promise_schemas import QuotaPromiseRow
 from scheduling.api.speeds import SpeedCompared
@@ -144,6 +145,9 @@ class JobRow(s.Serializer[object]):
     progress = s.DictField(child=s.JSONField(), allow_null=True)
     charge = Credits()
     url = s.CharField()
+    deadline_answer = DeadlineRow(
+        allow_null=True, help_text="Null: it has no deadline, or was just submitted."
+    )
     deadline_left_s = s.IntegerField(
         allow_null=True, help_text="Pool time; below 0: it is over. Null: none, or it has ended."
     )
@@ -182,6 +186,9 @@ class DryRunAnswer(s.Serializer[object]):
     borrowed = s.IntegerField()
     currency = s.CharField()
     note = s.CharField()
+    deadline_answer = PreviewRow(
+        allow_null=True, help_text="What the next round would answer; null: without a deadline."
+    )
 
 
 class TenantRef(s.Serializer[object]):
@@ -268,6 +275,7 @@ class JobReason(s.Serializer[object]):
     preempted = PreemptionRow(
         allow_null=True, help_text="The last time it lost GPUs before its lease expired."
     )
+    deadline_answer = DeadlineRow(allow_null=True, help_text="Null: it has no deadline.")
     plan = PlanRow(allow_null=True, help_text="Null: no plan decides about it now.")
     overclaims = SpeedCompared(
         many=True, help_text="Where its job type was declared faster than it was measured."

@@ -20,6 +20,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
 from evenshare_core.money.fixed_point import to_credits
+from scheduling.engine.answers import write_answers
 from scheduling.engine.clock import wall_now
 from scheduling.engine.events import EventLog
 from scheduling.engine.fence import lock_fence
@@ -83,6 +84,7 @@ def apply_round(plan: RoundPlan) -> Round:
         fault_point("round.mid_write")
         _write_reasons(write)
         write_plans(write)
+        write_answers(write)
         write_reserved(write)
         _record_prices(write)
         round_ = _record_round(write, granted=granted, renewed=renewed, ended=ended)

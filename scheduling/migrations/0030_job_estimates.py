@@ -15,7 +15,7 @@ SET used_reports = reports, used_mean = mean, used_deviation = deviation;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0028_job_deadlines'),
+        ('scheduling', '0029_job_answers'),
         ('tenants', '0011_budget_periods'),
     ]
 

@@ -1,5 +1,6 @@
 """Tables of the scheduling engine."""
 
+from scheduling.models.answers import JobAnswer
 from scheduling.models.arrivals import Arrival
 from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence, PriceSetting
 from scheduling.models.events import Intent, LeaseEvent
@@ -24,6 +25,7 @@ __all__ = [
     "Intent",
     "IterationReading",
     "Job",
+    "JobAnswer",
     "JobPlan",
     "Lease",
     "LeaseEvent",

@@ -21,6 +21,7 @@ from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects, spendable
 from scheduling.selectors.reasons import why
 from scheduling.selectors.sharing import price_limit_of
+from scheduling.services.deadline_preview import DeadlinePreview, preview_deadline
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
@@ -41,6 +42,7 @@ class DryRun:
     they cost `price_after`: what is posted with its own GPUs in use, if nothing else changes.
     `never`: a submission is refused for it. `gpu_type` is the one that all of this is told of
     (empty where the pool is too small); `other_types`: those that could start it some round too.
+    `deadline`: what the next round would answer to it; None: it has none, or is refused.
     """
 
     feasible: bool
@@ -55,6 +57,7 @@ class DryRun:
     note: str = NOTE
     gpu_type: str = ""
     other_types: tuple[str, ...] = ()
+    deadline: DeadlinePreview | None = None
 
 
 def dry_run_job(*, tenant: Tenant, spec: Mapping[str, object], now: Now) -> DryRun:
@@ -66,17 +69,29 @@ def dry_run_job(*, tenant: Tenant, spec: Mapping[str, object], now: Now) -> DryR
     Raises:
         InvalidInputError: the specification is wrong.
     """
+    answer, request, offer = _dry_run(tenant, spec, now)
+    if request is None or offer is None or not request.deadline:
+        return answer
+    at = now if isinstance(now, PoolNow) else now(offer.id)
+    preview = preview_deadline(tenant_id=tenant.pk, request=request, offer=offer, now=at)
+    return replace(answer, deadline=preview)
+
+
+def _dry_run(
+    tenant: Tenant, spec: Mapping[str, object], now: Now
+) -> tuple[DryRun, JobRequest | None, PoolOffer | None]:
+    """The answer without its deadline; the request where a submission would take it."""
     with tenant_scope(tenant.pk):
         offer = pool_offer(named_pool(spec), tenant.pk)
         try:
             request = read_job_request(spec, offer)
         except InvalidInputError as error:
-            return replace(_refusal(tenant, spec, offer, error, now), never=True)
+            return replace(_refusal(tenant, spec, offer, error, now), never=True), None, offer
         assert offer is not None  # noqa: S101 - else there were errors
         if request.deadline:
             now = now if isinstance(now, PoolNow) else now(offer.id)
             deadline_errors(request, now.pool_at).raise_any()
-        return best_answer(tenant, request, offer, now)
+        return best_answer(tenant, request, offer, now), request, offer
 
 
 def _refusal(

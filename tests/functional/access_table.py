@@ -260,6 +260,7 @@ TABLE: dict[str, Route] = {
     ),
     "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
     "api/v1/jobs/<uuid:uid>/why": get(API_JOB).showing(),
+    "api/v1/jobs/<uuid:uid>/deadline": get(API_JOB).showing(),
     "api/v1/jobs/<uuid:uid>/logs": get(API_JOB).showing("Log.text"),
     "api/v1/pools": get(API_LIST).showing(),
     "api/v1/pools/<slug:name>": get(API_POOL).showing(),
@@ -356,6 +357,7 @@ FINANCE_GETS = {
     "jobs/<uuid:uid>/log/": 404,
     "api/v1/jobs/<uuid:uid>": 404,
     "api/v1/jobs/<uuid:uid>/why": 404,
+    "api/v1/jobs/<uuid:uid>/deadline": 404,
     "api/v1/jobs/<uuid:uid>/logs": 404,
 }
 # Whoever keeps the books changes these as an operator does.

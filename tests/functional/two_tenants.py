@@ -21,6 +21,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import (
     Arrival,
     Job,
+    JobAnswer,
     JobPlan,
     Lease,
     LeaseEvent,
@@ -380,4 +381,8 @@ def _expect_start(job: Job) -> None:
     JobPlan.objects.create(
         job=job, tenant_id=job.tenant_id, round=1, at=BEGIN, kind="refused", gpu_type="v100",
         gpus=1, borrowed=0, price=0, cost=0, value=0, needed=0, lowest=0,
+    )  # fmt: skip
+    JobAnswer.objects.create(
+        job=job, tenant_id=job.tenant_id, round=1, at=BEGIN, state="missed", reward_micro=0,
+        gpus=0, one_node=True, leases=[], blocked=[],
     )  # fmt: skip

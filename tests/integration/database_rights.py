@@ -11,6 +11,7 @@ APPEND_ONLY = (
     "billing_transfer",
     "billing_usageline",
     "billing_usageshare",
+    "scheduling_jobanswer",
     "scheduling_leaseevent",
     "scheduling_leaseterm",
     "scheduling_round",

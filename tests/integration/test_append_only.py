@@ -19,7 +19,7 @@ from django.db import DatabaseError, connection, connections, transaction
 from billing.checks import seals
 from billing.models import APPEND_ONLY as OF_BILLING
 from scheduling.engine.housekeeping import drop_old_rows
-from scheduling.models import RoundBlob
+from scheduling.models import Job, JobAnswer, RoundBlob
 from tenants.audit import Actor, write_audit
 from tenants.models import User
 from tests.integration import database_rights as rights
@@ -89,6 +89,7 @@ class Column(NamedTuple):
 
 # By type, an expression that differs from the value of the column {}.
 OTHER = {
+    "boolean": "NOT {}",
     "bigint": "coalesce({}, 0) + 1000003",
     "integer": "coalesce({}, 0) + 1003",
     "smallint": "coalesce({}, 0) + 3",
@@ -109,7 +110,12 @@ class History:
     """A database with rows in every sealed table, and a session that obeys no trigger."""
 
     def __init__(self, database: str, services: Services) -> None:
-        story()
+        lab = story()
+        job = Job.objects.order_by("pk")[0]
+        JobAnswer.objects.create(
+            job=job, tenant_id=job.tenant_id, round=1, at=lab.at, state="missed", reward_micro=0,
+            gpus=0, one_node=True, leases=[], blocked=[],
+        )  # fmt: skip
         user = User.objects.create(username="otto")
         with transaction.atomic():
             write_audit(Actor(user, "r-1"), "node.drained", "node n1", reason="fan")

@@ -10,6 +10,7 @@ from evenshare_core.domain.reasons import Reason
 from portal.charts.figures import credits_text, duration, plural, thousands
 from portal.jobs.forms.fields import LABELS
 from portal.jobs.forms.submit import JobForm
+from portal.jobs.text.answer import preview_text
 from scheduling.engine.clock import PoolNow
 from scheduling.selectors.offers import PoolOffer
 from scheduling.selectors.reasons import any_of, why
@@ -20,6 +21,7 @@ from tenants.models import Tenant
 DECIDES = "The next round decides, and queued jobs may come first."
 HOUR_S = 3600
 WAYS = 3
+DEADLINE_FIELDS = ("job_class", "deadline", "deadline_steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ class Way:
 class Feasibility:
     """What the panel says. `kind` is the state's shape; `ways` begins with the one as written.
 
-    `never`: why it cannot be submitted, as its reason reads; empty: it can.
+    `never`: why it cannot be submitted, as its reason reads; empty: it can. `deadline_text`: what
+    the next round would answer to its deadline; empty: it has none.
     """
 
     kind: str
@@ -62,6 +65,7 @@ class Feasibility:
     ways: tuple[Way, ...] = ()
     fields: tuple[tuple[str, str], ...] = ()
     never: str = ""
+    deadline_text: str = ""
 
 
 Now = Callable[[int], PoolNow]
@@ -104,6 +108,7 @@ def answer_feasibility(
         price_text=_price_text(first, offer),
         ways=tuple(ways),
         never=first.text if run.never else "",
+        deadline_text=preview_text(run.deadline),
     )
 
 
@@ -188,8 +193,10 @@ def _smaller(
 ) -> list[Way]:
     """The same job with fewer GPUs, down to the first that fits now; at most `WAYS`."""
     ways = []
+    # What they would be answered is not asked: each answer decides a round.
+    plain = {name: value for name, value in spec.items() if name not in DEADLINE_FIELDS}
     for size in sizes:
-        run = dry_run_job(tenant=tenant, spec={**spec, "gpus": size}, now=now)
+        run = dry_run_job(tenant=tenant, spec={**plain, "gpus": size}, now=now)
         if run.reason_code != Reason.TOO_LARGE:
             ways.append(_way(size, run, offer))
         if not run.reason_code:

@@ -18,6 +18,7 @@ from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
 from portal.charts.figures import plural, thousands
 from portal.jobs.forms.submit import spec_context
+from portal.jobs.text.answer import answer_context
 from portal.jobs.text.charges import charge_rows
 from portal.jobs.text.deadline import deadline_context
 from portal.jobs.text.estimates import estimate_text
@@ -228,6 +229,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "expected": estimate_text(read_estimate(job)) if job.is_active else "",
         **_plan_context(job, clock),
         **deadline_context(job, clock),
+        **answer_context(story, clock),
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):

@@ -37,6 +37,7 @@ from portal.site.access import View, access, signed_in, tenant_or_404, tenant_po
 from portal.site.submit_links import submit_command
 from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import executor_traits
+from scheduling.requests.job_deadline import TEXT_MAX
 from scheduling.requests.jobs import DURATION_S
 from scheduling.selectors.job_requests import job_as_request
 from scheduling.selectors.jobs import (
@@ -89,12 +90,14 @@ def submitters_only(view: View) -> View:
 @require_http_methods(["GET", "HEAD", "POST"])
 @submitters_only
 def job_new(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
-    """An empty form, a clone's (`?from=`), or the one that was sent."""
+    """An empty form, a clone's (`?from=`, with another `deadline`), or the one that was sent."""
     if request.method == "POST":
         return _sent(request, tenant)
     pools = _pools(tenant)
     source = request.GET.get("from", "")
     draft = _cloned(tenant, source) if source else _blank(request, pools)
+    if source and (due := request.GET.get("deadline", "")[:TEXT_MAX]):
+        draft = Draft({**draft, "deadline": due})
     form = form_of_draft(draft, tenant=tenant.slug)
     target = _target(request, tenant, pools, draft["pool"])
     answer = _answer(form, target) if source else None

@@ -10,6 +10,7 @@ from typing import Any
 
 from .api import Client, part
 from .config import UsageError
+from .deadlines import preview_line, standing_line
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 from .terminal import Terminal, inert, inert_lines, named, short, when
 
@@ -88,8 +89,9 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     if isinstance(numbers, Mapping) and numbers:
         screen.line()
         screen.pairs([(inert(name), inert(value)) for name, value in numbers.items()])
-    if isinstance(answer.get("plan"), Mapping):
-        screen.line(_plan(answer["plan"]))
+    lines = (standing_line(answer.get("deadline_answer"), "deadline: "), _plan(answer.get("plan")))
+    for line in filter(None, lines):
+        screen.line(line)
     for row in answer.get("overclaims") or ():
         screen.line(_overclaim(row))
     preempted = answer.get("preempted")
@@ -103,8 +105,10 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     return 0
 
 
-def _plan(row: Mapping[str, Any]) -> str:
-    """When it is to start, for what; or the price that it would have needed."""
+def _plan(row: Any) -> str:
+    """When it is to start, for what; or the price that it would have needed; empty without one."""
+    if not isinstance(row, Mapping):
+        return ""
     if row.get("kind") == "refused":
         return (
             f"refused: starts at {inert(row.get('needed'))} credits per GPU-hour of"
@@ -287,9 +291,9 @@ def _dry_run(
             else screen.style(f"not feasible ({inert(answer.get('reason_code'))})", "red")
         )
         screen.line(word)
-        for name in ("detail", "note"):
-            if answer.get(name):
-                screen.line(inert(answer[name]))
+        lines = [inert(answer.get(name) or "") for name in ("detail", "note")]
+        for line in filter(None, [*lines, preview_line(answer.get("deadline_answer"))]):
+            screen.line(line)
         if answer.get("price") is not None:
             prices = dict.fromkeys((answer["price"], answer.get("price_after", answer["price"])))
             text = ", then ".join(map(inert, prices))
@@ -358,6 +362,7 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("gpus", f"{inert(job.get('gpus', ''))} {_types(job)}".strip()),
         ("job type", inert(job.get("profile") or "")),
         *((f.name.replace("_", " "), _shown(job.get(f.name))) for f in shown),
+        ("deadline answer", standing_line(job.get("deadline_answer"))),
         ("deadline left", _left(job.get("deadline_left_s"))),
         ("submitted", when(job.get("submitted_at"))),
         ("started", when(job.get("started_at"))),

@@ -1,0 +1,62 @@
+"""What a round answered to a job's deadline, in lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .terminal import inert, when
+
+LIMITS = {
+    "length": "it takes longer than that, even on a pool of its own",
+    "quota": "its tenant may not have so many GPUs until then",
+    "capacity": "others have the GPUs until then",
+    "size": "the pool never has so many GPUs free at once",
+}
+
+
+def standing_line(row: Any, before: str = "") -> str:
+    """How a job stands to its deadline, with the words `before` it; empty without one."""
+    if not isinstance(row, Mapping):
+        return ""
+    standing, answer = inert(row.get("standing", "")), row.get("answer")
+    if standing == "met":
+        return f"{before}met, {duration_text(row.get('spare_s'))} before {when(row.get('by'))}"
+    if standing in ("planned", "refused") and isinstance(answer, Mapping):
+        return f"{before}{answer_line(answer)}"
+    return f"{before}{standing}: {when(row.get('by'))}"
+
+
+def answer_line(row: Mapping[str, Any]) -> str:
+    """One answer: when it ends by its plan, or why there is none."""
+    leases = row.get("leases") or []
+    if row.get("state") == "planned" and leases:
+        nodes = "on one node" if row.get("one_node") else "over several nodes"
+        chance = row.get("chance")
+        sure = "chance unknown" if chance is None else f"{int(chance * 1000) // 10} % likely"
+        return (
+            f"planned to end by {when(leases[-1].get('ends_at'))} on {inert(row.get('gpus'))}"
+            f" {inert(row.get('gpu_type'))} {nodes}, {sure}"
+        )
+    if row.get("state") == "refused":
+        earliest = row.get("earliest")
+        then = f"; the earliest that would do: --deadline {inert(earliest)}" if earliest else ""
+        return f"refused: {LIMITS.get(str(row.get('limit')), 'no plan meets it')}{then}"
+    return inert(row.get("state", ""))
+
+
+def preview_line(row: Any) -> str:
+    """What a dry run says of a deadline; empty without one."""
+    if not isinstance(row, Mapping):
+        return ""
+    answer = row.get("answer")
+    if not isinstance(answer, Mapping):
+        return f"deadline: {inert(row.get('text', ''))}"
+    return f"deadline: {answer_line(answer)}, if nothing else changes"
+
+
+def duration_text(seconds: Any) -> str:
+    """Seconds as hours, minutes and seconds."""
+    minutes, rest = divmod(int(seconds or 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m{rest:02}s"

@@ -1,0 +1,172 @@
+"""What templates/jobs/_answer.html reads: how a job stands to its deadline, what rounds said."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from evenshare_core.domain.deadlines import DeadlineState
+from evenshare_core.policies import registry
+from portal.charts.figures import clock, duration, plural, utc
+from portal.charts.timeline import JobTimeline, Segment, timeline
+from portal.site.clocks import Clocks
+from scheduling.models import Job
+from scheduling.selectors.answers import (
+    AnswerView,
+    DeadlineStanding,
+    DeadlineStory,
+    read_deadline_story,
+)
+from scheduling.selectors.deadline_texts import chance_text, limit_text, unanswered_text
+from scheduling.selectors.jobs import JobStory, LeaseView
+from scheduling.services.deadline_preview import DeadlinePreview
+
+BADGES = {
+    DeadlineStanding.UNANSWERED: "waiting",
+    DeadlineStanding.PLANNED: "ok",
+    DeadlineStanding.REFUSED: "warn",
+    DeadlineStanding.MISSED: "bad",
+    DeadlineStanding.MET: "ok",
+    DeadlineStanding.ENDED: "ended",
+}
+
+
+def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
+    """Return what rounds answered to a job's deadline; `answer_title` empty: it has none."""
+    job = story.job
+    deadline = read_deadline_story(job, at=clocks.now.pool_at)
+    if deadline is None:
+        return {"answer_title": ""}
+    last = deadline.last
+    return {
+        "answer_title": answer_title(job, deadline),
+        "answer_kind": BADGES[deadline.standing],
+        "answer_standing": deadline.standing.value,
+        "answer_by": clocks.instant(deadline.by),
+        "answer_text": _text(job, deadline),
+        "answer_place": _place(last) if last and last.leases else "",
+        "answer_earliest": clocks.instant(_earliest(deadline)),
+        "answer_deadline": _earliest_text(deadline),
+        "answer_lines": [_line(view, clocks) for view in deadline.answers],
+        "answer_cut": deadline.cut,
+        "answer_svg": _drawing(story, deadline, clocks.now.pool_at),
+    }
+
+
+def answer_title(job: Job, deadline: DeadlineStory) -> str:
+    """How it stands, as a finding."""
+    last, by = deadline.last, deadline.by
+    if deadline.standing is DeadlineStanding.PLANNED and last is not None and last.ends is not None:
+        early_s = (by - last.ends).total_seconds()
+        return f"Planned to end {duration(early_s)} before its deadline"
+    if deadline.standing is DeadlineStanding.REFUSED and last is not None:
+        return f"Deadline refused: {limit_text(last.limit)}"
+    if deadline.standing is DeadlineStanding.ENDED:
+        return "It ended before its deadline, without its result"
+    return _over_title(job, deadline) or "No round has answered its deadline"
+
+
+def _over_title(job: Job, deadline: DeadlineStory) -> str:
+    """Whether a deadline was met, and by how much; empty: neither is known yet."""
+    if deadline.standing is DeadlineStanding.MET and deadline.spare is not None:
+        return f"Deadline met, with {duration(deadline.spare.total_seconds())} to spare"
+    if deadline.standing is not DeadlineStanding.MISSED:
+        return ""
+    if job.ended_at is None:
+        return "Deadline missed: it runs with what is left"
+    return f"Deadline missed, by {duration((job.ended_at - deadline.by).total_seconds())}"
+
+
+def _earliest(deadline: DeadlineStory) -> datetime | None:
+    """The earliest deadline that would do, of one that is refused."""
+    is_refused = deadline.standing is DeadlineStanding.REFUSED
+    return deadline.last.earliest if is_refused and deadline.last is not None else None
+
+
+def _earliest_text(deadline: DeadlineStory) -> str:
+    """The same as a submission takes it."""
+    earliest = _earliest(deadline)
+    return f"{earliest:%Y-%m-%dT%H:%M:%S.%fZ}" if earliest is not None else ""
+
+
+def _text(job: Job, deadline: DeadlineStory) -> str:
+    last = deadline.last
+    if deadline.standing is DeadlineStanding.UNANSWERED:
+        if registry.traits(job.pool.policy).answers_deadlines:
+            return "The next round does."
+        return unanswered_text(job.pool.policy)
+    if deadline.standing is DeadlineStanding.PLANNED and last is not None:
+        return f"An end by then: {chance_text(last.chance_milli)}."
+    if deadline.standing is DeadlineStanding.REFUSED:
+        return "It is not turned away: it runs with what is left, without a plan."
+    return ""
+
+
+def _place(view: AnswerView) -> str:
+    nodes = "on one node" if view.one_node else "over several nodes"
+    return f"{plural(view.gpus, 'GPU')} of {view.gpu_type}, {nodes}"
+
+
+def _line(view: AnswerView, clocks: Clocks) -> dict[str, Any]:
+    """One answer of the history."""
+    return {
+        "at": clocks.instant(view.at),
+        "round": view.round,
+        "state": view.state.value,
+        "kind": BADGES[DeadlineStanding(view.state.value)],
+        "text": _answer_text(view),
+    }
+
+
+def _answer_text(view: AnswerView) -> str:
+    if view.state is DeadlineState.MISSED:
+        return "Missed"
+    if view.state is DeadlineState.REFUSED:
+        return f"Refused: {limit_text(view.limit)}"
+    said = f"Planned until {clock(view.ends)}" if view.ends else "Planned"
+    moved_s = view.moved.total_seconds() if view.moved is not None else 0
+    if moved_s:
+        way = "later" if moved_s > 0 else "earlier"
+        said += f", moved {way} by {duration(abs(moved_s))}"
+    return f"{said}: {view.cause}" if view.cause else said
+
+
+def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:
+    """The leases that it had, and those that are planned, on one clock; None: neither."""
+    had = [_had(hold, now) for hold in story.holds if hold.lease.started_at is not None]
+    last = deadline.last
+    planned = last.leases if last is not None and not deadline.is_over else ()
+    to_come = [Segment("expected", max(start, now), end) for start, end in planned if end > now]
+    segments = (*had, *to_come)
+    if not segments:
+        return None
+    begin = min(segment.start for segment in segments)
+    end = max(deadline.by, *(segment.end for segment in segments))
+    label = "Leases that it had, and those that are planned, until its deadline"
+    return timeline(JobTimeline(begin, end, now, segments, label=label))
+
+
+def _had(hold: LeaseView, now: datetime) -> Segment:
+    start = hold.lease.started_at
+    assert start is not None  # noqa: S101 - asked of those that began
+    return Segment("run", start, max(start, hold.lease.ended_at or now))
+
+
+def preview_text(preview: DeadlinePreview | None) -> str:
+    """What the next round would answer, in a sentence or two; empty: no deadline was given."""
+    if preview is None:
+        return ""
+    view = preview.answer
+    if view is None:
+        return preview.text
+    if view.state is DeadlineState.PLANNED and view.ends is not None:
+        return (
+            f"Round {preview.number:,} would plan it to end by {utc(view.ends)}, on {_place(view)}:"
+            f" {chance_text(view.chance_milli)}. If nothing else changes; a plan binds nobody."
+        )
+    if view.state is DeadlineState.REFUSED:
+        text = f"Round {preview.number:,} would refuse its deadline: {limit_text(view.limit)}."
+        if view.earliest is None:
+            return f"{text} No deadline is known that would do."
+        return f"{text} The earliest that would do: {utc(view.earliest)}."
+    return "Its deadline would be over by the next round."

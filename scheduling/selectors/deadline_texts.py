@@ -1,0 +1,29 @@
+"""Answers to deadlines in plain language, for pages and for the dry run."""
+
+from __future__ import annotations
+
+from evenshare_core.domain.deadlines import DeadlineLimit
+
+_LIMITS = {
+    DeadlineLimit.LENGTH: "it takes longer than that, even on a pool of its own",
+    DeadlineLimit.QUOTA: "its tenant may not have so many GPUs until then",
+    DeadlineLimit.CAPACITY: "others have the GPUs until then",
+    DeadlineLimit.SIZE: "the pool never has so many GPUs free at once",
+}
+
+
+def limit_text(limit: str) -> str:
+    """Return what is in the way of a deadline, as a half sentence."""
+    return _LIMITS[DeadlineLimit(limit)] if limit else "no plan meets it"
+
+
+def unanswered_text(policy: str) -> str:
+    """Return what a policy says that answers no deadlines."""
+    return f"Policy {policy} answers no deadlines; the deadline is kept as a figure."
+
+
+def chance_text(chance_milli: int | None) -> str:
+    """Return how likely an end in time is; rounded down, so that 100 % is certain."""
+    if chance_milli is None:
+        return "nobody knows how likely, as no error of its estimate is known"
+    return f"{chance_milli // 10} % likely, by the error of its estimate"

@@ -1,0 +1,200 @@
+"""What rounds answered to a deadline: on the job's page, over REST, by the command, beforehand."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenshare_core.domain.instants import to_us
+from evenshare_core.policies import registry
+from scheduling.models import Job, JobAnswer, Pool, Round
+from tests.functional.api_stage import ApiStage, api_stage
+from tests.functional.queue_stages import text
+from tests.functional.visitors import Town, town
+from tests.toy_policy.deadlines import POLICY
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+LEASE_S = 900
+
+
+@pytest.fixture(autouse=True)
+def policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+
+
+@pytest.fixture
+def place() -> Town:
+    there = town()
+    Pool.objects.filter(pk=there.cluster.pool.pk).update(policy=POLICY.name)
+    there.cluster.pool.refresh_from_db()
+    there.play()
+    return there
+
+
+@pytest.fixture
+def stage() -> ApiStage:
+    there = api_stage()
+    Pool.objects.update(policy=POLICY.name)
+    there.cluster.round()
+    return there
+
+
+def due(place: Town, *, within_s: int, work_s: int = 60, gpus: int = 1) -> Job:
+    lab = place.cluster
+    return lab.submit(
+        "north", gpus, work_s, job_class="strict_slo", estimate_s=work_s,
+        deadline_at=lab.at + timedelta(seconds=within_s),
+    )  # fmt: skip
+
+
+def page(place: Town, job: Job) -> str:
+    return text(place.owner.get(f"/jobs/{job.uid}/"))
+
+
+class TestTheJobPage:
+    def test_says_by_when_it_is_planned_and_how_likely_that_is(self, place: Town) -> None:
+        job = due(place, within_s=1510)
+        place.play()
+        shown = page(place, job)
+        assert "Planned to end 10 min before its deadline" in shown
+        assert "87 % likely" in shown
+        assert "1 GPU of v100, on one node" in shown
+        assert "Planned leases" in place.owner.get(f"/jobs/{job.uid}/").content.decode()
+
+    def test_says_what_is_in_the_way_and_leads_to_a_deadline_that_would_do(
+        self, place: Town
+    ) -> None:
+        job = due(place, within_s=600, work_s=1200)
+        place.play()
+        shown = page(place, job)
+        assert "Deadline refused: it takes longer than that" in shown
+        assert "It is not turned away" in shown
+        link = f"?from={job.uid}&amp;deadline=2030-01-01T00%3A30%3A20.000000Z"
+        assert link in place.owner.get(f"/jobs/{job.uid}/").content.decode()
+        assert "deadline=2030" not in place.mate.get(f"/jobs/{job.uid}/").content.decode()
+        form = place.owner.get(f"/t/north/jobs/new/{link.replace('&amp;', '&')}").content.decode()
+        assert "2030-01-01T00:30:20.000000Z" in form
+
+    def test_tells_how_its_answers_moved_and_why(self, place: Town) -> None:
+        place.submit(8, 10_000, "south")
+        place.play()
+        job = due(place, within_s=1800)
+        place.play(2)
+        shown = page(place, job)
+        assert "moved later by 10 s: it waits for GPUs" in shown
+
+    def test_of_one_that_met_says_what_was_to_spare(self, place: Town) -> None:
+        job = due(place, within_s=1000)
+        place.play(12)
+        job.refresh_from_db()
+        assert job.ended_at is not None
+        assert job.deadline_at is not None
+        assert "Deadline met, with 15 min" in page(place, job)
+
+    def test_of_one_that_missed_says_so_while_it_runs_and_by_how_much_after(
+        self, place: Town
+    ) -> None:
+        job = due(place, within_s=15, work_s=60)
+        place.play(3)
+        assert "Deadline missed: it runs with what is left" in page(place, job)
+        place.play(6)
+        job.refresh_from_db()
+        assert job.state == "succeeded"
+        assert "Deadline missed, by" in page(place, job)
+
+    def test_says_plainly_that_a_policy_answers_none(self, place: Town) -> None:
+        Pool.objects.update(policy="fifo")
+        job = due(place, within_s=600)
+        place.cluster.pool.refresh_from_db()
+        place.play()
+        assert "Policy fifo answers no deadlines" in page(place, job)
+
+    def test_is_for_nobody_else(self, place: Town) -> None:
+        job = due(place, within_s=600)
+        place.play()
+        for client in (place.neighbour, place.outsider):
+            assert client.get(f"/jobs/{job.uid}/").status_code == 404
+            assert client.get(f"/api/v1/jobs/{job.uid}/deadline").status_code == 404
+
+
+class TestOverRest:
+    def asked(self, stage: ApiStage, **more: Any) -> dict[str, Any]:
+        fields = {"deadline": "30m", "estimate_s": 60, **more}
+        made: dict[str, Any] = stage.post("jobs", stage.spec(**fields)).json()
+        stage.cluster.round(after_s=10)
+        return made
+
+    def test_is_answered_within_one_round(self, stage: ApiStage) -> None:
+        made = self.asked(stage)
+        assert made["deadline_answer"] is None
+        shown = stage.get(f"jobs/{made['id']}").json()["deadline_answer"]
+        assert shown["standing"] == "planned"
+        answer = shown["answer"]
+        assert (answer["state"], answer["gpus"], answer["chance"]) == ("planned", 2, 0.875)
+        assert (answer["by"], answer["points"]) == (shown["by"], "100.000000")
+        assert len(answer["leases"]) == 1
+        assert stage.get(f"jobs/{made['id']}/why").json()["deadline_answer"] == shown
+
+    def test_history_has_all_of_them_newest_first(self, stage: ApiStage) -> None:
+        made = self.asked(stage)
+        job = Job.objects.get(uid=made["id"])
+        begin_us = to_us(stage.cluster.at)
+        JobAnswer.objects.create(
+            job=job, tenant_id=job.tenant_id, round=900, at=stage.cluster.at, state="refused",
+            reward_micro=0, gpus=1, one_node=True, leases=[], limited_by="capacity",
+            blocked=[[begin_us, begin_us + 60 * 10**6]], cause="a node was lost",
+        )  # fmt: skip
+        told = stage.get(f"jobs/{made['id']}/deadline").json()["deadline_answer"]
+        assert told["standing"] == "refused"
+        assert [row["state"] for row in told["answers"]] == ["refused", "planned"]
+        assert told["answer"]["cause"] == "a node was lost"
+        assert (told["answer"]["limit"], len(told["answer"]["blocked"])) == ("capacity", 1)
+
+    def test_is_null_without_a_deadline(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec()).json()
+        assert made["deadline_answer"] is None
+        assert stage.get(f"jobs/{made['id']}/deadline").json() == {"deadline_answer": None}
+
+
+class TestADryRun:
+    def test_says_what_the_next_round_says_then(self, stage: ApiStage) -> None:
+        asked = stage.spec(deadline="30m", estimate_s=60)
+        told = stage.post("jobs/dry-run", asked).json()["deadline_answer"]
+        assert told["answer"]["state"] == "planned"
+        assert not JobAnswer.objects.exists()
+        assert not Job.objects.exists()
+        assert Round.objects.count() == told["round"] - 1
+
+    def test_names_the_limit_and_the_earliest_deadline_that_would_do(self, stage: ApiStage) -> None:
+        asked = stage.spec(deadline="10m", estimate_s=3600)
+        told = stage.post("jobs/dry-run", asked).json()["deadline_answer"]["answer"]
+        assert (told["state"], told["limit"]) == ("refused", "length")
+        assert told["earliest"] is not None
+
+    def test_says_so_where_the_policy_answers_none(self, stage: ApiStage) -> None:
+        Pool.objects.update(policy="fifo")
+        told = stage.post("jobs/dry-run", stage.spec(deadline="10m")).json()["deadline_answer"]
+        assert told["answer"] is None
+        assert "fifo answers no deadlines" in told["text"]
+        assert stage.post("jobs/dry-run", stage.spec()).json()["deadline_answer"] is None
+
+    def test_says_so_where_the_round_fails(
+        self, stage: ApiStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_: object) -> None:
+            raise ValueError("broken")
+
+        monkeypatch.setattr(POLICY, "decide", fail)
+        told = stage.post("jobs/dry-run", stage.spec(deadline="10m")).json()["deadline_answer"]
+        assert told["answer"] is None
+        assert "could not be decided" in told["text"]
+
+    def test_is_beside_the_form(self, place: Town) -> None:
+        sent = {
+            "side": "form", "pool": place.cluster.pool.name, "gpus": "1", "deadline": "1h",
+            "estimate_s": "60", "command": "true",
+        }  # fmt: skip
+        shown = text(place.owner.post("/t/north/jobs/dry-run/", sent))
+        assert "would plan it to end by 2030-01-01" in shown

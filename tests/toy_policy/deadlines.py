@@ -1,0 +1,98 @@
+"""First come, first served, with an answer to each job with a deadline.
+
+A policy for tests of what the engine, the pages and the API do with answers. A job is planned from
+its first lease, or the round, for as many leases as its estimate takes. It is refused where that
+ends after its deadline (`length`), where the pool has too few GPUs (`size`), or its tenant's quota
+(`quota`); missed once its deadline is over. A plan that ends later than before names its cause.
+
+Source: none. Orders are those of `fifo`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.deadlines import (
+    DeadlineAnswer,
+    DeadlineLimit,
+    DeadlineState,
+    PlannedLease,
+)
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies import registry
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.units import REWARD_MICRO
+
+_INNER = registry.policy("fifo")
+REWARD = 100 * REWARD_MICRO
+CHANCE_MILLI = 875
+
+
+def answer_of(snapshot: Snapshot, job: Job) -> DeadlineAnswer:
+    """Answer one job, without a look at what was answered before."""
+    assert job.deadline_us is not None
+    state = DeadlineState.REFUSED
+    ((gpu_type, capacity), *_) = sorted(capacity_by_type(snapshot.nodes).items())
+    quotas = {row.tenant: row.gpus for row in snapshot.entitlements}
+    begun = [lease.started_us for lease in snapshot.leases if lease.job == job.id]
+    leases = max(1, -(-(job.estimate_us or 0) // snapshot.lease_us))
+    start_us = min([*begun, snapshot.at_us])
+    planned = PlannedLease(start_us, start_us + leases * snapshot.lease_us)
+    if job.deadline_us <= snapshot.at_us:
+        return DeadlineAnswer(job.id, job.tenant, DeadlineState.MISSED)
+    limit = None
+    if job.gpus > capacity:
+        limit = DeadlineLimit.SIZE
+    elif job.gpus > quotas.get(job.tenant, 0):
+        limit = DeadlineLimit.QUOTA
+    elif planned.end_us > job.deadline_us:
+        limit = DeadlineLimit.LENGTH
+    if limit is not None:
+        earliest_us = planned.end_us if limit is DeadlineLimit.LENGTH else None
+        return DeadlineAnswer(
+            job.id, job.tenant, state, gpu_type=gpu_type, gpus=job.gpus, limit=limit,
+            blocked=(planned,), earliest_us=earliest_us,
+        )  # fmt: skip
+    return DeadlineAnswer(
+        job.id, job.tenant, DeadlineState.PLANNED, job.deadline_us, REWARD, gpu_type, job.gpus,
+        leases=(planned,), chance_milli=CHANCE_MILLI if job.estimate_us else None,
+    )  # fmt: skip
+
+
+class Answering(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "answering"
+    version = "1"
+    title = "Answers"
+    promise = "Each job with a deadline has an answer."
+    suits = "Tests."
+    order_text = "Whoever was submitted first."
+    traits = Traits(answers_deadlines=True)
+    options_type = _INNER.options_type
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round; memory: by job, what was answered last."""
+        decision = _INNER.decide(replace(snapshot, memory={}))
+        before: dict[str, Any] = snapshot.memory
+        memory: dict[str, Any] = {}
+        answers = []
+        for job in snapshot.jobs:
+            if job.deadline_us is None:
+                continue
+            answer = answer_of(snapshot, job)
+            said = before.get(str(job.id))
+            ends_us = answer.leases[-1].end_us if answer.leases else 0
+            memory[str(job.id)] = [answer.state.value, ends_us]
+            if said != memory[str(job.id)]:
+                moved = said is not None and said[0] == answer.state
+                answers.append(replace(answer, cause="it waits for GPUs" if moved else ""))
+        return replace(decision, answers=tuple(answers), memory=memory)
+
+
+POLICY = Answering()
