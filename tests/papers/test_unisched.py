@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from random import Random
 from typing import Any
 
 import msgspec
@@ -28,13 +29,14 @@ from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
 from evenshare_core.units import MINUTE_US, REWARD_MICRO
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 SLOT = 5 * MINUTE_US
+TWO_SLOTS = {"lease_multiple": 2}
 YEARS_30 = 30 * 366 * 24 * 60 * MINUTE_US
 
 
@@ -189,19 +191,21 @@ class TestLeases:
     def test_an_slo_lease_is_one_term_where_the_pool_allows_it(self) -> None:
         jobs = [job(1, 4, estimate_us=4 * SLOT)]
         decision = decide_round(
-            asked(jobs, [strict(1, 8 * SLOT)], lease_bounds_us=(SLOT, 4 * SLOT))
+            asked(jobs, [strict(1, 8 * SLOT)], lease_bounds_us=(SLOT, 4 * SLOT), options=TWO_SLOTS)
         )
         assert [(row.job, row.lease_us) for row in decision.lengths] == [(1, 2 * SLOT)]
 
     def test_else_its_second_slot_is_renewed_before_all_others(self) -> None:
         jobs = [job(1, 24, estimate_us=8 * SLOT)]
-        first = decide_round(asked(jobs, [strict(1, 20 * SLOT)]))
+        first = decide_round(asked(jobs, [strict(1, 20 * SLOT)], options=TWO_SLOTS))
         memory = first.memory
         at_us = AT_US + SLOT
         urgent = job(2, 24, estimate_us=3 * SLOT)
         held = lease(9, 1, (1, 8), (2, 8), (3, 8), expires_us=at_us)
         rows = [strict(1, 20 * SLOT), strict(2, 4 * SLOT)]
-        later = asked([jobs[0], urgent], rows, [held], memory=memory, at_us=at_us)
+        later = asked(
+            [jobs[0], urgent], rows, [held], memory=memory, at_us=at_us, options=TWO_SLOTS
+        )
         decision = decide_round(later)
         assert [row.job for row in decision.renewals] == [1]
 
@@ -240,7 +244,7 @@ def pools(draw: st.DrawFn) -> Snapshot:
     ] if nodes[1] >= jobs[0].gpus else []  # fmt: skip
     options = draw(
         st.sampled_from(
-            ({}, {"lease_multiple": 1}, {"lease_multiple": 12}, {"select": "consolidated"},
+            ({}, TWO_SLOTS, {"lease_multiple": 12}, {"select": "consolidated"},
              {"objective": "alike"}, {"iterations": 0}, {"reward_points_per_gpu": 0})
         )
     )  # fmt: skip
@@ -285,6 +289,62 @@ class TestAnyPool:
         again = decide_round(msgspec.structs.replace(one, memory=memory))
         assert canonical_bytes(first) == canonical_bytes(again)
         assert set(memory["answers"]) == {str(row.id) for row in one.deadlines}
+
+
+def ends(seed: int) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
+    """First answers and the ends of a crowd whose estimates are exact, with a round per slot."""
+    rng = Random(seed)  # noqa: S311 - a test's seed
+    jobs = [
+        job(number, rng.choice((1, 2, 4, 8)), estimate_us=rng.randint(1, 40) * MINUTE_US)
+        for number in range(1, 15)
+    ]
+    rows = [strict(one.id, int((one.estimate_us or 0) * rng.uniform(1.0, 4))) for one in jobs]
+    pool = asked(jobs, rows, nodes={1: 8, 2: 8}, round_us=SLOT)
+    left = {one.id: one.estimate_us or 0 for one in jobs}
+    held: dict[int, Lease] = {}
+    first: dict[int, DeadlineAnswer] = {}
+    over: dict[int, int] = {}
+    while left:
+        at_us = pool.at_us
+        decision = decide_round(pool)
+        for answer in decision.answers:
+            first.setdefault(answer.job, answer)
+        changes = []
+        for end in decision.ends:
+            del held[end.job]
+            changes.append(Change(at_us, ChangeKind.RELEASE, 1, end.job))
+        for row in decision.renewals:
+            held[row.job] = msgspec.structs.replace(held[row.job], expires_us=at_us + SLOT)
+        for grant in decision.grants:
+            number = 1000 * pool.number + grant.job
+            new = lease(number, grant.job, *grant.placement, expires_us=at_us + SLOT)
+            held[grant.job] = msgspec.structs.replace(new, started_us=at_us)
+            hold = Change(at_us, ChangeKind.HOLD, 1, grant.job, new.gpus, ("v100",))
+            changes.append(hold)
+        for number in sorted(held, key=lambda one: (left[one], one)):
+            if left[number] <= SLOT:
+                over[number] = at_us + left.pop(number)
+                del held[number]
+                changes.append(Change(over[number], ChangeKind.INACTIVE, 1, number))
+            else:
+                left[number] -= SLOT
+        pool = msgspec.structs.replace(
+            pool, at_us=at_us + SLOT, number=pool.number + 1, changes=tuple(changes),
+            jobs=tuple(one for one in jobs if one.id in left),
+            deadlines=tuple(row for row in rows if row.id in left),
+            estimates=estimates(one for one in jobs if one.id in left),
+            leases=tuple(sorted(held.values(), key=lambda row: row.id)),
+            service=decision.service, memory=json.loads(json.dumps(decision.memory)),
+        )  # fmt: skip
+    return first, over
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_planned_is_kept_where_nothing_unforeseen_happens(seed: int) -> None:
+    first, over = ends(seed)
+    planned = [row for row in first.values() if row.state is DeadlineState.PLANNED]
+    assert planned
+    assert [row.job for row in planned if over[row.job] > row.by_us] == []
 
 
 @pytest.mark.parametrize("count", [1500])

@@ -101,7 +101,7 @@ class SolvedRound:
         dated = dated_steps(
             row, remaining, pool.estimates.get(job.id), most_micro,
             at_us=pool.at_us, lease_us=pool.lease_us, options=pool.options,
-            phase_us=self._phase_us(job.id),
+            phase_us=self._phase_us(job.id, remaining.until_us),
         )  # fmt: skip
         ready = whole_leases(max(0, remaining.until_us - pool.at_us), pool.lease_us)
         if not ready and not self._may_start(job, gpu_type):
@@ -110,13 +110,13 @@ class SolvedRound:
         made = selector_job(job, row.kind, options, dated, ready)
         return DeadlineDemand(job, gpu_type, remaining, dated, made, most_micro)
 
-    def _phase_us(self, job: int) -> int:
-        """Return how far this round is within a lease of the plans that were made before."""
+    def _phase_us(self, job: int, from_us: int) -> int:
+        """Return how far an instant is within a lease of the plans that were made before."""
         memory = self.pool.memory
         known = memory.answers.get(job)
         if known is None or known.state is not DeadlineState.PLANNED or memory.origin_us is None:
             return 0
-        return (self.pool.at_us - memory.origin_us) % self.pool.lease_us
+        return (from_us - memory.origin_us) % self.pool.lease_us
 
     def _may_start(self, job: Job, gpu_type: str) -> bool:
         return self.admission.check(job, gpu_type) is None
