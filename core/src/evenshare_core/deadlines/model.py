@@ -143,9 +143,7 @@ class SelectorProblem:
         free: Counts = rows[slots].reshape(leases, self.slots, LEVELS).min(axis=1)
         return free
 
-    def fits(
-        self, step: RewardStep, option: CellOption, ready: int = 0
-    ) -> tuple[int, int] | None:
+    def fits(self, step: RewardStep, option: CellOption, ready: int = 0) -> tuple[int, int] | None:
         """Return (leases to plan, slots for them) of a step on an option; None: it cannot end.
 
         What can run after the horizon is left out of both. `ready`: of its job.

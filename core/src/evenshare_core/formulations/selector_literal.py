@@ -86,9 +86,7 @@ class _Literal:
             reward = (
                 REWARD_MICRO
                 if job.kind is DeadlineClass.PROFILER
-                else best_effort_micro(
-                    option.phi_milli, job.remaining_us, self.problem.slot_us
-                )
+                else best_effort_micro(option.phi_milli, job.remaining_us, self.problem.slot_us)
             )
             z = self.column(reward)
             chosen.append((z, 1))

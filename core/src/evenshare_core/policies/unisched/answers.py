@@ -92,7 +92,7 @@ class AnswerBook:
         )  # fmt: skip
 
     def _planned(self, demand: DeadlineDemand, row: JobLeases) -> DeadlineAnswer:
-        pool, job = self._pool, demand.job
+        job = demand.job
         dated = demand.dated[row.step]
         end_us = self._end_us(demand, row)
         leases = self._leases(demand, row, end_us)
@@ -193,14 +193,14 @@ class AnswerBook:
         return abs(_end_of(answer) - known.end_us) > self._pool.lease_us
 
     def _cause(self, known: KeptAnswer, demand: DeadlineDemand) -> PlanCause:
-        pool, job = self._pool, demand.job
+        pool = self._pool
         if known.capacity != pool.capacity.get(demand.gpu_type, 0):
             return PlanCause.CAPACITY
         if known.most != self._most(demand):
             return PlanCause.QUOTA
         if known.whole_us != demand.remaining.whole_us:
             return PlanCause.ESTIMATE
-        return PlanCause.LATE if demand.remaining.is_late and job else PlanCause.DEMAND
+        return PlanCause.LATE if demand.remaining.is_late else PlanCause.DEMAND
 
     def _most(self, demand: DeadlineDemand) -> int:
         most = self._solved.admission.most(demand.job.tenant, demand.gpu_type)

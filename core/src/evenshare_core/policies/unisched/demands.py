@@ -79,9 +79,9 @@ def rewards_left(
     A tenant's jobs may ask for `reward_points_per_gpu` per GPU of quota in all, first come first.
     """
     left: dict[int, int] = {}
-    for row in entitlements:
-        points = max(0, row.gpus) * options.reward_points_per_gpu * REWARD_MICRO
-        left[row.tenant] = left.get(row.tenant, 0) + points
+    for quota in entitlements:
+        points = max(0, quota.gpus) * options.reward_points_per_gpu * REWARD_MICRO
+        left[quota.tenant] = left.get(quota.tenant, 0) + points
     given: dict[int, int] = {}
     rows = [(jobs[row.id], row) for row in deadlines if row.id in jobs]
     for job, row in sorted(rows, key=lambda pair: arrival_order(pair[0])):
@@ -139,16 +139,16 @@ def dated_steps(
     remaining: Remaining,
     estimate: JobEstimate | None,
     most_micro: int,
+    *,
     at_us: int,
     lease_us: int,
     options: UniSchedOptions,
-    *,
-    is_promised: bool,
+    phase_us: int,
 ) -> tuple[DatedStep, ...]:
     """Return the steps that can be met by a job that runs all the time.
 
-    `is_promised`: it has a plan already, which began at another phase of the leases; so its slack
-    counts rounded up, where that of others counts rounded down.
+    `phase_us`: of a job that is planned already, how long ago the lease began that its plan is in;
+    its slack counts from there, so that a plan is not lost because a round is within a lease.
     """
     ready = whole_leases(max(0, remaining.until_us - at_us), lease_us)
     overhead_us = estimate.overhead_us if estimate and options.count_restarts else 0
@@ -164,7 +164,7 @@ def dated_steps(
         if slack_us < 0 or work_us <= 0:
             continue
         leases = whole_leases(work_us, lease_us)
-        slack = whole_leases(slack_us, lease_us) if is_promised else slack_us // lease_us
+        slack = (slack_us + phase_us) // lease_us
         if leases > COUNT_MAX:
             continue
         reward = 100 * REWARD_MICRO if options.objective == "alike" else step.reward_micro

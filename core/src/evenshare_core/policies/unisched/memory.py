@@ -1,4 +1,4 @@
-"""What UniSched remembers of jobs with deadlines: what was answered, and leases of several slots."""
+"""What UniSched remembers of jobs with deadlines: answers, and leases of several slots."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class KeptAnswer:
 
     `end_us`: its planned end as it was answered. `until_us`: the end of the SLO lease that it is
     in. `lost_us`: time that its GPUs did not make, on several nodes and in restarts, as of
-    `seen_us`. `whole_us`, `most`, `capacity`: its estimate, the GPUs that its tenant might have (-1:
-    any number) and those of its type then. `option`: level counts of its cells and whether it stood
+    `seen_us`. `whole_us`, `most`, `capacity`: its estimate, the GPUs that its tenant might have and
+    those of its type then; -1: any number. `option`: level counts of its cells and whether it stood
     on one node.
     """
 
@@ -48,28 +48,44 @@ class KeptAnswer:
         state, *rest = row
         if not rest:
             return cls(DeadlineState(state))
-        by_us, limit, *numbers, option = rest
-        limit = DeadlineLimit(limit) if limit else None
-        return cls(DeadlineState(state), by_us, limit, *numbers, tuple(option))
+        by_us, name, *numbers, option = rest
+        limit = DeadlineLimit(name) if name else None
+        end_us, until_us, lost_us, seen_us, whole_us, most, capacity = numbers
+        return cls(
+            DeadlineState(state), by_us, limit, end_us, until_us, lost_us, seen_us, whole_us,
+            most, capacity, tuple(option),
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
 class UniSchedMemory:
-    """Answers by job, and what the last solved round looked at."""
+    """Answers by job, and what the last solved round looked at.
+
+    `origin_us`: when a lease of the plans that stand began; they all have its phase.
+    """
 
     answers: dict[int, KeptAnswer] = field(default_factory=dict)
     looked_at: str = ""
+    origin_us: int | None = None
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> UniSchedMemory:
         """Read what `data` gave, through JSON."""
         rows = {int(job): KeptAnswer.of(row) for job, row in data.get("answers", {}).items()}
-        return cls(rows, data.get("looked_at", ""))
+        return cls(rows, data.get("looked_at", ""), data.get("origin_us"))
+
+    def keep_phase(self, at_us: int) -> None:
+        """Begin leases anew at a round in which no plan stands."""
+        if not any(row.state is DeadlineState.PLANNED for row in self.answers.values()):
+            self.origin_us = at_us
 
     def data(self, jobs: Iterable[int]) -> dict[str, Any]:
         """What is kept of these jobs, those that have deadlines."""
+        if not self.answers:
+            self.origin_us = None
         kept = sorted(self.answers.keys() & set(jobs))
         return {
             "answers": {str(job): self.answers[job].row() for job in kept},
             "looked_at": self.looked_at,
+            "origin_us": self.origin_us,
         }

@@ -23,7 +23,7 @@ class UniSchedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
             " it keeps its GPUs for that long.",
             extra_json_schema={UNIT: "leases"},
         ),
-    ] = 2
+    ] = 1
     reward_points_per_gpu: Annotated[
         int,
         Meta(

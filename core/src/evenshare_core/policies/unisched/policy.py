@@ -61,7 +61,9 @@ class UniSched(Policy):
     name = "unisched"
     version = "1"
     title = "Deadlines and best effort"
-    promise = "Each job with a deadline is answered at once: planned in time, or what is in the way."
+    promise = (
+        "Each job with a deadline is answered at once: planned in time, or what is in the way."
+    )
     suits = "Jobs with deadlines beside jobs without, where durations are known or estimated."
     order_text = (
         "Jobs whose deadlines are worth most go first, as planned; what they leave goes to the"
@@ -79,24 +81,6 @@ class UniSched(Policy):
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
         return _Round(snapshot).decision()
-
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom: by deadline, then by remaining time."""
-        options = parse_options(UniSchedOptions, snapshot.options)
-        pool = RoundPool(snapshot, options, UniSchedMemory.of(snapshot.memory))
-        last = {
-            row.id: row.steps[-1].by_us for row in snapshot.deadlines
-            if row.steps[-1].by_us > snapshot.at_us
-        }  # fmt: skip
-
-        def order(job: Job) -> tuple[int, ...]:
-            left = pool.remaining(job, pool.home(job)).left_us
-            if job.id in last:
-                return (0, last[job.id] - left, *arrival_order(job))
-            return (1, left, *arrival_order(job))
-
-        rows = [job for job in snapshot.jobs if job.id not in pool.kept]
-        return tuple(job.id for job in sorted(rows, key=order))
 
 
 class _Round:
@@ -125,9 +109,10 @@ class _Round:
             row for row in snapshot.deadlines
             if row.id in pool.jobs and row.steps[-1].by_us > snapshot.at_us
         ]  # fmt: skip
-        looked_at = self._looked_at(bool(answers))
+        looked_at = self._looked_at(is_missed=bool(answers))
         if looked_at != pool.memory.looked_at or pool.ended or self._could_use():
             pool.memory.looked_at = looked_at
+            pool.memory.keep_phase(snapshot.at_us)
             solved = SolvedRound(pool, self.admission)
             solved.run(deadlines)
             self._give(solved)
@@ -145,13 +130,15 @@ class _Round:
             answers=tuple(sorted(answers, key=lambda row: row.job)),
         )
 
-    def _looked_at(self, is_missed: bool) -> str:  # noqa: FBT001 - a part of the key
+    def _looked_at(self, *, is_missed: bool) -> str:
         """What a plan depends on besides time; another value is another plan."""
         snapshot = self.snapshot
-        parts = (
-            snapshot.nodes, snapshot.entitlements, snapshot.jobs, snapshot.deadlines,
-            snapshot.estimates, [row.id for row in snapshot.leases], is_missed,
+        rows = (
+            *snapshot.nodes, *snapshot.entitlements, *snapshot.jobs, *snapshot.deadlines,
+            *snapshot.estimates,
         )  # fmt: skip
+        leases = sorted(row.id for row in snapshot.leases)
+        parts = (sorted(canonical_bytes(row).decode() for row in rows), leases, is_missed)
         return sha256_hex(canonical_bytes(parts))[:16]
 
     def _could_use(self) -> bool:
@@ -179,12 +166,9 @@ class _Round:
 
     def _renew(self, lease: Lease, note: str) -> None:
         order = len(self.renewals) + len(self.grants) + 1
-        self.renewals.append(
-            Renew(
-                order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus,
-                Key(None, None, note),
-            )  # fmt: skip
-        )
+        key = Key(None, None, note)
+        row = Renew(order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus, key)
+        self.renewals.append(row)
 
     def _give(self, solved: SolvedRound) -> None:
         for name, placed in solved.placed.items():
@@ -238,15 +222,7 @@ class _Round:
                 later.setdefault((job.tenant, types[0]), []).append((job, starts_us))
             else:
                 queues.setdefault((job.tenant, types), []).append(job)
-        rows = [
-            Skip(
-                Reason.PLANNED_LATER, tenant, tuple(job.id for job, _ in jobs),
-                sum(job.gpus for job, _ in jobs),
-                {"gpu_type": name, "needed": jobs[0][0].gpus, "starts_us": jobs[0][1],
-                 "borrowed": 0},
-            )  # fmt: skip
-            for (tenant, name), jobs in sorted(later.items())
-        ]
+        rows = [_planned_later(*key, jobs) for key, jobs in sorted(later.items())]
         explained = [
             explain.Queue(tenant, first, jobs, None, None, None, tuple(others))
             for (tenant, (first, *others)), jobs in sorted(queues.items())
@@ -262,6 +238,13 @@ class _Round:
         if row is None or row.is_now or not row.slots or not row.slots[0]:
             return None
         return self.snapshot.at_us + row.slots[0] * self.pool.lease_us
+
+
+def _planned_later(tenant: int, gpu_type: str, jobs: list[tuple[Job, int]]) -> Skip:
+    first, starts_us = jobs[0]
+    numbers = {"gpu_type": gpu_type, "needed": first.gpus, "starts_us": starts_us, "borrowed": 0}
+    ids, gpus = tuple(job.id for job, _ in jobs), sum(job.gpus for job, _ in jobs)
+    return Skip(Reason.PLANNED_LATER, tenant, ids, gpus, numbers)
 
 
 def _solve(solved: SolvedRound | None) -> Solve | None:

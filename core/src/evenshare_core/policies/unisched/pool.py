@@ -131,9 +131,7 @@ class RoundPool:
         return {node: max(0, gpus) for node, gpus in free.items()}
 
     def _holds_at(self, job: int, after_us: int) -> bool:
-        return self.holds_until(job) > self.at_us + after_us or (
-            after_us == 0 and job in self.kept
-        )
+        return self.holds_until(job) > self.at_us + after_us or (after_us == 0 and job in self.kept)
 
     def free_slots(self, gpu_type: str) -> list[Cells]:
         """Return free cells by slot; the last row is of every later slot too."""

@@ -15,7 +15,7 @@ from evenshare_core.deadlines.options import LEVELS, CellOption
 from evenshare_core.deadlines.picks import picks_now
 from evenshare_core.deadlines.plans import JobLeases, SelectorPlan, free_units
 from evenshare_core.deadlines.rewards import best_effort_micro
-from evenshare_core.domain.deadlines import Deadline, DeadlineClass
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineState
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.formulations.selector import select
 from evenshare_core.policies.shared.admission import Admission
@@ -98,11 +98,10 @@ class SolvedRound:
         job = pool.jobs[row.id]
         gpu_type = pool.home(job)
         remaining = pool.remaining(job, gpu_type)
-        known = pool.memory.answers.get(job.id)
-        is_promised = known is not None and known.state.value == "planned"
         dated = dated_steps(
-            row, remaining, pool.estimates.get(job.id), most_micro, pool.at_us, pool.lease_us,
-            pool.options, is_promised=is_promised,
+            row, remaining, pool.estimates.get(job.id), most_micro,
+            at_us=pool.at_us, lease_us=pool.lease_us, options=pool.options,
+            phase_us=self._phase_us(job.id, remaining.until_us),
         )  # fmt: skip
         ready = whole_leases(max(0, remaining.until_us - pool.at_us), pool.lease_us)
         if not ready and not self._may_start(job, gpu_type):
@@ -110,6 +109,14 @@ class SolvedRound:
         options = self._options(job, gpu_type)
         made = selector_job(job, row.kind, options, dated, ready)
         return DeadlineDemand(job, gpu_type, remaining, dated, made, most_micro)
+
+    def _phase_us(self, job: int, from_us: int) -> int:
+        """Return how far an instant is within a lease of the plans that were made before."""
+        memory = self.pool.memory
+        known = memory.answers.get(job)
+        if known is None or known.state is not DeadlineState.PLANNED or memory.origin_us is None:
+            return 0
+        return (from_us - memory.origin_us) % self.pool.lease_us
 
     def _may_start(self, job: Job, gpu_type: str) -> bool:
         return self.admission.check(job, gpu_type) is None

@@ -1,0 +1,355 @@
+"""UniSched as a policy: golden cases, promises, odd pools, and what it remembers.
+
+Source: W. Gao et al., "UniSched", IEEE TC 2024; ADR 0184, 0185.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.domain.deadlines import (
+    Deadline,
+    DeadlineAnswer,
+    DeadlineClass,
+    DeadlineLimit,
+    DeadlineState,
+    DeadlineStep,
+    PlanCause,
+)
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.estimates import EstimateSource, JobEstimate
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode
+from evenshare_core.policies.base import decide_round
+from evenshare_core.units import MINUTE_US, REWARD_MICRO
+from tests.unit.core.snapshots import AT_US, job, lease, snapshot
+
+SLOT = 5 * MINUTE_US
+TWO_SLOTS = {"lease_multiple": 2}
+YEARS_30 = 30 * 366 * 24 * 60 * MINUTE_US
+
+
+def strict(number: int, after_us: int) -> Deadline:
+    """A job's deadline, so long after the round."""
+    steps = (DeadlineStep(AT_US + after_us, 100 * REWARD_MICRO),)
+    return Deadline(number, DeadlineClass.STRICT, steps)
+
+
+def estimates(jobs: Iterable[Job], spread_milli: int = 1000) -> tuple[JobEstimate, ...]:
+    """What is known of the jobs: exact, no overhead."""
+    return tuple(JobEstimate(one.id, EstimateSource.MEASURED, 0, 0, spread_milli) for one in jobs)
+
+
+def asked(
+    jobs: Sequence[Job], deadlines: Sequence[Deadline], leases: Sequence[Lease] = (), **rest: Any
+) -> Snapshot:
+    """A round of the policy; a slot is five minutes."""
+    spread = rest.pop("spread_milli", 1000)
+    fields: dict[str, Any] = {
+        "nodes": {1: 8, 2: 8, 3: 8},
+        "policy": "unisched",
+        "policy_version": "1",
+        "schema": 8,
+        "lease_us": SLOT,
+        "round_us": MINUTE_US,
+        "deadlines": tuple(deadlines),
+        "estimates": estimates(jobs, spread),
+    }
+    return snapshot(jobs, leases, **{**fields, **rest})
+
+
+def by_job(decision: Decision) -> dict[int, DeadlineAnswer]:
+    return {row.job: row for row in decision.answers}
+
+
+class TestGoldenCases:
+    """Cases 1 and 2; 3 to 5 are of the library."""
+
+    def four(self, deadlines: Iterable[int]) -> Decision:
+        jobs = [job(number, 6, estimate_us=8 * SLOT) for number in range(1, 5)]
+        rows = [strict(number, 10 * SLOT) for number in deadlines]
+        return decide_round(asked(jobs, rows, spread_milli=800))
+
+    def test_four_jobs_of_six_meet_their_deadlines_on_three_nodes(self) -> None:
+        decision = self.four((1, 2, 3, 4))
+        assert len(decision.grants) == 4
+        answers = by_job(decision)
+        assert [answers[number].state for number in range(1, 5)] == [DeadlineState.PLANNED] * 4
+        assert sorted(len(row.placement) for row in decision.grants) == [1, 1, 1, 3]
+
+    def test_chronus_meets_three(self) -> None:
+        jobs = [job(number, 6, estimate_us=8 * SLOT) for number in range(1, 5)]
+        rows = [strict(number, 10 * SLOT) for number in range(1, 5)]
+        options = {"select": "consolidated"}
+        answers = by_job(decide_round(asked(jobs, rows, spread_milli=800, options=options)))
+        refused = [row for row in answers.values() if row.state is DeadlineState.REFUSED]
+        assert [row.limit for row in refused] == [DeadlineLimit.CAPACITY]
+
+    def test_with_one_best_effort_job_all_deadlines_are_met(self) -> None:
+        decision = self.four((1, 2, 3))
+        assert len(decision.grants) == 4
+        assert {row.state for row in decision.answers} == {DeadlineState.PLANNED}
+        assert 4 in {row.job for row in decision.grants}
+
+
+class TestAnswers:
+    def test_a_planned_job_is_answered_once(self) -> None:
+        jobs = [job(1, 4, estimate_us=4 * SLOT)]
+        first = decide_round(asked(jobs, [strict(1, 8 * SLOT)]))
+        assert first.answers[0].cause == ""
+        assert first.answers[0].leases[-1].end_us == AT_US + 4 * SLOT
+        again = decide_round(asked(jobs, [strict(1, 8 * SLOT)], memory=first.memory))
+        assert again.answers == ()
+
+    def test_too_long_is_told(self) -> None:
+        jobs = [job(1, 4, estimate_us=20 * SLOT)]
+        answer = decide_round(asked(jobs, [strict(1, 8 * SLOT)])).answers[0]
+        assert (answer.state, answer.limit) == (DeadlineState.REFUSED, DeadlineLimit.LENGTH)
+
+    def test_too_large_is_told(self) -> None:
+        jobs = [job(1, 48, estimate_us=SLOT)]
+        answer = decide_round(asked(jobs, [strict(1, 8 * SLOT)])).answers[0]
+        assert answer.limit is DeadlineLimit.SIZE
+
+    def test_a_full_pool_tells_the_earliest_deadline(self) -> None:
+        jobs = [job(number, 24, estimate_us=4 * SLOT) for number in (1, 2)]
+        rows = [strict(number, 4 * SLOT) for number in (1, 2)]
+        answers = by_job(decide_round(asked(jobs, rows)))
+        (refused,) = [row for row in answers.values() if row.state is DeadlineState.REFUSED]
+        assert refused.limit is DeadlineLimit.CAPACITY
+        assert refused.earliest_us == AT_US + 8 * SLOT
+        assert refused.blocked
+
+    def test_a_deadline_that_is_over_is_missed_once(self) -> None:
+        jobs = [job(1, 4, estimate_us=4 * SLOT)]
+        first = decide_round(asked(jobs, [strict(1, -1)]))
+        assert [row.state for row in first.answers] == [DeadlineState.MISSED]
+        assert [row.job for row in first.grants] == [1]
+        again = decide_round(asked(jobs, [strict(1, -1)], memory=first.memory))
+        assert again.answers == ()
+
+    def test_fewer_nodes_move_a_plan_by_capacity(self) -> None:
+        jobs = [job(number, 8, estimate_us=4 * SLOT) for number in (1, 2, 3)]
+        rows = [strict(number, 5 * SLOT) for number in (1, 2, 3)]
+        first = decide_round(asked(jobs, rows))
+        assert {row.state for row in first.answers} == {DeadlineState.PLANNED}
+        later = decide_round(asked(jobs, rows, memory=first.memory, nodes={1: 8, 2: 8, 3: 0}))
+        moved = [row for row in later.answers if row.state is DeadlineState.REFUSED]
+        assert [row.cause for row in moved] == [PlanCause.CAPACITY]
+
+    def test_points_beyond_the_budget_are_refused(self) -> None:
+        jobs = [job(number, 1, estimate_us=SLOT) for number in (1, 2)]
+        rows = [strict(number, 8 * SLOT) for number in (1, 2)]
+        quotas = (Entitlement(1, "v100", 1),)
+        answers = by_job(decide_round(asked(jobs, rows, quotas=quotas)))
+        assert answers[1].state is DeadlineState.PLANNED
+        assert answers[2].limit is DeadlineLimit.BUDGET
+
+    def test_chance_falls_with_the_error(self) -> None:
+        jobs = [job(1, 4, estimate_us=8 * SLOT)]
+        rows = [strict(1, 10 * SLOT)]
+        sure = decide_round(asked(jobs, rows)).answers[0].chance_milli
+        known = (JobEstimate(1, EstimateSource.FITTED, 500),)
+        unsure = decide_round(asked(jobs, rows, estimates=known)).answers[0].chance_milli
+        unknown = decide_round(asked(jobs, rows, estimates=())).answers[0].chance_milli
+        # A quarter of the work is slack, and the error is half of it: normal(1/2).
+        assert (sure, unsure, unknown) == (1000, 690, None)
+
+    def test_an_estimate_nobody_gave_has_no_chance(self) -> None:
+        answer = decide_round(asked([job(1, 4)], [strict(1, 40 * SLOT)])).answers[0]
+        assert (answer.state, answer.chance_milli) == (DeadlineState.PLANNED, None)
+
+
+class TestQuotas:
+    def test_a_tenant_that_may_not_have_so_many_is_told_so(self) -> None:
+        jobs = [job(1, 8, estimate_us=SLOT)]
+        quotas = (Entitlement(1, "v100", 4, borrow_limit=0),)
+        answer = decide_round(asked(jobs, [strict(1, 8 * SLOT)], quotas=quotas)).answers[0]
+        assert answer.limit is DeadlineLimit.QUOTA
+
+    def test_planned_leases_stay_within_what_it_may_have(self) -> None:
+        jobs = [job(number, 4, estimate_us=2 * SLOT) for number in (1, 2)]
+        rows = [strict(number, 4 * SLOT) for number in (1, 2)]
+        quotas = (Entitlement(1, "v100", 4, borrow_limit=0),)
+        answers = by_job(decide_round(asked(jobs, rows, quotas=quotas)))
+        planned = [row.leases[0] for row in answers.values() if row.leases]
+        assert sorted(row.start_us for row in planned) == [AT_US, AT_US + 2 * SLOT]
+
+
+class TestLeases:
+    def test_an_slo_lease_is_one_term_where_the_pool_allows_it(self) -> None:
+        jobs = [job(1, 4, estimate_us=4 * SLOT)]
+        decision = decide_round(
+            asked(jobs, [strict(1, 8 * SLOT)], lease_bounds_us=(SLOT, 4 * SLOT), options=TWO_SLOTS)
+        )
+        assert [(row.job, row.lease_us) for row in decision.lengths] == [(1, 2 * SLOT)]
+
+    def test_else_its_second_slot_is_renewed_before_all_others(self) -> None:
+        jobs = [job(1, 24, estimate_us=8 * SLOT)]
+        first = decide_round(asked(jobs, [strict(1, 20 * SLOT)], options=TWO_SLOTS))
+        memory = first.memory
+        at_us = AT_US + SLOT
+        urgent = job(2, 24, estimate_us=3 * SLOT)
+        held = lease(9, 1, (1, 8), (2, 8), (3, 8), expires_us=at_us)
+        rows = [strict(1, 20 * SLOT), strict(2, 4 * SLOT)]
+        later = asked(
+            [jobs[0], urgent], rows, [held], memory=memory, at_us=at_us, options=TWO_SLOTS
+        )
+        decision = decide_round(later)
+        assert [row.job for row in decision.renewals] == [1]
+
+
+SIZES = st.integers(1, 12)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> Snapshot:
+    """Any jobs with and without deadlines on nodes of any sizes, some odd."""
+    jobs, rows, known = [], [], []
+    for number in range(1, draw(st.integers(1, 10)) + 1):
+        estimate = draw(st.sampled_from((1, SLOT, 3 * SLOT, 7 * SLOT + 1, YEARS_30, None)))
+        jobs.append(job(number, draw(SIZES), tenant=draw(st.integers(1, 2)), estimate_us=estimate))
+        if draw(st.booleans()):
+            rows.append(
+                strict(number, draw(st.sampled_from((-5, 1, 2 * SLOT, 9 * SLOT, YEARS_30))))
+            )
+        if draw(st.booleans()):
+            error = draw(st.sampled_from((0, 100, 10**9)))
+            spread = draw(st.sampled_from((1, 700, 1000)))
+            known.append(JobEstimate(number, EstimateSource.CAP, error, SLOT // 3, spread))
+    nodes = {
+        number: draw(st.sampled_from((0, 1, 3, 4, 6, 8, 12, 16)))
+        for number in range(1, draw(st.integers(1, 4)) + 1)
+    }
+    quotas = tuple(
+        Entitlement(tenant, "v100", draw(st.sampled_from((0, 4, 64))),
+                    borrow_limit=draw(st.sampled_from((None, 0, 3))))
+        for tenant in (1, 2)
+    )  # fmt: skip
+    held = [
+        lease(100, 1, (1, jobs[0].gpus), tenant=jobs[0].tenant, own=0, borrowed=jobs[0].gpus,
+              expires_us=AT_US + draw(st.sampled_from((0, 1, SLOT, 3 * SLOT))),
+              protected_until_us=AT_US + draw(st.sampled_from((0, 2 * SLOT))))
+    ] if nodes[1] >= jobs[0].gpus else []  # fmt: skip
+    options = draw(
+        st.sampled_from(
+            ({}, TWO_SLOTS, {"lease_multiple": 12}, {"select": "consolidated"},
+             {"objective": "alike"}, {"iterations": 0}, {"reward_points_per_gpu": 0})
+        )
+    )  # fmt: skip
+    return asked(
+        jobs, rows, held, nodes=nodes, quotas=quotas, estimates=tuple(known), options=options
+    )
+
+
+def planned_gpus(decision: Decision, at_us: int) -> int:
+    return sum(
+        row.gpus
+        for row in decision.answers
+        if any(one.start_us <= at_us < one.end_us for one in row.leases)
+    )
+
+
+class TestAnyPool:
+    @given(pools())
+    @settings(max_examples=120, deadline=None, derandomize=True)
+    def test_every_job_with_a_deadline_is_answered_in_its_first_round(self, one: Snapshot) -> None:
+        decision = decide_round(one)
+        assert [row.job for row in decision.answers] == [row.id for row in one.deadlines]
+
+    @given(pools())
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    def test_plans_hold_no_more_gpus_than_there_are(self, one: Snapshot) -> None:
+        decision = decide_round(one)
+        capacity = sum(node.gpus for node in one.nodes)
+        for answer in decision.answers:
+            for row in answer.leases:
+                assert row.start_us < row.end_us
+                assert planned_gpus(decision, row.start_us) <= capacity
+
+    @given(pools())
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    def test_is_the_same_through_json_and_again(self, one: Snapshot) -> None:
+        decision = decide_round(one)
+        copy = decode(canonical_bytes(one), Snapshot)
+        assert canonical_bytes(decide_round(copy)) == canonical_bytes(decision)
+        memory = json.loads(json.dumps(decision.memory))
+        first = decide_round(msgspec.structs.replace(one, memory=decision.memory))
+        again = decide_round(msgspec.structs.replace(one, memory=memory))
+        assert canonical_bytes(first) == canonical_bytes(again)
+        assert set(memory["answers"]) == {str(row.id) for row in one.deadlines}
+
+
+def ends(seed: int) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
+    """First answers and the ends of a crowd whose estimates are exact, with a round per slot."""
+    rng = Random(seed)  # noqa: S311 - a test's seed
+    jobs = [
+        job(number, rng.choice((1, 2, 4, 8)), estimate_us=rng.randint(1, 40) * MINUTE_US)
+        for number in range(1, 15)
+    ]
+    rows = [strict(one.id, int((one.estimate_us or 0) * rng.uniform(1.0, 4))) for one in jobs]
+    pool = asked(jobs, rows, nodes={1: 8, 2: 8}, round_us=SLOT)
+    left = {one.id: one.estimate_us or 0 for one in jobs}
+    held: dict[int, Lease] = {}
+    first: dict[int, DeadlineAnswer] = {}
+    over: dict[int, int] = {}
+    while left:
+        at_us = pool.at_us
+        decision = decide_round(pool)
+        for answer in decision.answers:
+            first.setdefault(answer.job, answer)
+        changes = []
+        for end in decision.ends:
+            del held[end.job]
+            changes.append(Change(at_us, ChangeKind.RELEASE, 1, end.job))
+        for row in decision.renewals:
+            held[row.job] = msgspec.structs.replace(held[row.job], expires_us=at_us + SLOT)
+        for grant in decision.grants:
+            number = 1000 * pool.number + grant.job
+            new = lease(number, grant.job, *grant.placement, expires_us=at_us + SLOT)
+            held[grant.job] = msgspec.structs.replace(new, started_us=at_us)
+            hold = Change(at_us, ChangeKind.HOLD, 1, grant.job, new.gpus, ("v100",))
+            changes.append(hold)
+        for number in sorted(held, key=lambda one: (left[one], one)):
+            if left[number] <= SLOT:
+                over[number] = at_us + left.pop(number)
+                del held[number]
+                changes.append(Change(over[number], ChangeKind.INACTIVE, 1, number))
+            else:
+                left[number] -= SLOT
+        pool = msgspec.structs.replace(
+            pool, at_us=at_us + SLOT, number=pool.number + 1, changes=tuple(changes),
+            jobs=tuple(one for one in jobs if one.id in left),
+            deadlines=tuple(row for row in rows if row.id in left),
+            estimates=estimates(one for one in jobs if one.id in left),
+            leases=tuple(sorted(held.values(), key=lambda row: row.id)),
+            service=decision.service, memory=json.loads(json.dumps(decision.memory)),
+        )  # fmt: skip
+    return first, over
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_planned_is_kept_where_nothing_unforeseen_happens(seed: int) -> None:
+    first, over = ends(seed)
+    planned = [row for row in first.values() if row.state is DeadlineState.PLANNED]
+    assert planned
+    assert [row.job for row in planned if over[row.job] > row.by_us] == []
+
+
+@pytest.mark.parametrize("count", [1500])
+def test_thousands_of_jobs_are_answered_in_one_round(count: int) -> None:
+    jobs = [job(number, number % 9 + 1, estimate_us=3 * SLOT) for number in range(1, count + 1)]
+    rows = [strict(number, (number % 40 + 1) * SLOT) for number in range(1, count + 1, 2)]
+    decision = decide_round(asked(jobs, rows, quotas=(Entitlement(1, "v100", 10_000),)))
+    assert len(decision.answers) == len(rows)
