@@ -22,7 +22,7 @@ for others only when they expire.
 `selector` gives jobs all cells of UniSched's Selector instead, at the speed that they have on
 several nodes. `estimator` counts what interruptions lose, UniSched (3), and that speed.
 
-Departures, each with its test in tests/papers/test_baseline_deadlines.py:
+Departures, each with its test in tests/papers/test_chronus.py:
 - No job is profiled, so that no GPUs are kept for it unless `profiling_gpus` says so.
 - A deadline counts by the last instant at which the work can begin, and not by whole leases: a job
   that runs on from now is in time though its last lease would end after its deadline.
