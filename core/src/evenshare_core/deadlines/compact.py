@@ -40,6 +40,7 @@ class CompactColumn:
     reward_micro: int
     leases: int
     deadline: int
+    ready: int = 0  # the first SLO lease that it can have
 
     @property
     def gpu_leases(self) -> int:
@@ -163,14 +164,14 @@ def _columns(problem: SelectorProblem, place: int, job: SelectorJob) -> Iterator
             if job.kind is DeadlineClass.PROFILER:
                 reward = REWARD_MICRO
             else:
-                reward = best_effort_micro(option.phi_milli, job.remaining_us)
+                reward = best_effort_micro(option.phi_milli, job.remaining_us, problem.slot_us)
             yield CompactColumn(place, NOW, option, reward, 1, 1)
         return
     for number, step in enumerate(job.steps):
         for option in options:
-            window = problem.fits(step, option)
+            window = problem.fits(step, option, job.ready)
             if window is not None and step.reward_micro > 0:
-                yield CompactColumn(place, number, option, step.reward_micro, *window)
+                yield CompactColumn(place, number, option, step.reward_micro, *window, job.ready)
 
 
 def _rows(problem: SelectorProblem, columns: Sequence[CompactColumn]) -> Iterator[CapacityRow]:

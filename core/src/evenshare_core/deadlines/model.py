@@ -48,7 +48,8 @@ class RewardStep:
 class SelectorJob:
     """One job; a job without deadline has one implied step, the next best-effort lease.
 
-    `remaining_us` is the estimated work of a best-effort job, by which it is rewarded.
+    `remaining_us` is the estimated work of a best-effort job, by which it is rewarded. `ready`: the
+    SLO lease before which it can begin none, because it holds one.
     """
 
     id: int
@@ -56,6 +57,7 @@ class SelectorJob:
     options: tuple[CellOption, ...]
     steps: tuple[RewardStep, ...] = ()
     remaining_us: int = 0
+    ready: int = 0
 
     def __post_init__(self) -> None:
         """Check it.
@@ -66,8 +68,8 @@ class SelectorJob:
         """
         if not self.options:
             raise ValueError(f"job {self.id}: options: give one at least")
-        if self.remaining_us < 0:
-            raise ValueError(f"job {self.id}: remaining_us: must be at least 0")
+        if min(self.remaining_us, self.ready) < 0:
+            raise ValueError(f"job {self.id}: remaining_us, ready: must be at least 0")
         if self.kind.has_deadline != bool(self.steps):
             raise ValueError(f"job {self.id}: steps: a job has them if it has deadlines, else none")
         most = MOST_REWARD_MICRO[self.kind]
@@ -88,13 +90,16 @@ class SelectorProblem:
 
     The last of `free` is what is free ever after. `is_slo_cycle`: SLO leases may begin now, so that
     they compete with best-effort leases for slot 0. `horizon`: the most SLO leases to look ahead;
-    of a job whose deadline is later only what must run before is planned.
+    of a job whose deadline is later only what must run before is planned. `slots`: of an SLO lease;
+    `slot_us`: how long one is, which best-effort rewards are measured by.
     """
 
     jobs: Sequence[SelectorJob]
     free: Sequence[Cells]
     is_slo_cycle: bool = True
     horizon: int = 1008  # a week
+    slots: int = 2
+    slot_us: int = BEST_EFFORT_LEASE_US
 
     def __post_init__(self) -> None:
         """Check it.
@@ -111,6 +116,8 @@ class SelectorProblem:
             raise ValueError("free: give four counts of at least 0 for each slot")
         if not 1 <= self.horizon <= HORIZON_MOST:
             raise ValueError(f"horizon: must be 1 to {HORIZON_MOST} leases")
+        if self.slots < 1 or self.slot_us < 1:
+            raise ValueError("slots, slot_us: must be at least 1")
 
     @cached_property
     def leases(self) -> int:
@@ -125,24 +132,26 @@ class SelectorProblem:
 
     @cached_property
     def lease_units(self) -> Counts:
-        """What is free in both slots of each SLO lease, shape leases x levels."""
+        """What is free in all slots of each SLO lease, shape leases x levels."""
         return self.units_until(self.leases)
 
     def units_until(self, leases: int) -> Counts:
         """Return the same of so many leases, shape leases x levels."""
         first = 0 if self.is_slo_cycle else 1
         rows = np.array([units_of(cells) for cells in self.free], dtype=np.int64)
-        slots = np.minimum(first + np.arange(2 * leases), len(rows) - 1)
-        free: Counts = np.minimum(rows[slots[::2]], rows[slots[1::2]])
+        slots = np.minimum(first + np.arange(self.slots * leases), len(rows) - 1)
+        free: Counts = rows[slots].reshape(leases, self.slots, LEVELS).min(axis=1)
         return free
 
-    def fits(self, step: RewardStep, option: CellOption) -> tuple[int, int] | None:
+    def fits(
+        self, step: RewardStep, option: CellOption, ready: int = 0
+    ) -> tuple[int, int] | None:
         """Return (leases to plan, slots for them) of a step on an option; None: it cannot end.
 
-        What can run after the horizon is left out of both.
+        What can run after the horizon is left out of both. `ready`: of its job.
         """
         leases = option.leases(step.leases)
-        if leases > step.deadline:
+        if leases > step.deadline - ready:
             return None
-        later = max(0, step.deadline - self.horizon)
+        later = max(0, step.deadline - max(ready, self.horizon))
         return max(0, leases - later), min(step.deadline, self.horizon)

@@ -105,10 +105,10 @@ def _faults_of(problem: SelectorProblem, row: JobLeases, number: int) -> Iterato
             yield f"job {number} is planned as if it had no deadline"
         return
     step = job.steps[row.step]
-    window = problem.fits(step, row.option)
+    window = problem.fits(step, row.option, job.ready)
     if window is None or len(row.slots) < window[0]:
         yield f"job {number} has too few leases"
-    if row.slots and not 0 <= row.slots[0] <= row.slots[-1] < step.deadline:
+    if row.slots and not job.ready <= row.slots[0] <= row.slots[-1] < step.deadline:
         yield f"job {number} runs before now or after its deadline"
     if row.reward_micro != step.reward_micro:
         yield f"job {number} has not the reward of its step"

@@ -86,7 +86,7 @@ class Repair:
         state = self.reservations
         column = state.program.columns[number]
         units, is_now = column.option.units, column.is_now
-        slots = [0] if is_now else list(range(column.deadline - 1, -1, -1))
+        slots = [0] if is_now else list(range(column.deadline - 1, column.ready - 1, -1))
         self.effort -= len(slots)
         fitting = [slot for slot in slots if state.fits(units, slot, is_now=is_now)]
         fitting = fitting[: column.leases]
@@ -135,7 +135,10 @@ class Repair:
         state = self.reservations
         column = state.program.columns[other]
         theirs, taken = column.option.units, state.slots[other]
-        free = [place for place in range(column.deadline) if place not in (*taken, *blocked)]
+        free = [
+            place for place in range(column.ready, column.deadline)
+            if place not in (*taken, *blocked)
+        ]  # fmt: skip
         self.effort -= 1 + len(free)
         to = next((place for place in free if state.fits(theirs, place)), None)
         if to is None and len(blocked) < DEPTH:

@@ -83,10 +83,10 @@ class SlotReservations:
                 return True
             return False
         slots: list[int] = []
-        for slot in range(column.deadline - 1, -1, -1):
+        for slot in range(column.deadline - 1, column.ready - 1, -1):
             if len(slots) == column.leases:
                 break
-            if slot + 1 < column.leases - len(slots):
+            if slot + 1 - column.ready < column.leases - len(slots):
                 return False
             if self.fits(units, slot):
                 slots.append(slot)
@@ -137,6 +137,7 @@ def lay(reservations: SlotReservations, chosen: Sequence[int]) -> list[int]:
     missed = []
     deadlines = np.array([columns[place].deadline for place in later], dtype=np.int64)
     left = np.array([columns[place].leases for place in later], dtype=np.int64)
+    ready = np.array([columns[place].ready for place in later], dtype=np.int64)
     widths = np.array([columns[place].option.units[0] for place in later], dtype=np.int64)
     state = _Laying(reservations, later, columns, left)
     for place in later:
@@ -144,7 +145,7 @@ def lay(reservations: SlotReservations, chosen: Sequence[int]) -> list[int]:
         reservations.column_of[columns[place].job] = chosen[place]
     last = int(deadlines.max(initial=0))
     for slot in range(last):
-        active = np.flatnonzero((left > 0) & (deadlines > slot))
+        active = np.flatnonzero((left > 0) & (deadlines > slot) & (ready <= slot))
         slack = deadlines[active] - slot - left[active]
         late = active[slack < 0]
         for place in late.tolist():
@@ -232,7 +233,8 @@ def advance(reservations: SlotReservations) -> None:
                 break
             taken = reservations.slots[number]
             units = columns[number].option.units
-            if slot not in taken and reservations.fits(units, slot):
+            is_ready = columns[number].ready <= slot
+            if is_ready and slot not in taken and reservations.fits(units, slot):
                 reservations.take(units, taken.pop(), sign=1)
                 reservations.take(units, slot)
                 taken.append(slot)

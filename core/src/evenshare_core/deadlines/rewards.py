@@ -75,8 +75,10 @@ def steps_from(first_us: int, rewards: Sequence[DatedReward]) -> tuple[RewardSte
     )
 
 
-def best_effort_micro(phi_milli: int, remaining_us: int) -> int:
-    """Return phi / (1 + remaining / 300 s), below 1 point and above 0."""
-    share = phi_milli * REWARD_MICRO * BEST_EFFORT_LEASE_US
-    reward = share // (ONE_MILLI * (BEST_EFFORT_LEASE_US + remaining_us))
+def best_effort_micro(
+    phi_milli: int, remaining_us: int, slot_us: int = BEST_EFFORT_LEASE_US
+) -> int:
+    """Return phi / (1 + remaining / slot), below 1 point and above 0; the paper's slot is 300 s."""
+    share = phi_milli * REWARD_MICRO * slot_us
+    reward = share // (ONE_MILLI * (slot_us + remaining_us))
     return max(1, min(reward, MOST_REWARD_MICRO[DeadlineClass.BEST_EFFORT]))

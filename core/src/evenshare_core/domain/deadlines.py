@@ -60,6 +60,7 @@ class DeadlineLimit(StrEnum):
     QUOTA = "quota"  # its tenant may not have so many GPUs then
     CAPACITY = "capacity"  # GPUs that others have by then
     SIZE = "size"  # the pool never has so many GPUs free at once
+    BUDGET = "budget"  # its tenant's other jobs have all the reward that it may ask for
 
 
 class DeadlineState(StrEnum):
@@ -68,6 +69,16 @@ class DeadlineState(StrEnum):
     PLANNED = "planned"  # it has leases by which it ends in time
     REFUSED = "refused"  # no plan meets a deadline; it runs with what is left
     MISSED = "missed"  # all its deadlines are over; it is a best-effort job from now on
+
+
+class PlanCause(StrEnum):
+    """What moved a plan that was given before. Names are part of the API."""
+
+    CAPACITY = "capacity"  # the pool has more or fewer GPUs of its type
+    QUOTA = "quota"  # its tenant may have more or fewer of them
+    ESTIMATE = "estimate"  # its estimate was changed
+    LATE = "late"  # it runs longer than its estimate
+    DEMAND = "demand"  # other jobs came, went or moved
 
 
 class PlannedLease(NamedTuple):
@@ -85,8 +96,8 @@ class DeadlineAnswer(Value, frozen=True, array_like=True):
     several. `chance_milli`: how likely it ends by then, in thousandths; None: nobody knows how far
     its estimate may be off. Of one that is refused, `limit` is what is in the way,
     `blocked` the planned leases that had no room (the first ones), and `earliest_us` the earliest
-    deadline that would do (None: none). `cause` names what moved a plan that was given before;
-    empty: nothing did, or it is the first.
+    deadline that would do (None: none). `cause` (`PlanCause`) names what moved a plan that was
+    given before; empty: nothing did, or it is the first.
     """
 
     job: int

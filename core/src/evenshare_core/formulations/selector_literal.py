@@ -66,7 +66,7 @@ class _Literal:
         for option in job.options:
             y = self.column()
             chosen.append((y, 1))
-            for slot in range(last):
+            for slot in range(job.ready, last):
                 z = self.column()
                 leases[slot].append((z, option.phi_milli))
                 self.row([(z, 1), (y, -1)], lower=-np.inf, upper=0.0)
@@ -86,7 +86,9 @@ class _Literal:
             reward = (
                 REWARD_MICRO
                 if job.kind is DeadlineClass.PROFILER
-                else best_effort_micro(option.phi_milli, job.remaining_us)
+                else best_effort_micro(
+                    option.phi_milli, job.remaining_us, self.problem.slot_us
+                )
             )
             z = self.column(reward)
             chosen.append((z, 1))

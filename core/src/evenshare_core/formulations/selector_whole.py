@@ -120,8 +120,8 @@ class _SlotProgram:
         self.rows.add(np.array(places), np.ones(len(places)), -np.inf, 1.0)
         for number, chosen in zip(numbers, places, strict=True):
             column = self.program.columns[number]
-            runs = [self._place(0) for _ in range(column.deadline)]
-            self.slots += [(number, slot, place) for slot, place in enumerate(runs)]
+            runs = [self._place(0) for _ in range(column.deadline - column.ready)]
+            self.slots += [(number, slot, place) for slot, place in enumerate(runs, column.ready)]
             for place in runs:
                 self.rows.add(np.array([place, chosen]), np.array([1.0, -1.0]), -np.inf, 0.0)
             values = np.array([*np.ones(len(runs)), -float(column.leases)])

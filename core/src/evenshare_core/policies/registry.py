@@ -27,6 +27,7 @@ from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise
 from evenshare_core.policies.sharing import gavel, max_efficiency, max_min, oef
+from evenshare_core.policies.unisched import policy as unisched
 
 POLICIES: dict[str, Policy] = {
     policy.name: policy
@@ -52,6 +53,7 @@ POLICIES: dict[str, Policy] = {
         max_efficiency.POLICY,
         gandiva_fair.POLICY,
         market.POLICY,
+        unisched.POLICY,
     )
 }
 # What a new pool decides by (0148).

@@ -1,0 +1,188 @@
+"""What a job asks of the Selector: leases of work, steps that can still be had, its options.
+
+Leases of work and slack are rounded together: work up to whole leases, and what is over between
+work and deadline down to whole leases. So a job without slack can have all leases until its
+deadline, the last one in part; the paper rounds both against the job. A job that holds GPUs counts
+from the end of its lease on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from evenshare_core.deadlines.model import RewardStep, SelectorJob
+from evenshare_core.deadlines.options import (
+    NODE_GPUS,
+    CellOption,
+    all_options,
+    held_option,
+    two_speeds,
+    useful_options,
+)
+from evenshare_core.deadlines.rewards import DatedReward, capped
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.estimates import JobEstimate
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.leases import Lease
+from evenshare_core.estimation.durations import expected_interruptions
+from evenshare_core.policies.unisched.options import UniSchedOptions
+from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
+
+
+class Remaining(NamedTuple):
+    """What a job still needs on one node of its type, all of it and after the lease it holds.
+
+    `until_us`: to when it holds GPUs that it keeps now; the round's instant where it holds none.
+    """
+
+    whole_us: int
+    left_us: int
+    later_us: int
+    until_us: int
+    is_late: bool = False
+
+
+class DatedStep(NamedTuple):
+    """A step of a deadline as the Selector has it, with the work until it, restarts included."""
+
+    by_us: int
+    work_us: int
+    step: RewardStep
+
+
+class DeadlineDemand(NamedTuple):
+    """A job whose deadline counts; `steps` are those that it could meet on a pool of its own."""
+
+    job: Job
+    gpu_type: str
+    remaining: Remaining
+    dated: tuple[DatedStep, ...]
+    selector_job: SelectorJob | None
+    reward_micro: int = 0
+
+
+def whole_leases(us: int, lease_us: int) -> int:
+    """Return so much time in leases, rounded up."""
+    return -(-us // lease_us)
+
+
+def rewards_left(
+    deadlines: Iterable[Deadline],
+    jobs: Mapping[int, Job],
+    entitlements: Iterable[Entitlement],
+    options: UniSchedOptions,
+) -> dict[int, int]:
+    """Return what each job may be rewarded with, by id, in millionths of a point.
+
+    A tenant's jobs may ask for `reward_points_per_gpu` per GPU of quota in all, first come first.
+    """
+    left: dict[int, int] = {}
+    for row in entitlements:
+        points = max(0, row.gpus) * options.reward_points_per_gpu * REWARD_MICRO
+        left[row.tenant] = left.get(row.tenant, 0) + points
+    given: dict[int, int] = {}
+    rows = [(jobs[row.id], row) for row in deadlines if row.id in jobs]
+    for job, row in sorted(rows, key=lambda pair: arrival_order(pair[0])):
+        most = max(step.reward_micro for step in row.steps)
+        given[job.id] = min(most, left.get(job.tenant, 0))
+        left[job.tenant] = left.get(job.tenant, 0) - given[job.id]
+    return given
+
+
+def job_options(
+    job: Job, spread_milli: int, largest_node: int, options: UniSchedOptions
+) -> tuple[CellOption, ...]:
+    """Return the allocations of a job on nodes of at most `largest_node` GPUs.
+
+    `select = consolidated`: the rounded-up cells alone, as Chronus has them.
+    """
+    rows = all_options(job.gpus, two_speeds(job.gpus, min(spread_milli, ONE_MILLI)))
+    small = largest_node < NODE_GPUS
+    if options.select == "consolidated" and not small:
+        return rows[:1]
+    if small and job.gpus > largest_node:
+        # Whole blocks of 8 do not exist here, so that any GPUs must do.
+        phi = ONE_MILLI if job.gpus > NODE_GPUS else max(1, min(spread_milli, ONE_MILLI))
+        rows = (*rows, CellOption((job.gpus, 0, 0, 0), job.gpus, False, phi))
+    return useful_options(rows)
+
+
+def with_held(
+    rows: tuple[CellOption, ...], lease: Lease, spread_milli: int, options: UniSchedOptions
+) -> tuple[CellOption, ...]:
+    """Return the options with the GPUs that a lease that ends has."""
+    if options.select == "consolidated" and len(lease.placement) > 1:
+        return rows
+    return (held_option(dict(lease.placement), phi_of(lease, spread_milli)), *rows)
+
+
+def phi_of(lease: Lease, spread_milli: int) -> int:
+    """Return how fast a job is on a lease's GPUs, over one node, in thousandths."""
+    if len(lease.placement) == 1 or lease.gpus > NODE_GPUS:
+        return ONE_MILLI
+    return max(1, min(spread_milli, ONE_MILLI))
+
+
+def restarts_us(work_us: int, until_us: int, overhead_us: int, lease_us: int) -> int:
+    """Return the time that interruptions are expected to take, by (3), rounded up."""
+    if not overhead_us:
+        return 0
+    leases = whole_leases(work_us, lease_us)
+    count = expected_interruptions(leases, max(0, until_us) // lease_us)
+    return -(-count.numerator * overhead_us // count.denominator)
+
+
+def dated_steps(
+    row: Deadline,
+    remaining: Remaining,
+    estimate: JobEstimate | None,
+    most_micro: int,
+    at_us: int,
+    lease_us: int,
+    options: UniSchedOptions,
+    *,
+    is_promised: bool,
+) -> tuple[DatedStep, ...]:
+    """Return the steps that can be met by a job that runs all the time.
+
+    `is_promised`: it has a plan already, which began at another phase of the leases; so its slack
+    counts rounded up, where that of others counts rounded down.
+    """
+    ready = whole_leases(max(0, remaining.until_us - at_us), lease_us)
+    overhead_us = estimate.overhead_us if estimate and options.count_restarts else 0
+    steps = row.steps if options.objective == "rewards" else row.steps[-1:]
+    rows = []
+    for step in steps:
+        room_us = step.by_us - remaining.until_us
+        work_us = remaining.later_us
+        work_us += restarts_us(work_us, room_us, overhead_us, lease_us)
+        if work_us > room_us:
+            work_us = remaining.later_us  # without slack it is never interrupted
+        slack_us = room_us - work_us
+        if slack_us < 0 or work_us <= 0:
+            continue
+        leases = whole_leases(work_us, lease_us)
+        slack = whole_leases(slack_us, lease_us) if is_promised else slack_us // lease_us
+        if leases > COUNT_MAX:
+            continue
+        reward = 100 * REWARD_MICRO if options.objective == "alike" else step.reward_micro
+        (dated,) = capped(row.kind, [DatedReward(step.by_us, reward, work_us)], most_micro)
+        if dated.reward_micro:
+            made = RewardStep(dated.reward_micro, ready + leases + slack, leases)
+            rows.append(DatedStep(step.by_us, work_us, made))
+    return tuple(rows)
+
+
+def selector_job(
+    job: Job,
+    kind: DeadlineClass,
+    options: tuple[CellOption, ...],
+    dated: tuple[DatedStep, ...],
+    ready: int,
+) -> SelectorJob | None:
+    """Return a job with deadlines as the Selector has it; None where no step is left."""
+    if not dated or not options:
+        return None
+    return SelectorJob(job.id, kind, options, tuple(row.step for row in dated), 0, ready)

@@ -1,0 +1,278 @@
+"""UniSched: jobs with deadlines and best-effort jobs share a pool by one program.
+
+Source: W. Gao et al., "UniSched: A Unified Scheduler for Deep Learning Training Jobs With Different
+User Demands", IEEE TC 2024, sections II-B and III-C.
+
+| paper | here | unit |
+|---|---|---|
+| best-effort lease | the pool's lease length: a slot | us |
+| SLO lease | `lease_multiple` slots, as one term where the pool's bounds allow it | us |
+| V_f, D_f | `Snapshot.deadlines`, capped by class and by the tenant's budget | points, us |
+| L, Q | leases of work and to the deadline, from the round on | SLO leases |
+| A, phi-bar | `evenshare_core.deadlines.options`, with `JobEstimate.spread_milli` | thousandths |
+| T_sr (3) | `JobEstimate.overhead_us` | us |
+| Selector (4) to (14) | `evenshare_core.formulations.selector.select`, per GPU type | |
+| the answer to a user | `Decision.answers` | |
+
+Every round in which something changed, a lease ended or a job waits that could use free GPUs is a
+cycle for all classes; slots count from its instant. Others only look at deadlines that are over.
+
+Departures, each explained in ADR 0184 or 0185:
+- no profiling phase: a gang runs on all its GPUs or none;
+- work and slack are rounded together, so that a job without slack is not refused for a part of a
+  lease;
+- GPUs of slot 0 that no plan uses go to any job that can use them for one slot;
+- one program per GPU type.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from evenshare_core.domain.decision import Decision, Grant, Key, Renew, Skip, Solve, TermLength
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes, sha256_hex
+from evenshare_core.fairness.claims import reported_type_first
+from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
+from evenshare_core.policies.options import parse_options
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared import explain
+from evenshare_core.policies.shared.admission import Admission
+from evenshare_core.policies.shared.terms import expired_ends
+from evenshare_core.policies.unisched.answers import AnswerBook, missed
+from evenshare_core.policies.unisched.memory import UniSchedMemory
+from evenshare_core.policies.unisched.options import UniSchedOptions
+from evenshare_core.policies.unisched.pool import RoundPool
+from evenshare_core.policies.unisched.rounds import SolvedRound
+from evenshare_core.units import ONE_MILLI, REWARD_MICRO
+
+DEADLINE, BEST_EFFORT = "deadline", "best_effort"
+
+
+class UniSched(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "unisched"
+    version = "1"
+    title = "Deadlines and best effort"
+    promise = "Each job with a deadline is answered at once: planned in time, or what is in the way."
+    suits = "Jobs with deadlines beside jobs without, where durations are known or estimated."
+    order_text = (
+        "Jobs whose deadlines are worth most go first, as planned; what they leave goes to the"
+        " jobs that end soonest."
+    )
+    note_texts = MappingProxyType(
+        {
+            DEADLINE: "Its plan has a lease now, so that it meets a deadline.",
+            BEST_EFFORT: "It runs on GPUs that no plan uses now.",
+        }
+    )
+    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True, answers_deadlines=True)
+    options_type = UniSchedOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        return _Round(snapshot).decision()
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom: by deadline, then by remaining time."""
+        options = parse_options(UniSchedOptions, snapshot.options)
+        pool = RoundPool(snapshot, options, UniSchedMemory.of(snapshot.memory))
+        last = {
+            row.id: row.steps[-1].by_us for row in snapshot.deadlines
+            if row.steps[-1].by_us > snapshot.at_us
+        }  # fmt: skip
+
+        def order(job: Job) -> tuple[int, ...]:
+            left = pool.remaining(job, pool.home(job)).left_us
+            if job.id in last:
+                return (0, last[job.id] - left, *arrival_order(job))
+            return (1, left, *arrival_order(job))
+
+        rows = [job for job in snapshot.jobs if job.id not in pool.kept]
+        return tuple(job.id for job in sorted(rows, key=order))
+
+
+class _Round:
+    """One round: what it looked at, what it gives, what it answers."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        options = parse_options(UniSchedOptions, snapshot.options)
+        self.pool = RoundPool(snapshot, options, UniSchedMemory.of(snapshot.memory))
+        self.admission = Admission.of(snapshot)
+        self.grants: list[Grant] = []
+        self.renewals: list[Renew] = []
+        self.lengths: list[TermLength] = []
+        self.refused: dict[int, Any] = {}
+        self.free = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)
+        for row in snapshot.service.claims:
+            self.free.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+
+    def decision(self) -> Decision:
+        pool, snapshot = self.pool, self.snapshot
+        pool.update_losses()
+        answers = missed(pool, snapshot.deadlines)
+        self._renew_kept()
+        solved = None
+        deadlines = [
+            row for row in snapshot.deadlines
+            if row.id in pool.jobs and row.steps[-1].by_us > snapshot.at_us
+        ]  # fmt: skip
+        looked_at = self._looked_at(bool(answers))
+        if looked_at != pool.memory.looked_at or pool.ended or self._could_use():
+            pool.memory.looked_at = looked_at
+            solved = SolvedRound(pool, self.admission)
+            solved.run(deadlines)
+            self._give(solved)
+            answers += AnswerBook(solved).run(deadlines)
+            self._begin_leases(solved)
+        return Decision(
+            at_us=snapshot.at_us,
+            grants=tuple(self.grants),
+            renewals=tuple(self.renewals),
+            ends=expired_ends(snapshot, {row.lease for row in self.renewals}, self.refused),
+            skips=tuple(self._skips(solved)),
+            memory=pool.memory.data(row.id for row in snapshot.deadlines if row.id in pool.jobs),
+            solve=_solve(solved),
+            lengths=tuple(self.lengths),
+            answers=tuple(sorted(answers, key=lambda row: row.job)),
+        )
+
+    def _looked_at(self, is_missed: bool) -> str:  # noqa: FBT001 - a part of the key
+        """What a plan depends on besides time; another value is another plan."""
+        snapshot = self.snapshot
+        parts = (
+            snapshot.nodes, snapshot.entitlements, snapshot.jobs, snapshot.deadlines,
+            snapshot.estimates, [row.id for row in snapshot.leases], is_missed,
+        )  # fmt: skip
+        return sha256_hex(canonical_bytes(parts))[:16]
+
+    def _could_use(self) -> bool:
+        """Whether free GPUs are enough for a job that waits and that no limit refuses."""
+        for job in self.snapshot.jobs:
+            if job.id in self.pool.kept:
+                continue
+            for name in self.pool.types(job):
+                enough = job.gpus <= self.free[name].available.total
+                if enough and self.admission.check(job, name) is None:
+                    return True
+        return False
+
+    def _renew_kept(self) -> None:
+        """Renew what is in the middle of an SLO lease; what a limit refuses queues as others."""
+        pool = self.pool
+        for lease in sorted(pool.renewed, key=lambda row: (row.started_us, row.id)):
+            if self.admission.check(pool.jobs[lease.job], lease.gpu_type) is None:
+                self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
+                self._renew(lease, DEADLINE)
+                self.free[lease.gpu_type].available.take(lease.placement)
+            else:
+                del pool.kept[lease.job]
+                pool.ended[lease.job] = lease
+
+    def _renew(self, lease: Lease, note: str) -> None:
+        order = len(self.renewals) + len(self.grants) + 1
+        self.renewals.append(
+            Renew(
+                order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus,
+                Key(None, None, note),
+            )  # fmt: skip
+        )
+
+    def _give(self, solved: SolvedRound) -> None:
+        for name, placed in solved.placed.items():
+            plan = solved.plans[name].beginning()
+            for job_id, gpus in placed.gpus.items():
+                job, lease = self.pool.jobs[job_id], self.pool.ended.get(job_id)
+                is_slo = not plan.jobs[job_id].is_now
+                placement = tuple(sorted(gpus.items()))
+                note = DEADLINE if is_slo else BEST_EFFORT
+                if lease and lease.gpu_type == name and tuple(lease.placement) == placement:
+                    self._renew(lease, note)
+                else:
+                    order = len(self.renewals) + len(self.grants) + 1
+                    key = Key(None, None, note)
+                    self.grants.append(Grant(order, job_id, job.tenant, name, placement, key))
+                self.free[name].available.take(placement)
+                length = solved.slo_term_us() if is_slo else None
+                if length is not None and length != self.snapshot.lease_us:
+                    self.lengths.append(TermLength(job_id, length))
+
+    def _begin_leases(self, solved: SolvedRound) -> None:
+        """Remember when SLO leases end that begin now, and what restarts cost."""
+        granted = {row.job for row in self.grants}
+        for name, placed in solved.placed.items():
+            plan = solved.plans[name].beginning()
+            for job in placed.gpus:
+                answer = self.pool.memory.answers.get(job)
+                if answer is None:
+                    continue
+                if not plan.jobs[job].is_now:
+                    answer.until_us = self.snapshot.at_us + self.pool.lease_us
+                estimate = self.pool.estimates.get(job)
+                if job in granted and self.pool.jobs[job].terms and estimate:
+                    answer.lost_us += estimate.overhead_us
+
+    # ---- why the others wait ----
+
+    def _skips(self, solved: SolvedRound | None) -> list[Skip]:
+        given = {row.job for row in self.grants} | {row.job for row in self.renewals}
+        waiting = [
+            job for job in self.snapshot.jobs
+            if job.id not in given and job.id not in self.pool.kept
+        ]  # fmt: skip
+        later: dict[tuple[int, str], list[tuple[Job, int]]] = {}
+        queues: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
+        for job in sorted(waiting, key=arrival_order):
+            claimed = self.pool.sums[job.id].gpu_type
+            types = reported_type_first(self.pool.capacity, job, claimed)
+            starts_us = self._starts_us(solved, job)
+            if starts_us is not None and self.admission.check(job, types[0]) is None:
+                later.setdefault((job.tenant, types[0]), []).append((job, starts_us))
+            else:
+                queues.setdefault((job.tenant, types), []).append(job)
+        rows = [
+            Skip(
+                Reason.PLANNED_LATER, tenant, tuple(job.id for job, _ in jobs),
+                sum(job.gpus for job, _ in jobs),
+                {"gpu_type": name, "needed": jobs[0][0].gpus, "starts_us": jobs[0][1],
+                 "borrowed": 0},
+            )  # fmt: skip
+            for (tenant, name), jobs in sorted(later.items())
+        ]
+        explained = [
+            explain.Queue(tenant, first, jobs, None, None, None, tuple(others))
+            for (tenant, (first, *others)), jobs in sorted(queues.items())
+        ]
+        return rows + explain.skips(explained, self.free, self.admission)
+
+    def _starts_us(self, solved: SolvedRound | None, job: Job) -> int | None:
+        """When its plan lets it begin, where that is after this round."""
+        if solved is None:
+            return None
+        made = solved.plans.get(self.pool.home(job))
+        row = made.rows.get(job.id) if made else None
+        if row is None or row.is_now or not row.slots or not row.slots[0]:
+            return None
+        return self.snapshot.at_us + row.slots[0] * self.pool.lease_us
+
+
+def _solve(solved: SolvedRound | None) -> Solve | None:
+    """How the programs were solved; the worst gap of the GPU types is the round's."""
+    if solved is None or not any(row.problem.jobs for row in solved.plans.values()):
+        return None
+    plans = [row.plan for row in solved.plans.values()]
+    gap_milli = max(round(plan.gap * ONE_MILLI) for plan in plans)
+    status = "solved" if all(plan.is_complete for plan in plans) else "iteration limit"
+    points = sum(plan.reward_micro for plan in plans) / REWARD_MICRO
+    return Solve("highs", f"{status}, gap {gap_milli / 10:g} %", points)
+
+
+POLICY = UniSched()

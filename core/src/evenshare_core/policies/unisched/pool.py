@@ -1,0 +1,169 @@
+"""A pool as one round of UniSched sees it: nodes by GPU type, who holds what and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from evenshare_core.deadlines.options import Cells, free_cells
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import JobService, Snapshot
+from evenshare_core.fairness.claims import accepted_types
+from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.policies.shared.estimates import LEAST_PERCENT, whole_us
+from evenshare_core.policies.unisched.demands import Remaining, phi_of, whole_leases
+from evenshare_core.policies.unisched.memory import UniSchedMemory
+from evenshare_core.policies.unisched.options import UniSchedOptions
+from evenshare_core.units import ONE_MILLI, SECOND_US
+
+MOST_SLOTS = 12_096  # of free cells that are looked ahead; after them it stays as it is
+
+
+@dataclass(eq=False)
+class RoundPool:
+    """One round's facts. `kept`: leases, by job, that go on or are renewed before all others."""
+
+    snapshot: Snapshot
+    options: UniSchedOptions
+    memory: UniSchedMemory
+    kept: dict[int, Lease] = field(init=False)
+    ended: dict[int, Lease] = field(init=False)  # by job: leases that queue for another term
+    renewed: list[Lease] = field(init=False)  # in the middle of an SLO lease
+
+    def __post_init__(self) -> None:
+        """Index the snapshot's rows by their ids."""
+        snapshot = self.snapshot
+        self.at_us, self.slot_us = snapshot.at_us, snapshot.lease_us
+        self.lease_us = snapshot.lease_us * self.options.lease_multiple
+        self.jobs = {job.id: job for job in snapshot.jobs}
+        self.sums = {row.job: row for row in snapshot.service.jobs}
+        self.estimates = {row.id: row for row in snapshot.estimates}
+        self.profiles = {row.id: row for row in snapshot.profiles}
+        self.nodes: dict[str, dict[int, int]] = {}
+        for node in snapshot.nodes:
+            self.nodes.setdefault(node.gpu_type, {})[node.id] = node.gpus
+        self.capacity = {name: sum(rows.values()) for name, rows in self.nodes.items()}
+        for job in snapshot.jobs:
+            if job.id not in self.sums:
+                raise ValueError(f"job {job.id} is in the snapshot, but no change made it active")
+        self.kept, self.ended, self.renewed = {}, {}, []
+        for lease in snapshot.leases:
+            if not lease.ends_by(self.at_us):
+                self.kept[lease.job] = lease
+            elif self._goes_on(lease):
+                self.renewed.append(lease)
+                self.kept[lease.job] = lease
+            elif lease.job in self.jobs:
+                self.ended[lease.job] = lease
+
+    def _goes_on(self, lease: Lease) -> bool:
+        """Whether it is in the middle of an SLO lease, on GPUs that are still there."""
+        answer = self.memory.answers.get(lease.job)
+        if answer is None or lease.job not in self.jobs:
+            return False
+        # A round or less before its end, another term would only outlast it.
+        if answer.until_us - self.at_us <= max(self.slot_us // 2, 1):
+            return False
+        nodes = self.nodes.get(lease.gpu_type, {})
+        return all(nodes.get(node, 0) >= gpus for node, gpus in lease.placement)
+
+    def spread_milli(self, job: int) -> int:
+        """Return the speed of a job on several nodes, over one, in thousandths."""
+        row = self.estimates.get(job)
+        return row.spread_milli if row and self.options.use_estimator else ONE_MILLI
+
+    def home(self, job: Job) -> str:
+        """Return the GPU type that a job is planned on: it holds it, or claims it."""
+        lease = self.kept.get(job.id) or self.ended.get(job.id)
+        if lease is not None:
+            return lease.gpu_type
+        types = self.types(job)
+        claimed = self.sums[job.id].gpu_type
+        return claimed if claimed in types or not types else types[0]
+
+    def types(self, job: Job) -> tuple[str, ...]:
+        """Return the GPU types that a job can run on, were they all free; sorted."""
+        profile = self.profiles.get(job.profile)
+        return tuple(
+            name
+            for name in accepted_types(job, self.capacity)
+            if job.gpus <= self.capacity[name] and (not profile or profile.speed_milli(name))
+        )
+
+    def whole_us(self, job: Job, gpu_type: str) -> int:
+        """Return what a job takes on a type from start to end."""
+        whole = whole_us(job, self.options.unknown_s * SECOND_US)
+        profile = self.profiles.get(job.profile)
+        speed = profile.speed_milli(gpu_type) if profile else ONE_MILLI
+        return max(1, -(-whole * ONE_MILLI // speed)) if speed else whole
+
+    def remaining(self, job: Job, gpu_type: str) -> Remaining:
+        """Return what a job still needs; what it lost on several nodes is needed again."""
+        whole = self.whole_us(job, gpu_type)
+        sums: JobService = self.sums[job.id]
+        answer = self.memory.answers.get(job.id)
+        ran = job_received(sums, self.at_us) // job.gpus - (answer.lost_us if answer else 0)
+        left = max(whole - ran, whole * LEAST_PERCENT // 100, 1)
+        until = self.holds_until(job.id)
+        lease = self.kept.get(job.id)
+        phi = phi_of(lease, self.spread_milli(job.id)) if lease else ONE_MILLI
+        later = max(0, left - (until - self.at_us) * phi // ONE_MILLI)
+        return Remaining(whole, left, later, until, ran >= whole)
+
+    def holds_until(self, job: int) -> int:
+        """Return to when it keeps the GPUs that it has."""
+        lease = self.kept.get(job)
+        if lease is None:
+            return self.at_us
+        until = max(self.at_us, lease.expires_us, lease.protected_until_us)
+        answer = self.memory.answers.get(job)
+        return max(until, answer.until_us) if answer else until
+
+    def free_gpus(self, gpu_type: str, after_us: int = 0) -> dict[int, int]:
+        """Return the GPUs by node that nobody holds who goes on so long after the round."""
+        free = dict(self.nodes.get(gpu_type, {}))
+        for job, lease in self.kept.items():
+            if lease.gpu_type == gpu_type and self._holds_at(job, after_us):
+                for node, gpus in lease.placement:
+                    if node in free:
+                        free[node] -= gpus
+        return {node: max(0, gpus) for node, gpus in free.items()}
+
+    def _holds_at(self, job: int, after_us: int) -> bool:
+        return self.holds_until(job) > self.at_us + after_us or (
+            after_us == 0 and job in self.kept
+        )
+
+    def free_slots(self, gpu_type: str) -> list[Cells]:
+        """Return free cells by slot; the last row is of every later slot too."""
+        held = {
+            whole_leases(self.holds_until(job) - self.at_us, self.slot_us)
+            for job, lease in self.kept.items()
+            if lease.gpu_type == gpu_type
+        }
+        rows: list[Cells] = []
+        for begin in sorted({0, *(max(1, slot) for slot in held)}):
+            begin = min(begin, MOST_SLOTS)  # noqa: PLW2901 - what is later counts as held until then
+            rows += rows[-1:] * (begin - len(rows))
+            if len(rows) == begin:
+                rows.append(free_cells(self.free_gpus(gpu_type, begin * self.slot_us).values()))
+        return rows
+
+    def held(self, gpu_type: str) -> Mapping[int, dict[int, int]]:
+        """Return the GPUs by node of leases that end, by job."""
+        return {
+            job: dict(lease.placement)
+            for job, lease in self.ended.items()
+            if lease.gpu_type == gpu_type
+        }
+
+    def update_losses(self) -> None:
+        """Count what GPUs of several nodes did not make since the round before."""
+        for job, answer in self.memory.answers.items():
+            lease = self.kept.get(job) or self.ended.get(job)
+            if lease is not None and len(lease.placement) > 1:
+                ran_us = max(0, self.at_us - max(answer.seen_us, lease.started_us))
+                phi = phi_of(lease, self.spread_milli(job))
+                answer.lost_us += ran_us * (ONE_MILLI - phi) // ONE_MILLI
+            answer.seen_us = self.at_us

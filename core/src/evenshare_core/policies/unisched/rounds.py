@@ -1,0 +1,317 @@
+"""One solved round: a plan of each GPU type, and what begins now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from evenshare_core.deadlines.admission import AdmissionAnswer, QuotaLimit, admit
+from evenshare_core.deadlines.cells import CellPlacement
+from evenshare_core.deadlines.compact import NOW
+from evenshare_core.deadlines.model import HORIZON_MOST, Counts, SelectorJob, SelectorProblem
+from evenshare_core.deadlines.options import LEVELS, CellOption
+from evenshare_core.deadlines.picks import picks_now
+from evenshare_core.deadlines.plans import JobLeases, SelectorPlan, free_units
+from evenshare_core.deadlines.rewards import best_effort_micro
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass
+from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.formulations.selector import select
+from evenshare_core.policies.shared.admission import Admission
+from evenshare_core.policies.unisched.demands import (
+    DeadlineDemand,
+    dated_steps,
+    job_options,
+    rewards_left,
+    selector_job,
+    whole_leases,
+    with_held,
+)
+from evenshare_core.policies.unisched.memory import KeptAnswer
+from evenshare_core.policies.unisched.pool import RoundPool
+
+
+@dataclass(eq=False)
+class TypePlan:
+    """One GPU type: its problem, what was planned, what was answered to those who were not."""
+
+    gpu_type: str
+    problem: SelectorProblem
+    plan: SelectorPlan
+    rows: dict[int, JobLeases]
+    refused: dict[int, AdmissionAnswer] = field(default_factory=dict)
+    over_quota: set[int] = field(default_factory=set)
+    fillers: dict[int, JobLeases] = field(default_factory=dict)
+    free: Counts = field(default_factory=lambda: np.zeros(LEVELS, dtype=np.int64))
+
+    def planned(self) -> SelectorPlan:
+        """Return the plan with what was added and taken away."""
+        reward = sum(row.reward_micro for row in self.rows.values())
+        return replace(self.plan, jobs=dict(sorted(self.rows.items())), reward_micro=reward)
+
+    def beginning(self) -> SelectorPlan:
+        """Return what begins now, with what is given of what the plan leaves."""
+        now = {row.job: row for row in self.planned().now(is_slo_cycle=True)} | self.fillers
+        return replace(self.plan, jobs=dict(sorted(now.items())))
+
+
+@dataclass(eq=False)
+class SolvedRound:
+    """Demands of the jobs with deadlines, a plan for each type, and the GPUs of what begins now."""
+
+    pool: RoundPool
+    admission: Admission
+    demands: dict[int, DeadlineDemand] = field(default_factory=dict)
+    plans: dict[str, TypePlan] = field(default_factory=dict)
+    placed: dict[str, CellPlacement] = field(default_factory=dict)
+
+    def run(self, deadlines: Iterable[Deadline]) -> None:
+        """Solve all GPU types, give what is left to whoever can use it now, and place it."""
+        pool = self.pool
+        live = [row for row in deadlines if row.id in pool.jobs]
+        budgets = rewards_left(live, pool.jobs, pool.snapshot.entitlements, pool.options)
+        for row in live:
+            self.demands[row.id] = self._demand(row, budgets[row.id])
+        homes: dict[str, list[Job]] = {name: [] for name in sorted(pool.capacity)}
+        for job in sorted(pool.jobs.values(), key=arrival_order):
+            home = pool.home(job)
+            if home in homes and job.gpus <= pool.capacity[home]:
+                homes[home].append(job)
+        for name, jobs in homes.items():
+            self.plans[name] = self._solved(name, jobs)
+        for name, made in self.plans.items():
+            self._keep_affordable(made)
+            self._fill(made, homes[name])
+        others = [job for job in pool.jobs.values() if len(pool.types(job)) > 1]
+        for job in sorted(others, key=arrival_order):
+            self._try_elsewhere(job)
+        for name, made in self.plans.items():
+            self.placed[name] = picks_now(
+                made.problem, made.beginning(), pool.free_gpus(name), pool.held(name)
+            )
+
+    # ---- before ----
+
+    def _demand(self, row: Deadline, most_micro: int) -> DeadlineDemand:
+        pool = self.pool
+        job = pool.jobs[row.id]
+        gpu_type = pool.home(job)
+        remaining = pool.remaining(job, gpu_type)
+        known = pool.memory.answers.get(job.id)
+        is_promised = known is not None and known.state.value == "planned"
+        dated = dated_steps(
+            row, remaining, pool.estimates.get(job.id), most_micro, pool.at_us, pool.lease_us,
+            pool.options, is_promised=is_promised,
+        )  # fmt: skip
+        ready = whole_leases(max(0, remaining.until_us - pool.at_us), pool.lease_us)
+        if not ready and not self._may_start(job, gpu_type):
+            ready = 1  # a limit keeps it from what begins now
+        options = self._options(job, gpu_type)
+        made = selector_job(job, row.kind, options, dated, ready)
+        return DeadlineDemand(job, gpu_type, remaining, dated, made, most_micro)
+
+    def _may_start(self, job: Job, gpu_type: str) -> bool:
+        return self.admission.check(job, gpu_type) is None
+
+    def _options(self, job: Job, gpu_type: str) -> tuple[CellOption, ...]:
+        pool = self.pool
+        spread = pool.spread_milli(job.id)
+        largest = max(pool.nodes.get(gpu_type, {}).values(), default=0)
+        rows = job_options(job, spread, largest, pool.options)
+        lease = pool.ended.get(job.id)
+        if lease is not None and lease.gpu_type == gpu_type:
+            return with_held(rows, lease, spread, pool.options)
+        return rows
+
+    def has_deadline_left(self, job: int) -> bool:
+        """Whether it is planned by its deadlines."""
+        demand = self.demands.get(job)
+        return demand is not None and demand.selector_job is not None
+
+    # ---- a plan ----
+
+    def _solved(self, gpu_type: str, jobs: list[Job]) -> TypePlan:
+        pool = self.pool
+        rows: list[SelectorJob] = []
+        for job in jobs:
+            made = self._selector_job(job, gpu_type)
+            if made is not None:
+                rows.append(made)
+        problem = SelectorProblem(
+            tuple(rows), pool.free_slots(gpu_type), slots=pool.options.lease_multiple,
+            slot_us=pool.slot_us,
+        )  # fmt: skip
+        last = SelectorPlan(self._last(rows), 0, 0)
+        plan = select(problem, last, iterations=pool.options.iterations)
+        made_plan = TypePlan(gpu_type, problem, plan, dict(plan.jobs))
+        self._keep_quotas(made_plan)
+        self._admit(made_plan)
+        return made_plan
+
+    def _selector_job(self, job: Job, gpu_type: str) -> SelectorJob | None:
+        demand = self.demands.get(job.id)
+        if demand is not None and demand.selector_job is not None:
+            most = self.admission.most(job.tenant, gpu_type)
+            return None if most is not None and job.gpus > most else demand.selector_job
+        if job.id in self.pool.kept or not self._may_start(job, gpu_type):
+            return None
+        options = self._options(job, gpu_type)
+        left = self.pool.remaining(job, gpu_type).left_us
+        return SelectorJob(job.id, DeadlineClass.BEST_EFFORT, options, (), left)
+
+    def _last(self, rows: Iterable[SelectorJob]) -> dict[int, JobLeases]:
+        """What was planned last, as far as the same cells are still offered."""
+        kept: dict[int, JobLeases] = {}
+        for row in rows:
+            answer: KeptAnswer | None = self.pool.memory.answers.get(row.id)
+            if answer is None or not answer.option:
+                continue
+            for option in row.options:
+                if (*option.cells, int(option.one_node)) == answer.option:
+                    kept[row.id] = JobLeases(row.id, 0, option, 0, ())
+                    break
+        return kept
+
+    def _keep_quotas(self, made: TypePlan) -> None:
+        """Take leases away that would exceed what their tenant may have, the last come first."""
+        used: dict[int, Counts] = {}
+        pool = self.pool
+        order = sorted(
+            (pool.jobs[job] for job in made.rows if self.has_deadline_left(job)), key=arrival_order
+        )
+        for job in order:
+            most = self.admission.most(job.tenant, made.gpu_type)
+            if most is None:
+                continue
+            row = made.rows[job.id]
+            if job.tenant not in used:
+                used[job.tenant] = self._used(made, job.tenant)
+            slots = list(row.slots)
+            if slots and int(used[job.tenant][slots].max()) + job.gpus > most:
+                del made.rows[job.id]
+                made.over_quota.add(job.id)
+            else:
+                used[job.tenant][slots] += job.gpus
+
+    def _used(self, made: TypePlan, tenant: int) -> Counts:
+        """Return the GPUs of a tenant's leases that go on, by SLO lease from now."""
+        pool = self.pool
+        used = np.zeros(max(made.problem.leases, HORIZON_MOST) + 1, dtype=np.int64)
+        for job, lease in pool.kept.items():
+            if lease.tenant == tenant and lease.gpu_type == made.gpu_type:
+                until = whole_leases(pool.holds_until(job) - pool.at_us, pool.lease_us)
+                used[:until] += lease.gpus
+        return used
+
+    def _admit(self, made: TypePlan) -> None:
+        """Plan jobs with deadlines beside the plan where there is room; else note what is short."""
+        pool = self.pool
+        for row in made.problem.jobs:
+            if row.id in made.rows or not row.kind.has_deadline:
+                continue
+            job = pool.jobs[row.id]
+            options = [option for option in row.options if not option.is_held]
+            quota = None
+            most = self.admission.most(job.tenant, made.gpu_type)
+            if most is not None:
+                used = self._used(made, job.tenant)
+                for other, leases in made.rows.items():
+                    if pool.jobs[other].tenant == job.tenant and not leases.is_now:
+                        used[list(leases.slots)] += pool.jobs[other].gpus
+                quota = QuotaLimit(most, tuple(used.tolist()))
+            self._admit_one(made, row, options, quota)
+
+    def _admit_one(
+        self,
+        made: TypePlan,
+        row: SelectorJob,
+        options: list[CellOption],
+        quota: QuotaLimit | None,
+    ) -> None:
+        answer: AdmissionAnswer | None = None
+        for number, step in enumerate(row.steps):
+            deadline = min(step.deadline, HORIZON_MOST)
+            answer = admit(
+                made.problem, made.planned(), options, step.leases, deadline, quota=quota
+            )
+            is_within = bool(answer.slots) and answer.slots[-1] < made.problem.leases
+            if answer.option and answer.is_yes and is_within and answer.slots[0] >= row.ready:
+                made.rows[row.id] = JobLeases(
+                    row.id, number, answer.option, step.reward_micro, answer.slots
+                )
+                made.over_quota.discard(row.id)
+                return
+        if answer is not None:
+            made.refused[row.id] = answer
+
+    # ---- what begins now ----
+
+    def _keep_affordable(self, made: TypePlan) -> None:
+        """Take what begins now in the order of picks, as far as limits let it."""
+        pool = self.pool
+        rows = sorted(
+            made.planned().now(is_slo_cycle=True),
+            key=lambda row: (row.is_now, row.job not in pool.ended, -row.reward_micro, row.job),
+        )
+        for row in rows:
+            if not self._take(pool.jobs[row.job], made.gpu_type, is_slo=not row.is_now):
+                del made.rows[row.job]
+
+    def _take(self, job: Job, gpu_type: str, *, is_slo: bool) -> bool:
+        length = self.slo_term_us() if is_slo else None
+        if self.admission.check(job, gpu_type, length) is not None:
+            return False
+        self.admission.take(job.tenant, gpu_type, job.gpus, length)
+        return True
+
+    def slo_term_us(self) -> int | None:
+        """Return how long the term of an SLO lease lasts, None: as long as any other."""
+        bounds = self.pool.snapshot.lease_bounds_us
+        if bounds and bounds[0] <= self.pool.lease_us <= bounds[1]:
+            return self.pool.lease_us
+        return None
+
+    def _fill(self, made: TypePlan, jobs: list[Job]) -> None:
+        """Give free GPUs of slot 0 to jobs that no lease begins for, the shortest first."""
+        pool = self.pool
+        waiting = [
+            job for job in jobs
+            if job.id not in pool.kept and not self._begins(made, job.id)
+        ]  # fmt: skip
+        left = {job.id: pool.remaining(job, made.gpu_type).left_us for job in waiting}
+        waiting.sort(key=lambda job: (left[job.id], *arrival_order(job)))
+        made.free = free_units(made.problem, made.planned())[0]
+        for job in waiting:
+            self._fill_one(made, job, left[job.id])
+
+    def _begins(self, made: TypePlan, job: int) -> bool:
+        row = made.rows.get(job)
+        return row is not None and 0 in row.slots
+
+    def _fill_one(self, made: TypePlan, job: Job, left_us: int) -> bool:
+        if job.gpus > made.free[0]:
+            return False
+        for option in self._options(job, made.gpu_type):
+            units = np.array(option.units)
+            if (made.free >= units).all():
+                if not self._take(job, made.gpu_type, is_slo=False):
+                    return False
+                made.free -= units
+                reward = best_effort_micro(option.phi_milli, left_us, self.pool.slot_us)
+                made.fillers[job.id] = JobLeases(job.id, NOW, option, reward, (0,))
+                return True
+        return False
+
+    def _try_elsewhere(self, job: Job) -> None:
+        """Give a job that found no room on its own type a lease of another that it accepts."""
+        pool = self.pool
+        home = pool.home(job)
+        made = self.plans.get(home)
+        is_given = made is not None and (job.id in made.fillers or self._begins(made, job.id))
+        if job.id in pool.kept or is_given:
+            return
+        for name in pool.types(job):
+            left_us = pool.remaining(job, name).left_us
+            if name != home and self._fill_one(self.plans[name], job, left_us):
+                return
