@@ -76,12 +76,14 @@ class TestChronus:
         assert [(row.job, row.key.note) for row in decision.renewals] == [(1, "planned_lease")]
 
     def test_moves_no_lease_that_goes_on(self) -> None:
-        """The first could wait, and keeps its GPUs until its lease ends."""
+        """The first keeps its GPUs until its lease ends, and lets the second have the next one."""
         goes_on = lease(7, 1, (1, 8), expires_us=NOW_US + 1)
         rows = ((8, 5400, (50_000,)), (8, 600, (1300,)))
         one = self.asked(*rows, leases=[goes_on])
         assert started(decide_round(one)) == []
-        assert self.points(one) == 0
+        assert self.points(one) == 200
+        tight = self.asked((8, 5400, (5000,)), rows[1], leases=[goes_on])
+        assert self.points(tight) == 100
 
     @pytest.mark.parametrize(
         ("work_s", "end_s", "points"), [(300, 400, 100), (900, 900, 100), (900, 899, None)]
