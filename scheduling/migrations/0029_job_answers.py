@@ -56,7 +56,7 @@ class Migration(migrations.Migration):
                 ('one_node', models.BooleanField()),
                 ('leases', models.JSONField()),
                 ('chance_milli', models.PositiveIntegerField(blank=True, null=True)),
-                ('limited_by', models.CharField(blank=True, choices=[('length', 'length'), ('quota', 'quota'), ('capacity', 'capacity'), ('size', 'size')], default='', max_length=16)),
+                ('limited_by', models.CharField(blank=True, choices=[('length', 'length'), ('quota', 'quota'), ('capacity', 'capacity'), ('size', 'size'), ('budget', 'budget')], default='', max_length=16)),
                 ('blocked', models.JSONField()),
                 ('earliest_at', models.DateTimeField(blank=True, null=True)),
                 ('cause', models.CharField(blank=True, default='', max_length=255)),

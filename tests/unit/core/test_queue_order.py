@@ -24,7 +24,7 @@ from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 # Options that leave no job out, so that a round with room for everybody picks everybody.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "ltgf": [{}, {"new_jobs_first": True}, {"lease_bonus": 0.1, "new_job_bonus": 0.3}],
-    "evenshare": [{}, {"preset": "tight"}, {"estimates": "given"}],
+    "evenshare": [{}, {"preset": "tight"}, {"estimates": "given"}, {"estimates": "deadlines"}],
     "fifo": [{}, {"scope": "tenant"}, {"backfill": True}],
     "sjf": [{}, {"backfill": True}],
     "srtf": [{}],

@@ -13,22 +13,22 @@ profiling.
 | A, rounded up | the cell of the next power of two, or whole nodes | cells |
 | n, m of UniSched (3) | leases of work, leases to the deadline | leases |
 
-Each round the program has the jobs with deadlines that wait or whose lease ends; leases that go on
-keep their GPUs, those of jobs with deadlines until their work is done. Who has the first lease of
-the plan is placed first, where the cells are. Then come all others by the least work left, those
-among them that no plan brings to an end in time; last those that the plan starts later. Leases end
-for others only when they expire.
+Each round in which jobs with deadlines wait or have a lease that ends, the program has them all;
+leases that go on keep their GPUs, and their jobs are in it from their end on. Who has the first
+lease of the plan is placed first, where the cells are. Then come all others by the least work left,
+those among them that no plan brings to an end in time; last those that the plan starts later.
+Leases end for others only when they expire.
 
 `selector` gives jobs all cells of UniSched's Selector instead, at the speed that they have on
 several nodes. `estimator` counts what interruptions lose, UniSched (3), and that speed.
 
-Departures, each with its test in tests/papers/test_baseline_deadlines.py:
+Departures, each with its test in tests/papers/test_chronus.py:
 - No job is profiled, so that no GPUs are kept for it unless `profiling_gpus` says so.
 - A deadline counts by the last instant at which the work can begin, and not by whole leases: a job
   that runs on from now is in time though its last lease would end after its deadline.
 - A job is planned on one GPU type, that which it runs on or claims; a gang larger than a node of
   fewer than 8 GPUs is not planned.
-- Leases do not begin together: a lease that goes on is not moved for a plan, until it ends.
+- Leases do not begin together: one that goes on takes whole leases of the plan until it ends.
 - Without `estimator` the estimate counts as it is: a snapshot has no other bound of the work.
 
 All orders end in (submitted, id).
@@ -36,6 +36,7 @@ All orders end in (submitted, id).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Annotated
@@ -85,7 +86,6 @@ from evenshare_core.policies.shared.ordered import (
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
 
 PLANNED, LEFT = "planned_lease", "left_over"
-SLOTS = 2  # of a lease, as the Selector counts
 FIRST, OTHERS, LATER = range(3)
 
 
@@ -226,12 +226,18 @@ class LeasePlan:
 
     def _plan(self, gpu_type: str, rows: list[QueuedJob]) -> None:
         """Plan the leases of one GPU type."""
-        jobs = [job for one in rows if (job := self._selector_job(one)) is not None]
+        jobs = [job for one in rows if (job := self._selector_job(one.job, one.lease)) is not None]
         if not jobs:
             return
+        for lease in self._goes_on(gpu_type):
+            known = self._jobs.get(lease.job)
+            if lease.job in self._left and known is not None and lease.job in self._sums:
+                later = self._selector_job(known, lease)
+                jobs += [later] if later is not None else []
         free = self._free_gpus(gpu_type)
-        cells = [free_cells(row.values()) for row in free for _ in range(SLOTS)]
-        problem = SelectorProblem(jobs, cells, horizon=self._options.horizon_leases)
+        cells = [free_cells(row.values()) for row in free]
+        horizon = self._options.horizon_leases
+        problem = SelectorProblem(jobs, cells, horizon=horizon, slots=1)
         plan = select(problem)
         self._solves.append(plan)
         held = {one.job.id: dict(one.lease.placement) for one in rows if one.lease is not None}
@@ -240,24 +246,28 @@ class LeasePlan:
             self.placements[job_id] = (gpu_type, tuple(sorted(gpus.items())))
         self.later |= plan.jobs.keys() - placed.gpus.keys()
 
-    def _selector_job(self, one: QueuedJob) -> SelectorJob | None:
-        """The job as the program has it; None: it can meet no deadline."""
-        job = one.job
-        estimate = self._estimates.get(job.id)
+    def _selector_job(self, job: Job, lease: Lease | None) -> SelectorJob | None:
+        """The job as the program has it, from the end of a lease that goes on; None: not at all.
+
+        It can meet no deadline, or its work is done by then.
+        """
+        held_us = 0 if lease is None else max(0, self._until_us(lease) - self._at_us)
+        remaining = self._remaining(job, self._sums[job.id]) - held_us
         spread, overhead_us = ONE_MILLI, 0
+        estimate = self._estimates.get(job.id)
         if self._options.estimator and estimate is not None:
             spread, overhead_us = estimate.spread_milli, estimate.overhead_us
-        remaining = self._remaining(job, one.sums)
+        ready = -(-held_us // self._snapshot.lease_us)
         steps = [
-            step
+            dataclasses.replace(step, deadline=step.deadline + ready)
             for by_us, reward in self._left[job.id]
-            if (step := self._step(by_us - self._at_us, reward, remaining, overhead_us)) is not None
+            if (step := self._step(by_us - self._at_us - held_us, reward, remaining, overhead_us))
         ]
-        if not steps:
+        if not steps or remaining <= 0:
             return None
-        return SelectorJob(
-            job.id, self._kinds[job.id], self._cell_options(one, spread), tuple(steps)
-        )
+        ended = lease if not ready else None
+        options = self._cell_options(job, ended, spread)
+        return SelectorJob(job.id, self._kinds[job.id], options, tuple(steps), ready=ready)
 
     def _step(
         self, until_us: int, reward_micro: int, remaining: int, overhead_us: int
@@ -266,27 +276,39 @@ class LeasePlan:
         lease_us = self._snapshot.lease_us
         leases = -(-remaining // lease_us)
         until = until_us // lease_us
-        if overhead_us and until >= leases:
-            lost = expected_interruptions(leases, until) * overhead_us
-            remaining += round(lost)
+        if overhead_us and until >= leases > 0:
+            remaining += round(expected_interruptions(leases, until) * overhead_us)
             leases = -(-remaining // lease_us)
-        if until_us < remaining:
+        if until_us < remaining or leases < 1:
             return None
         return RewardStep(reward_micro, (until_us - remaining) // lease_us + leases, leases)
 
-    def _cell_options(self, one: QueuedJob, spread_milli: int) -> tuple[CellOption, ...]:
-        gpus, lease = one.job.gpus, one.lease
+    def _cell_options(
+        self, job: Job, ended: Lease | None, spread_milli: int
+    ) -> tuple[CellOption, ...]:
+        """What a job may have; `ended`: its lease that ends now, whose GPUs it may keep."""
+        gpus = job.gpus
         if self._options.selector:
             options = list(all_options(gpus, two_speeds(gpus, spread_milli)))
         else:
             cells = quadruples(gpus)[0]
             options = [CellOption(cells, gpus, sum(cells) == 1, ONE_MILLI)]
-        if lease is not None and lease.gpu_type == one.gpu_type:
-            is_whole = len(lease.placement) == 1 or gpus > NODE_GPUS
+        if ended is not None:
+            is_whole = len(ended.placement) == 1 or gpus > NODE_GPUS
             if is_whole or self._options.selector:
                 speed = ONE_MILLI if is_whole else spread_milli
-                options.append(held_option(dict(lease.placement), speed))
+                options.append(held_option(dict(ended.placement), speed))
         return tuple(options)
+
+    def _goes_on(self, gpu_type: str) -> list[Lease]:
+        return [
+            lease
+            for lease in self._snapshot.leases
+            if lease.gpu_type == gpu_type and not lease.ends_by(self._at_us)
+        ]
+
+    def _until_us(self, lease: Lease) -> int:
+        return max(lease.expires_us, lease.protected_until_us)
 
     def _free_gpus(self, gpu_type: str) -> list[dict[int, int]]:
         """Free GPUs by node in each lease from now, as far as leases go on that are there."""
@@ -299,26 +321,16 @@ class LeasePlan:
         }
         goes_on = [
             (lease, -(-(self._until_us(lease) - self._at_us) // lease_us))
-            for lease in self._snapshot.leases
-            if lease.gpu_type == gpu_type and not lease.ends_by(self._at_us)
+            for lease in self._goes_on(gpu_type)
         ]
-        most = min(max((leases for _, leases in goes_on), default=0), self._options.horizon_leases)
         free = []
-        for number in range(most + 1):
+        for number in range(max((leases for _, leases in goes_on), default=0) + 1):
             row = dict(base)
             for lease, leases in goes_on:
                 for node, gpus in lease.placement if leases > number else ():
                     row[node] = row.get(node, 0) - gpus
             free.append({node: max(0, gpus) for node, gpus in row.items()})
         return free
-
-    def _until_us(self, lease: Lease) -> int:
-        """Until when a lease that goes on keeps its GPUs."""
-        until_us = max(lease.expires_us, lease.protected_until_us)
-        job, sums = self._jobs.get(lease.job), self._sums.get(lease.job)
-        if lease.job in self._left and job is not None and sums is not None:
-            until_us = max(until_us, self._at_us + self._remaining(job, sums))
-        return until_us
 
     def _kept_gpus(self) -> dict[str, Placement]:
         """GPUs for profiling by type, of the last nodes."""

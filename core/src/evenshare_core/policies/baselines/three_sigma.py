@@ -21,7 +21,7 @@ renewed always; best-effort jobs are where no SLO job took their GPUs.
 
 Of starts that earn the same the earliest is better: a slot counts a thousandth of a point.
 
-Departures, each with its test in tests/papers/test_baseline_deadlines.py:
+Departures, each with its test in tests/papers/test_three_sigma.py:
 - A cycle is a round of the pool; UniSched sets 60 s.
 - The distribution is the estimate with its standard error, and not a history by features of jobs.
   A job without error has `error`, one without estimate is taken to need `unknown_s`.

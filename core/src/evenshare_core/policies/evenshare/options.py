@@ -34,10 +34,12 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
         ),
     ] = 86_400
     estimates: Annotated[
-        Literal["none", "given"],
+        Literal["none", "given", "deadlines"],
         Meta(
-            description="Which jobs go first in a tenant: those that received least so far (none),"
-            " or those whose fair share covers soonest what they are said to need (given)."
+            description="Which jobs go first in a tenant: those that received least so far (none);"
+            " those whose fair share covers soonest what they are said to need (given); or those"
+            " with the least GPU-time left, last those that can meet no deadline any more"
+            " (deadlines)."
         ),
     ] = "none"
     min_runtime_s: Annotated[

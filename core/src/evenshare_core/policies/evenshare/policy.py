@@ -14,7 +14,8 @@ Rules, by number:
 2. *Jobs.* Without estimates: least attained GPU-time first, a renewing job's halved; after them
    long jobs, which attained 2,700 GPU-s: least (attained - FairTime) / d, a lease less for a
    renewing job. With estimates: least (d E - FairTime) / min(d, FairShare), E = done +
-   max(estimate - done, 5 % of it); renewals have a bonus of 90 s.
+   max(estimate - done, 5 % of it); renewals have a bonus of 90 s. With deadlines: least
+   d max(estimate - done, 5 % of it), last those that would end after their last deadline.
 3. *Placement.* A renewal keeps its GPUs; others go to the best fit among GPUs that nobody holds,
    then among those of leases that end. When a gang of d does not fit, larger ones are not placed
    in the round, renewals excepted.
@@ -78,6 +79,7 @@ from evenshare_core.policies.evenshare.picks import (
 from evenshare_core.policies.evenshare.queues import (
     AttainedOrder,
     ClaimKey,
+    DeadlineOrder,
     Entry,
     EstimateOrder,
     EvenCandidate,
@@ -208,9 +210,10 @@ class Evenshare(Policy):
         by_claim = {(row.tenant, row.gpu_type): sums.sums(row) for row in claims}
         return Guarantee(options.min_runtime_us, by_claim)
 
-    def session(self, options: dict[str, Any]) -> Session:
-        """Return queues that go on from round to round."""
-        return IncrementalEvenshare(parse_options(EvenshareOptions, options))
+    def session(self, options: dict[str, Any]) -> Session | None:
+        """Return queues that go on from round to round; None where deadlines order jobs."""
+        chosen = parse_options(EvenshareOptions, options)
+        return None if chosen.estimates == "deadlines" else IncrementalEvenshare(chosen)
 
 
 POLICY = Evenshare()
@@ -267,6 +270,9 @@ def _pool(
     order: JobOrder
     if options.estimates == "given":
         order = EstimateOrder(claims.__getitem__, classes, at_us)
+    elif options.estimates == "deadlines":
+        last_us = {row.id: row.steps[-1].by_us for row in snapshot.deadlines}
+        order = DeadlineOrder(claims.__getitem__, classes, at_us, last_us)
     else:
         order = AttainedOrder(claims.__getitem__, classes, at_us, snapshot.lease_us)
     return RoundPool(

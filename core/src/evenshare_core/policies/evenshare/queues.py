@@ -223,6 +223,29 @@ class EstimateOrder(JobOrder):
         return 0, late_us - RENEWAL_US if candidate.lease is not None else late_us
 
 
+class DeadlineOrder(JobOrder):
+    """With deadlines: the least GPU-time left; last, jobs that can meet none of theirs any more."""
+
+    def __init__(
+        self,
+        claims: Callable[[ClaimKey], ClaimRow],
+        classes: Mapping[tuple[int, str, int, int], ClassService] | None,
+        at_us: int,
+        last_us: Mapping[int, int],
+    ) -> None:
+        """`last_us`: the last deadline of jobs that have any, by job."""
+        super().__init__(claims, classes, at_us)
+        self._last_us = last_us
+
+    def rank(self, candidate: EvenCandidate) -> Rank:
+        """d x what is left, in GPU-us; inf of a job that ends after its last deadline."""
+        job, sums = candidate.job, candidate.sums
+        left_us = remaining_us(job, job_received(sums, self.at_us) / job.gpus)
+        if self.at_us + left_us > self._last_us.get(job.id, inf):
+            return 0, inf
+        return 0, left_us * job.gpus
+
+
 # ---- the lists ----
 
 

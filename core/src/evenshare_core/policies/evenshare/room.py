@@ -301,7 +301,7 @@ class RoomMaker:
         """What of two victims the better one has more of: attained GPU-time, or work left."""
         pool = self._picks.pool
         attained = job_received(pool.sums[lease.job], pool.at_us)
-        if self._options.estimates == "none":
+        if self._options.estimates != "given":
             return attained
         job = pool.jobs[lease.job]
         return remaining_us(job, attained / job.gpus)

@@ -1,0 +1,140 @@
+"""Chronus: leases by a program on whole cells, its switches, and what is left for others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.estimates import EstimateSource, JobEstimate
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import decide_round
+from evenshare_core.units import SECOND_US
+from tests.papers.deadline_pools import NOW_US, asked, order, started
+from tests.unit.core.snapshots import lease
+
+
+class TestChronus:
+    """Leases of 600 s, on nodes of 8 GPUs."""
+
+    def asked(self, *rows: tuple[int, int | None, tuple[int, ...]], **fields: Any) -> Snapshot:
+        return asked("chronus", *rows, **{"nodes": {1: 8}, "lease_us": 600 * SECOND_US, **fields})
+
+    def points(self, one: Snapshot) -> float | None:
+        solve = decide_round(one).solve
+        return None if solve is None else solve.objective
+
+    GOLDEN = ((6, 4800, (6000,)),) * 4
+    SPREADS = tuple(JobEstimate(n, EstimateSource.HISTORY, 0, 0, 800) for n in range(1, 5))
+
+    @pytest.mark.parametrize(("is_on", "points"), [(False, 300), (True, 400)])
+    def test_meets_three_of_four_deadlines_where_the_selector_meets_all(
+        self, *, is_on: bool, points: int
+    ) -> None:
+        """UniSched II-C: four jobs of 6 GPUs on three nodes; 4 x 8 leases do not fit 3 x 10."""
+        one = self.asked(
+            *self.GOLDEN, nodes={1: 8, 2: 8, 3: 8}, estimates=self.SPREADS,
+            options={"selector": is_on, "estimator": True},
+        )  # fmt: skip
+        decision = decide_round(one)
+        assert sorted(len(row.placement) for row in decision.grants) == [1, 1, 1, 3][: 3 + is_on]
+        assert self.points(one) == points
+
+    def test_plans_by_rewards_and_gives_others_the_rest_by_what_is_left(self) -> None:
+        rows = ((4, 600, (700, 1900)), (8, 600, (650,)), (4, 500, ()), (4, 400, ()))
+        one = self.asked(*rows)
+        assert started(decide_round(one)) == [2]
+        assert self.points(one) == 180  # the soft one runs a lease later, for 80
+        assert order(one) == [2, 4, 3, 1]
+
+    def test_preempts_others_where_their_leases_end(self) -> None:
+        rows = ((8, 5000, ()), (8, 600, (650,)), (8, 50, ()))
+        one = self.asked(*rows, leases=[lease(7, 1, (1, 8))])
+        decision = decide_round(one)
+        assert (started(decision), [row.lease for row in decision.ends]) == ([2], [7])
+        goes_on = lease(7, 1, (1, 8), expires_us=NOW_US + 1)
+        assert started(decide_round(self.asked(*rows, leases=[goes_on]))) == []
+
+    def test_suspends_a_job_with_slack_for_one_without(self) -> None:
+        rows = ((8, 2800, (9000,)), (8, 600, (700,)))
+        assert started(decide_round(self.asked(*rows, leases=[lease(7, 1, (1, 8))]))) == [2]
+
+    def test_rounds_a_gang_up_to_the_next_cell(self) -> None:
+        """Six GPUs are planned as eight; two of them are left for others all the same."""
+        rows = ((6, 600, (700,)), (2, 600, (700,)), (2, 600, ()))
+        one = self.asked(*rows)
+        assert self.points(one) == 100
+        assert len(decide_round(one).grants) == 2
+
+    def test_keeps_a_gang_that_goes_on_where_it_is(self) -> None:
+        """Of its node two GPUs are in use by another, so that no cell of 8 is free."""
+        leases = [lease(7, 1, (1, 6)), lease(8, 2, (1, 2), expires_us=2 * NOW_US)]
+        rows = ((6, 3000, (3600,)), (2, 9000, ()))
+        decision = decide_round(self.asked(*rows, leases=leases))
+        assert [(row.job, row.key.note) for row in decision.renewals] == [(1, "planned_lease")]
+
+    def test_moves_no_lease_that_goes_on(self) -> None:
+        """The first keeps its GPUs until its lease ends, and lets the second have the next one."""
+        goes_on = lease(7, 1, (1, 8), expires_us=NOW_US + 1)
+        rows = ((8, 5400, (50_000,)), (8, 600, (1300,)))
+        one = self.asked(*rows, leases=[goes_on])
+        assert started(decide_round(one)) == []
+        assert self.points(one) == 200
+        tight = self.asked((8, 5400, (5000,)), rows[1], leases=[goes_on])
+        assert self.points(tight) == 100
+
+    @pytest.mark.parametrize(
+        ("work_s", "end_s", "points"), [(300, 400, 100), (900, 900, 100), (900, 899, None)]
+    )
+    def test_counts_a_deadline_by_when_the_work_can_begin(
+        self, work_s: int, end_s: int, points: int | None
+    ) -> None:
+        """None is in whole leases of 600 s: its last one ends after the deadline."""
+        assert self.points(self.asked((8, work_s, (end_s,)))) == points
+
+    @pytest.mark.parametrize(("is_on", "points"), [(False, 200), (True, 100)])
+    def test_counts_interruptions_with_the_estimator(self, *, is_on: bool, points: int) -> None:
+        """Two leases of work in three: a third of an interruption, so that it takes three."""
+        rows = ((8, 1200, (1900,)), (8, 600, (1900,)))
+        known = (JobEstimate(1, EstimateSource.HISTORY, 0, 600 * SECOND_US),)
+        one = self.asked(*rows, estimates=known, options={"estimator": is_on})
+        assert self.points(one) == points
+
+    def test_keeps_gpus_for_profiling_if_it_is_asked_to(self) -> None:
+        rows = ((4, 600, (700,)), (4, 600, ()))
+        one = self.asked(*rows, nodes={1: 4, 2: 4})
+        assert started(decide_round(one)) == [1, 2]
+        kept = self.asked(*rows, nodes={1: 4, 2: 4}, options={"profiling_gpus": 1})
+        assert [row.placement for row in decide_round(kept).grants] == [((1, 4),)]
+
+    def test_takes_what_can_meet_no_deadline_by_what_is_left(self) -> None:
+        rows = ((8, 600, (500,)), (8, 400, ()))
+        assert order(self.asked(*rows)) == [2, 1]
+
+    def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
+        rows = ((8, None, (700,)),)
+        assert self.points(self.asked(*rows)) is None
+        assert self.points(self.asked(*rows, options={"unknown_s": 600})) == 100
+
+    def test_plans_no_gang_of_several_nodes_that_are_small(self) -> None:
+        rows = ((8, 600, (700,)),)
+        one = self.asked(*rows, nodes={1: 4, 2: 4})
+        assert self.points(one) == 0
+        assert started(decide_round(one)) == [1]  # after all that are planned
+
+    def test_plans_a_job_on_the_gpu_type_that_it_claims(self) -> None:
+        """The other type is tried with what plans leave."""
+        one = self.asked((8, 600, (700,)), (8, 600, (700,)))
+        both = replace(one, nodes=(*one.nodes, Node(2, "k80", 8)))
+        assert self.points(both) == 100
+        given = [(row.gpu_type, row.key.note) for row in decide_round(both).grants]
+        assert given == [("v100", "planned_lease"), ("k80", "left_over")]
+
+    def test_plans_no_further_than_its_horizon(self) -> None:
+        """Of the second all four leases can run after the first lease."""
+        rows = ((8, 600, (700,)), (8, 2400, (3700,)))
+        for leases, points in ((1, 200), (7, 200)):
+            one = self.asked(*rows, options={"horizon_leases": leases})
+            assert (started(decide_round(one)), self.points(one)) == ([1], points)

@@ -1,0 +1,40 @@
+"""Evenshare's order of a tenant's jobs by deadlines: the least left first, the hopeless last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.registry import POLICIES
+from tests.papers.deadline_pools import asked, order, started
+
+OPTIONS = {"estimates": "deadlines"}
+
+
+def pool(*rows: tuple[int, int | None, tuple[int, ...]], **fields: Any) -> Snapshot:
+    return asked("evenshare", *rows, **{"options": OPTIONS, **fields})
+
+
+class TestTheOrder:
+    def test_is_the_least_gpu_time_left_whoever_has_a_deadline(self) -> None:
+        """400, 300, 200 and 100 GPU-seconds; the first has the least time to spare."""
+        rows = ((4, 100, (101,)), (1, 300, ()), (2, 100, (9000,)), (1, 100, ()))
+        assert order(pool(*rows)) == [4, 3, 2, 1]
+
+    @pytest.mark.parametrize(("ends_s", "first"), [((100,), 1), ((99,), 2), ((50, 100), 1)])
+    def test_has_those_last_that_can_meet_no_deadline(
+        self, ends_s: tuple[int, ...], first: int
+    ) -> None:
+        assert started(decide_round(pool((4, 100, ends_s), (4, 900, ())))) == [first]
+
+    def test_is_another_without_the_option(self) -> None:
+        rows = ((4, 100, (99,)), (4, 50, ()))
+        assert started(decide_round(pool(*rows, options={}))) == [1]
+
+    def test_is_asked_anew_in_each_round(self) -> None:
+        policy = POLICIES["evenshare"]
+        assert policy.session(OPTIONS) is None
+        assert policy.session({}) is not None
