@@ -18,7 +18,7 @@ from evenshare_core.domain.deadlines import (
 from evenshare_core.estimation.durations import interruption_variance
 from evenshare_core.policies.unisched.demands import DeadlineDemand, whole_leases
 from evenshare_core.policies.unisched.memory import KeptAnswer
-from evenshare_core.policies.unisched.pool import RoundPool
+from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.policies.unisched.rounds import SolvedRound, TypePlan
 from evenshare_core.units import ONE_MILLI
 
@@ -26,7 +26,7 @@ STEP_MILLI = 10  # what chances are rounded to
 MOST_BLOCKED = 100  # leases that are named
 
 
-def missed(pool: RoundPool, deadlines: Iterable[Deadline]) -> list[DeadlineAnswer]:
+def missed(pool: DeadlinePool, deadlines: Iterable[Deadline]) -> list[DeadlineAnswer]:
     """Answer the jobs whose last deadline is over, once each."""
     rows = []
     for row in deadlines:

@@ -48,7 +48,7 @@ from evenshare_core.policies.shared.terms import expired_ends
 from evenshare_core.policies.unisched.answers import AnswerBook, missed
 from evenshare_core.policies.unisched.memory import UniSchedMemory
 from evenshare_core.policies.unisched.options import UniSchedOptions
-from evenshare_core.policies.unisched.pool import RoundPool
+from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.policies.unisched.rounds import SolvedRound
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
@@ -80,16 +80,16 @@ class UniSched(Policy):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
-        return _Round(snapshot).decision()
+        return _UniSchedRound(snapshot).decision()
 
 
-class _Round:
+class _UniSchedRound:
     """One round: what it looked at, what it gives, what it answers."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         options = parse_options(UniSchedOptions, snapshot.options)
-        self.pool = RoundPool(snapshot, options, UniSchedMemory.of(snapshot.memory))
+        self.pool = DeadlinePool(snapshot, options, UniSchedMemory.of(snapshot.memory))
         self.admission = Admission.of(snapshot)
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []

@@ -21,7 +21,7 @@ MOST_SLOTS = 12_096  # of free cells that are looked ahead; after them it stays 
 
 
 @dataclass(eq=False)
-class RoundPool:
+class DeadlinePool:
     """One round's facts. `kept`: leases, by job, that go on or are renewed before all others."""
 
     snapshot: Snapshot

@@ -29,7 +29,7 @@ from evenshare_core.policies.unisched.demands import (
     with_held,
 )
 from evenshare_core.policies.unisched.memory import KeptAnswer
-from evenshare_core.policies.unisched.pool import RoundPool
+from evenshare_core.policies.unisched.pool import DeadlinePool
 
 
 @dataclass(eq=False)
@@ -60,7 +60,7 @@ class TypePlan:
 class SolvedRound:
     """Demands of the jobs with deadlines, a plan for each type, and the GPUs of what begins now."""
 
-    pool: RoundPool
+    pool: DeadlinePool
     admission: Admission
     demands: dict[int, DeadlineDemand] = field(default_factory=dict)
     plans: dict[str, TypePlan] = field(default_factory=dict)
