@@ -36,7 +36,7 @@ class TestChronus:
         """UniSched II-C: four jobs of 6 GPUs on three nodes; 4 x 8 leases do not fit 3 x 10."""
         one = self.asked(
             *self.GOLDEN, nodes={1: 8, 2: 8, 3: 8}, estimates=self.SPREADS,
-            options={"selector": is_on, "estimator": True},
+            options={"selector": is_on},
         )  # fmt: skip
         decision = decide_round(one)
         assert sorted(len(row.placement) for row in decision.grants) == [1, 1, 1, 3][: 3 + is_on]
@@ -95,7 +95,7 @@ class TestChronus:
         """On two nodes it is half as fast, and would be late."""
         one = self.asked(
             (6, 1600, (700,)), nodes={1: 3, 2: 3, 3: 8}, leases=[lease(7, 1, (1, 3), (2, 3))],
-            options={"selector": True, "estimator": True},
+            options={"selector": True},
             estimates=(JobEstimate(1, EstimateSource.HISTORY, 0, 0, 500),),
         )  # fmt: skip
         assert [row.placement for row in decide_round(one).grants] == [((3, 6),)]
