@@ -36,7 +36,7 @@ class TestChronus:
         """UniSched II-C: four jobs of 6 GPUs on three nodes; 4 x 8 leases do not fit 3 x 10."""
         one = self.asked(
             *self.GOLDEN, nodes={1: 8, 2: 8, 3: 8}, estimates=self.SPREADS,
-            options={"selector": is_on, "estimator": True},
+            options={"selector": is_on},
         )  # fmt: skip
         decision = decide_round(one)
         assert sorted(len(row.placement) for row in decision.grants) == [1, 1, 1, 3][: 3 + is_on]
@@ -84,6 +84,21 @@ class TestChronus:
         assert self.points(one) == 200
         tight = self.asked((8, 5400, (5000,)), rows[1], leases=[goes_on])
         assert self.points(tight) == 100
+
+    def test_counts_leases_of_a_job_that_goes_on_from_the_end_of_its_lease(self) -> None:
+        """It ran for 1000 s of 2199, and has the next lease before its deadline."""
+        goes_on = lease(7, 1, (1, 8), expires_us=NOW_US + 600 * SECOND_US)
+        one = self.asked((8, 2199, (1200,)), (8, 600, (3000,)), leases=[goes_on])
+        assert self.points(one) == 200
+
+    def test_moves_a_job_whose_lease_ends_where_the_plan_has_it(self) -> None:
+        """On two nodes it is half as fast, and would be late."""
+        one = self.asked(
+            (6, 1600, (700,)), nodes={1: 3, 2: 3, 3: 8}, leases=[lease(7, 1, (1, 3), (2, 3))],
+            options={"selector": True},
+            estimates=(JobEstimate(1, EstimateSource.HISTORY, 0, 0, 500),),
+        )  # fmt: skip
+        assert [row.placement for row in decide_round(one).grants] == [((3, 6),)]
 
     @pytest.mark.parametrize(
         ("work_s", "end_s", "points"), [(300, 400, 100), (900, 900, 100), (900, 899, None)]

@@ -181,6 +181,11 @@ class TestThreeSigma:
         rows = ((4, 100, (110, 230)), (4, 100, (115,)))
         assert started(decide_round(self.asked(*rows))) == [2]
 
+    def test_lets_a_job_start_in_the_slot_in_which_another_ends(self) -> None:
+        solve = decide_round(self.asked((4, 60, (60,)), (4, 60, (120,)))).solve
+        assert solve is not None
+        assert solve.objective == 200.009
+
     def test_counts_gpus_in_its_slots_and_not_nodes(self) -> None:
         """Two and two are free: it is planned now, and waits; the best-effort job starts."""
         fields: dict[str, Any] = {

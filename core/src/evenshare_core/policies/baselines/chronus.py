@@ -20,7 +20,7 @@ those among them that no plan brings to an end in time; last those that the plan
 Leases end for others only when they expire.
 
 `selector` gives jobs all cells of UniSched's Selector instead, at the speed that they have on
-several nodes. `estimator` counts what interruptions lose, UniSched (3), and that speed.
+several nodes. `estimator` counts what interruptions lose, UniSched (3).
 
 Departures, each with its test in tests/papers/test_chronus.py:
 - No job is profiled, so that no GPUs are kept for it unless `profiling_gpus` says so.
@@ -104,15 +104,15 @@ class ChronusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
     estimator: Annotated[
         bool,
         Meta(
-            description="Count what a job loses where it is interrupted, and its speed on several"
-            " nodes, as estimated. Off: its work alone."
+            description="Count what a job is estimated to lose where it is interrupted. Off: its"
+            " work alone."
         ),
     ] = False
     selector: Annotated[
         bool,
         Meta(
-            description="A job with a deadline may have any cells, on several nodes too. Off: one"
-            " block of GPUs of a node, or whole nodes."
+            description="A job with a deadline may have any cells, on several nodes too, at the"
+            " speed that it has there. Off: one block of GPUs of a node, or whole nodes."
         ),
     ] = False
     horizon_leases: Annotated[
@@ -255,8 +255,10 @@ class LeasePlan:
         remaining = self._remaining(job, self._sums[job.id]) - held_us
         spread, overhead_us = ONE_MILLI, 0
         estimate = self._estimates.get(job.id)
+        if self._options.selector and estimate is not None:
+            spread = estimate.spread_milli
         if self._options.estimator and estimate is not None:
-            spread, overhead_us = estimate.spread_milli, estimate.overhead_us
+            overhead_us = estimate.overhead_us
         ready = -(-held_us // self._snapshot.lease_us)
         steps = [
             dataclasses.replace(step, deadline=step.deadline + ready)
