@@ -161,7 +161,11 @@ class TestTheOrder:
             if queue_order(with_room(name, {}, 1), decided[name]) is not None
         }
         assert ordered == set(OPTIONS)
-        programs = {name for name, policy in POLICIES.items() if policy.traits.trades_types}
+        programs = {
+            name
+            for name, policy in POLICIES.items()
+            if policy.traits.trades_types or policy.traits.answers_deadlines
+        }
         assert ordered == set(POLICIES) - programs, "who shares by a program has no queue"
 
     def test_charges_a_tenant_for_what_comes_before(self) -> None:
