@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from evenshare_core.domain.deadlines import DeadlineLimit, DeadlineState
-from evenshare_core.units import REWARD_MICRO
+from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 from scheduling.api.base import SchedulingView
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
@@ -149,7 +149,7 @@ def answer_json(view: AnswerView) -> dict[str, Any]:
         "gpus": view.gpus,
         "one_node": view.one_node,
         "leases": _leases(view.leases),
-        "chance": None if view.chance_milli is None else view.chance_milli / 1000,
+        "chance": None if view.chance_milli is None else view.chance_milli / ONE_MILLI,
         "limit": view.limit,
         "blocked": _leases(view.blocked),
         "earliest": time_text(view.earliest),

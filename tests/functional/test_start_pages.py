@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evenshare.cli.jobs import _start
+from evenshare.cli.job_facts import _start
 from evenshare_core.domain.reasons import Reason
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, StartEstimate, StartForecast
