@@ -210,6 +210,27 @@ class TestLeases:
         assert [row.job for row in decision.renewals] == [1]
 
 
+class TestAMargin:
+    def begins(self, **options: int) -> list[int]:
+        """A job of four slots with a deadline in five, beside a short best-effort job."""
+        jobs = [job(1, 24, estimate_us=4 * SLOT), job(2, 24, estimate_us=SLOT)]
+        decision = decide_round(asked(jobs, [strict(1, 5 * SLOT)], options=options))
+        assert by_job(decision)[1].reward_micro == 100 * REWARD_MICRO
+        return [row.job for row in decision.grants]
+
+    def test_keeps_best_effort_jobs_from_the_last_slack(self) -> None:
+        assert self.begins() == [1]
+        assert self.begins(margin_percent=0) == [2]
+
+    def test_gives_way_to_another_deadline(self) -> None:
+        jobs = [job(1, 24, estimate_us=4 * SLOT), job(2, 24, estimate_us=SLOT)]
+        rows = [strict(1, 5 * SLOT), strict(2, SLOT)]
+        decision = decide_round(asked(jobs, rows, quotas=(Entitlement(1, "v100", 24),)))
+        assert [row.job for row in decision.grants] == [2]
+        states = {row.job: row.state for row in decision.answers}
+        assert states == {1: DeadlineState.PLANNED, 2: DeadlineState.PLANNED}
+
+
 SIZES = st.integers(1, 12)
 
 

@@ -99,7 +99,7 @@ class AnswerBook:
         slack_us = dated.by_us - end_us
         chance = self._chance(demand, slack_us, len(row.slots), dated.step.deadline)
         return DeadlineAnswer(
-            job.id, job.tenant, DeadlineState.PLANNED, dated.by_us, row.reward_micro,
+            job.id, job.tenant, DeadlineState.PLANNED, dated.by_us, dated.reward_micro,
             demand.gpu_type, job.gpus, row.option.one_node, leases, chance,
         )  # fmt: skip
 

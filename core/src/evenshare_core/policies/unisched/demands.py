@@ -30,6 +30,9 @@ from evenshare_core.estimation.durations import expected_interruptions
 from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
 
+# A margin is worth more than any best-effort job, and less than another deadline.
+WITHOUT_MARGIN_PERCENT = 90
+
 
 class Remaining(NamedTuple):
     """What a job still needs on one node of its type, all of it and after the lease it holds.
@@ -45,10 +48,14 @@ class Remaining(NamedTuple):
 
 
 class DatedStep(NamedTuple):
-    """A step of a deadline as the Selector has it, with the work until it, restarts included."""
+    """A step of a deadline as the Selector has it, with the work until it, restarts included.
+
+    `reward_micro`: what an end by then has; without its margin it counts for less in the plan.
+    """
 
     by_us: int
     work_us: int
+    reward_micro: int
     step: RewardStep
 
 
@@ -149,6 +156,8 @@ def dated_steps(
 
     `phase_us`: of a job that is planned already, how long ago the lease began that its plan is in;
     its slack counts from there, so that a plan is not lost because a round is within a lease.
+    The first step comes twice where it has slack: with the margin of `margin_percent` before it,
+    and without, for less.
     """
     ready = whole_leases(max(0, remaining.until_us - at_us), lease_us)
     overhead_us = estimate.overhead_us if estimate and options.count_restarts else 0
@@ -169,10 +178,20 @@ def dated_steps(
             continue
         reward = 100 * REWARD_MICRO if options.objective == "alike" else step.reward_micro
         (dated,) = capped(row.kind, [DatedReward(step.by_us, reward, work_us)], most_micro)
-        if dated.reward_micro:
-            made = RewardStep(dated.reward_micro, ready + leases + slack, leases)
-            rows.append(DatedStep(step.by_us, work_us, made))
+        if not dated.reward_micro:
+            continue
+        margin = 0 if rows else min(slack, -(-leases * options.margin_percent // 100))
+        made = RewardStep(dated.reward_micro, ready + leases + slack - margin, leases)
+        rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, made))
+        if margin:
+            least = RewardStep(_without_margin(dated.reward_micro), ready + leases + slack, leases)
+            rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, least))
     return tuple(rows)
+
+
+def _without_margin(reward_micro: int) -> int:
+    """Return what a step counts in a plan that leaves no margin before it; above 0."""
+    return max(1, reward_micro * WITHOUT_MARGIN_PERCENT // 100)
 
 
 def selector_job(

@@ -35,6 +35,17 @@ class UniSchedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
             extra_json_schema={UNIT: "points per GPU"},
         ),
     ] = 100
+    margin_percent: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="How much of a job's remaining work its plan leaves free before its"
+            " deadline, in whole leases, where it can: for estimates that are wrong, and for jobs"
+            " that come.",
+            extra_json_schema={UNIT: "percent"},
+        ),
+    ] = 25
     select: Annotated[
         Literal["all", "consolidated"],
         Meta(
