@@ -22,7 +22,7 @@ WHOLE = 1 - 1e-6  # a share that is one
 ENOUGH = 200  # a plan within this part of the bound is not made better
 EFFORT = 50_000  # checks of (14) to make a plan better
 FEW_SLOTS = 1500  # of all columns together; up to here slots are solved for as well
-NODES = 200  # of that search
+EFFORT_OF_NODE = 250  # of that search: so much effort may look at one node
 SOME = 1e-6  # a share that is none, below
 
 
@@ -37,8 +37,8 @@ def select(
 
     `last`: the plan of the cycle before. It starts the solver; where the limit of work ends that
     before its optimum, what `last` planned is kept as far as it still fits, and the rest is solved.
-    `iterations`: that limit, in steps of the simplex method; 0 solves nothing. The same input gives
-    the same plan.
+    `iterations`: that limit, in steps of the simplex method; 0 solves nothing. `effort`: how much
+    is tried to make a plan better that is below its bound. The same input gives the same plan.
 
     Raises:
         ValueError: the limit is negative.
@@ -93,7 +93,7 @@ def _best(
     ):
         return best
     exact = SlotReservations(program)
-    for number, slots in choose_slots(program, nodes=NODES).items():
+    for number, slots in choose_slots(program, nodes=effort // EFFORT_OF_NODE).items():
         exact.reserve(number, slots)
     return max(best, exact, key=lambda one: one.reward_micro)
 

@@ -1,0 +1,112 @@
+"""The demo pool `deadlines`: who asks is answered, plans move, deadlines are met and missed."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Iterator
+
+import pytest
+
+from billing.checks import run_checks
+from evenshare_core.domain.deadlines import DeadlineLimit, DeadlineState
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from portal.demo.data import DATA
+from portal.demo.deadlines import BEGIN, LENGTH, MAINTAINED, POOL, QUOTAS, SINCE
+from portal.demo.deadlines_trace import COLUMNS, TEAMS, deadline_rows
+from portal.demo.philly import seed_demo
+from scheduling.models import Job, MaintenanceWindow, Pool, Round
+from scheduling.selectors.replay import replay_stored_round
+from scheduling.selectors.stored_rounds import round_values
+from tenants.models import Quota
+from tests.factories import Cluster
+
+STEP_S = POOL.round_s * POOL.scale
+# Four hours of pool time: the calm, the busy and the last one of a cycle, and the next calm.
+ROUNDS = 4 * 3600 // STEP_S
+Story = list[tuple[Round, Snapshot, Decision]]
+
+
+@pytest.fixture
+def pool(committed_db: str) -> Pool:  # noqa: ARG001 - the fixture is what is wanted of it
+    seed_demo()
+    return Pool.objects.get(name=POOL.name)
+
+
+def rounds_of(pool: Pool) -> Iterator[tuple[Round, Snapshot, Decision]]:
+    """Four minutes of the demo."""
+    first = pool.nodes.select_related("gpu_type").first()
+    assert first is not None
+    lab = Cluster(pool, first.gpu_type, {}, BEGIN)
+    for count in range(ROUNDS):
+        result = lab.round(after_s=STEP_S if count else 0)
+        if result.round is not None:
+            yield (result.round, *round_values(result.round))
+
+
+class TestTheTrace:
+    def test_is_what_its_seed_draws(self) -> None:
+        with gzip.open(DATA / f"{POOL.trace}.csv.gz", "rt", newline="") as file:
+            rows = list(csv.reader(file))
+        assert rows == [list(COLUMNS), *([str(cell) for cell in row] for row in deadline_rows())]
+
+    def test_has_strict_soft_and_no_deadlines(self) -> None:
+        steps = {len(row[-1].split("-")) if row[-1] else 0 for row in deadline_rows()}
+        assert steps == {0, 1, 4}
+
+
+class TestTheSeed:
+    def test_shares_out_every_gpu_and_plans_maintenance(self, pool: Pool) -> None:
+        quotas = {row.tenant.slug: row.gpus for row in Quota.objects.filter(pool=pool)}
+        assert quotas == {f"vc-{team.tenant}": team.quota for team in TEAMS}
+        assert sum(QUOTAS.values()) == POOL.nodes * POOL.gpus_per_node
+        window = MaintenanceWindow.objects.get(pool=pool)
+        assert window.node.name == MAINTAINED
+        assert (window.starts_at, window.ends_at) == (BEGIN + SINCE, BEGIN + SINCE + LENGTH)
+
+    def test_is_made_once(self, pool: Pool) -> None:
+        assert not seed_demo()
+        assert Pool.objects.filter(name=pool.name).count() == 1
+
+
+class TestFourMinutesOfTheDemo:
+    def test_answer_everybody_at_once_and_meet_most_of_what_they_plan(self, pool: Pool) -> None:
+        story = list(rounds_of(pool))
+        answered = first_answers(story)
+        dated = {row.id for _, seen, _ in story for row in seen.deadlines}
+        assert dated == set(answered)
+        states = {state for _, state, _ in answered.values()}
+        assert states == {DeadlineState.PLANNED, DeadlineState.REFUSED}
+        # One in eight of the strict ones asks for what cannot be.
+        assert DeadlineLimit.LENGTH in {limit for *_, limit in answered.values()}
+        planned = [job for job, (_, state, _) in answered.items() if state == DeadlineState.PLANNED]
+        over = list(Job.objects.filter(pk__in=planned, ended_at__isnull=False))
+        met = [
+            job for job in over
+            if job.deadline_at and job.ended_at and job.ended_at <= job.deadline_at
+        ]  # fmt: skip
+        assert len(over) > 10
+        assert len(met) > len(over) * 2 // 3
+
+    def test_move_plans_and_say_what_moved_them(self, pool: Pool) -> None:
+        causes = {row.cause for _, _, decided in rounds_of(pool) for row in decided.answers}
+        assert {"demand", "capacity"} <= causes
+
+    def test_replay_to_the_byte_and_keep_the_books(self, pool: Pool) -> None:
+        for round_, _, _ in rounds_of(pool):
+            assert replay_stored_round(round_).same
+        assert [check.name for check in run_checks() if check.violations] == []
+
+
+def first_answers(story: Story) -> dict[int, tuple[int, DeadlineState, DeadlineLimit | None]]:
+    """(Round, state, limit) of each job's first answer, given in the first round that has it."""
+    first_seen: dict[int, int] = {}
+    answered: dict[int, tuple[int, DeadlineState, DeadlineLimit | None]] = {}
+    for round_, seen, decided in story:
+        for row in seen.deadlines:
+            first_seen.setdefault(row.id, round_.number)
+        for answer in decided.answers:
+            given = (round_.number, answer.state, answer.limit)
+            assert answered.setdefault(answer.job, given)[0] == first_seen[answer.job]
+    return answered
