@@ -31,7 +31,6 @@ from evenshare_core.policies.unisched.demands import (
 from evenshare_core.policies.unisched.memory import KeptAnswer
 from evenshare_core.policies.unisched.pool import DeadlinePool
 
-
 # A plan without every margin is below its bound, so that most rounds spend all of it: a tenth of
 # what a library's caller has by default, half a second less on one core, and no worse in runs.
 ROUND_EFFORT = 5_000
