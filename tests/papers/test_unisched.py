@@ -32,7 +32,7 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
-from evenshare_core.units import MINUTE_US, REWARD_MICRO
+from evenshare_core.units import MINUTE_US, REWARD_MICRO, SECOND_US
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
 
 SLOT = 5 * MINUTE_US
@@ -165,6 +165,50 @@ class TestAnswers:
         unknown = decide_round(asked(jobs, rows, estimates=())).answers[0].chance_milli
         # A quarter of the work is slack, and the error is half of it: normal(1/2).
         assert (sure, unsure, unknown) == (1000, 690, None)
+
+    @pytest.mark.parametrize(
+        ("error_milli", "chance_milli"),
+        [
+            (100, 990),  # normal(2.5): 99.4 %, rounded down
+            (89, 990),  # normal(2.81): 99.8 % is not sure
+            (0, 1000),
+            (500, 690),
+        ],
+    )
+    def test_chance_is_of_slack_over_errors_rounded_down(
+        self, error_milli: int, chance_milli: int
+    ) -> None:
+        """Eight leases of work, ten until the deadline."""
+        known = (JobEstimate(1, EstimateSource.FITTED, error_milli),)
+        one = asked([job(1, 4, estimate_us=8 * SLOT)], [strict(1, 10 * SLOT)], estimates=known)
+        assert decide_round(one).answers[0].chance_milli == chance_milli
+
+    def test_how_often_a_job_is_interrupted_is_in_its_chance(self) -> None:
+        """Half a restart of 0.9 leases is expected, so that it takes three leases of four.
+
+        The count has a variance of 1/4 by (3): normal(1.55 / 0.45) is 99.97 %.
+        """
+        known = (JobEstimate(1, EstimateSource.FITTED, 0, SLOT * 9 // 10),)
+        one = asked([job(1, 4, estimate_us=2 * SLOT)], [strict(1, 4 * SLOT)], estimates=known)
+        assert decide_round(one).answers[0].chance_milli == 990
+
+    def test_an_error_is_of_the_time_that_several_nodes_take(self) -> None:
+        """Six GPUs on two nodes of 4, at half speed: 16 leases of 20, wrong by eight."""
+        known = (JobEstimate(1, EstimateSource.FITTED, 500, 0, 500),)
+        one = asked(
+            [job(1, 6, estimate_us=8 * SLOT)], [strict(1, 20 * SLOT)], estimates=known,
+            nodes={1: 4, 2: 4},
+        )  # fmt: skip
+        answer = decide_round(one).answers[0]
+        assert (answer.one_node, answer.chance_milli) == (False, 690)
+
+    def test_what_ends_within_its_lease_ends_as_fast_as_it_runs(self) -> None:
+        """On two nodes at half speed it has two slots to go, and its deadline is before that."""
+        held = lease(7, 1, (1, 4), (2, 2), expires_us=AT_US + 3 * SLOT)
+        jobs = [job(1, 6, estimate_us=SLOT)]
+        for after_us, state in ((2 * SLOT, "planned"), (2 * SLOT - MINUTE_US, "refused")):
+            one = asked(jobs, [strict(1, after_us)], [held], spread_milli=500)
+            assert decide_round(one).answers[0].state == state
 
     def test_an_estimate_nobody_gave_has_no_chance(self) -> None:
         answer = decide_round(asked([job(1, 4)], [strict(1, 40 * SLOT)])).answers[0]
@@ -320,7 +364,12 @@ def ends(seed: int) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
         for number in range(1, 15)
     ]
     rows = [strict(one.id, int((one.estimate_us or 0) * rng.uniform(1.0, 4))) for one in jobs]
-    pool = asked(jobs, rows, nodes={1: 8, 2: 8}, round_us=SLOT)
+    return played(asked(jobs, rows, nodes={1: 8, 2: 8}, round_us=SLOT))
+
+
+def played(pool: Snapshot) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
+    """First answers and the ends of a pool's jobs, a round per slot, their estimates exact."""
+    jobs, rows = pool.jobs, pool.deadlines
     left = {one.id: one.estimate_us or 0 for one in jobs}
     held: dict[int, Lease] = {}
     first: dict[int, DeadlineAnswer] = {}
@@ -366,6 +415,49 @@ def test_what_is_planned_is_kept_where_nothing_unforeseen_happens(seed: int) -> 
     planned = [row for row in first.values() if row.state is DeadlineState.PLANNED]
     assert planned
     assert [row.job for row in planned if over[row.job] > row.by_us] == []
+
+
+class TestPromises:
+    """Of equal reward the plan stands that keeps what was promised."""
+
+    ROWS = {  # job: GPUs, slots of work, deadlines in seconds of a slot of 300 s
+        1: (8, 3, (1359,)),
+        2: (1, 1, (1062,)),
+        3: (3, 1, (597, 678, 846)),
+        4: (8, 4, (1689,)),
+        5: (4, 2, (729, 1026, 1464)),
+        6: (4, 4, ()),
+    }
+    SOFT = {
+        1: (3, 4, (1284,)),
+        2: (6, 3, (921,)),
+        3: (4, 2, (948, 1212, 1434)),
+        4: (4, 2, (765, 945, 1401)),
+        5: (2, 2, (1095,)),
+        6: (6, 1, (300, 810)),
+    }
+
+    @pytest.mark.parametrize("told", [ROWS, SOFT])
+    def test_are_kept_to_the_step_beside_others_of_the_same_reward(
+        self, told: dict[int, tuple[int, int, tuple[int, ...]]]
+    ) -> None:
+        jobs = [job(number, row[0], estimate_us=row[1] * SLOT) for number, row in told.items()]
+        rows = [
+            Deadline(
+                number,
+                DeadlineClass.SOFT if len(ends_s) > 1 else DeadlineClass.STRICT,
+                tuple(
+                    DeadlineStep(AT_US + end_s * SECOND_US, (100 - 25 * place) * REWARD_MICRO)
+                    for place, end_s in enumerate(ends_s)
+                ),
+            )
+            for number, (_, _, ends_s) in told.items()
+            if ends_s
+        ]
+        first, over = played(asked(jobs, rows, nodes={1: 8, 2: 4}, round_us=SLOT))
+        planned = [row for row in first.values() if row.state is DeadlineState.PLANNED]
+        assert len(planned) >= 4
+        assert [row.job for row in planned if over[row.job] > row.by_us] == []
 
 
 @pytest.mark.parametrize("count", [1500])

@@ -37,6 +37,7 @@ def select(
 
     `last`: the plan of the cycle before. It starts the solver; where the limit of work ends that
     before its optimum, what `last` planned is kept as far as it still fits, and the rest is solved.
+    A plan that takes from a job what `last` gave it earns more than one that does not.
     `iterations`: that limit, in steps of the simplex method; 0 solves nothing. `effort`: how much
     is tried to make a plan better that is below its bound. The same input gives the same plan.
 
@@ -51,6 +52,8 @@ def select(
     prices = relaxed.prices
     bound = program.bound_micro(prices)
     best = _best(program, relaxed, last, effort)
+    if last is not None:
+        best = _as_promised(program, best, _kept(program, last.jobs), relaxed)
     shortest = sorted(
         range(len(program.columns)), key=lambda number: program.columns[number].gpu_leases
     )
@@ -107,15 +110,44 @@ def _laid(program: CompactProgram, chosen: Sequence[int], order: Sequence[int]) 
 
 
 def _kept(program: CompactProgram, jobs: Mapping[int, JobLeases]) -> list[int]:
-    """Return columns of the last plan's options, per job the best step that is still offered."""
+    """Return columns of the last plan: per job its option and step, or the best one there is."""
     places = {job.id: place for place, job in enumerate(program.problem.jobs)}
-    options = {
-        places[row.job]: (row.option.cells, row.option.one_node)
-        for row in jobs.values()
-        if row.job in places
-    }
+    rows = {places[row.job]: row for row in jobs.values() if row.job in places}
     kept: dict[int, int] = {}
     for number, column in enumerate(program.columns):
-        if options.get(column.job) == (column.option.cells, column.option.one_node):
-            kept.setdefault(column.job, number)
+        row = rows.get(column.job)
+        if row is None or (row.option.cells, row.option.one_node) != (
+            column.option.cells,
+            column.option.one_node,
+        ):
+            continue
+        if column.job not in kept or column.step == row.step:
+            kept[column.job] = number
     return list(kept.values())
+
+
+def _as_promised(
+    program: CompactProgram, best: SlotReservations, kept: Sequence[int], relaxed: RelaxedPlan
+) -> SlotReservations:
+    """Return a plan that keeps what was planned, if it earns as much as one that does not."""
+    columns = program.columns
+    if not _broken(program, best, kept):
+        return best
+    order = sorted(
+        range(len(columns)),
+        key=lambda number: (-relaxed.shares[number], columns[number].gpu_leases),
+    )
+    again = _laid(program, kept, order)
+    if again.reward_micro < best.reward_micro or _broken(program, again, kept):
+        return best
+    return again
+
+
+def _broken(program: CompactProgram, made: SlotReservations, kept: Sequence[int]) -> bool:
+    """Whether a job earns less than by the column that it had."""
+    for number in kept:
+        column = program.columns[number]
+        given = made.column_of.get(column.job)
+        if given is None or program.columns[given].reward_micro < column.reward_micro:
+            return True
+    return False

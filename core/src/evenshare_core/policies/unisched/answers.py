@@ -16,13 +16,13 @@ from evenshare_core.domain.deadlines import (
     PlannedLease,
 )
 from evenshare_core.estimation.durations import interruption_variance
-from evenshare_core.policies.unisched.demands import DeadlineDemand, whole_leases
+from evenshare_core.policies.unisched.demands import DeadlineDemand, phi_of, whole_leases
 from evenshare_core.policies.unisched.memory import KeptAnswer
 from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.policies.unisched.rounds import SolvedRound, TypePlan
 from evenshare_core.units import ONE_MILLI
 
-STEP_MILLI = 10  # what chances are rounded to
+STEP_MILLI = 10  # what chances are rounded down to
 MOST_BLOCKED = 100  # leases that are named
 
 
@@ -79,16 +79,19 @@ class AnswerBook:
     def _ends_in_lease(self, row: Deadline, demand: DeadlineDemand) -> DeadlineAnswer | None:
         """It ends within the lease that it holds, before one of its deadlines or after all."""
         pool, job = self._pool, demand.job
-        end_us = min(pool.at_us + demand.remaining.left_us, demand.remaining.until_us)
+        lease = pool.kept.get(job.id)
+        phi = phi_of(lease, pool.spread_milli(job.id)) if lease else ONE_MILLI
+        left_us = -(-demand.remaining.left_us * ONE_MILLI // phi)
+        end_us = min(pool.at_us + left_us, demand.remaining.until_us)
         step = next((one for one in row.steps if one.by_us >= end_us), None)
         if step is None:
             return None
         return DeadlineAnswer(
             job.id, job.tenant, DeadlineState.PLANNED, step.by_us,
             min(step.reward_micro, demand.reward_micro), demand.gpu_type, job.gpus,
-            len(pool.kept[job.id].placement) == 1 if job.id in pool.kept else True,
+            len(lease.placement) == 1 if lease else True,
             (PlannedLease(pool.at_us, max(end_us, pool.at_us + 1)),),
-            self._chance(demand, step.by_us - end_us, 1, 1),
+            self._chance(demand, step.by_us - end_us, 1, 1, phi),
         )  # fmt: skip
 
     def _planned(self, demand: DeadlineDemand, row: JobLeases) -> DeadlineAnswer:
@@ -97,7 +100,8 @@ class AnswerBook:
         end_us = self._end_us(demand, row)
         leases = self._leases(demand, row, end_us)
         slack_us = dated.by_us - end_us
-        chance = self._chance(demand, slack_us, len(row.slots), dated.step.deadline)
+        phi = row.option.phi_milli
+        chance = self._chance(demand, slack_us, len(row.slots), dated.step.deadline, phi)
         return DeadlineAnswer(
             job.id, job.tenant, DeadlineState.PLANNED, dated.by_us, dated.reward_micro,
             demand.gpu_type, job.gpus, row.option.one_node, leases, chance,
@@ -137,18 +141,24 @@ class AnswerBook:
                 rows.append(PlannedLease(start, end))
         return tuple(rows)
 
-    def _chance(self, demand: DeadlineDemand, slack_us: int, leases: int, until: int) -> int | None:
-        """Return how likely it ends in time, by a normal error of work and of interruptions."""
+    def _chance(
+        self, demand: DeadlineDemand, slack_us: int, leases: int, until: int, phi_milli: int
+    ) -> int | None:
+        """Return how likely it ends in time, by a normal error of work and of interruptions.
+
+        What is left is wrong by the same part where it runs slower. Rounded down, so that 100 % is
+        said of what is sure alone.
+        """
         row = self._pool.estimates.get(demand.job.id)
         if row is None or demand.job.estimate_us is None:
             return None
-        error_us = row.error_milli * demand.remaining.left_us // ONE_MILLI
+        error_us = row.error_milli * demand.remaining.left_us // phi_milli
         count = interruption_variance(leases, until)
         variance = error_us**2 + row.overhead_us**2 * count.numerator // count.denominator
         if not variance:
             return ONE_MILLI if slack_us >= 0 else 0
         share = (1 + math.erf(slack_us / math.sqrt(2 * variance))) / 2
-        return round(share * ONE_MILLI / STEP_MILLI) * STEP_MILLI
+        return int(share * ONE_MILLI / STEP_MILLI) * STEP_MILLI
 
     def _refused(self, demand: DeadlineDemand, made: TypePlan | None) -> DeadlineAnswer:
         pool, job = self._pool, demand.job

@@ -180,9 +180,16 @@ class SolvedRound:
                 continue
             for option in row.options:
                 if (*option.cells, int(option.one_node)) == answer.option:
-                    kept[row.id] = JobLeases(row.id, 0, option, 0, ())
+                    kept[row.id] = JobLeases(
+                        row.id, self._step(row.id, answer.by_us), option, 0, ()
+                    )
                     break
         return kept
+
+    def _step(self, job: int, by_us: int) -> int:
+        """Return the number of the step that was promised, among those that are left."""
+        dated = self.demands[job].dated
+        return next((place for place, row in enumerate(dated) if row.by_us == by_us), 0)
 
     def _keep_quotas(self, made: TypePlan) -> None:
         """Take leases away that would exceed what their tenant may have, the last come first."""
