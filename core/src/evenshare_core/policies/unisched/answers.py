@@ -101,7 +101,7 @@ class AnswerBook:
         leases = self._leases(demand, row, end_us)
         slack_us = dated.by_us - end_us
         phi = row.option.phi_milli
-        chance = self._chance(demand, slack_us, len(row.slots), dated.step.deadline, phi)
+        chance = self._chance(demand, slack_us, len(row.slots), dated.deadline, phi)
         return DeadlineAnswer(
             job.id, job.tenant, DeadlineState.PLANNED, dated.by_us, dated.reward_micro,
             demand.gpu_type, job.gpus, row.option.one_node, leases, chance,

@@ -50,12 +50,14 @@ class Remaining(NamedTuple):
 class DatedStep(NamedTuple):
     """A step of a deadline as the Selector has it, with the work until it, restarts included.
 
-    `reward_micro`: what an end by then has; without its margin it counts for less in the plan.
+    `reward_micro`: what an end by then has, and `deadline` the leases until then; in the plan it
+    counts with a margin before it, or for less.
     """
 
     by_us: int
     work_us: int
     reward_micro: int
+    deadline: int
     step: RewardStep
 
 
@@ -162,7 +164,7 @@ def dated_steps(
     ready = whole_leases(max(0, remaining.until_us - at_us), lease_us)
     overhead_us = estimate.overhead_us if estimate and options.count_restarts else 0
     steps = row.steps if options.objective == "rewards" else row.steps[-1:]
-    rows = []
+    rows: list[DatedStep] = []
     for step in steps:
         room_us = step.by_us - remaining.until_us
         work_us = remaining.later_us
@@ -181,11 +183,12 @@ def dated_steps(
         if not dated.reward_micro:
             continue
         margin = 0 if rows else min(slack, -(-leases * options.margin_percent // 100))
-        made = RewardStep(dated.reward_micro, ready + leases + slack - margin, leases)
-        rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, made))
+        until = ready + leases + slack
+        made = RewardStep(dated.reward_micro, until - margin, leases)
+        rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, until, made))
         if margin:
-            least = RewardStep(_without_margin(dated.reward_micro), ready + leases + slack, leases)
-            rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, least))
+            least = RewardStep(_without_margin(dated.reward_micro), until, leases)
+            rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, until, least))
     return tuple(rows)
 
 
