@@ -12,6 +12,7 @@ from evenshare_core.domain.deadlines import DeadlineLimit, DeadlineState
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.policies import registry
 from scheduling.models import Job, JobAnswer, Pool, Round
+from scheduling.selectors.answers import read_deadline_story
 from scheduling.selectors.replay import replay_stored_round
 from tests.factories import Cluster, cluster
 from tests.toy_policy.deadlines import CHANCE_MILLI, POLICY, REWARD
@@ -98,6 +99,17 @@ class TestARound:
         place.rounds(2, every_s=10)
         for number in (1, 2):
             assert replay_stored_round(Round.objects.get(number=number)).same
+
+
+class TestAStanding:
+    def test_is_missed_after_its_deadline_and_not_at_it(self) -> None:
+        place = lab()
+        job = due(place, within_s=900)
+        told = []
+        for after_s in (900, 901):
+            story = read_deadline_story(job, at=place.at + timedelta(seconds=after_s))
+            told.append(story and story.standing.value)
+        assert told == ["unanswered", "missed"]
 
 
 class TestARow:

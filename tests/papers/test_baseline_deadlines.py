@@ -92,6 +92,13 @@ class TestGenie:
         assert order(asked("genie", *rows)) == [2, 1, 3]
         assert order(asked("genie", *rows, options={"late_first": True})) == [1, 2, 3]
 
+    def test_takes_late_jobs_by_the_least_laxity_too_and_no_slack_as_none_that_is_late(
+        self,
+    ) -> None:
+        """Late by 100, 300 and 10 s; the last ends just in time."""
+        rows = ((4, 600, (500,)), (4, 500, (200,)), (4, 20, (10,)), (4, 300, (300,)))
+        assert order(asked("genie", *rows)) == [4, 2, 1, 3]
+
     def test_takes_a_job_whose_last_deadline_is_over_as_best_effort(self) -> None:
         rows = ((4, 5, ()), (4, 5, (-1,)), (4, 5, (-1, 1)))
         assert order(asked("genie", *rows)) == [3, 1, 2]

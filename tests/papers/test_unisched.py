@@ -6,9 +6,7 @@ Source: W. Gao et al., "UniSched", IEEE TC 2024; ADR 0184, 0185.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from random import Random
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 import pytest
@@ -16,61 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.domain.deadlines import (
-    Deadline,
-    DeadlineAnswer,
-    DeadlineClass,
     DeadlineLimit,
     DeadlineState,
-    DeadlineStep,
     PlanCause,
 )
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
-from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.leases import Lease
-from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
-from evenshare_core.units import MINUTE_US, REWARD_MICRO, SECOND_US
-from tests.unit.core.snapshots import AT_US, job, lease, snapshot
+from evenshare_core.units import MINUTE_US, REWARD_MICRO
+from tests.papers.unisched_pools import SLOT, asked, by_job, strict
+from tests.unit.core.snapshots import AT_US, job, lease
 
-SLOT = 5 * MINUTE_US
 TWO_SLOTS = {"lease_multiple": 2}
 YEARS_30 = 30 * 366 * 24 * 60 * MINUTE_US
-
-
-def strict(number: int, after_us: int) -> Deadline:
-    """A job's deadline, so long after the round."""
-    steps = (DeadlineStep(AT_US + after_us, 100 * REWARD_MICRO),)
-    return Deadline(number, DeadlineClass.STRICT, steps)
-
-
-def estimates(jobs: Iterable[Job], spread_milli: int = 1000) -> tuple[JobEstimate, ...]:
-    """What is known of the jobs: exact, no overhead."""
-    return tuple(JobEstimate(one.id, EstimateSource.MEASURED, 0, 0, spread_milli) for one in jobs)
-
-
-def asked(
-    jobs: Sequence[Job], deadlines: Sequence[Deadline], leases: Sequence[Lease] = (), **rest: Any
-) -> Snapshot:
-    """A round of the policy; a slot is five minutes."""
-    spread = rest.pop("spread_milli", 1000)
-    fields: dict[str, Any] = {
-        "nodes": {1: 8, 2: 8, 3: 8},
-        "policy": "unisched",
-        "policy_version": "1",
-        "schema": 8,
-        "lease_us": SLOT,
-        "round_us": MINUTE_US,
-        "deadlines": tuple(deadlines),
-        "estimates": estimates(jobs, spread),
-    }
-    return snapshot(jobs, leases, **{**fields, **rest})
-
-
-def by_job(decision: Decision) -> dict[int, DeadlineAnswer]:
-    return {row.job: row for row in decision.answers}
 
 
 class TestGoldenCases:
@@ -131,6 +90,33 @@ class TestAnswers:
         assert refused.earliest_us == AT_US + 8 * SLOT
         assert refused.blocked
 
+    @pytest.mark.parametrize(("later_us", "count"), [(SLOT, 0), (SLOT + 1, 1)])
+    def test_an_end_that_moved_by_more_than_a_lease_is_new(self, later_us: int, count: int) -> None:
+        rows = [strict(1, 20 * SLOT)]
+        first = decide_round(asked([job(1, 4, estimate_us=4 * SLOT)], rows))
+        longer = [job(1, 4, estimate_us=4 * SLOT + later_us)]
+        again = decide_round(asked(longer, rows, memory=first.memory))
+        assert [row.cause for row in again.answers] == [PlanCause.ESTIMATE] * count
+
+    def test_a_round_within_a_lease_takes_no_lease_of_its_slack(self) -> None:
+        """A job that waits for a lease to end can have its two leases a minute later as well."""
+        held = lease(9, 2, (1, 8), expires_us=AT_US + SLOT)
+        jobs = [job(1, 8, estimate_us=2 * SLOT), job(2, 8, estimate_us=SLOT)]
+        rows, nodes = [strict(1, 3 * SLOT)], {1: 8}
+        first = decide_round(asked(jobs, rows, [held], nodes=nodes))
+        assert first.answers[0].state is DeadlineState.PLANNED
+        later = asked(
+            [*jobs, job(3, 1, estimate_us=SLOT)], rows, [held], nodes=nodes, memory=first.memory,
+            at_us=AT_US + MINUTE_US,
+        )  # fmt: skip
+        assert [row.state for row in decide_round(later).answers] == []
+
+    def test_what_plans_leave_goes_to_the_shortest_first(self) -> None:
+        jobs = [job(1, 8, estimate_us=9 * SLOT)]
+        jobs += [job(number, 8, estimate_us=(8 - number) * SLOT) for number in (2, 3)]
+        decision = decide_round(asked(jobs, [strict(1, 9 * SLOT)], nodes={1: 8, 2: 8}))
+        assert sorted(row.job for row in decision.grants) == [1, 3]
+
     def test_a_deadline_that_is_over_is_missed_once(self) -> None:
         jobs = [job(1, 4, estimate_us=4 * SLOT)]
         first = decide_round(asked(jobs, [strict(1, -1)]))
@@ -155,6 +141,9 @@ class TestAnswers:
         answers = by_job(decide_round(asked(jobs, rows, quotas=quotas)))
         assert answers[1].state is DeadlineState.PLANNED
         assert answers[2].limit is DeadlineLimit.BUDGET
+        options = {"reward_points_per_gpu": 130}
+        part = by_job(decide_round(asked(jobs, rows, quotas=quotas, options=options)))
+        assert [part[one].reward_micro // REWARD_MICRO for one in (1, 2)] == [100, 30]
 
     def test_chance_falls_with_the_error(self) -> None:
         jobs = [job(1, 4, estimate_us=8 * SLOT)]
@@ -354,110 +343,6 @@ class TestAnyPool:
         again = decide_round(msgspec.structs.replace(one, memory=memory))
         assert canonical_bytes(first) == canonical_bytes(again)
         assert set(memory["answers"]) == {str(row.id) for row in one.deadlines}
-
-
-def ends(seed: int) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
-    """First answers and the ends of a crowd whose estimates are exact, with a round per slot."""
-    rng = Random(seed)  # noqa: S311 - a test's seed
-    jobs = [
-        job(number, rng.choice((1, 2, 4, 8)), estimate_us=rng.randint(1, 40) * MINUTE_US)
-        for number in range(1, 15)
-    ]
-    rows = [strict(one.id, int((one.estimate_us or 0) * rng.uniform(1.0, 4))) for one in jobs]
-    return played(asked(jobs, rows, nodes={1: 8, 2: 8}, round_us=SLOT))
-
-
-def played(pool: Snapshot) -> tuple[dict[int, DeadlineAnswer], dict[int, int]]:
-    """First answers and the ends of a pool's jobs, a round per slot, their estimates exact."""
-    jobs, rows = pool.jobs, pool.deadlines
-    left = {one.id: one.estimate_us or 0 for one in jobs}
-    held: dict[int, Lease] = {}
-    first: dict[int, DeadlineAnswer] = {}
-    over: dict[int, int] = {}
-    while left:
-        at_us = pool.at_us
-        decision = decide_round(pool)
-        for answer in decision.answers:
-            first.setdefault(answer.job, answer)
-        changes = []
-        for end in decision.ends:
-            del held[end.job]
-            changes.append(Change(at_us, ChangeKind.RELEASE, 1, end.job))
-        for row in decision.renewals:
-            held[row.job] = msgspec.structs.replace(held[row.job], expires_us=at_us + SLOT)
-        for grant in decision.grants:
-            number = 1000 * pool.number + grant.job
-            new = lease(number, grant.job, *grant.placement, expires_us=at_us + SLOT)
-            held[grant.job] = msgspec.structs.replace(new, started_us=at_us)
-            hold = Change(at_us, ChangeKind.HOLD, 1, grant.job, new.gpus, ("v100",))
-            changes.append(hold)
-        for number in sorted(held, key=lambda one: (left[one], one)):
-            if left[number] <= SLOT:
-                over[number] = at_us + left.pop(number)
-                del held[number]
-                changes.append(Change(over[number], ChangeKind.INACTIVE, 1, number))
-            else:
-                left[number] -= SLOT
-        pool = msgspec.structs.replace(
-            pool, at_us=at_us + SLOT, number=pool.number + 1, changes=tuple(changes),
-            jobs=tuple(one for one in jobs if one.id in left),
-            deadlines=tuple(row for row in rows if row.id in left),
-            estimates=estimates(one for one in jobs if one.id in left),
-            leases=tuple(sorted(held.values(), key=lambda row: row.id)),
-            service=decision.service, memory=json.loads(json.dumps(decision.memory)),
-        )  # fmt: skip
-    return first, over
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_what_is_planned_is_kept_where_nothing_unforeseen_happens(seed: int) -> None:
-    first, over = ends(seed)
-    planned = [row for row in first.values() if row.state is DeadlineState.PLANNED]
-    assert planned
-    assert [row.job for row in planned if over[row.job] > row.by_us] == []
-
-
-class TestPromises:
-    """Of equal reward the plan stands that keeps what was promised."""
-
-    ROWS = {  # job: GPUs, slots of work, deadlines in seconds of a slot of 300 s
-        1: (8, 3, (1359,)),
-        2: (1, 1, (1062,)),
-        3: (3, 1, (597, 678, 846)),
-        4: (8, 4, (1689,)),
-        5: (4, 2, (729, 1026, 1464)),
-        6: (4, 4, ()),
-    }
-    SOFT = {
-        1: (3, 4, (1284,)),
-        2: (6, 3, (921,)),
-        3: (4, 2, (948, 1212, 1434)),
-        4: (4, 2, (765, 945, 1401)),
-        5: (2, 2, (1095,)),
-        6: (6, 1, (300, 810)),
-    }
-
-    @pytest.mark.parametrize("told", [ROWS, SOFT])
-    def test_are_kept_to_the_step_beside_others_of_the_same_reward(
-        self, told: dict[int, tuple[int, int, tuple[int, ...]]]
-    ) -> None:
-        jobs = [job(number, row[0], estimate_us=row[1] * SLOT) for number, row in told.items()]
-        rows = [
-            Deadline(
-                number,
-                DeadlineClass.SOFT if len(ends_s) > 1 else DeadlineClass.STRICT,
-                tuple(
-                    DeadlineStep(AT_US + end_s * SECOND_US, (100 - 25 * place) * REWARD_MICRO)
-                    for place, end_s in enumerate(ends_s)
-                ),
-            )
-            for number, (_, _, ends_s) in told.items()
-            if ends_s
-        ]
-        first, over = played(asked(jobs, rows, nodes={1: 8, 2: 4}, round_us=SLOT))
-        planned = [row for row in first.values() if row.state is DeadlineState.PLANNED]
-        assert len(planned) >= 4
-        assert [row.job for row in planned if over[row.job] > row.by_us] == []
 
 
 @pytest.mark.parametrize("count", [1500])

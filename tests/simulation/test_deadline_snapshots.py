@@ -117,10 +117,11 @@ class TestEstimates:
             sim(2, cold_us=0, checkpoint_us=5, spread=(("a100", 700), ("", 800))),
             sim(3, gpus=6),  # over several nodes wherever it runs
             sim(4, estimate_us=None),
+            sim(5, gpus=4),  # all of a node
         )
         told = state_of(*jobs, cluster=cluster, cold_us=30, checkpoint_us=10).snapshot()
         assert [(row.id, row.overhead_us, row.spread_milli) for row in told.estimates] == [
-            (1, 40, 900), (2, 5, 700), (3, 40, 1000),
+            (1, 40, 900), (2, 5, 700), (3, 40, 1000), (5, 40, 900),
         ]  # fmt: skip
 
 
