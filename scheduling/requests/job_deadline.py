@@ -58,7 +58,8 @@ class StopWhen(NamedTuple):
 def read_job_class(given: Mapping[str, object], errors: FieldErrors) -> str | None:
     """Read the class; of a job with a deadline and no class it is strict."""
     value = given.get("job_class", "")
-    has_deadline = given.get("deadline", "") != ""
+    deadline = given.get("deadline", "")
+    has_deadline = not (isinstance(deadline, str) and not deadline.strip())
     if value == "":
         value = DeadlineClass.STRICT.value if has_deadline else DeadlineClass.BEST_EFFORT.value
     if not isinstance(value, str) or value not in CLASSES:

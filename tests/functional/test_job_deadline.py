@@ -74,6 +74,11 @@ class TestARequest:
             "iterations": None, "stop": ("", "", None),
         }  # fmt: skip
 
+    def test_with_a_blank_deadline_has_none(self, stage: ApiStage) -> None:
+        made = stage.post("jobs", stage.spec(deadline=" \t"))
+        assert made.status_code == 201
+        assert (made.json()["job_class"], made.json()["deadline"]) == ("best_effort", "")
+
     @pytest.mark.parametrize(
         ("deadline", "seconds"),
         [("2h30m", 9000), ("90m", 5400), ("5400", 5400), (5400, 5400), ("1d", 86_400),
@@ -119,6 +124,7 @@ BAD: list[tuple[dict[str, object], str, str]] = [
     ({"job_class": "profiler", "deadline": "1h"}, "job_class", "choices"),
     ({"job_class": "best_effort", "deadline": "1h"}, "job_class", "without a deadline"),
     ({"job_class": "strict_slo"}, "deadline", "is required"),
+    ({"job_class": "strict_slo", "deadline": " "}, "deadline", "is required"),
     ({"deadline": "soon"}, "deadline", "neither"),
     ({"deadline": "2026-12-01T00:00:00"}, "deadline", "neither"),
     ({"deadline": "30m2h"}, "deadline", "neither"),

@@ -67,12 +67,14 @@ def admit(
     deadline: int,
     *,
     quota: QuotaLimit | None = None,
+    free: Counts | None = None,
 ) -> AdmissionAnswer:
     """Answer for `leases` of work at full speed by `deadline`, beside what is planned.
 
     Both count SLO leases from the first that can begin. Of several options that do, the one that
     ends first counts, then the one that takes the fewest GPU-leases. After the last lease of the
-    plan the pool has what `free` says last.
+    plan the pool has what the problem's `free` says last. `free`: `free_after` of the plan, for
+    callers that ask often; it reaches beyond the deadline and all that changes.
 
     Raises:
         ValueError: no option, no work, a negative deadline, or an option of what the job holds.
@@ -82,7 +84,8 @@ def admit(
     if any(option.is_held for option in options):
         raise ValueError("options: a job that asks holds nothing yet")
     changes = [len(problem.free), 1 if quota is None else len(quota.used)]
-    free = _free(problem, plan, max(problem.leases, deadline, *changes) + 1)
+    if free is None:
+        free = free_after(problem, plan, max(problem.leases, deadline, *changes) + 1)
     rows = [_OptionRoom.of(option, option.leases(leases), free, quota) for option in options]
     chances = [
         (end, row.leases * row.option.units[0], place)
@@ -141,8 +144,11 @@ class _OptionRoom:
 
     def blocked(self, deadline: int) -> tuple[tuple[int, int], ...]:
         """Return the leases before a deadline without room, and the highest level that is short."""
-        rows = np.flatnonzero(~self.fits[:deadline]).tolist()
-        return tuple((row, _highest(self.is_short[row])) for row in rows)
+        rows = np.flatnonzero(~self.fits[:deadline])
+        short = self.is_short[rows]
+        highest = short.shape[1] - 1 - short[:, ::-1].argmax(axis=1)
+        levels = np.where(short.any(axis=1), highest, QUOTA_LEVEL)
+        return tuple(zip(rows.tolist(), levels.tolist(), strict=True))
 
 
 def _end(fits: NDArray[np.bool_], leases: int) -> int | None:
@@ -151,11 +157,6 @@ def _end(fits: NDArray[np.bool_], leases: int) -> int | None:
     if len(places) >= leases:
         return int(places[leases - 1]) + 1
     return len(fits) + leases - len(places) if fits[-1] else None
-
-
-def _highest(short: NDArray[np.bool_]) -> int:
-    levels = np.flatnonzero(short)
-    return int(levels[-1]) if len(levels) else QUOTA_LEVEL
 
 
 def _refusal(rows: Sequence[_OptionRoom], deadline: int, earliest: int | None) -> AdmissionAnswer:
@@ -176,7 +177,7 @@ def _refusal(rows: Sequence[_OptionRoom], deadline: int, earliest: int | None) -
     return AdmissionAnswer((), nearest.option, limit, nearest.blocked(deadline), earliest)
 
 
-def _free(problem: SelectorProblem, plan: SelectorPlan, leases: int) -> Counts:
+def free_after(problem: SelectorProblem, plan: SelectorPlan, leases: int) -> Counts:
     """Return free units by lease and level; the last row is of every later lease, too."""
     now, planned = free_units(problem, plan)
     if problem.is_slo_cycle:

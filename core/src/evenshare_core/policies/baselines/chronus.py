@@ -83,7 +83,7 @@ from evenshare_core.policies.shared.ordered import (
     pool_capacity,
     queued_jobs,
 )
-from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
+from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO, SECOND_US
 
 PLANNED, LEFT = "planned_lease", "left_over"
 FIRST, OTHERS, LATER = range(3)
@@ -281,7 +281,7 @@ class LeasePlan:
         if overhead_us and until >= leases > 0:
             remaining += round(expected_interruptions(leases, until) * overhead_us)
             leases = -(-remaining // lease_us)
-        if until_us < remaining or leases < 1:
+        if until_us < remaining or not 1 <= leases <= COUNT_MAX:
             return None
         return RewardStep(reward_micro, (until_us - remaining) // lease_us + leases, leases)
 

@@ -77,6 +77,7 @@ from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
 PLANNED, BEST_EFFORT = "planned_start", "best_effort"
 STARTS, RUNS_ON, WAITS, LATER = range(4)  # in this order jobs are placed
 EARLIER_MICRO = REWARD_MICRO // ONE_MILLI  # what a slot earlier counts
+LONGEST_US = 1 << 56  # 2,284 years: a length that is not told from longer ones
 
 
 class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -218,7 +219,8 @@ class _PlannedRound:
         whole = whole_us(job, self._options.unknown_s * SECOND_US)
         error = self._errors.get(job.id, round(self._options.error * ONE_MILLI))
         ran_us = job_received(sums, self._at_us) // job.gpus
-        return np.array(remaining_times(run_times(whole, error), ran_us), dtype=np.int64)
+        left = remaining_times(run_times(whole, error), ran_us)
+        return np.array([min(length, LONGEST_US) for length in left], dtype=np.int64)
 
     def _options_of(self, one: QueuedJob, admission: Admission) -> StartJob:
         """What a start in each slot is expected to earn, and to use from then on."""

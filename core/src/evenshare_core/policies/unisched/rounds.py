@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from evenshare_core.deadlines.admission import AdmissionAnswer, QuotaLimit, admit
+from evenshare_core.deadlines.admission import AdmissionAnswer, QuotaLimit, admit, free_after
 from evenshare_core.deadlines.cells import CellPlacement
 from evenshare_core.deadlines.compact import NOW
 from evenshare_core.deadlines.model import HORIZON_MOST, Counts, SelectorJob, SelectorProblem
@@ -80,7 +80,7 @@ class SolvedRound:
         homes: dict[str, list[Job]] = {name: [] for name in sorted(pool.capacity)}
         for job in sorted(pool.jobs.values(), key=arrival_order):
             home = pool.home(job)
-            if home in homes and job.gpus <= pool.capacity[home]:
+            if home in homes and home in pool.types(job):
                 homes[home].append(job)
         for name, jobs in homes.items():
             self.plans[name] = self._solved(name, jobs)
@@ -102,13 +102,14 @@ class SolvedRound:
         job = pool.jobs[row.id]
         gpu_type = pool.home(job)
         remaining = pool.remaining(job, gpu_type)
+        ready = whole_leases(max(0, remaining.until_us - pool.at_us), pool.lease_us)
+        is_kept_out = not ready and not self._may_start(job, gpu_type)
         dated = dated_steps(
             row, remaining, pool.estimates.get(job.id), most_micro,
             at_us=pool.at_us, lease_us=pool.lease_us, options=pool.options,
-            phase_us=self._phase_us(job.id, remaining.until_us),
+            phase_us=0 if is_kept_out else self._phase_us(job.id, remaining.until_us),
         )  # fmt: skip
-        ready = whole_leases(max(0, remaining.until_us - pool.at_us), pool.lease_us)
-        if not ready and not self._may_start(job, gpu_type):
+        if is_kept_out:
             ready = 1  # a limit keeps it from what begins now
         options = self._options(job, gpu_type)
         made = selector_job(job, row.kind, options, dated, ready)
@@ -225,43 +226,55 @@ class SolvedRound:
     def _admit(self, made: TypePlan) -> None:
         """Plan jobs with deadlines beside the plan where there is room; else note what is short."""
         pool = self.pool
-        for row in made.problem.jobs:
-            if row.id in made.rows or not row.kind.has_deadline:
-                continue
+        rows = [
+            row for row in made.problem.jobs if row.id not in made.rows and row.kind.has_deadline
+        ]
+        if not rows:
+            return
+        length = max(made.problem.leases, HORIZON_MOST, len(made.problem.free)) + 1
+        free = free_after(made.problem, made.planned(), length)
+        used: dict[int, Counts] = {}
+        for row in rows:
             job = pool.jobs[row.id]
-            options = [option for option in row.options if not option.is_held]
-            quota = None
             most = self.admission.most(job.tenant, made.gpu_type)
+            quota = None
             if most is not None:
-                used = self._used(made, job.tenant)
-                for other, leases in made.rows.items():
-                    if pool.jobs[other].tenant == job.tenant and not leases.is_now:
-                        used[list(leases.slots)] += pool.jobs[other].gpus
-                quota = QuotaLimit(most, tuple(used.tolist()))
-            self._admit_one(made, row, options, quota)
+                if job.tenant not in used:
+                    used[job.tenant] = self._planned_use(made, job.tenant)
+                quota = QuotaLimit(most, tuple(used[job.tenant].tolist()))
+            planned = self._admit_one(made, row, quota, free)
+            if planned is not None:
+                free[list(planned.slots)] -= planned.option.units
+                if job.tenant in used:
+                    used[job.tenant][list(planned.slots)] += job.gpus
+
+    def _planned_use(self, made: TypePlan, tenant: int) -> Counts:
+        """Return the GPUs of a tenant's leases that go on or are planned, by SLO lease from now."""
+        used = self._used(made, tenant)
+        for job, leases in made.rows.items():
+            if self.pool.jobs[job].tenant == tenant and not leases.is_now:
+                used[list(leases.slots)] += self.pool.jobs[job].gpus
+        return used
 
     def _admit_one(
-        self,
-        made: TypePlan,
-        row: SelectorJob,
-        options: list[CellOption],
-        quota: QuotaLimit | None,
-    ) -> None:
+        self, made: TypePlan, row: SelectorJob, quota: QuotaLimit | None, free: Counts
+    ) -> JobLeases | None:
+        options = [option for option in row.options if not option.is_held]
         answer: AdmissionAnswer | None = None
         for number, step in enumerate(row.steps):
             deadline = min(step.deadline, HORIZON_MOST)
             answer = admit(
-                made.problem, made.planned(), options, step.leases, deadline, quota=quota
+                made.problem, made.plan, options, step.leases, deadline, quota=quota, free=free
             )
             is_within = bool(answer.slots) and answer.slots[-1] < made.problem.leases
             if answer.option and answer.is_yes and is_within and answer.slots[0] >= row.ready:
-                made.rows[row.id] = JobLeases(
-                    row.id, number, answer.option, step.reward_micro, answer.slots
-                )
+                planned = JobLeases(row.id, number, answer.option, step.reward_micro, answer.slots)
+                made.rows[row.id] = planned
                 made.over_quota.discard(row.id)
-                return
+                return planned
         if answer is not None:
             made.refused[row.id] = answer
+        return None
 
     # ---- what begins now ----
 
