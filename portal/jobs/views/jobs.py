@@ -21,7 +21,7 @@ from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.answer import answer_context
 from portal.jobs.text.charges import charge_rows
 from portal.jobs.text.deadline import deadline_context
-from portal.jobs.text.estimates import estimate_text
+from portal.jobs.text.estimates import declared_apart, estimate_text
 from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
@@ -206,6 +206,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     early = preemptions_among(story.events, leases, visibility)
     log = job_log(story, clock, loss_texts(story), early, preemptions_for(job, visibility))
     context = job_context(story, clock, posted, early)
+    estimate = read_estimate(job) if job.is_active else None
     context |= {
         "job": job,
         "pool": pool,
@@ -226,7 +227,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "queued": None,
         "grace_s": job.pool.grace_s,
         "needs": resources_text(job.cpus, job.memory_mb),
-        "expected": estimate_text(read_estimate(job)) if job.is_active else "",
+        "expected": estimate_text(estimate),
+        "declared_s": declared_apart(job, estimate),
         **_plan_context(job, clock),
         **deadline_context(job, clock),
         **answer_context(story, clock),
