@@ -11,6 +11,7 @@ from evenshare_core.units import REWARD_MICRO
 from portal.charts.figures import clock, duration, plural, utc
 from portal.charts.timeline import JobTimeline, Segment, timeline
 from portal.site.clocks import Clocks
+from portal.site.standings import STANDING_BADGES
 from scheduling.models import Job
 from scheduling.selectors.answers import (
     AnswerView,
@@ -28,15 +29,6 @@ from scheduling.selectors.deadlines import deadline_steps_of
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.services.deadline_preview import DeadlinePreview
 
-BADGES = {
-    DeadlineStanding.UNANSWERED: "waiting",
-    DeadlineStanding.PLANNED: "ok",
-    DeadlineStanding.REFUSED: "warn",
-    DeadlineStanding.MISSED: "bad",
-    DeadlineStanding.MET: "ok",
-    DeadlineStanding.ENDED: "ended",
-}
-
 
 def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
     """Return what rounds answered to a job's deadline; `answer_title` empty: it has none."""
@@ -47,7 +39,7 @@ def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
     last = deadline.last
     return {
         "answer_title": answer_title(job, deadline),
-        "answer_kind": BADGES[deadline.standing],
+        "answer_kind": STANDING_BADGES[deadline.standing],
         "answer_standing": f"{deadline.standing.value.capitalize()}.",
         "answer_by": clocks.instant(deadline.by),
         "answer_points": _points(job, deadline),
@@ -128,7 +120,7 @@ def _line(view: AnswerView, clocks: Clocks) -> dict[str, Any]:
         "at": clocks.instant(view.at),
         "round": view.round,
         "state": view.state.value,
-        "kind": BADGES[DeadlineStanding(view.state.value)],
+        "kind": STANDING_BADGES[DeadlineStanding(view.state.value)],
         "text": _answer_text(view),
     }
 
