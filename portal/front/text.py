@@ -130,18 +130,21 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
 
 
 def tour(
-    pool: PoolFacts, jobs: str, *, bidding: str = "", lender: str = ""
+    pool: PoolFacts, jobs: str, *, bidding: str = "", lender: str = "", deadlines: str = ""
 ) -> tuple[TourStop, ...]:
     """The stops in their order.
 
     `bidding`: the name of a pool whose jobs bid, if there is one; `lender`: the tenant that lends
-    there by offers, if somebody of it can be walked in as.
+    there by offers, if somebody of it can be walked in as; `deadlines`: the name of a pool whose
+    jobs have deadlines, if there is one.
     """
     stops = list(_stops(pool, jobs))
     if bidding:
         stops.append(_bidding_stop(bidding))
     if bidding and lender:
         stops.append(_offers_stop(bidding, lender))
+    if deadlines and jobs:
+        stops.append(_deadlines_stop(deadlines, jobs))
     return tuple(stops)
 
 
@@ -154,6 +157,18 @@ def _offers_stop(pool: str, lender: str) -> TourStop:
         "manager",
         "Mara's offers",
         f"{reverse('sharing', args=[lender])}?pool={pool}",
+    )
+
+
+def _deadlines_stop(pool: str, jobs: str) -> TourStop:
+    return TourStop(
+        "Ask for an end by a time",
+        "Jobs here say by when they must be done. A round answers each: planned, with its leases,"
+        " or refused, with what is in the way. Every three minutes more is asked for than there"
+        " is, and plans move.",
+        "researcher",
+        "Rosa's deadlines",
+        f"{jobs}?pool={pool}",
     )
 
 

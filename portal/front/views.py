@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.totals import sum_moved
-from portal.demo.names import BIDDING_POOL
+from portal.demo.names import BIDDING_POOL, DEADLINE_POOL
 from portal.demo.people import DEMO_PEOPLE
 from portal.front.text import DEMO_SIGN_INS, front_stats, tour
 from portal.site.access import access, pool_of_page
@@ -39,6 +39,7 @@ def front(request: HttpRequest) -> HttpResponse:
             membership = home_of(DEMO_PEOPLE["researcher"])
             lender = home_of(DEMO_PEOPLE["manager"])
             bidding = BIDDING_POOL if pool_id_named(BIDDING_POOL) is not None else ""
+            deadlines = DEADLINE_POOL if pool_id_named(DEADLINE_POOL) is not None else ""
         context |= {
             "so_far": so_far,
             "stats": front_stats(pool, so_far, moved),
@@ -47,6 +48,7 @@ def front(request: HttpRequest) -> HttpResponse:
                 reverse("job-list", args=[membership.slug]) if membership else "",
                 bidding=bidding,
                 lender=lender.slug if lender else "",
+                deadlines=deadlines,
             ),
             "command": replay_command(pool),
         }

@@ -181,8 +181,7 @@ class JobRequest(Request, frozen=True, kw_only=True):
         Meta(description="best_effort, strict_slo or soft_slo; strict_slo with a deadline alone."),
         Input(
             label="Class",
-            hint="best_effort; strict_slo: worth nothing after its deadline; soft_slo: worth less."
-            " Left out: strict_slo with a deadline, else best_effort.",
+            hint="What a late end still brings. In the YAML: best_effort, strict_slo or soft_slo.",
             choices=CLASSES,
             option="--class",
             read=read_job_class,
@@ -213,7 +212,7 @@ class JobRequest(Request, frozen=True, kw_only=True):
         ),
         Input(
             label="Points by time",
-            hint="Of soft_slo alone: percent of the time to its deadline, and points for an end by"
+            hint="Of a soft deadline alone: percent of the time to it, and points for an end by"
             " then. Left out: 100:100 110:80 120:50 150:20.",
             example="100:100 110:80 120:50 150:20",
             read=read_steps_field,

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from evenshare_core.domain.deadlines import DeadlineLimit
+from evenshare_core.domain.deadlines import DeadlineLimit, PlanCause
 
 _LIMITS = {
     DeadlineLimit.LENGTH: "it takes longer than that, even on a pool of its own",
     DeadlineLimit.QUOTA: "its tenant may not have so many GPUs until then",
     DeadlineLimit.CAPACITY: "others have the GPUs until then",
     DeadlineLimit.SIZE: "the pool never has so many GPUs free at once",
+    DeadlineLimit.BUDGET: "other jobs of its tenant have all the points that it may ask for",
+}
+_CAUSES: dict[str, str] = {
+    PlanCause.CAPACITY: "the pool has more or fewer GPUs of its type",
+    PlanCause.QUOTA: "its tenant may have more or fewer GPUs",
+    PlanCause.ESTIMATE: "its run time is estimated anew",
+    PlanCause.LATE: "it runs longer than estimated",
+    PlanCause.DEMAND: "other jobs came, went or moved",
 }
 
 
 def limit_text(limit: str) -> str:
     """Return what is in the way of a deadline, as a half sentence."""
     return _LIMITS[DeadlineLimit(limit)] if limit else "no plan meets it"
+
+
+def cause_text(cause: str) -> str:
+    """Return what moved a plan; a policy's own sentence as it is."""
+    return _CAUSES.get(cause, cause)
 
 
 def unanswered_text(policy: str) -> str:

@@ -14,6 +14,7 @@ from django.db.models import Count, Q
 
 from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
+from scheduling.selectors.answers import DeadlineStory, read_standings
 from scheduling.selectors.dashboard import HOLDING, node_names
 from scheduling.selectors.job_lists import JobListFilter, count_jobs, list_jobs, list_pools
 from scheduling.selectors.queue_order import (
@@ -84,6 +85,7 @@ class JobListRow:
     own: int | None
     borrowed: int | None
     position: QueuePosition | None = None
+    id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,18 @@ class JobListPage:
     next_before: int | None
     next_after: QueueMark | None = None
     queues: Mapping[str, QueueOrder] = field(default_factory=dict)
+    dated: tuple[Job, ...] = ()  # those of the rows that have deadlines
+
+    def standings(self, at: Mapping[str, datetime]) -> dict[int, DeadlineStory]:
+        """Return how its jobs stand to their deadlines, by job id; `at`: pool time by pool's name.
+
+        One query, none where no job has a deadline.
+        """
+        return read_standings(self.dated, {job.pool_id: at[job.pool.name] for job in self.dated})
+
+
+def _dated(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    return tuple(job for job in jobs if job.deadline_at is not None)
 
 
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
@@ -114,6 +128,7 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
     return JobListPage(
         tuple(_row(job, holds.get(job.pk), orders.get(job.pool_id)) for job in shown),
         shown[-1].pk if more else None,
+        dated=_dated(shown),
     )
 
 
@@ -152,6 +167,7 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
         None,
         marks[page[-1]] if len(ids) > limit else None,
         {name: orders[pool_id] for _, pool_id, name in queued},
+        _dated(shown),
     )
 
 
@@ -187,6 +203,7 @@ def _row(job: Job, hold: tuple[int, int] | None, order: QueueOrder | None) -> Jo
         own=hold[0] if hold else None,
         borrowed=hold[1] if hold else None,
         position=order.positions.get(job.pk) if order else None,
+        id=job.pk,
     )
 
 

@@ -47,6 +47,33 @@ def words(text: str) -> str:
 
 
 @pytest.mark.usefixtures("committed_db")
+class TestADeadlineJob:
+    """7. Within one round it is accepted with a planned lease, or refused with the constraint that
+    binds."""
+
+    def test_is_answered_within_one_round_with_a_plan_or_with_what_binds(self) -> None:
+        made = api_stage()
+        Pool.objects.update(policy="unisched")
+        made.cluster.round()
+        asked = (
+            {"deadline": "2h", "estimate_s": 600},
+            {"deadline": "10m", "estimate_s": 36_000},
+        )
+        jobs = [made.post("jobs", made.spec(**fields)).json() for fields in asked]
+        made.cluster.round(after_s=10)
+        shown = [made.get(f"jobs/{job['id']}").json()["deadline_answer"] for job in jobs]
+        assert [one["standing"] for one in shown] == ["planned", "refused"]
+        plan = shown[0]["answer"]["leases"]
+        assert plan
+        assert shown[0]["answer"]["by"] == shown[0]["by"] >= max(map(str, plan[-1].values()))
+        assert shown[1]["answer"]["limit"] == "length"
+        client = Client()
+        client.force_login(made.people["ada"])
+        assert "before its deadline" in words(page(client, f"/jobs/{jobs[0]['id']}/"))
+        assert "Deadline refused: it takes longer" in words(page(client, f"/jobs/{jobs[1]['id']}/"))
+
+
+@pytest.mark.usefixtures("committed_db")
 class TestThePendingReason:
     """8. One reason of a published enum, with the numbers behind it and a next step; the numbers
     equal those of the round. Never "no resources" while the tenant's limit binds."""

@@ -75,10 +75,17 @@ class TestTheDemosTenants:
     def test_are_shown_a_price_that_clears_by_a_stop_of_the_tour(self, client: Client) -> None:
         seed_demo()
         page = " ".join(client.get("/").content.decode().split())
-        assert "Or take the tour, 7 stops in 7 minutes" in page
+        assert "Or take the tour, 8 stops in 8 minutes" in page
         (stop,) = re.findall(r'name="next" value="(/pools/market/[^"]*)"', page)
         there = client.post("/demo/operator/", {"next": stop})
         assert there.headers["Location"] == stop
+        assert client.get(stop).status_code == 200
+
+    def test_are_shown_deadlines_and_how_jobs_stand_to_them(self, client: Client) -> None:
+        seed_demo()
+        page = client.get("/").content.decode()
+        (stop,) = re.findall(r'name="next" value="(/t/vc-7f04ca/jobs/[^"]*deadlines)"', page)
+        assert client.post("/demo/researcher/", {"next": stop}).headers["Location"] == stop
         assert client.get(stop).status_code == 200
 
     def test_are_shown_offers_that_a_click_revokes(self, client: Client) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evenshare_core.domain.deadlines import DeadlineClass
 from scheduling.requests.jobs import JobRequest
 from tenants.input.errors import FieldError
 from tenants.input.requests import Shape, request_fields
@@ -34,6 +35,25 @@ _PLACED = (
     *("pool", "gpus", "command", "profile", "gpu_types", "max_price"),
     *("name", "duration_s", "environment"),
 )
+# Behind a summary, because few jobs need them: (id, summary, inputs).
+_GROUPS = (
+    (
+        "deadlines",
+        "Deadline, and how long it runs",
+        ("job_class", "deadline", "deadline_steps", "estimate_s", "iterations", "stop_when"),
+    ),
+    ("resources", "Value, CPUs and memory", ("utility", "cpus", "memory_mb")),
+)
+_GROUPED = tuple(name for _, _, names in _GROUPS for name in names)
+# What a choice means; empty: nothing is chosen.
+_CHOICES = {
+    "job_class": {
+        "": "best effort, or strict with a deadline",
+        DeadlineClass.BEST_EFFORT.value: "best effort: no deadline",
+        DeadlineClass.STRICT.value: "strict: of no use after its deadline",
+        DeadlineClass.SOFT.value: "soft: fewer points after its deadline",
+    }
+}
 _KINDS = {
     Shape.WHOLE: "numeric",
     Shape.AMOUNT: "decimal",
@@ -74,6 +94,17 @@ class SubmitField:
     is_required: bool
     value: str
     errors: Sequence[str]
+    choices: tuple[tuple[str, str], ...] = ()  # (value, text)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGroup:
+    """Inputs behind a summary, as templates/jobs/_submit_form.html draws them."""
+
+    id: str
+    summary: str
+    fields: tuple[SubmitField, ...]
+    is_open: bool
 
 
 def submit_fields(
@@ -90,17 +121,35 @@ def submit_fields(
             hint=hints.get(name, field.hint) if is_simulated else field.hint,
             unit=field.input.unit,
             example=field.input.example,
-            kind=_KINDS.get(field.shape, "text"),
+            kind="choice" if name in _CHOICES else _KINDS.get(field.shape, "text"),
             is_required=field.is_required,
             value=draft[name],
             errors=errors.get(name, ()),
+            choices=_choices(name, draft[name]),
         )
     return shown
 
 
+def _choices(name: str, typed: str) -> tuple[tuple[str, str], ...]:
+    """What there is to choose, and what was typed in the YAML where it is none of that."""
+    texts = _CHOICES.get(name, {})
+    strange = {typed: typed} if texts and typed not in texts else {}
+    return tuple({**texts, **strange}.items())
+
+
+def field_groups(fields: Mapping[str, SubmitField], *, opened: Sequence[str]) -> list[FieldGroup]:
+    """Return the inputs behind summaries; open where one has a value, an error, or its id says."""
+    groups = []
+    for key, summary, names in _GROUPS:
+        inputs = tuple(fields[name] for name in names)
+        is_open = key in opened or any(field.value or field.errors for field in inputs)
+        groups.append(FieldGroup(key, summary, inputs, is_open))
+    return groups
+
+
 def more_fields(fields: Mapping[str, SubmitField]) -> list[SubmitField]:
-    """Return the inputs that no template places by hand."""
-    return [field for name, field in fields.items() if name not in _PLACED]
+    """Return the inputs that are placed neither by hand nor in a group."""
+    return [field for name, field in fields.items() if name not in (*_PLACED, *_GROUPED)]
 
 
 def draft_of(spec: Mapping[str, Any]) -> Draft:

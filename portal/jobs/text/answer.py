@@ -7,9 +7,11 @@ from typing import Any
 
 from evenshare_core.domain.deadlines import DeadlineState
 from evenshare_core.policies import registry
+from evenshare_core.units import REWARD_MICRO
 from portal.charts.figures import clock, duration, plural, utc
 from portal.charts.timeline import JobTimeline, Segment, timeline
 from portal.site.clocks import Clocks
+from portal.site.standings import STANDING_BADGES
 from scheduling.models import Job
 from scheduling.selectors.answers import (
     AnswerView,
@@ -17,18 +19,15 @@ from scheduling.selectors.answers import (
     DeadlineStory,
     read_deadline_story,
 )
-from scheduling.selectors.deadline_texts import chance_text, limit_text, unanswered_text
+from scheduling.selectors.deadline_texts import (
+    cause_text,
+    chance_text,
+    limit_text,
+    unanswered_text,
+)
+from scheduling.selectors.deadlines import deadline_steps_of
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.services.deadline_preview import DeadlinePreview
-
-BADGES = {
-    DeadlineStanding.UNANSWERED: "waiting",
-    DeadlineStanding.PLANNED: "ok",
-    DeadlineStanding.REFUSED: "warn",
-    DeadlineStanding.MISSED: "bad",
-    DeadlineStanding.MET: "ok",
-    DeadlineStanding.ENDED: "ended",
-}
 
 
 def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
@@ -40,9 +39,10 @@ def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
     last = deadline.last
     return {
         "answer_title": answer_title(job, deadline),
-        "answer_kind": BADGES[deadline.standing],
-        "answer_standing": deadline.standing.value,
+        "answer_kind": STANDING_BADGES[deadline.standing],
+        "answer_standing": f"{deadline.standing.value.capitalize()}.",
         "answer_by": clocks.instant(deadline.by),
+        "answer_points": _points(job, deadline),
         "answer_text": _text(job, deadline),
         "answer_place": _place(last) if last and last.leases else "",
         "answer_earliest": clocks.instant(_earliest(deadline)),
@@ -102,6 +102,13 @@ def _text(job: Job, deadline: DeadlineStory) -> str:
     return ""
 
 
+def _points(job: Job, deadline: DeadlineStory) -> str:
+    """What an end by its step has; empty: there is one step alone."""
+    if len(deadline_steps_of(job)) < 2:
+        return ""
+    return plural(deadline.reward_micro // REWARD_MICRO, "point")
+
+
 def _place(view: AnswerView) -> str:
     nodes = "on one node" if view.one_node else "over several nodes"
     return f"{plural(view.gpus, 'GPU')} of {view.gpu_type}, {nodes}"
@@ -113,7 +120,7 @@ def _line(view: AnswerView, clocks: Clocks) -> dict[str, Any]:
         "at": clocks.instant(view.at),
         "round": view.round,
         "state": view.state.value,
-        "kind": BADGES[DeadlineStanding(view.state.value)],
+        "kind": STANDING_BADGES[DeadlineStanding(view.state.value)],
         "text": _answer_text(view),
     }
 
@@ -128,18 +135,18 @@ def _answer_text(view: AnswerView) -> str:
     if moved_s:
         way = "later" if moved_s > 0 else "earlier"
         said += f", moved {way} by {duration(abs(moved_s))}"
-    return f"{said}: {view.cause}" if view.cause else said
+    return f"{said}: {cause_text(view.cause)}" if view.cause else said
 
 
 def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:
-    """The leases that it had, and those that are planned, on one clock; None: neither."""
+    """The leases that it had, and those that are planned, on one clock; None: none is planned."""
     had = [_had(hold, now) for hold in story.holds if hold.lease.started_at is not None]
     last = deadline.last
     planned = last.leases if last is not None and not deadline.is_over else ()
     to_come = [Segment("expected", max(start, now), end) for start, end in planned if end > now]
+    if not to_come:
+        return None  # the timeline above has the leases that it had
     segments = (*had, *to_come)
-    if not segments:
-        return None
     begin = min(segment.start for segment in segments)
     end = max(deadline.by, *(segment.end for segment in segments))
     label = "Leases that it had, and those that are planned, until its deadline"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration, percent, plural
+from scheduling.models import Job
 from scheduling.selectors.job_estimates import EstimateView
+
+
+def declared_apart(job: Job, estimate: EstimateView | None) -> int | None:
+    """Return the seconds that a job's owner expected, where the estimate is not just that."""
+    is_said = estimate is not None and estimate.source is EstimateSource.DECLARED
+    return None if is_said else job.estimate_s
 
 
 def estimate_text(estimate: EstimateView | None) -> str:

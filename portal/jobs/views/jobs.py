@@ -21,7 +21,7 @@ from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.answer import answer_context
 from portal.jobs.text.charges import charge_rows
 from portal.jobs.text.deadline import deadline_context
-from portal.jobs.text.estimates import estimate_text
+from portal.jobs.text.estimates import declared_apart, estimate_text
 from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
@@ -29,9 +29,11 @@ from portal.jobs.text.output import output_context
 from portal.jobs.text.start import queues_text, start_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import Clocks, clocks, clocks_by_pool
+from portal.site.standings import standing_badge
 from portal.site.submit_links import submit_links
 from scheduling.models import Job
 from scheduling.selectors import jobs as read
+from scheduling.selectors.answers import DeadlineStory
 from scheduling.selectors.job_estimates import read_estimate
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
@@ -71,6 +73,8 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         matches = read.count_matches(tenant.pk, wanted) if query else 0
         pools = read.pool_names(pools_of(tenant.pk))
     times = clocks_by_pool(pools_named({row.pool for row in page.rows})) if page.rows else {}
+    with tenant_scope(tenant.pk):
+        standings = page.standings({name: clock.now.pool_at for name, clock in times.items()})
     return render(
         request,
         "jobs/job_list.html",
@@ -90,7 +94,8 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "queues_text": queues_text(page.queues),
             "pools": pools,
             "states": {state: _label(state) for state in read.STATES},
-            "rows": [_row(row, times[row.pool]) for row in page.rows],
+            "rows": [_row(row, standings.get(row.id), times[row.pool]) for row in page.rows],
+            "has_deadlines": bool(standings),
         },
     )
 
@@ -139,11 +144,12 @@ def _label(state: str) -> str:
     return STATE_BADGES[state].text
 
 
-def _row(row: read.JobListRow, clock: Clocks) -> dict[str, Any]:
+def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> dict[str, Any]:
     """A job on the clock of its own pool."""
     end = row.first_started_at or row.ended_at or clock.now.pool_at
     return {
         "job": row,
+        "standing": standing_badge(story, clock) if story is not None else None,
         "badge": state_badge(row.state, is_quarantined=row.is_quarantined),
         "submitted": clock.instant(row.submitted_at),
         "ended": clock.instant(row.ended_at),
@@ -206,6 +212,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
     early = preemptions_among(story.events, leases, visibility)
     log = job_log(story, clock, loss_texts(story), early, preemptions_for(job, visibility))
     context = job_context(story, clock, posted, early)
+    estimate = read_estimate(job) if job.is_active else None
     context |= {
         "job": job,
         "pool": pool,
@@ -226,7 +233,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "queued": None,
         "grace_s": job.pool.grace_s,
         "needs": resources_text(job.cpus, job.memory_mb),
-        "expected": estimate_text(read_estimate(job)) if job.is_active else "",
+        "expected": estimate_text(estimate),
+        "declared_s": declared_apart(job, estimate),
         **_plan_context(job, clock),
         **deadline_context(job, clock),
         **answer_context(story, clock),

@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from evenshare_core.policies import registry
 from evenshare_core.units import SECOND_US
 from portal.charts.notes import LineItem, Note
 from portal.charts.speeds import profile_texts
@@ -22,6 +23,7 @@ from portal.jobs.forms.fields import (
     TYPED,
     Draft,
     draft_of,
+    field_groups,
     more_fields,
     submit_fields,
 )
@@ -258,6 +260,7 @@ def _context(
         "form": form,
         "fields": fields,
         "more_fields": more_fields(fields),
+        "groups": field_groups(fields, opened=_opened(offer)),
         "hidden": [(name, form.draft[name]) for name in HIDDEN],
         "error_fields": form.errors.items(),
         "answer": answer,
@@ -266,6 +269,14 @@ def _context(
         "source": request.GET.get("from", ""),
         **_shell(target.tenant, form),
     }
+
+
+def _opened(offer: PoolOffer | None) -> tuple[str, ...]:
+    """Which groups of inputs the pool's policy looks at."""
+    is_known = offer is not None and offer.policy in registry.POLICIES
+    if offer is None or not is_known:
+        return ()
+    return ("deadlines",) if registry.traits(offer.policy).answers_deadlines else ()
 
 
 def _shell(tenant: Tenant, form: JobForm) -> dict[str, Any]:

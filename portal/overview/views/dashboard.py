@@ -15,6 +15,7 @@ from portal.charts.deficits import day_deficit, has_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration
 from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge
+from portal.overview.text.deadlines import dated_context
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
 from portal.site.credit_text import budget_notice
@@ -24,6 +25,7 @@ from portal.site.submit_links import submit_links
 from scheduling.selectors import dashboard as read
 from scheduling.selectors.histories import claim_history
 from scheduling.selectors.lines import PoolFacts, pool_names_of_tenant, pools_named
+from scheduling.selectors.planned_jobs import list_dated_jobs
 from scheduling.selectors.start_estimates import first_start
 from scheduling.selectors.tenant_pools import pool_uses
 from scheduling.selectors.throughput import tenant_throughput
@@ -32,6 +34,8 @@ from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
 OLDER_POINTS = 120
+# Jobs with deadlines that the page names, the earliest.
+DATED = 8
 
 
 @signed_in
@@ -48,6 +52,9 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             context["counts"] = read.job_counts(pool.id, tenant.pk)
             clock = clocks(pool)
             first = first_start(pool.id, tenant.pk, now=clock.now.pool_at)
+            dated, more_dated = list_dated_jobs(
+                pool.id, tenant.pk, at=clock.now.pool_at, limit=DATED
+            )
             context["budget"] = budget_notice(tenant.pk, pool.book, clock.now.pool_at)
         starts_url = reverse("starts", args=[pool.name])
         context |= board_context(board)
@@ -55,6 +62,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
         context |= {
             "board": board,
             "clock": clock,
+            **dated_context(dated, clock, more=more_dated),
             "first": first,
             "first_start": start_text(first.start, clock, starts_url) if first else None,
             "lease_text": f"A lease lasts {duration(pool.lease_s)} of pool time; then a round"

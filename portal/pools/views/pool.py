@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from portal.charts.deficits import has_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.notes import Instant
+from portal.pools.text.planned import planned_context
 from portal.pools.text.pool import (
     badges_of,
     deficit_rows,
@@ -29,6 +30,7 @@ from scheduling.models import MaintenanceWindow
 from scheduling.selectors.histories import joined, pool_history
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.operate import windows_near
+from scheduling.selectors.planned_jobs import list_planned_jobs
 from scheduling.selectors.pools import PoolOverview, pool_overview
 from scheduling.selectors.preemptions import list_preemptions
 from scheduling.selectors.round_lists import round_instants
@@ -44,6 +46,7 @@ NAMED = 5
 # Preemptions and moves that the page names, the last ones.
 EARLY = 12
 TRADES = 8
+PLANNED = 12
 
 
 @signed_in
@@ -62,6 +65,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         throughput = read_throughput(facts.id, visibility, since=now - DAY)
         early, more_early = list_preemptions(facts.id, visibility, limit=EARLY)
         traded, more_trades = list_trades(facts.id, visibility, limit=TRADES)
+        planned, more_planned = list_planned_jobs(facts.id, visibility, at=now, limit=PLANNED)
         named = {*(row.round for row in early), *(row.round for row in traded)}
         anchors = round_instants(facts.id, named)
     badges, is_operator = badges_of(view), may_on_site(access(request).site_role, Action.OPERATE)
@@ -75,6 +79,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         "deficits": deficit_rows(day, badges, now) if tells else [],
         **throughput_context(throughput, badges, name, now),
         **preemption_context(early, times, more=more_early),
+        **planned_context(planned, times, more=more_planned),
         "trades": trade_rows(traded, times),
         "trades_title": trades_title(traded, more=more_trades),
         "swaps": any(claim.swapped for row in view.types for claim in row.claims),

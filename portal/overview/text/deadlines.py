@@ -1,0 +1,30 @@
+"""What templates/overview/_deadlines.html reads: a tenant's jobs that are to end by a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from portal.charts.figures import plural
+from portal.site.clocks import Clocks
+from portal.site.standings import standing_badge
+from scheduling.selectors.answers import DeadlineStanding
+from scheduling.selectors.planned_jobs import DatedJob
+
+
+def dated_context(jobs: Sequence[DatedJob], clocks: Clocks, *, more: bool) -> dict[str, Any]:
+    """Return the rows and their heading; `jobs` by deadline, `more`: there are later ones."""
+    return {
+        "dated": [{"job": job, "standing": standing_badge(job.story, clocks)} for job in jobs],
+        "dated_title": _title(jobs, more=more),
+    }
+
+
+def _title(jobs: Sequence[DatedJob], *, more: bool) -> str:
+    """ "4 jobs have deadlines: 3 planned, 1 refused"."""
+    counts = Counter(job.story.standing for job in jobs)
+    parts = ", ".join(f"{counts[kind]} {kind.value}" for kind in DeadlineStanding if counts[kind])
+    if more:
+        return f"The {len(jobs)} earliest deadlines: {parts}"
+    return f"{plural(len(jobs), 'job has a deadline', 'jobs have deadlines')}: {parts}"

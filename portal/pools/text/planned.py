@@ -1,0 +1,38 @@
+"""What templates/pools/_planned.html reads: leases that rounds plan for jobs with deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from portal.charts.figures import plural
+from portal.site.clocks import Clocks
+from portal.site.standings import standing_badge
+from portal.site.tenant_badges import badge_of
+from scheduling.selectors.planned_jobs import PlannedDeadlineJob
+
+
+def planned_context(
+    jobs: Sequence[PlannedDeadlineJob], times: Clocks, *, more: bool
+) -> dict[str, Any]:
+    """Return the rows and their heading; `more`: others begin later."""
+    return {
+        "planned": [_planned_row(job, times) for job in jobs],
+        "planned_title": _title(jobs, more=more),
+    }
+
+
+def _title(jobs: Sequence[PlannedDeadlineJob], *, more: bool) -> str:
+    if more:
+        return f"The next {len(jobs)} jobs with deadlines, as planned"
+    return plural(len(jobs), "job with a deadline is planned", "jobs with deadlines are planned")
+
+
+def _planned_row(job: PlannedDeadlineJob, times: Clocks) -> dict[str, Any]:
+    return {
+        "badge": badge_of(job.tenant),
+        "job": job,
+        "starts": times.instant(job.starts),
+        "ends": times.instant(job.ends),
+        "standing": standing_badge(job.own.story, times) if job.own is not None else None,
+    }
