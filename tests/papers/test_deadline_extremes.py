@@ -12,10 +12,11 @@ from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.policies.base import decide_round
-from evenshare_core.units import SECOND_US
-from tests.papers.test_unisched import SLOT, YEARS_30, asked, strict
+from evenshare_core.units import HOUR_US, SECOND_US
+from tests.papers.unisched_pools import SLOT, asked, strict
 from tests.unit.core.snapshots import AT_US, job
 
+YEARS_30 = 30 * 366 * 24 * HOUR_US
 PLANNERS = ("unisched", "chronus", "three_sigma", "genie", "hydra")
 
 
