@@ -244,11 +244,8 @@ class SolvedRound:
     def _admit(self, made: TypePlan) -> None:
         """Plan jobs with deadlines beside the plan where there is room; else note what is short."""
         pool = self.pool
-        rows = [
-            row
-            for row in made.problem.jobs
-            if row.kind.has_deadline and row.id not in made.rows.keys() | made.no_room_later
-        ]
+        known = made.rows.keys() | made.no_room_later
+        rows = [row for row in made.problem.jobs if row.kind.has_deadline and row.id not in known]
         if not rows:
             return
         length = max(made.problem.leases, HORIZON_MOST, len(made.problem.free)) + 1
