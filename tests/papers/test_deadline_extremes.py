@@ -46,6 +46,14 @@ class TestUniSched:
         assert decision.grants == ()
         assert [row.state for row in decision.answers] == [DeadlineState.REFUSED]
 
+    def test_no_more_is_planned_for_after_the_horizon_than_there_is_room_for(self) -> None:
+        jobs = [job(number, 8, estimate_us=288 * SLOT) for number in range(1, 9)]
+        rows = [strict(one.id, 1440 * SLOT) for one in jobs]
+        decision = decide_round(asked(jobs, rows, nodes={1: 8}))
+        states = [row.state for row in decision.answers]
+        assert 1 <= states.count(DeadlineState.PLANNED) <= 5
+        assert len(states) == 8
+
     def test_no_plan_begins_after_the_deadline_because_a_limit_keeps_a_job_out(self) -> None:
         jobs = [job(1, 4, estimate_us=SLOT), job(2, 4, estimate_us=1, max_price_micro=0)]
         rows = [strict(1, 2 * SLOT), strict(2, 2 * SLOT + SLOT // 4)]

@@ -46,6 +46,7 @@ class TypePlan:
     rows: dict[int, JobLeases]
     refused: dict[int, AdmissionAnswer] = field(default_factory=dict)
     over_quota: set[int] = field(default_factory=set)
+    no_room_later: set[int] = field(default_factory=set)
     fillers: dict[int, JobLeases] = field(default_factory=dict)
     free: Counts = field(default_factory=lambda: np.zeros(LEVELS, dtype=np.int64))
 
@@ -158,6 +159,7 @@ class SolvedRound:
         plan = select(problem, last, iterations=pool.options.iterations, effort=ROUND_EFFORT)
         made_plan = TypePlan(gpu_type, problem, plan, dict(plan.jobs))
         self._keep_quotas(made_plan)
+        self._keep_later(made_plan)
         self._admit(made_plan)
         return made_plan
 
@@ -213,6 +215,33 @@ class SolvedRound:
             else:
                 used[job.tenant][slots] += job.gpus
 
+    def _keep_later(self, made: TypePlan) -> None:
+        """Take those away whose work after the horizon has no room, the last deadlines first.
+
+        Leases are laid within the horizon alone; of what comes later GPUs times leases are counted,
+        with those that the plan leaves free before.
+        """
+        horizon = made.problem.horizon
+        steps = {job.id: job.steps for job in made.problem.jobs}
+        rows = [
+            (steps[row.job][row.step].deadline, row)
+            for row in made.rows.values()
+            if not row.is_now and steps[row.job][row.step].deadline > horizon
+        ]
+        if not rows:
+            return
+        room = int(made.problem.units_until(horizon + 1)[-1][0])
+        left = int(free_units(made.problem, made.planned())[1][:, 0].sum())
+        asked = 0
+        for deadline, row in sorted(rows, key=lambda pair: (pair[0], pair[1].job)):
+            whole = row.option.leases(steps[row.job][row.step].leases)
+            later = max(0, whole - len(row.slots)) * row.option.units[0]
+            if asked + later > left + room * (deadline - horizon):
+                del made.rows[row.job]
+                made.no_room_later.add(row.job)
+            else:
+                asked += later
+
     def _used(self, made: TypePlan, tenant: int) -> Counts:
         """Return the GPUs of a tenant's leases that go on, by SLO lease from now."""
         pool = self.pool
@@ -226,9 +255,8 @@ class SolvedRound:
     def _admit(self, made: TypePlan) -> None:
         """Plan jobs with deadlines beside the plan where there is room; else note what is short."""
         pool = self.pool
-        rows = [
-            row for row in made.problem.jobs if row.id not in made.rows and row.kind.has_deadline
-        ]
+        known = made.rows.keys() | made.no_room_later
+        rows = [row for row in made.problem.jobs if row.kind.has_deadline and row.id not in known]
         if not rows:
             return
         length = max(made.problem.leases, HORIZON_MOST, len(made.problem.free)) + 1
