@@ -12,15 +12,16 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from evenshare_core.policies.registry import POLICIES
+from evenshare_core.units import ONE_MILLI, SECOND_US
 from portal.demo.deadlines_trace import HOURS, TEAMS
 from portal.demo.names import DEADLINE_POOL
 from portal.demo.people import DEMO_PEOPLE
 from portal.demo.small_pool import SmallPool, demo_tenants, make_small_pool
-from scheduling.models import Pool
+from scheduling.models import Pool, Profile, VirtualSpeeds
 from scheduling.requests.nodes import WindowRequest
 from scheduling.services.nodes import add_window
 from tenants.audit import Actor
-from tenants.models import User
+from tenants.models import Tenant, User
 
 POLICY = "unisched"
 BEGIN = datetime(2023, 5, 8, 8, tzinfo=UTC)
@@ -49,8 +50,22 @@ def seed_deadlines() -> bool:
     tenants = demo_tenants([team.tenant for team in TEAMS])
     if tenants is None or POLICY not in POLICIES or Pool.objects.filter(name=POOL.name).exists():
         return False
-    _maintain(make_small_pool(POOL, tenants, QUOTAS))
+    pool = make_small_pool(POOL, tenants, QUOTAS)
+    for team in TEAMS:
+        _make_job_type(pool, tenants[team.tenant], team.profile)
+    _maintain(pool)
     return True
+
+
+def _make_job_type(pool: Pool, tenant: Tenant, name: str) -> None:
+    """Its jobs are alike, so that rounds learn how far off estimates of them are."""
+    speeds = {POOL.gpu_type: ONE_MILLI}
+    profile = Profile.objects.create(
+        tenant=tenant, pool=pool, name=name, speedups=speeds, declared=speeds
+    )
+    VirtualSpeeds.objects.create(
+        profile=profile, tenant=tenant, speedups=speeds, iteration_us=SECOND_US
+    )
 
 
 def _maintain(pool: Pool) -> None:

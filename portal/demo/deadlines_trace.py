@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 SEED, HOURS, CYCLE_H = 20230508, 12, 3
-COLUMNS = ("trace_id", "tenant", "submit_s", "duration_s", "gpus", "estimate_s", "deadline_s",
-           "values")  # fmt: skip
+COLUMNS = (
+    *("trace_id", "tenant", "submit_s", "duration_s", "gpus", "profile", "estimate_s"),
+    *("deadline_s", "values"),
+)
 
 # Deadlines after the submission and what ends by them have, as a trace writes them, of a job that
 # takes so many seconds.
@@ -29,9 +31,8 @@ def _strict(rng: random.Random, duration_s: int) -> tuple[str, str]:
 
 def _soft(rng: random.Random, duration_s: int) -> tuple[str, str]:
     """The steps of UniSched: 100, 80, 50 and 20 points at 1, 1.1, 1.2 and 1.5 of the deadline."""
-    first_s = duration_s * rng.uniform(1.2, 2.0)
-    deadlines = (str(round(first_s * factor)) for factor in (1.0, 1.1, 1.2, 1.5))
-    return "-".join(deadlines), "100-80-50-20"
+    tenth_s = round(duration_s * rng.uniform(0.12, 0.2))
+    return "-".join(str(tenth_s * tenths) for tenths in (10, 11, 12, 15)), "100-80-50-20"
 
 
 def _none(rng: random.Random, duration_s: int) -> tuple[str, str]:  # noqa: ARG001 - one shape
@@ -43,10 +44,11 @@ def _none(rng: random.Random, duration_s: int) -> tuple[str, str]:  # noqa: ARG0
 class DeadlineTeam:
     """A tenant of the pool: its quota, its deadlines, and how many jobs in an hour of a cycle.
 
-    `jobs`: submissions in the calm, the busy and the last hour.
+    `jobs`: submissions in the calm, the busy and the last hour; `profile`: their job type.
     """
 
     tenant: str
+    profile: str
     quota: int
     deadline: DrawnDeadline
     jobs: tuple[int, int, int]
@@ -55,14 +57,16 @@ class DeadlineTeam:
 
 
 TEAMS = (
-    DeadlineTeam("6214e9", 12, _strict, (2, 5, 1), (2, 4, 6, 8), (0.5, 1.5)),
-    DeadlineTeam("7f04ca", 8, _soft, (1, 4, 1), (2, 4, 8), (0.5, 1.2)),
-    DeadlineTeam("ee9e8c", 6, _none, (4, 3, 4), (1, 2, 4), (0.3, 1.0)),
-    DeadlineTeam("11cb48", 6, _strict, (1, 4, 1), (1, 2, 4, 6), (0.3, 1.0)),
+    DeadlineTeam("6214e9", "nightly", 12, _strict, (2, 5, 1), (2, 4, 6, 8), (0.5, 1.5)),
+    DeadlineTeam("7f04ca", "finetune", 8, _soft, (1, 4, 1), (2, 4, 8), (0.5, 1.2)),
+    DeadlineTeam("ee9e8c", "sweep", 6, _none, (4, 3, 4), (1, 2, 4), (0.3, 1.0)),
+    DeadlineTeam("11cb48", "evaluate", 6, _strict, (1, 4, 1), (1, 2, 4, 6), (0.3, 1.0)),
 )
 
 
-def deadline_rows(seed: int = SEED) -> Iterator[tuple[int, str, int, int, int, int, str, str]]:
+def deadline_rows(
+    seed: int = SEED,
+) -> Iterator[tuple[int, str, int, int, int, str, int, str, str]]:
     """Draw the rows of the trace, in order of (submission, id); see `COLUMNS`.
 
     Estimates are off by up to a tenth.
@@ -77,7 +81,8 @@ def deadline_rows(seed: int = SEED) -> Iterator[tuple[int, str, int, int, int, i
                 gpus = rng.choice(team.gpus)
                 estimate_s = round(duration_s * rng.uniform(0.9, 1.1))
                 asked = team.deadline(rng, duration_s)
-                drawn.append((team.tenant, submit_s, duration_s, gpus, estimate_s, *asked))
+                work = (duration_s, gpus, team.profile, estimate_s)
+                drawn.append((team.tenant, submit_s, *work, *asked))
     drawn.sort(key=lambda row: (row[1], row[0]))
     for trace_id, row in enumerate(drawn, start=1):
         yield (trace_id, *row)

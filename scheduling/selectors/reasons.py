@@ -132,10 +132,11 @@ WORDINGS: dict[Reason, ReasonWording] = {
     ),
     Reason.PLANNED_LATER: ReasonWording(
         "starts later by its plan",
-        "It is planned to start on {gpu_type} at {starts} of pool time, for less than now or where"
-        " GPUs are in use until then.",
-        "By its plan it starts later, for less than now or where GPUs are in use until then.",
-        "Each batch plans it anew: it starts sooner when GPUs are free or the price falls sooner.",
+        "It is planned to start on {gpu_type} at {starts} of pool time: GPUs are in use until then,"
+        " or cost less then.",
+        "By its plan it starts later: GPUs are in use until then, or cost less then.",
+        "It is planned anew again and again: it starts sooner when GPUs are free sooner, or fall in"
+        " price where the pool sells what is idle.",
         "turn",
     ),
     Reason.NEXT_BATCH: ReasonWording(

@@ -75,6 +75,15 @@ class TestAnswers:
         jobs = [job(1, 4, estimate_us=20 * SLOT)]
         answer = decide_round(asked(jobs, [strict(1, 8 * SLOT)])).answers[0]
         assert (answer.state, answer.limit) == (DeadlineState.REFUSED, DeadlineLimit.LENGTH)
+        assert answer.earliest_us == AT_US + 20 * SLOT
+        again = decide_round(asked(jobs, [strict(1, 20 * SLOT)])).answers[0]
+        assert again.state is DeadlineState.PLANNED
+
+    def test_too_long_beside_others_is_told_when_there_is_room(self) -> None:
+        jobs = [job(1, 24, estimate_us=4 * SLOT), job(2, 24, estimate_us=3 * SLOT)]
+        rows = [strict(1, 4 * SLOT), strict(2, 2 * SLOT)]
+        answer = by_job(decide_round(asked(jobs, rows)))[2]
+        assert (answer.limit, answer.earliest_us) == (DeadlineLimit.LENGTH, AT_US + 7 * SLOT)
 
     def test_too_large_is_told(self) -> None:
         jobs = [job(1, 48, estimate_us=SLOT)]

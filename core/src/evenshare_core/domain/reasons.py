@@ -19,7 +19,7 @@ class Reason(StrEnum):
     PRICE_ABOVE_MAX = "price_above_max"  # it would borrow above its maximum price
     BUDGET = "budget"  # its tenant's spendable credit does not cover the term
     PRICE_ABOVE_VALUE = "price_above_value"  # borrowing costs more than the job is worth
-    PLANNED_LATER = "planned_later"  # by its plan it starts later, for less or within quota
+    PLANNED_LATER = "planned_later"  # by its plan it starts later
     NEXT_BATCH = "next_batch"  # it came since the last batch; the next one plans it
     TOO_LARGE = "too_large"  # more GPUs than the pool has of any accepted type
     BACKING_OFF = "backing_off"  # its process was lost soon after its start, and it waits longer

@@ -15,7 +15,12 @@ from evenshare_core.deadlines.options import LEVELS, CellOption
 from evenshare_core.deadlines.picks import picks_now
 from evenshare_core.deadlines.plans import JobLeases, SelectorPlan, free_units
 from evenshare_core.deadlines.rewards import best_effort_micro
-from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineState
+from evenshare_core.domain.deadlines import (
+    Deadline,
+    DeadlineClass,
+    DeadlineLimit,
+    DeadlineState,
+)
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.formulations.selector import select
 from evenshare_core.policies.shared.admission import Admission
@@ -257,24 +262,47 @@ class SolvedRound:
         pool = self.pool
         known = made.rows.keys() | made.no_room_later
         rows = [row for row in made.problem.jobs if row.kind.has_deadline and row.id not in known]
-        if not rows:
+        too_long = [row for row in self.demands.values() if self._is_too_long(row, made.gpu_type)]
+        if not rows and not too_long:
             return
         length = max(made.problem.leases, HORIZON_MOST, len(made.problem.free)) + 1
         free = free_after(made.problem, made.planned(), length)
         used: dict[int, Counts] = {}
         for row in rows:
             job = pool.jobs[row.id]
-            most = self.admission.most(job.tenant, made.gpu_type)
-            quota = None
-            if most is not None:
-                if job.tenant not in used:
-                    used[job.tenant] = self._planned_use(made, job.tenant)
-                quota = QuotaLimit(most, tuple(used[job.tenant].tolist()))
+            quota = self._quota_limit(made, job, used)
             planned = self._admit_one(made, row, quota, free)
             if planned is not None:
                 free[list(planned.slots)] -= planned.option.units
                 if job.tenant in used:
                     used[job.tenant][list(planned.slots)] += job.gpus
+        for demand in too_long:
+            job = demand.job
+            quota = self._quota_limit(made, job, used)
+            leases = whole_leases(demand.remaining.later_us, pool.lease_us)
+            options = [one for one in self._options(job, made.gpu_type) if not one.is_held]
+            made.refused[job.id] = admit(
+                made.problem, made.plan, options, leases, 0, quota=quota, free=free
+            )
+
+    def _is_too_long(self, demand: DeadlineDemand, gpu_type: str) -> bool:
+        """Whether no deadline can be met on any pool, which is to be answered now."""
+        job, known = demand.job, self.pool.memory.answers.get(demand.job.id)
+        if demand.gpu_type != gpu_type or demand.selector_job is not None:
+            return False
+        is_new = known is None or known.limit is not DeadlineLimit.LENGTH
+        fits = job.gpus <= self.pool.capacity.get(gpu_type, 0) and job.id not in self.pool.kept
+        leases = whole_leases(demand.remaining.later_us, self.pool.lease_us)
+        return is_new and fits and bool(demand.reward_micro) and 1 <= leases <= HORIZON_MOST
+
+    def _quota_limit(self, made: TypePlan, job: Job, used: dict[int, Counts]) -> QuotaLimit | None:
+        """What its tenant may have, beside what goes on or is planned; `used` is kept by tenant."""
+        most = self.admission.most(job.tenant, made.gpu_type)
+        if most is None:
+            return None
+        if job.tenant not in used:
+            used[job.tenant] = self._planned_use(made, job.tenant)
+        return QuotaLimit(most, tuple(used[job.tenant].tolist()))
 
     def _planned_use(self, made: TypePlan, tenant: int) -> Counts:
         """Return the GPUs of a tenant's leases that go on or are planned, by SLO lease from now."""
