@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.domain.deadlines import (
+    Deadline,
+    DeadlineClass,
     DeadlineLimit,
     DeadlineState,
+    DeadlineStep,
     PlanCause,
 )
 from evenshare_core.domain.decision import Decision
@@ -24,6 +27,8 @@ from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.unisched.demands import Remaining, dated_steps
+from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import MINUTE_US, REWARD_MICRO
 from tests.papers.unisched_pools import SLOT, asked, by_job, strict
 from tests.unit.core.snapshots import AT_US, job, lease
@@ -153,6 +158,29 @@ class TestAnswers:
         options = {"reward_points_per_gpu": 130}
         part = by_job(decide_round(asked(jobs, rows, quotas=quotas, options=options)))
         assert [part[one].reward_micro // REWARD_MICRO for one in (1, 2)] == [100, 30]
+
+    def test_many_jobs_of_little_reward_are_no_way_around_the_budget(self) -> None:
+        jobs = [job(number, 1, estimate_us=SLOT) for number in range(1, 11)]
+        step = (DeadlineStep(AT_US + 20 * SLOT, REWARD_MICRO),)
+        rows = [Deadline(one.id, DeadlineClass.STRICT, step) for one in jobs]
+        decision = decide_round(asked(jobs, rows, quotas=(Entitlement(1, "v100", 1),)))
+        planned = [row.job for row in decision.answers if row.state is DeadlineState.PLANNED]
+        assert planned == [1, 2, 3, 4, 5]
+        assert {row.limit for row in decision.answers} == {None, DeadlineLimit.BUDGET}
+
+    def test_of_many_steps_the_first_and_the_last_that_can_be_met_count(self) -> None:
+        """Sixteen steps, a slot apart, of which the work of nine slots can meet ten."""
+        steps = tuple(
+            DeadlineStep(AT_US + (number + 2) * SLOT, (101 - number) * REWARD_MICRO)
+            for number in range(1, 17)
+        )
+        rows = dated_steps(
+            Deadline(1, DeadlineClass.SOFT, steps), Remaining(9 * SLOT, 9 * SLOT, 9 * SLOT, AT_US),
+            None, 100 * REWARD_MICRO,
+            at_us=AT_US, lease_us=SLOT, options=UniSchedOptions(), phase_us=0,
+        )  # fmt: skip
+        assert [(row.by_us - AT_US) // SLOT for row in rows] == [9, 12, 15, 18]
+        assert [row.reward_micro // REWARD_MICRO for row in rows] == [94, 91, 88, 85]
 
     def test_chance_falls_with_the_error(self) -> None:
         jobs = [job(1, 4, estimate_us=8 * SLOT)]

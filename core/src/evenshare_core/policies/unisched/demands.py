@@ -8,7 +8,7 @@ from the end of its lease on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from evenshare_core.deadlines.model import RewardStep, SelectorJob
@@ -21,7 +21,7 @@ from evenshare_core.deadlines.options import (
     useful_options,
 )
 from evenshare_core.deadlines.rewards import DatedReward, capped
-from evenshare_core.domain.deadlines import Deadline, DeadlineClass
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineStep
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.estimates import JobEstimate
 from evenshare_core.domain.jobs import Job, arrival_order
@@ -30,6 +30,8 @@ from evenshare_core.estimation.durations import expected_interruptions
 from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
 
+LEAST_POINTS = 20  # what a job counts in its tenant's budget at least
+MOST_STEPS = 4  # of one job in one program, as the paper's soft deadlines have
 # A margin is worth more than any best-effort job, and less than another deadline.
 WITHOUT_MARGIN_PERCENT = 90
 
@@ -85,7 +87,8 @@ def rewards_left(
 ) -> dict[int, int]:
     """Return what each job may be rewarded with, by id, in millionths of a point.
 
-    A tenant's jobs may ask for `reward_points_per_gpu` per GPU of quota in all, first come first.
+    A tenant's jobs may ask for `reward_points_per_gpu` per GPU of quota in all, first come first;
+    each counts `LEAST_POINTS` at least, so that many of little reward are no way around it.
     """
     left: dict[int, int] = {}
     for quota in entitlements:
@@ -96,7 +99,8 @@ def rewards_left(
     for job, row in sorted(rows, key=lambda pair: arrival_order(pair[0])):
         most = max(step.reward_micro for step in row.steps)
         given[job.id] = min(most, left.get(job.tenant, 0))
-        left[job.tenant] = left.get(job.tenant, 0) - given[job.id]
+        counted = max(given[job.id], LEAST_POINTS * REWARD_MICRO)
+        left[job.tenant] = max(0, left.get(job.tenant, 0) - counted)
     return given
 
 
@@ -159,13 +163,14 @@ def dated_steps(
     `phase_us`: of a job that is planned already, how long ago the lease began that its plan is in;
     its slack counts from there, so that a plan is not lost because a round is within a lease.
     The first step comes twice where it has slack: with the margin of `margin_percent` before it,
-    and without, for less.
+    and without, for less. Of more than `MOST_STEPS` the first, the last and some between count.
     """
     ready = whole_leases(max(0, remaining.until_us - at_us), lease_us)
     overhead_us = estimate.overhead_us if estimate and options.count_restarts else 0
     steps = row.steps if options.objective == "rewards" else row.steps[-1:]
     rows: list[DatedStep] = []
-    for step in steps:
+    soonest_us = remaining.until_us + remaining.later_us
+    for step in _thinned([one for one in steps if one.by_us >= soonest_us]):
         room_us = step.by_us - remaining.until_us
         work_us = remaining.later_us
         work_us += restarts_us(work_us, room_us, overhead_us, lease_us)
@@ -190,6 +195,14 @@ def dated_steps(
             least = RewardStep(_without_margin(dated.reward_micro), until, leases)
             rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, until, least))
     return tuple(rows)
+
+
+def _thinned(steps: Sequence[DeadlineStep]) -> Sequence[DeadlineStep]:
+    """Return at most `MOST_STEPS` of them, the first and the last among them."""
+    last = len(steps) - 1
+    if last < MOST_STEPS:
+        return steps
+    return [steps[place * last // (MOST_STEPS - 1)] for place in range(MOST_STEPS)]
 
 
 def _without_margin(reward_micro: int) -> int:
