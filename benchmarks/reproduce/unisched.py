@@ -342,5 +342,6 @@ PARTS = (
     Part(
         "unisched", "UniSched: deadlines", SOURCE, RAN,
         (*RUNS.values(), *NOISY.values(), *OWN_ABLATIONS.values(), *ABLATIONS.values()), _judge,
+        is_long=True,
     ),
 )  # fmt: skip

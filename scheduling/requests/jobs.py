@@ -178,7 +178,10 @@ class JobRequest(Request, frozen=True, kw_only=True):
     ] = None
     job_class: Annotated[
         str,
-        Meta(description="best_effort, strict_slo or soft_slo; strict_slo with a deadline alone."),
+        Meta(
+            max_length=16,
+            description="best_effort, strict_slo or soft_slo; strict_slo with a deadline alone.",
+        ),
         Input(
             label="Class",
             hint="What a late end still brings. In the YAML: best_effort, strict_slo or soft_slo.",
