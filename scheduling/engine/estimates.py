@@ -23,7 +23,7 @@ from evenshare_core.estimation.jobs import (
 )
 from scheduling.engine.snapshot_rows import StoredJob, fetch_rows
 from scheduling.models import Profile, RunRecord
-from scheduling.selectors.job_estimates import read_job_types
+from scheduling.selectors.job_estimates import TypeRecords, read_job_types
 
 # Of a job type, so many sizes are kept: those with the newest runs.
 SIZES_MOST = 64
@@ -56,15 +56,24 @@ def with_estimates(
     with_work: list[JobValue] = []
     estimates: list[JobEstimate] = []
     for row, job in zip(rows, jobs, strict=True):
-        size = types.size(job.profile, job.gpus, job.gpu_types) if job.profile else None
         claims = JobClaims(row.iterations, bool(row.stop_metric), row.estimate_us)
-        known = None if size is None else estimate_work(claims, size)
-        if known is None:
-            with_work.append(job)
-            continue
-        with_work.append(msgspec.structs.replace(job, estimate_us=known.work.amount))
-        estimates.append(job_estimate(job.id, known, size))
+        known, estimate = estimated_job(types, job, claims)
+        with_work.append(known)
+        if estimate is not None:
+            estimates.append(estimate)
     return tuple(with_work), tuple(estimates)
+
+
+def estimated_job(
+    types: TypeRecords, job: JobValue, claims: JobClaims
+) -> tuple[JobValue, JobEstimate | None]:
+    """Return a job with the work that is known of it, and how sure that is; None: nothing is."""
+    size = types.size(job.profile, job.gpus, job.gpu_types) if job.profile else None
+    known = None if size is None else estimate_work(claims, size)
+    if size is None or known is None:
+        return job, None
+    work_us = known.work.amount
+    return msgspec.structs.replace(job, estimate_us=work_us), job_estimate(job.id, known, size)
 
 
 def keep_runs(jobs: Sequence[int]) -> None:

@@ -9,16 +9,19 @@ import structlog
 
 from evenshare_core.deadlines.declared import dated_steps
 from evenshare_core.domain.deadlines import Deadline, DeadlineClass
+from evenshare_core.domain.estimates import JobEstimate
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.jobs import Job as JobValue
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, schema_of
+from evenshare_core.estimation.jobs import JobClaims
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import decide_round
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
+from scheduling.engine.estimates import estimated_job
 from scheduling.engine.snapshot_rows import read_profiles
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Profile as ProfileRow
@@ -26,6 +29,7 @@ from scheduling.requests.job_deadline import deadline_at, parsed_steps
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.answers import AnswerView, view_of
 from scheduling.selectors.deadline_texts import unanswered_text
+from scheduling.selectors.job_estimates import read_job_types
 from scheduling.selectors.offers import PoolOffer
 from scheduling.selectors.sharing import price_limit_of
 from tenants.scopes import site_scope
@@ -61,6 +65,7 @@ def preview_deadline(
     with site_scope():
         number, at = next_number(offer.id), next_instant(offer.id, now)
         profiles = _profiles(tenant_id, request, offer)
+        types = read_job_types(profiles)
         limit_micro = price_limit_of(offer.id, tenant_id)
     snapshot = read_snapshot(offer.id, number=number, at=at)
     if tenant_id not in {tenant.id for tenant in snapshot.tenants}:
@@ -81,10 +86,11 @@ def preview_deadline(
         estimate_us=None if request.estimate_s is None else request.estimate_s * SECOND_US,
         profile=profiles[0].id if profiles else 0,
     )
+    deadline = _deadline(job, to_us(due), request)
+    claims = JobClaims(request.iterations, bool(request.stop_when), job.estimate_us)
+    job, estimate = estimated_job(types, job, claims)
     try:
-        decision = decide_round(
-            with_job(snapshot, job, _deadline(job, to_us(due), request), profiles)
-        )
+        decision = decide_round(with_job(snapshot, job, deadline, profiles, estimate))
     except Exception:
         log.warning("deadline_preview.failed", pool=offer.id, exc_info=True)
         return DeadlinePreview(number, text=FAILED)
@@ -113,11 +119,15 @@ def _deadline(job: JobValue, due_us: int, request: JobRequest) -> Deadline:
 
 
 def with_job(
-    snapshot: Snapshot, job: JobValue, deadline: Deadline, profiles: tuple[Profile, ...] = ()
+    snapshot: Snapshot,
+    job: JobValue,
+    deadline: Deadline,
+    profiles: tuple[Profile, ...] = (),
+    estimate: JobEstimate | None = None,
 ) -> Snapshot:
     """Return the snapshot as it would be read with one job more, whose id is the highest. Pure.
 
-    `profiles`: its job type.
+    `profiles`: its job type; `estimate`: how sure its work is, where that is known.
     """
     came = Change(
         job.submitted_us, ChangeKind.ACTIVE, job.tenant, job.id, job.gpus, job.gpu_types, job.weight
@@ -130,5 +140,6 @@ def with_job(
         jobs=(*snapshot.jobs, job),
         changes=tuple(sorted((*snapshot.changes, came), key=lambda change: change.at_us)),
         deadlines=deadlines,
+        estimates=snapshot.estimates if estimate is None else (*snapshot.estimates, estimate),
         profiles=tuple(known[id_] for id_ in sorted(known)),
     )
