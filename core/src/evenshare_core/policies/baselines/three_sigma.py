@@ -77,7 +77,7 @@ from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
 PLANNED, BEST_EFFORT = "planned_start", "best_effort"
 STARTS, RUNS_ON, WAITS, LATER = range(4)  # in this order jobs are placed
 EARLIER_MICRO = REWARD_MICRO // ONE_MILLI  # what a slot earlier counts
-LONGEST_US = 1 << 56  # 2,284 years: a length that is not told from longer ones
+LONGEST_US = 1 << 56  # 2,284 years: longer ones count as this
 
 
 class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
