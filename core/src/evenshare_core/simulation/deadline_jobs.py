@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
+from evenshare_core.deadlines.declared import steps_of_values
 from evenshare_core.domain.deadlines import (
-    MOST_REWARD_MICRO,
     Deadline,
     DeadlineClass,
     DeadlineStep,
@@ -20,21 +20,20 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI
 
 RowT = TypeVar("RowT")
-FIRST_REWARD_MICRO = MOST_REWARD_MICRO[DeadlineClass.STRICT]
 
 
 def deadline_of(job: SimJob) -> Deadline | None:
     """Return the deadlines of a job; None of one without, which is a best-effort job.
 
-    Of values that do not fall the last instant counts; what is too small to be a millionth of a
-    point is no reward.
+    By the rule by which a live pool reads a trace, `steps_of_values`.
     """
     if job.deadline_us is None:
         return None
     values = job.values or ((job.deadline_us, 1),)
-    first = values[0][1]
-    rewards = {value * FIRST_REWARD_MICRO // first: by_us for by_us, value in values}
-    steps = tuple(DeadlineStep(by_us, reward) for reward, by_us in rewards.items() if reward > 0)
+    declared = steps_of_values((by_us - job.submitted_us, value) for by_us, value in values)
+    steps = tuple(
+        DeadlineStep(job.submitted_us + after_us, step.reward_micro) for after_us, step in declared
+    )
     kind = DeadlineClass.SOFT if len(steps) > 1 else DeadlineClass.STRICT
     return Deadline(job.id, kind, steps)
 
