@@ -146,11 +146,11 @@ class TestOverRest:
             reward_micro=0, gpus=1, one_node=True, leases=[], limited_by="capacity",
             blocked=[[begin_us, begin_us + 60 * 10**6]], cause="a node was lost",
         )  # fmt: skip
-        told = stage.get(f"jobs/{made['id']}/deadline").json()["deadline_answer"]
-        assert told["standing"] == "refused"
-        assert [row["state"] for row in told["answers"]] == ["refused", "planned"]
-        assert told["answer"]["cause"] == "a node was lost"
-        assert (told["answer"]["limit"], len(told["answer"]["blocked"])) == ("capacity", 1)
+        answered = stage.get(f"jobs/{made['id']}/deadline").json()["deadline_answer"]
+        assert answered["standing"] == "refused"
+        assert [row["state"] for row in answered["answers"]] == ["refused", "planned"]
+        assert answered["answer"]["cause"] == "a node was lost"
+        assert (answered["answer"]["limit"], len(answered["answer"]["blocked"])) == ("capacity", 1)
 
     def test_is_null_without_a_deadline(self, stage: ApiStage) -> None:
         made = stage.post("jobs", stage.spec()).json()
@@ -161,23 +161,23 @@ class TestOverRest:
 class TestADryRun:
     def test_says_what_the_next_round_says_then(self, stage: ApiStage) -> None:
         asked = stage.spec(deadline="30m", estimate_s=60)
-        told = stage.post("jobs/dry-run", asked).json()["deadline_answer"]
-        assert told["answer"]["state"] == "planned"
+        answered = stage.post("jobs/dry-run", asked).json()["deadline_answer"]
+        assert answered["answer"]["state"] == "planned"
         assert not JobAnswer.objects.exists()
         assert not Job.objects.exists()
-        assert Round.objects.count() == told["round"] - 1
+        assert Round.objects.count() == answered["round"] - 1
 
     def test_names_the_limit_and_the_earliest_deadline_that_would_do(self, stage: ApiStage) -> None:
         asked = stage.spec(deadline="10m", estimate_s=3600)
-        told = stage.post("jobs/dry-run", asked).json()["deadline_answer"]["answer"]
-        assert (told["state"], told["limit"]) == ("refused", "length")
-        assert told["earliest"] is not None
+        answered = stage.post("jobs/dry-run", asked).json()["deadline_answer"]["answer"]
+        assert (answered["state"], answered["limit"]) == ("refused", "length")
+        assert answered["earliest"] is not None
 
     def test_says_so_where_the_policy_answers_none(self, stage: ApiStage) -> None:
         Pool.objects.update(policy="fifo")
-        told = stage.post("jobs/dry-run", stage.spec(deadline="10m")).json()["deadline_answer"]
-        assert told["answer"] is None
-        assert "fifo answers no deadlines" in told["text"]
+        answered = stage.post("jobs/dry-run", stage.spec(deadline="10m")).json()["deadline_answer"]
+        assert answered["answer"] is None
+        assert "fifo answers no deadlines" in answered["text"]
         assert stage.post("jobs/dry-run", stage.spec()).json()["deadline_answer"] is None
 
     def test_says_so_where_the_round_fails(
@@ -187,9 +187,9 @@ class TestADryRun:
             raise ValueError("broken")
 
         monkeypatch.setattr(POLICY, "decide", fail)
-        told = stage.post("jobs/dry-run", stage.spec(deadline="10m")).json()["deadline_answer"]
-        assert told["answer"] is None
-        assert "could not be decided" in told["text"]
+        answered = stage.post("jobs/dry-run", stage.spec(deadline="10m")).json()["deadline_answer"]
+        assert answered["answer"] is None
+        assert "could not be decided" in answered["text"]
 
     def test_is_beside_the_form(self, place: Town) -> None:
         sent = {

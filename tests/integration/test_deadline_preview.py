@@ -44,7 +44,7 @@ def test_a_dry_run_says_what_the_round_then_answers(lab: Cluster) -> None:
     with site_scope():
         offer = pool_offer(lab.pool.name, tenant.pk)
     assert offer is not None
-    told = preview_deadline(tenant_id=tenant.pk, request=request, offer=offer, now=lab.now())
+    preview = preview_deadline(tenant_id=tenant.pk, request=request, offer=offer, now=lab.now())
     assert not JobAnswer.objects.exists()
     profile = VirtualSpeeds.objects.get().profile
     job = lab.submit(
@@ -57,8 +57,8 @@ def test_a_dry_run_says_what_the_round_then_answers(lab: Cluster) -> None:
     assert estimate.source is EstimateSource.DECLARED
     assert 50 <= estimate.error_milli <= 100
     answer = JobAnswer.objects.get(job=job)
-    assert told.answer is not None
-    assert (told.number, told.answer.state) == (answer.round, answer.state)
-    assert told.answer.chance_milli == answer.chance_milli
+    assert preview.answer is not None
+    assert (preview.number, preview.answer.state) == (answer.round, answer.state)
+    assert preview.answer.chance_milli == answer.chance_milli
     # A minute to spare of eleven, where owners were off by 7 %.
     assert answer.chance_milli in range(800, 980)

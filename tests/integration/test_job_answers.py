@@ -105,11 +105,11 @@ class TestAStanding:
     def test_is_missed_after_its_deadline_and_not_at_it(self) -> None:
         place = lab()
         job = due(place, within_s=900)
-        told = []
+        standings = []
         for after_s in (900, 901):
             story = read_deadline_story(job, at=place.at + timedelta(seconds=after_s))
-            told.append(story and story.standing.value)
-        assert told == ["unanswered", "missed"]
+            standings.append(story and story.standing.value)
+        assert standings == ["unanswered", "missed"]
 
 
 class TestARow:

@@ -104,11 +104,11 @@ class TestPromises:
         6: (6, 1, (300, 810)),
     }
 
-    @pytest.mark.parametrize("told", [ROWS, SOFT])
+    @pytest.mark.parametrize("drawn", [ROWS, SOFT])
     def test_are_kept_to_the_step_beside_others_of_the_same_reward(
-        self, told: dict[int, tuple[int, int, tuple[int, ...]]]
+        self, drawn: dict[int, tuple[int, int, tuple[int, ...]]]
     ) -> None:
-        jobs = [job(number, row[0], estimate_us=row[1] * SLOT) for number, row in told.items()]
+        jobs = [job(number, row[0], estimate_us=row[1] * SLOT) for number, row in drawn.items()]
         rows = [
             Deadline(
                 number,
@@ -118,7 +118,7 @@ class TestPromises:
                     for place, end_s in enumerate(ends_s)
                 ),
             )
-            for number, (_, _, ends_s) in told.items()
+            for number, (_, _, ends_s) in drawn.items()
             if ends_s
         ]
         first, over = played(asked(jobs, rows, nodes={1: 8, 2: 4}, round_us=SLOT))

@@ -52,8 +52,8 @@ def state_of(*jobs: SimJob, cluster: Cluster = CLUSTER, **rules: Any) -> Simulat
 
 class TestASnapshot:
     def test_has_steps_in_proportion_to_a_first_of_100_points(self) -> None:
-        told = state_of(strict(1), SOFT, sim(3)).snapshot()
-        assert told.deadlines == (
+        snapshot = state_of(strict(1), SOFT, sim(3)).snapshot()
+        assert snapshot.deadlines == (
             Deadline(1, DeadlineClass.STRICT, (DeadlineStep(SECOND, POINTS),)),
             Deadline(
                 2,
@@ -65,7 +65,7 @@ class TestASnapshot:
                 ),
             ),
         )
-        assert (told.schema, told.estimates) == (SCHEMA_VERSION, ())
+        assert (snapshot.schema, snapshot.estimates) == (SCHEMA_VERSION, ())
 
     def test_has_those_of_jobs_that_are_there(self) -> None:
         state = state_of(strict(1), replace(strict(2), submitted_us=SECOND_US))
@@ -77,8 +77,8 @@ class TestASnapshot:
         """Noise, cold starts and costs of several nodes are not said to be there either."""
         cluster = replace(CLUSTER, spread_milli=800)
         jobs = noisy_estimates([sim(1), sim(2)], 1, 0.2)
-        told = state_of(*jobs, cluster=cluster, cold_us=SECOND_US).snapshot()
-        assert (told.schema, told.deadlines, told.estimates) == (2, (), ())
+        snapshot = state_of(*jobs, cluster=cluster, cold_us=SECOND_US).snapshot()
+        assert (snapshot.schema, snapshot.deadlines, snapshot.estimates) == (2, (), ())
 
     def test_leaves_steps_out_that_do_not_fall(self) -> None:
         level = ((FIRST, 10), (SECOND, 10), (THIRD, 4))
@@ -99,11 +99,11 @@ class TestEstimates:
     def test_say_how_wrong_noise_makes_them(self) -> None:
         """Evenly up to 20 % is a standard error of 20 % over the root of 3: 11.5 %."""
         jobs = noisy_estimates([strict(1), sim(2)], 1, 0.2)
-        told = state_of(*jobs).snapshot()
-        assert told.estimates == tuple(
+        snapshot = state_of(*jobs).snapshot()
+        assert snapshot.estimates == tuple(
             JobEstimate(job, EstimateSource.DECLARED, 115) for job in (1, 2)
         )
-        assert all(0.8 * HOUR_US <= job.estimate_us <= 1.2 * HOUR_US for job in told.jobs)  # type: ignore[operator]  # given
+        assert all(0.8 * HOUR_US <= job.estimate_us <= 1.2 * HOUR_US for job in snapshot.jobs)  # type: ignore[operator]  # given
 
     def test_noise_is_of_the_seed_alone(self) -> None:
         jobs = [sim(number) for number in range(1, 9)]
@@ -119,8 +119,8 @@ class TestEstimates:
             sim(4, estimate_us=None),
             sim(5, gpus=4),  # all of a node
         )
-        told = state_of(*jobs, cluster=cluster, cold_us=30, checkpoint_us=10).snapshot()
-        assert [(row.id, row.overhead_us, row.spread_milli) for row in told.estimates] == [
+        snapshot = state_of(*jobs, cluster=cluster, cold_us=30, checkpoint_us=10).snapshot()
+        assert [(row.id, row.overhead_us, row.spread_milli) for row in snapshot.estimates] == [
             (1, 40, 900), (2, 5, 700), (3, 40, 1000), (5, 40, 900),
         ]  # fmt: skip
 
@@ -128,20 +128,20 @@ class TestEstimates:
 class TestAStateThatGoesOn:
     def test_tells_the_same_deadlines_and_estimates(self) -> None:
         jobs = noisy_estimates([strict(1), SOFT], 1, 0.2)
-        told = state_of(*jobs).snapshot()
-        work = {job.id: Work(HOUR_US) for job in told.jobs}
-        again = PresentState(Start(told, work))
-        assert canonical_bytes(again.snapshot()) == canonical_bytes(told)
+        snapshot = state_of(*jobs).snapshot()
+        work = {job.id: Work(HOUR_US) for job in snapshot.jobs}
+        again = PresentState(Start(snapshot, work))
+        assert canonical_bytes(again.snapshot()) == canonical_bytes(snapshot)
 
     def test_keeps_a_first_step_below_100_points(self) -> None:
         row = Deadline(1, DeadlineClass.STRICT, (DeadlineStep(SECOND, 70 * REWARD_MICRO),))
-        told = msgspec.structs.replace(state_of(strict(1)).snapshot(), deadlines=(row,))
-        again = PresentState(Start(told, {1: Work(HOUR_US)}))
+        snapshot = msgspec.structs.replace(state_of(strict(1)).snapshot(), deadlines=(row,))
+        again = PresentState(Start(snapshot, {1: Work(HOUR_US)}))
         assert again.snapshot().deadlines == (row,)
 
     def test_counts_the_value_of_a_soft_job_that_is_late(self) -> None:
-        told = state_of(SOFT).snapshot()
-        late = Start(told, {2: Work(HOUR_US + SECOND_US)})
+        snapshot = state_of(SOFT).snapshot()
+        late = Start(snapshot, {2: Work(HOUR_US + SECOND_US)})
         row = look_ahead(late, late.rules, until_us=SECOND).row
         assert abs(row["deadline_miss_rate"] - 0.2) < 1e-9
 
@@ -154,8 +154,8 @@ class TestAStateThatGoesOn:
             HOUR_US,
             deadlines={9: Deadline(9, DeadlineClass.SOFT, steps)},
         )
-        told = state_of(sim(1)).snapshot()
-        start = Start(told, {1: Work(HOUR_US)})
+        snapshot = state_of(sim(1)).snapshot()
+        start = Start(snapshot, {1: Work(HOUR_US)})
         drawn = Futures(start, history, Random(1)).draw(4 * HOUR_US)  # noqa: S311 - a test
         assert drawn.arrivals
         for job in drawn.arrivals:
