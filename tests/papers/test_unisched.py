@@ -90,6 +90,14 @@ class TestAnswers:
         answer = by_job(decide_round(asked(jobs, rows)))[2]
         assert (answer.limit, answer.earliest_us) == (DeadlineLimit.LENGTH, AT_US + 7 * SLOT)
 
+    @pytest.mark.parametrize("spread_milli", [800, 1000])
+    def test_says_one_node_of_a_job_that_begins_on_one(self, spread_milli: int) -> None:
+        """As fast on several nodes, its loosest option is planned; the placer finds one node."""
+        jobs = [job(1, 6, estimate_us=4 * SLOT)]
+        decision = decide_round(asked(jobs, [strict(1, 8 * SLOT)], spread_milli=spread_milli))
+        assert [len(row.placement) for row in decision.grants] == [1]
+        assert decision.answers[0].one_node
+
     def test_too_large_is_told(self) -> None:
         jobs = [job(1, 48, estimate_us=SLOT)]
         answer = decide_round(asked(jobs, [strict(1, 8 * SLOT)])).answers[0]

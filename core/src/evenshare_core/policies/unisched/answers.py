@@ -104,8 +104,14 @@ class AnswerBook:
         chance = self._chance(demand, slack_us, len(row.slots), dated.deadline, phi)
         return DeadlineAnswer(
             job.id, job.tenant, DeadlineState.PLANNED, dated.by_us, dated.reward_micro,
-            demand.gpu_type, job.gpus, row.option.one_node, leases, chance,
+            demand.gpu_type, job.gpus, self._is_on_one_node(demand, row), leases, chance,
         )  # fmt: skip
+
+    def _is_on_one_node(self, demand: DeadlineDemand, row: JobLeases) -> bool:
+        """What begins now is where it was placed, which may be one node though it was not asked."""
+        placed = self._solved.placed.get(demand.gpu_type)
+        gpus = placed.gpus.get(demand.job.id) if placed else None
+        return row.option.one_node if gpus is None else len(gpus) == 1
 
     def _early_us(self, demand: DeadlineDemand) -> int:
         """How much earlier than a whole lease from now the lease that it holds ends."""
