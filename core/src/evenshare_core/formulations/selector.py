@@ -6,11 +6,12 @@ concrete slots first, then the shares, then whatever else fits by what it earns 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from evenshare_core.deadlines.compact import CompactProgram, compact_program
+from evenshare_core.deadlines.exchange import shortest_now
 from evenshare_core.deadlines.model import SelectorProblem
 from evenshare_core.deadlines.plans import JobLeases, SelectorPlan
 from evenshare_core.deadlines.repair import Repair
@@ -32,6 +33,7 @@ def select(
     *,
     iterations: int = ITERATIONS,
     effort: int = EFFORT,
+    first: Collection[int] = (),
 ) -> SelectorPlan:
     """Return a feasible plan of one cycle, with a bound that no plan exceeds.
 
@@ -39,7 +41,8 @@ def select(
     before its optimum, what `last` planned is kept as far as it still fits, and the rest is solved.
     A plan that takes from a job what `last` gave it earns more than one that does not.
     `iterations`: that limit, in steps of the simplex method; 0 solves nothing. `effort`: how much
-    is tried to make a plan better that is below its bound. The same input gives the same plan.
+    is tried to make a plan better that is below its bound. `first`: jobs that change places in
+    slot 0 with those that have more left (`shortest_now`). The same input gives the same plan.
 
     Raises:
         ValueError: the limit is negative.
@@ -59,6 +62,8 @@ def select(
     )
     improve(best, shortest)
     advance(best)
+    if first:
+        shortest_now(best, first)
     return SelectorPlan(
         best.plan(),
         sum(program.columns[number].reward_micro for number in best.slots),

@@ -99,7 +99,7 @@ class AnswerBook:
         dated = demand.dated[row.step]
         end_us = self._end_us(demand, row)
         leases = self._leases(demand, row, end_us)
-        slack_us = dated.by_us - end_us
+        slack_us = dated.by_us - end_us - dated.short_us
         phi = row.option.phi_milli
         chance = self._chance(demand, slack_us, len(row.slots), dated.deadline, phi)
         return DeadlineAnswer(
@@ -158,7 +158,7 @@ class AnswerBook:
         row = self._pool.estimates.get(demand.job.id)
         if row is None or demand.job.estimate_us is None:
             return None
-        error_us = row.error_milli * demand.remaining.left_us // phi_milli
+        error_us = demand.remaining.deviation_us * ONE_MILLI // phi_milli
         count = interruption_variance(leases, until)
         variance = error_us**2 + row.overhead_us**2 * count.numerator // count.denominator
         if not variance:

@@ -34,12 +34,16 @@ LEAST_POINTS = 20  # what a job counts in its tenant's budget at least
 MOST_STEPS = 4  # of one job in one program, as the paper's soft deadlines have
 # A margin is worth more than any best-effort job, and less than another deadline.
 WITHOUT_MARGIN_PERCENT = 90
+MOST_DEVIATIONS = 2  # so far above the room to its deadline an estimate may be
+# Of its points, in percent: a step that ends in time at the estimate, and one at the most above.
+JUST_PERCENT, LEAST_PERCENT = 50, 5
 
 
 class Remaining(NamedTuple):
     """What a job still needs on one node of its type, all of it and after the lease it holds.
 
     `until_us`: to when it holds GPUs that it keeps now; the round's instant where it holds none.
+    `deviation_us`: the standard error of what is left.
     """
 
     whole_us: int
@@ -47,13 +51,15 @@ class Remaining(NamedTuple):
     later_us: int
     until_us: int
     is_late: bool = False
+    deviation_us: int = 0
 
 
 class DatedStep(NamedTuple):
     """A step of a deadline as the Selector has it, with the work until it, restarts included.
 
     `reward_micro`: what an end by then has, and `deadline` the leases until then; in the plan it
-    counts with a margin before it, or for less.
+    counts with a margin before it, or for less. `short_us`: how much more the estimate says than
+    there is room for.
     """
 
     by_us: int
@@ -61,6 +67,7 @@ class DatedStep(NamedTuple):
     reward_micro: int
     deadline: int
     step: RewardStep
+    short_us: int = 0
 
 
 class DeadlineDemand(NamedTuple):
@@ -169,15 +176,20 @@ def dated_steps(
     overhead_us = estimate.overhead_us if estimate and options.count_restarts else 0
     steps = row.steps if options.objective == "rewards" else row.steps[-1:]
     rows: list[DatedStep] = []
-    soonest_us = remaining.until_us + remaining.later_us
+    most_short_us = MOST_DEVIATIONS * remaining.deviation_us
+    if estimate is not None and estimate.error_milli >= ONE_MILLI:
+        most_short_us = 0  # nobody knows how far off it is: it is taken at its word
+    soonest_us = remaining.until_us + max(0, remaining.later_us - most_short_us)
     for step in _thinned([one for one in steps if one.by_us >= soonest_us]):
         room_us = step.by_us - remaining.until_us
         work_us = remaining.later_us
         work_us += restarts_us(work_us, room_us, overhead_us, lease_us)
         if work_us > room_us:
             work_us = remaining.later_us  # without slack it is never interrupted
+        short_us = max(0, work_us - room_us)
+        work_us -= short_us
         slack_us = room_us - work_us
-        if slack_us < 0 or work_us <= 0:
+        if work_us <= 0:
             continue
         leases = whole_leases(work_us, lease_us)
         slack = (slack_us + phase_us) // lease_us
@@ -187,14 +199,30 @@ def dated_steps(
         (dated,) = capped(row.kind, [DatedReward(step.by_us, reward, work_us)], most_micro)
         if not dated.reward_micro:
             continue
-        margin = 0 if rows else min(slack, -(-leases * options.margin_percent // 100))
+        margin = 0 if rows else _margin(slack, leases, remaining, options)
         until = ready + leases + slack
-        made = RewardStep(dated.reward_micro, until - margin, leases)
-        rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, until, made))
+        counted = dated.reward_micro
+        if short_us:
+            counted = _by_luck(counted, short_us, most_short_us)
+        made = RewardStep(counted, until - margin, leases)
+        rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, until, made, short_us))
         if margin:
             least = RewardStep(_without_margin(dated.reward_micro), until, leases)
             rows.append(DatedStep(step.by_us, work_us, dated.reward_micro, until, least))
     return tuple(rows)
+
+
+def _margin(slack: int, leases: int, remaining: Remaining, options: UniSchedOptions) -> int:
+    """Return leases to leave free before a step; a job that outran its estimate runs at once."""
+    if remaining.is_late and remaining.deviation_us and options.margin_percent:
+        return slack
+    return min(slack, -(-leases * options.margin_percent // 100))
+
+
+def _by_luck(reward_micro: int, short_us: int, most_short_us: int) -> int:
+    """Return what a step counts that is met only if the estimate is too long; above 0."""
+    lost = (JUST_PERCENT - LEAST_PERCENT) * short_us // most_short_us
+    return max(1, reward_micro * (JUST_PERCENT - lost) // 100)
 
 
 def _thinned(steps: Sequence[DeadlineStep]) -> Sequence[DeadlineStep]:

@@ -59,7 +59,7 @@ class UniSched(Policy):
     """The policy; see the module's docstring."""
 
     name = "unisched"
-    version = "1"
+    version = "2"
     title = "Deadlines and best effort"
     promise = (
         "Each job with a deadline is answered at once: planned in time, or what is in the way."

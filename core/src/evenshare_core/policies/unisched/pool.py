@@ -9,9 +9,10 @@ from evenshare_core.deadlines.options import Cells, free_cells
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import JobService, Snapshot
+from evenshare_core.estimation.remaining import work_left
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.fairness.gpu_time import job_received
-from evenshare_core.policies.shared.estimates import LEAST_PERCENT, whole_us
+from evenshare_core.policies.shared.estimates import whole_us
 from evenshare_core.policies.unisched.demands import Remaining, phi_of, whole_leases
 from evenshare_core.policies.unisched.memory import UniSchedMemory
 from evenshare_core.policies.unisched.options import UniSchedOptions
@@ -104,12 +105,15 @@ class DeadlinePool:
         sums: JobService = self.sums[job.id]
         answer = self.memory.answers.get(job.id)
         ran = job_received(sums, self.at_us) // job.gpus - (answer.lost_us if answer else 0)
-        left = max(whole - ran, whole * LEAST_PERCENT // 100, 1)
+        estimate = self.estimates.get(job.id)
+        error_milli = estimate.error_milli if estimate and job.estimate_us is not None else 0
+        left, deviation = work_left(whole, max(0, ran), error_milli)
+        left -= min(0, ran)  # restarts took longer than it ran
         until = self.holds_until(job.id)
         lease = self.kept.get(job.id)
         phi = phi_of(lease, self.spread_milli(job.id)) if lease else ONE_MILLI
         later = max(0, left - (until - self.at_us) * phi // ONE_MILLI)
-        return Remaining(whole, left, later, until, ran >= whole)
+        return Remaining(whole, left, later, until, ran >= whole, deviation)
 
     def holds_until(self, job: int) -> int:
         """Return to when it keeps the GPUs that it has."""

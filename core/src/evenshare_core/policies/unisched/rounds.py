@@ -161,12 +161,19 @@ class SolvedRound:
             slot_us=pool.slot_us,
         )  # fmt: skip
         last = SelectorPlan(self._last(rows), 0, 0)
-        plan = select(problem, last, iterations=pool.options.iterations, effort=ROUND_EFFORT)
+        unsure = {row.id for row in rows if self._is_unsure(row.id)}
+        plan = select(
+            problem, last, iterations=pool.options.iterations, effort=ROUND_EFFORT, first=unsure
+        )
         made_plan = TypePlan(gpu_type, problem, plan, dict(plan.jobs))
         self._keep_quotas(made_plan)
         self._keep_later(made_plan)
         self._admit(made_plan)
         return made_plan
+
+    def _is_unsure(self, job: int) -> bool:
+        demand = self.demands.get(job)
+        return demand is not None and demand.remaining.deviation_us > 0
 
     def _selector_job(self, job: Job, gpu_type: str) -> SelectorJob | None:
         demand = self.demands.get(job.id)
