@@ -2,8 +2,8 @@
 
 Runs what is missing, says how long each part will take before it begins, keeps each result so that
 a run which is cut off goes on, and writes a page with charts into `.data/reproduce/`. `--write`
-writes docs/reproduce.md too, whole: with every part of which all runs are kept, and of the others
-that they were not run, and what was measured of them before.
+writes docs/reproduce.md too: every part of which all runs are kept; the others stand as they were
+there, or with what is known of them from before.
 """
 
 from __future__ import annotations
@@ -58,16 +58,17 @@ def main(arguments: list[str] | None = None) -> int:
         processes=options.processes,
         say=lambda text: print(text, flush=True),
     )
-    made = f"Made {datetime.now(UTC).date().isoformat()} on {machine()}."
+    measured = f"{datetime.now(UTC).date().isoformat()} on {machine()}."
     path = KEPT / "report.html"
     KEPT.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(_all_parts(), made), encoding="utf-8")
+    path.write_text(page(_all_parts(), f"Made {measured}"), encoding="utf-8")
     print(f"\nThe report with charts: {path}")
     if options.write:
-        DOCUMENT.write_text(markdown(_all_parts(), made), encoding="utf-8")
+        before = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.is_file() else ""
+        DOCUMENT.write_text(markdown(_all_parts(), measured, before), encoding="utf-8")
         print(f"and as text: {DOCUMENT}")
     else:
-        print(markdown([(part, part.judge(results)) for part in chosen], made))
+        print(markdown([(part, part.judge(results)) for part in chosen], measured))
     return 0
 
 

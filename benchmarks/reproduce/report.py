@@ -6,12 +6,13 @@ import html
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportTable
 from benchmarks.reproduce.runs import minutes
+from benchmarks.reproduce.written import CLAIM_HEAD, MEASURED, WrittenPart, written_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "reproduce.md"
@@ -19,24 +20,32 @@ HERE = Path(__file__).resolve().parent
 INTRODUCTION, EARLIER = HERE / "introduction.md", HERE / "earlier"
 PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
 VERDICTS = tuple(ClaimVerdict)
-CLAIM_HEAD = ("section", "claim", "paper", "here", "verdict")
 # Findings are None where a part was not run.
 Done = Sequence[tuple[Part, Findings | None]]
+Verdicts = Mapping[str, tuple[ClaimVerdict, ...] | None]  # by part
 NOT_RUN = "not run here"
 
 
-def markdown(done: Done, made: str) -> str:
-    """The document. `made`: when and on what."""
-    parts = [_fragment(INTRODUCTION), f"{made}\n"]
-    if any(findings and findings.claims for _, findings in done):
-        parts += [f"{_sums_text(done)}\n", _markdown_table(_sums(done))]
+def markdown(done: Done, measured: str, document: str = "") -> str:
+    """The document. `measured`: when and on what; `document`: what it was until now.
+
+    A part without findings stands as it was there.
+    """
+    before = written_parts(document)
+    verdicts = {part.name: _verdicts(part, findings, before) for part, findings in done}
+    parts = [_fragment(INTRODUCTION)]
+    if any(verdicts.values()):
+        parts += [f"{_sums_text(verdicts)}\n", _markdown_table(_sums(done, verdicts))]
     for part, findings in done:
         parts.append(f"## {part.title}\n")
+        if findings is None and part.title in before:
+            parts.append(before[part.title].text)
+            continue
         parts += [f"{part.source}.\n"] if part.source else []
         if findings is None:
             parts += [f"{_not_run(part)}\n", *_earlier(part)]
             continue
-        parts.append(f"*Run*: {part.ran}\n")
+        parts += [f"{MEASURED}{measured}\n", f"*Run*: {part.ran}\n"]
         if findings.claims:
             rows = [_claim_row(claim) for claim in findings.claims]
             parts.append(_markdown_table(ReportTable("", CLAIM_HEAD, rows)))
@@ -44,6 +53,15 @@ def markdown(done: Done, made: str) -> str:
         for table in findings.tables:
             parts += [f"### {table.title}\n", _markdown_table(table)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _verdicts(
+    part: Part, findings: Findings | None, before: Mapping[str, WrittenPart]
+) -> tuple[ClaimVerdict, ...] | None:
+    """The verdicts of a part's claims; None where nothing is known of it."""
+    if findings is not None:
+        return tuple(claim.verdict for claim in findings.claims)
+    return before[part.title].verdicts if part.title in before else None
 
 
 def _not_run(part: Part) -> str:
@@ -69,24 +87,23 @@ def _fragment(path: Path) -> str:
     return text
 
 
-def _sums_text(done: Done) -> str:
-    claims = [claim for _, findings in done if findings for claim in findings.claims]
-    counts = {verdict: sum(claim.verdict is verdict for claim in claims) for verdict in VERDICTS}
-    said = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
-    return f"Of {len(claims)} claims: {said}."
+def _sums_text(verdicts: Verdicts) -> str:
+    given = [verdict for some in verdicts.values() for verdict in some or ()]
+    said = [f"{count} {one.value}" for one in VERDICTS if (count := given.count(one))]
+    return f"Of {len(given)} claims: {', '.join(said)}."
 
 
-def _sums(done: Done) -> ReportTable:
+def _sums(done: Done, verdicts: Verdicts) -> ReportTable:
     """Claims by paper and verdict; a part that was not run is named."""
-    papers: dict[str, list[tuple[Part, Findings | None]]] = {}
-    for part, findings in done:
+    papers: dict[str, list[str]] = {}
+    for part, _ in done:
         if part.source:
-            papers.setdefault(part.source, []).append((part, findings))
+            papers.setdefault(part.source, []).append(part.name)
     rows = []
-    for source, some in papers.items():
-        verdicts = [claim.verdict for _, findings in some if findings for claim in findings.claims]
-        missing = ", ".join(f"`{part.name}`" for part, findings in some if findings is None)
-        rows.append([source, *(str(verdicts.count(verdict)) for verdict in VERDICTS), missing])
+    for source, names in papers.items():
+        given = [verdict for name in names for verdict in verdicts[name] or ()]
+        missing = ", ".join(f"`{name}`" for name in names if verdicts[name] is None)
+        rows.append([source, *(str(given.count(verdict)) for verdict in VERDICTS), missing])
     return ReportTable("", ["paper", *(one.value for one in VERDICTS), NOT_RUN], rows)
 
 
@@ -136,8 +153,9 @@ def page(done: Done, made: str) -> str:
     """The report as one HTML file with its charts."""
     charts: dict[str, Any] = {}
     body = ["<h1>What holds of the papers' claims</h1>", f'<p class="lo">{html.escape(made)}</p>']
-    if any(findings and findings.claims for _, findings in done):
-        body += [f"<p>{_inline(_sums_text(done))}</p>", _table(_sums(done))]
+    verdicts = {part.name: _verdicts(part, findings, {}) for part, findings in done}
+    if any(verdicts.values()):
+        body += [f"<p>{_inline(_sums_text(verdicts))}</p>", _table(_sums(done, verdicts))]
     for part, findings in done:
         body.append(f"<h2>{html.escape(part.title)}</h2>")
         body += [f'<p class="lo">{html.escape(part.source)}.</p>'] if part.source else []

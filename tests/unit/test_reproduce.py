@@ -26,6 +26,7 @@ from benchmarks.reproduce.model import (
 from benchmarks.reproduce.philly import ORIGIN, TRACE, philly_slice
 from benchmarks.reproduce.report import DOCUMENT, markdown, page
 from benchmarks.reproduce.runs import KeptRun, code_digest, minutes, perform, perform_all
+from benchmarks.reproduce.written import written_parts
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import parse_options
 
@@ -173,6 +174,31 @@ class TestEveryPart:
         assert sum(run.about_s for run in asked) <= 2 * 3600
 
 
+class TestTheDocument:
+    """It holds what was measured of parts that nobody runs in a test."""
+
+    def test_is_read_as_it_was_written(self) -> None:
+        text = DOCUMENT.read_text(encoding="utf-8")
+        untouched = markdown([(part, None) for part in command.PARTS], "today.", text)
+        assert untouched == text
+
+    def test_counts_each_claim_by_its_verdict(self) -> None:
+        text = DOCUMENT.read_text(encoding="utf-8")
+        verdicts = [one for part in written_parts(text).values() for one in part.verdicts]
+        assert len(verdicts) == text.count("| *")
+        assert f"Of {len(verdicts)} claims:" in text
+
+    def test_of_a_claim_without_a_verdict_is_refused(self) -> None:
+        text = "## One\n\n*Run*: x\n\n| section | claim | paper | here | verdict |\n|---|\n| 1 |\n"
+        with pytest.raises(ValueError, match="a claim without a verdict"):
+            written_parts(text)
+
+    def test_of_one_day_says_it_of_each_part(self) -> None:
+        """As the document was before parts said so themselves."""
+        text = "Made 2026-11-23 on 2 cores.\n\n## One\n\n*Run*: x\n"
+        assert written_parts(text)["One"].text == "*Measured* 2026-11-23 on 2 cores.\n\n*Run*: x\n"
+
+
 class TestWhatWasNotRun:
     """Of such a part the document says so, with its time, and what was measured before."""
 
@@ -233,6 +259,21 @@ class TestTheCommand:
         assert "const CHARTS" in shown
         assert '"</script>' not in shown
         assert "report.html" in capsys.readouterr().out
+
+    def test_lets_stand_what_was_measured_before(self, part: Part, folder: Path) -> None:
+        """The other part was run once, on another day, with other claims."""
+        document = folder / "reproduce.md"
+        assert command.main(["--processes", "1", "--write"]) == 0
+        other = "## Other\n\n*Measured* then.\n\n*Run*: nothing\n"
+        claims = markdown([(part, judged({part.runs[0]: {"square": 4}}))], "then.")
+        table = claims[claims.index("| section") : claims.index("### t")]
+        text = document.read_text(encoding="utf-8").partition("## Other")[0]
+        document.write_text(f"{text}{other}\n{table}", encoding="utf-8")
+        assert command.main(["--processes", "1", "--write", "one"]) == 0
+        text = document.read_text(encoding="utf-8")
+        assert text.endswith(f"{other}\n{table}".rstrip() + "\n")
+        assert "Of 2 claims: 2 reproduced." in text
+        assert text.count("*Measured* then.") == 1
 
     def test_lists_its_parts_with_their_time(
         self, part: Part, capsys: pytest.CaptureFixture[str]
