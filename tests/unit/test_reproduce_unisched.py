@@ -10,10 +10,9 @@ import pytest
 from benchmarks.reproduce import deadline_runs, unisched
 from benchmarks.reproduce.deadline_runs import WORKLOADS, chronus, run, workload_size
 from benchmarks.reproduce.model import ClaimVerdict
-from evenshare_core.policies import registry
 
 YES, PARTLY = ClaimVerdict.REPRODUCED, ClaimVerdict.IN_DIRECTION
-NO, WAITS = ClaimVerdict.NOT_REPRODUCED, ClaimVerdict.NOT_RUN
+NO = ClaimVerdict.NOT_REPRODUCED
 LOSES = "Weighted deadline miss rate below Optimus and Themis"
 (OVER_OTHERS,) = [one for one in unisched.AHEAD if one.text == LOSES]
 
@@ -90,15 +89,23 @@ class TestOtherClaims:
         assert unisched.suspensions_claim(given).verdict is PARTLY
         assert unisched.speed_claim(given).verdict is NO
 
-    def test_wait_for_policies_that_are_not_built(self) -> None:
-        """The day that they are there, the claims have to be run."""
-        missing = {name for name in unisched.COMPARED if name not in registry.POLICIES}
+    def test_are_ten(self) -> None:
         claims = unisched.claims_of(rows(), {40: {"deadline_miss_rate": 0.1}})
         assert len(claims) == 10
-        assert missing == {
-            name for name in unisched.COMPARED for claim in claims if f"`{name}`" in claim.why
-            and claim.verdict is WAITS
-        }  # fmt: skip
+
+    def test_say_where_a_greedy_rule_is_ahead(self) -> None:
+        noisy = {
+            (noise, name): {"deadline_miss_rate": 0.03 if name == unisched.OURS else 0.02}
+            for noise in unisched.NOISES
+            for name in (unisched.OURS, unisched.GREEDY)
+        }
+        given = rows(unisched=0.1, evenshare=0.2)
+        given["SLO", "evenshare"]["deadline_miss_rate"] = 0.05
+        note = unisched.greedy_note(given, noisy)
+        assert "MIX1: 10.00 % against 20.00 %" in note
+        assert note.endswith(
+            "The program loses in SLO, MIX2 with 20 % of noise, MIX2 with 40 % of noise."
+        )
 
 
 class TestTheWorkloads:
