@@ -109,13 +109,13 @@ class TestOtherClaims:
 
 
 class TestTheWorkloads:
-    def test_are_a_quarter_of_a_week_at_the_papers_density(self) -> None:
+    def test_are_a_quarter_of_three_days_at_the_papers_density(self) -> None:
         sizes = {name: workload_size(chronus(name)) for name in WORKLOADS}
         assert {name: row["jobs"] for name, row in sizes.items()} == {
-            "SLO": 3552, "MIX1": 3647, "MIX2": 3650,
+            "SLO": 1874, "MIX1": 2009, "MIX2": 1929,
         }  # fmt: skip
         densities = {name: round(row["density"], 2) for name, row in sizes.items()}
-        assert densities == {"SLO": 1.44, "MIX1": 1.61, "MIX2": 1.39}
+        assert densities == {"SLO": 1.37, "MIX1": 1.77, "MIX2": 1.11}
 
     def test_run_under_a_policy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         few = replace(chronus("MIX2"), jobs=chronus("MIX2").jobs[:150])
