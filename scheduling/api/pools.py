@@ -204,6 +204,7 @@ class PoolSet(s.Serializer[object]):
     lease_s = s.IntegerField()
     least_lease_s = s.IntegerField()
     most_lease_s = s.IntegerField()
+    profiling_s = s.IntegerField()
     grace_s = s.IntegerField()
     outage_grace_s = s.IntegerField()
     prices = s.DictField(child=PriceTerms())

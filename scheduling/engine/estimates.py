@@ -35,6 +35,7 @@ FROM scheduling_job j
 JOIN scheduling_lease l ON l.job_id = j.id
 JOIN scheduling_gputype t ON t.id = l.gpu_type_id
 WHERE j.id = ANY(%s) AND j.state = 'succeeded' AND j.profile_id IS NOT NULL
+  AND j.profiling_s = 0
   AND l.started_at IS NOT NULL AND l.ended_at IS NOT NULL
 GROUP BY 1, 2, 3, 4, 5, 6
 ORDER BY j.ended_at, j.id, t.name
@@ -56,6 +57,9 @@ def with_estimates(
     with_work: list[JobValue] = []
     estimates: list[JobEstimate] = []
     for row, job in zip(rows, jobs, strict=True):
+        if row.profiling_s:  # it lasts as long as it may
+            with_work.append(job)
+            continue
         claims = JobClaims(row.iterations, bool(row.stop_metric), row.estimate_us)
         known, estimate = estimated_job(types, job, claims)
         with_work.append(known)

@@ -33,6 +33,11 @@ from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
+# Jobs that are over where their process stops, by why it was stopped.
+_STATE_AFTER = {
+    EndReason.CANCELLED: Job.State.CANCELLED,
+    EndReason.PROFILED: Job.State.SUCCEEDED,
+}
 
 log = structlog.get_logger(__name__)
 
@@ -203,9 +208,9 @@ def _ended(observed: _Observed, lease: Lease, report: Report) -> None:
             _started(observed, lease, report)  # it ran, though nobody saw it run: it is charged
         reason = EndReason(lease.end_reason or EndReason.LOST)
         _close(observed, lease, ended_at, reason, None)
-        if reason is EndReason.CANCELLED:
-            cancelled = Job.State.CANCELLED.value
-            over = _JobState(lease.job_id, cancelled, lease.ended_at, report.exit_code)
+        if reason in _STATE_AFTER:
+            state = _STATE_AFTER[reason].value
+            over = _JobState(lease.job_id, state, lease.ended_at, report.exit_code)
             observed.jobs.append(over)
         elif successor is None:  # otherwise it was moved, and its next lease waits already
             observed.jobs.append(_without_process(observed, lease, reason))

@@ -1,10 +1,12 @@
-"""Takes leases back outside a decision: of jobs to be cancelled, and of those in quarantine.
+"""Takes leases back outside a decision: of jobs to be cancelled, of profiling runs whose time is
+over, and of jobs in quarantine.
 
 Part of the one writer, beside `apply` and `observe`: it locks the pool's fence first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -19,6 +21,13 @@ from scheduling.models import Intent, LeaseEvent, PoolFence
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
+# Whether a profiling run ran as long as it may, over all of its leases; as of an instant.
+_PROFILED = """
+j.profiling_s > 0 AND j.profiling_s <= (
+    SELECT extract(epoch FROM sum(coalesce(h.ended_at, %s) - h.started_at))
+    FROM scheduling_lease h WHERE h.job_id = j.id AND h.started_at IS NOT NULL)
+"""
+
 
 class _Revoked(NamedTuple):
     """A lease that was taken back: `ended_at` where it held nothing yet and ended at once."""
@@ -32,7 +41,9 @@ class _Revoked(NamedTuple):
 
 
 def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
-    """Ask the executor to stop cancelled jobs; end those that hold nothing. Return how many.
+    """Ask the executor to stop cancelled jobs, and profiling runs whose time is over.
+
+    End those that are cancelled and hold nothing. Return how many.
 
     Raises:
         FencedError: the pool was taken by another holder since.
@@ -40,6 +51,7 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
         revoked = _revoke(fence, "j.cancel_asked_at IS NOT NULL", EndReason.CANCELLED, at)
+        revoked += _revoke(fence, _PROFILED, EndReason.PROFILED, at, [at])
         ended = _end_idle(pool_id, at)
         fault_point("cancel.before_commit")
     return revoked + ended
@@ -64,7 +76,13 @@ def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:
     return revoked
 
 
-def _revoke(fence: PoolFence, of_jobs: str, why: EndReason, at: datetime) -> int:
+def _revoke(
+    fence: PoolFence,
+    of_jobs: str,
+    why: EndReason,
+    at: datetime,
+    parameters: Sequence[datetime] = (),
+) -> int:
     """Take the leases of jobs back; `of_jobs` is a condition on their rows, `j`."""
     pool_id, reason = fence.pool_id, why.value
     with connection.cursor() as cursor:
@@ -75,11 +93,11 @@ def _revoke(fence: PoolFence, of_jobs: str, why: EndReason, at: datetime) -> int
                 ended_at = CASE WHEN l.state = 'waiting' THEN greatest(%s, l.granted_at) END,
                 end_reason = %s
             FROM scheduling_job j
-            WHERE l.pool_id = %s AND j.id = l.job_id AND {of_jobs}
-              AND l.state IN ('waiting', 'launching', 'running')
+            WHERE l.pool_id = %s AND j.id = l.job_id
+              AND l.state IN ('waiting', 'launching', 'running') AND {of_jobs}
             RETURNING l.id, l.job_id, l.tenant_id, l.term, l.state, l.ended_at
             """,  # noqa: S608 - a condition of this module's own
-            [at, reason, pool_id],
+            [at, reason, pool_id, *parameters],
         )
         rows = [_Revoked._make(row) for row in cursor.fetchall()]
     events = EventLog(pool_id, fence.next_round - 1, wall_now())

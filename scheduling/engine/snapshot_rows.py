@@ -28,7 +28,7 @@ SELECT id, tenant_id, gpus, (extract(epoch FROM submitted_at) * 1000000)::bigint
        (extract(epoch FROM deadline_at) * 1000000)::bigint, estimate_s * 1000000,
        coalesce(profile_id, 0), state,
        (extract(epoch FROM backoff_until) * 1000000)::bigint, losses, cpus, memory_mb,
-       utility, job_class, deadline_steps, iterations, stop_metric
+       utility, job_class, deadline_steps, iterations, stop_metric, profiling_s
 FROM scheduling_job
 WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted_at <= %s
   AND quarantine = ''{only}
@@ -85,6 +85,7 @@ class StoredJob(NamedTuple):
     deadline_steps: str | None
     iterations: int | None
     stop_metric: str
+    profiling_s: int
 
 
 class StoredLease(NamedTuple):

@@ -116,9 +116,11 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
     profiles = read_profiles({job.profile for job in jobs} - {0})
     jobs, estimates = with_estimates(candidates, jobs, profiles)
+    profilers = tuple(row.id for row in candidates if row.profiling_s)
     schema = schema_of(
-        backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates
-    )
+        backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates,
+        profilers=profilers,
+    )  # fmt: skip
     return Snapshot(
         schema=schema,
         pool=pool_id,
@@ -141,7 +143,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         memory=_memory(state, policy),
         profiles=profiles, backoffs=backoffs, surcharges=surcharges, lease_bounds_us=bounds_us,
         node_resources=has, job_resources=needs, utilities=utilities, deadlines=deadlines,
-        estimates=estimates,
+        estimates=estimates, profilers=profilers,
     )  # fmt: skip
 
 

@@ -28,8 +28,8 @@ class Pool(models.Model):
 
     `round_s` is wall time between rounds; `lease_s`, `grace_s` and `outage_grace_s` are pool
     time. `least_lease_s`, `most_lease_s`: what a policy may give a term instead of `lease_s`; 0:
-    `lease_s` is the bound. `book` names the currency (`main` for pools at scale 1, another for
-    scaled ones).
+    `lease_s` is the bound. `profiling_s`: how long a job type is profiled in all; 0: none is.
+    `book` names the currency (`main` for pools at scale 1, another for scaled ones).
     """
 
     class Visibility(models.TextChoices):
@@ -48,6 +48,7 @@ class Pool(models.Model):
     lease_s = models.PositiveIntegerField(default=900)
     least_lease_s = models.PositiveIntegerField(default=0, db_default=0)
     most_lease_s = models.PositiveIntegerField(default=0, db_default=0)
+    profiling_s = models.PositiveIntegerField(default=0, db_default=0)
     grace_s = models.PositiveIntegerField(default=30)
     outage_grace_s = models.PositiveIntegerField(default=3600)
     seed = models.BigIntegerField(default=0)

@@ -119,6 +119,19 @@ class Job(models.Model):
         null=True, blank=True, help_text="It may not start before this instant of pool time."
     )
     progress = models.JSONField(null=True, blank=True, help_text="What the job reports itself.")
+    profiling_s = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        help_text="Of a profiling run: after so many seconds of running it ends; 0: it is none.",
+    )
+    profiled_for = models.ForeignKey(
+        "self",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="profiling_runs",
+        help_text="Of a profiling run: the job that waited; none: nobody waits for it any more.",
+    )
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
@@ -155,6 +168,16 @@ class Job(models.Model):
                     & Q(stop_value__isnull=False, iterations__isnull=False)
                 ),
                 name="job_metric_whole_and_capped",
+            ),
+            models.CheckConstraint(
+                condition=Q(profiling_s=0, profiled_for__isnull=True)
+                | Q(profiling_s__gte=1, gpus__lte=2, job_class="best_effort"),
+                name="job_profiling_run_is_small",
+            ),
+            models.UniqueConstraint(
+                fields=["profile"],
+                condition=Q(profiling_s__gte=1, state__in=("pending", "running", "stopping")),
+                name="job_one_profiling_run_of_a_type",
             ),
         ]
         indexes = [

@@ -19,6 +19,7 @@ class Profile(models.Model):
     measurements: {GPU type: {"speed_milli", "spread_milli", "reports"}}, written by
     `scheduling.engine.measure` alone. `priority` divides the tenant's weight among its job types
     (OEF 4.2.4). A measured profile names when its used speeds were last measured, and on which job.
+    `past_run`: its profiling runs up to this job's id are of an earlier declaration.
     """
 
     class Source(models.TextChoices):
@@ -40,6 +41,7 @@ class Profile(models.Model):
     measured_job = models.ForeignKey(
         "scheduling.Job", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
+    past_run = models.PositiveBigIntegerField(default=0, db_default=0)
 
     class Meta:
         ordering = ("pool", "tenant", "name")

@@ -274,6 +274,19 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
             hint="How long jobs run on past their lease while no round is decided.",
         ),
     ] = UNSET
+    profiling_s: Annotated[
+        Annotated[int, Meta(ge=0, le=3600)] | UnsetType,
+        Meta(
+            description="How long a job type is profiled for which a job of more than 2 GPUs waits"
+            " and whose speed nobody knows, in seconds of the pool; 0: none is."
+        ),
+        Input(
+            label="Profiling",
+            unit="s of the pool",
+            hint="A job type whose speed nobody knows runs so long on 1 and 2 GPUs while a larger"
+            " job of it waits. 0: never.",
+        ),
+    ] = UNSET
     prices: Annotated[
         dict[str, PriceChange],
         Meta(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from evenshare_core.domain.averages import Average
@@ -42,9 +43,19 @@ class TypeRecords:
             self._sizes[key] = size_record(record, gpus, gpu_types) if record and is_known else None
         return self._sizes[key]
 
+    def measured_gpus(self, profile: int) -> set[int]:
+        """On how many GPUs iterations of a job type were measured."""
+        record = self._records.get(profile)
+        return {row.gpus for row in record.times} if record else set()
 
-def read_job_types(profiles: Collection[ProfileValue]) -> TypeRecords:
-    """Return what was measured of job types, and what their newest runs took. Two queries."""
+
+def read_job_types(
+    profiles: Collection[ProfileValue], since: datetime | None = None
+) -> TypeRecords:
+    """Return what was measured of job types, and what their newest runs took. Two queries.
+
+    `since`: averages that were not seen since are left out.
+    """
     wanted = [row.id for row in profiles]
     if not wanted:
         return TypeRecords({})
@@ -53,6 +64,8 @@ def read_job_types(profiles: Collection[ProfileValue]) -> TypeRecords:
     fields = ("profile_id", "kind", "gpu_type", "gpus", "several_nodes")
     used = ("used_reports", "used_mean", "used_deviation")
     measured = Measurement.objects.filter(profile__in=wanted, used_reports__gt=0)
+    if since is not None:
+        measured = measured.filter(seen_at__gte=since)
     for profile, kind, gpu_type, gpus, several, *average in measured.order_by("id").values_list(
         *fields, *used
     ):

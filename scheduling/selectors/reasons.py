@@ -178,6 +178,7 @@ ENDINGS: dict[str, str] = {
     EndReason.FINISHED.value: "the job finished",
     EndReason.FAILED.value: "the job failed",
     EndReason.CANCELLED.value: "the job was cancelled",
+    EndReason.PROFILED.value: "the profiling run had run as long as it may",
     EndReason.NODE_LOST.value: "its node was lost",
     EndReason.DRAINED.value: "its node is being drained",
     EndReason.PRICE_ABOVE_MAX.value: "the price rose above the job's maximum",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from django.db.models import Max
+
 from evenshare_core.domain.measured_speeds import compare, used_speedups
 from evenshare_core.domain.profiles import speedups_normal
 from evenshare_core.units import ONE_MILLI
@@ -34,7 +36,7 @@ def put_profile(
 
     What runs goes on at the speed with which it was launched; rounds and launches from now on use
     the new speeds. Where speeds were measured, what is declared of them is kept and compared, and
-    the measured ones are used.
+    the measured ones are used. A job type whose profiling run reported nothing may get another one.
 
     Raises:
         InvalidInputError: a GPU type is not of the pool, or is left out while jobs accept it.
@@ -54,9 +56,11 @@ def put_profile(
         row.speedups = used_speedups(row.declared, row.as_measured)
         if not compare(row.declared, row.as_measured):
             row.source, row.measured_at, row.measured_job = Profile.Source.DECLARED, None, None
+        row.past_run = _last_run(row) if before else 0  # what is declared anew may be profiled anew
         was, becomes = changed(before, _state(row))
-        if becomes:
+        if becomes or before:
             row.save()
+        if becomes:
             action = "profile.changed" if before else "profile.declared"
             write_audit(actor, action, _subject(row), before=was, after=becomes)
     return row
@@ -64,6 +68,11 @@ def put_profile(
 
 def _normal(request: ProfileRequest) -> dict[str, int]:
     return speedups_normal({kind: Fraction(speed) for kind, speed in request.speeds.items()})
+
+
+def _last_run(row: Profile) -> int:
+    """The newest profiling run of a job type, 0 for none."""
+    return row.jobs.filter(profiling_s__gt=0).aggregate(newest=Max("pk"))["newest"] or 0
 
 
 def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:

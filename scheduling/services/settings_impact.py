@@ -138,6 +138,7 @@ def with_settings(
             snapshot.surcharges,
             deadlines=snapshot.deadlines,
             estimates=snapshot.estimates,
+            profilers=snapshot.profilers,
         ),
         lease_bounds_us=bounds_us,
     )

@@ -37,7 +37,7 @@ class InjectedError(Exception):
 
 def eventful_cluster() -> Cluster:
     """At its instant every point is reached: leases end, wait, are renewed, cancelled, settled."""
-    lab = cluster({"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf")
+    lab = cluster({"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf", profiling_s=20)
     profile = lab.profile("a", "net", v100=1000)
     VirtualSpeeds.objects.create(
         profile=profile, tenant=profile.tenant, speedups={"v100": 1000}, iteration_us=10**6

@@ -12,7 +12,6 @@ from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineSte
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.jobs import Job
-from evenshare_core.domain.snapshot import SCHEMA_VERSION
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.simulation.deadline_jobs import deadline_of
 from evenshare_core.simulation.outlook import look_ahead
@@ -65,7 +64,7 @@ class TestASnapshot:
                 ),
             ),
         )
-        assert (snapshot.schema, snapshot.estimates) == (SCHEMA_VERSION, ())
+        assert (snapshot.schema, snapshot.estimates) == (8, ())
 
     def test_has_those_of_jobs_that_are_there(self) -> None:
         state = state_of(strict(1), replace(strict(2), submitted_us=SECOND_US))

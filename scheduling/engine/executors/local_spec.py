@@ -66,6 +66,8 @@ def _spec(root: Path, token: str, lease: Lease, slots: Sequence[int]) -> dict[st
         "EVENSHARE_GRACE_S": f"{grace_s:g}",
         "EVENSHARE_PROGRESS": str(folder / "progress.json"),
         "EVENSHARE_ITERATIONS": str(folder / "iterations.json"),
+        # Nothing of this name otherwise: a program may ask whether it is there.
+        **({"EVENSHARE_PROFILING": "1"} if job.profiling_s else {}),
     }
     gpus = None if lease.gpu_type.name == CPU else slots
     return {

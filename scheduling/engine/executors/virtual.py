@@ -6,7 +6,8 @@ the speed that `VirtualSpeeds` has for it on the lease's GPU type when it is lau
 itself where there is none, in the whole numbers
 of `evenshare_core.simulation.state`: it ends after the work left / speed, rounded up,
 and a lease that is taken back has done the time held x speed, rounded down. With `VirtualSpeeds`
-it reports the iterations that its time at that speed is.
+it reports the iterations that its time at that speed is. A profiling run has as much work as its
+time is, at any speed.
 """
 
 from __future__ import annotations
@@ -53,7 +54,13 @@ class VirtualExecutor:
                                     (coalesce(truth.speedups, profile.speedups)
                                      ->> type.name)::integer, 0)
                            END AS speed_milli,
-                           coalesce(truth.iteration_us, 0) AS iteration_us
+                           coalesce(truth.iteration_us, 0) AS iteration_us,
+                           job.profiling_s * 1000000 AS limit_us,
+                           (SELECT coalesce(extract(epoch FROM sum(h.ended_at - h.started_at)), 0)
+                                   * 1000000
+                            FROM scheduling_lease h
+                            WHERE job.profiling_s > 0 AND h.job_id = x.job_id
+                              AND h.number < x.number)::bigint AS held_us
                     FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::integer[])
                       x(job_id, token, at_us, number)
                     JOIN scheduling_job job ON job.id = x.job_id
@@ -66,7 +73,12 @@ class VirtualExecutor:
                 UPDATE scheduling_virtualwork work
                 SET token = asked.token, launched_us = asked.at_us,
                     speed_milli = asked.speed_milli, last_number = asked.number,
-                    iteration_us = asked.iteration_us
+                    iteration_us = asked.iteration_us,
+                    duration_us = CASE
+                        WHEN asked.limit_us = 0 THEN work.duration_us
+                        ELSE work.done_us + greatest(asked.limit_us - asked.held_us, 0)
+                                            * asked.speed_milli / 1000
+                    END
                 FROM asked
                 WHERE work.job_id = asked.job_id AND work.last_number < asked.number
                   AND asked.speed_milli > 0

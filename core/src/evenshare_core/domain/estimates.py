@@ -23,8 +23,8 @@ class JobEstimate(Value, frozen=True, array_like=True):
 
     `error_milli`: relative standard error of `Job.estimate_us`, in thousandths. `overhead_us`: what
     it loses where it is suspended and resumed once. `spread_milli`: its speed on GPUs of several
-    nodes over that on one, in thousandths. `is_profiled`: its speed was measured, so that it needs
-    no profiling.
+    nodes over that on one, in thousandths. `is_profiled`: its time per iteration is known, so that
+    no profiling run is made for it.
     Source: UniSched (1) to (3).
     """
 

@@ -44,6 +44,7 @@ class EndReason(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    PROFILED = "profiled"  # a profiling run that ran as long as it may
     NODE_LOST = "node_lost"
     DRAINED = "drained"
     PRICE_ABOVE_MAX = "price_above_max"

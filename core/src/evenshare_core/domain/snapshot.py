@@ -17,10 +17,10 @@ from evenshare_core.domain.utilities import Utility
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-# Version 8 has deadlines or estimates, version 7 surcharges, version 6 utilities of jobs, version 5
-# resources besides GPUs, version 4 bounds of lease lengths, version 3 back-offs; without any of
-# them it is of version 2.
-SCHEMA_VERSION = 8
+# Version 9 has profilers, version 8 deadlines or estimates, version 7 surcharges, version 6
+# utilities of jobs, version 5 resources besides GPUs, version 4 bounds of lease lengths, version 3
+# back-offs; without any of them it is of version 2.
+SCHEMA_VERSION = 9
 
 
 class ChangeKind(StrEnum):
@@ -175,19 +175,19 @@ def schema_of(
     *,
     deadlines: tuple[Deadline, ...] = (),
     estimates: tuple[JobEstimate, ...] = (),
+    profilers: tuple[int, ...] = (),
 ) -> int:
     """Return the version of a snapshot with these."""
-    if deadlines or estimates:
-        return SCHEMA_VERSION
-    if surcharges:
-        return 7
-    if utilities:
-        return 6
-    if resources:
-        return 5
-    if lease_bounds_us:
-        return 4
-    return 3 if backoffs else 2
+    newest_first: tuple[tuple[int, object], ...] = (
+        (SCHEMA_VERSION, profilers),
+        (8, deadlines or estimates),
+        (7, surcharges),
+        (6, utilities),
+        (5, resources),
+        (4, lease_bounds_us),
+        (3, backoffs),
+    )
+    return next((version for version, rows in newest_first if rows), 2)
 
 
 def lease_bounds_of(lease_us: int, least_us: int, most_us: int) -> tuple[int, ...]:
@@ -209,12 +209,12 @@ class Snapshot(Value, frozen=True, array_like=True):
     `lease_us`; empty: nothing else. `node_resources` and `job_resources`, by id: CPUs and memory of
     the nodes and jobs that tell them. `utilities`, by job: what those are worth that say it.
     `surcharges`: of GPU types whose price rises with the queue. `deadlines` and `estimates`, by
-    job: of those that have them.
+    job: of those that have them. `profilers`: ids of the jobs that are profiling runs.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
         "backoffs", "lease_bounds_us", "node_resources", "job_resources", "utilities",
-        "surcharges", "deadlines", "estimates",
+        "surcharges", "deadlines", "estimates", "profilers",
     )  # fmt: skip
 
     schema: int
@@ -245,6 +245,7 @@ class Snapshot(Value, frozen=True, array_like=True):
     surcharges: tuple[Surcharge, ...] = ()
     deadlines: tuple[Deadline, ...] = ()
     estimates: tuple[JobEstimate, ...] = ()
+    profilers: tuple[int, ...] = ()
 
     @property
     def longest_us(self) -> int:

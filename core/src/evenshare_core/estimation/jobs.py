@@ -100,6 +100,11 @@ class SizeRecord:
     overhead_us: int
     spread_milli: int
 
+    @property
+    def is_profiled(self) -> bool:
+        """Whether rounds know how long an iteration takes: it needs no profiling run."""
+        return self.iteration is not None
+
 
 class WorkEstimate(NamedTuple):
     """A job's whole work in us, and of how many reports or runs it is made (0: none)."""
@@ -168,9 +173,7 @@ def job_estimate(job: int, known: WorkEstimate, size: SizeRecord | None) -> JobE
     source, error = known.work.source, known.work.error_milli
     if size is None:
         return JobEstimate(job, source, error, is_profiled=False)
-    return JobEstimate(
-        job, source, error, size.overhead_us, size.spread_milli, size.iteration is not None
-    )
+    return JobEstimate(job, source, error, size.overhead_us, size.spread_milli, size.is_profiled)
 
 
 def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:

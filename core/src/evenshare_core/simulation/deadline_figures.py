@@ -4,10 +4,10 @@
 |---|---|
 | reward rate | mean over jobs with a deadline of the reward at their end / their first one |
 | miss rate | one minus it, also of jobs with one deadline and with several alone |
-| best-effort JCT | mean of end - submission of jobs without a deadline that did all their work |
+| best-effort JCT | mean of end - submission of other jobs that did all their work |
 | suspensions | leases taken back of jobs with a deadline / such jobs |
 
-Jobs that their users took back are left out; those that never end are missed.
+Jobs that their users took back and profiling runs are left out; those that never end are missed.
 Source: UniSched (15), which as it is printed is the reward rate; figures 6 and 8.
 """
 
@@ -70,7 +70,7 @@ def deadline_figures(jobs: Sequence[SimJob], books: Books) -> DeadlineFigures:
         _mean(
             (over[job.id].end_us - job.submitted_us) / SECOND_US
             for job in counted
-            if job.deadline_us is None and job.id in over
+            if job.deadline_us is None and not job.is_profiler and job.id in over
         ),
         suspended / len(lost),
     )

@@ -112,6 +112,7 @@ class PresentState(SimulationState):
         estimates = {row.id: row for row in start.snapshot.estimates}
         self.deadlines |= deadlines
         self.estimates |= estimates
+        self.profilers |= {job: job for job in start.snapshot.profilers}
         for job in start.snapshot.jobs:
             work, lease = start.work[job.id], leases.get(job.id)
             speed_milli = (
@@ -123,6 +124,7 @@ class PresentState(SimulationState):
                 work.done_us + sofar_us + work.left_us, job.gpu_types, job.weight,
                 job.max_price_micro, job.deadline_us, job.estimate_us, job.profile,
                 values=later(deadlines.get(job.id)), utility=utilities.get(job.id),
+                is_profiler=job.id in self.profilers,
             )  # fmt: skip
             run = Run(sim, work.done_us, work.started_us, work.leases, speed_milli=speed_milli)
             self.sim_jobs[job.id], self.jobs[job.id], self.runs[job.id] = sim, job, run

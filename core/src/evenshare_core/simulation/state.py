@@ -93,6 +93,7 @@ class SimulationState:
         self.profiles = tuple(cluster.profiles[key] for key in sorted(cluster.profiles))
         self.sim_jobs = {job.id: job for job in jobs}
         self.deadlines = deadlines_of(jobs)  # of all jobs, by job, as `estimates`
+        self.profilers = {job.id: job.id for job in jobs if job.is_profiler}
         self.estimates = (
             estimates_of(jobs, cluster, cold_us=rules.cold_us, checkpoint_us=rules.checkpoint_us)
             if self.deadlines
@@ -284,11 +285,14 @@ class SimulationState:
         backoffs = tuple(self.backoffs[job] for job in sorted(self.backoffs))
         has, needs = self.cluster.node_resources, self.cluster.resources_of(self.jobs)
         utilities = utilities_of(self.sim_jobs, self.jobs)
-        deadlines = rows_of(self.deadlines, self.jobs)
-        estimates = rows_of(self.estimates, self.jobs)
+        by_job: dict[str, Any] = {
+            "deadlines": rows_of(self.deadlines, self.jobs),
+            "estimates": rows_of(self.estimates, self.jobs),
+            "profilers": rows_of(self.profilers, self.jobs),
+        }
         newest = (self.rules.lease_bounds_us, has or needs, utilities, self.surcharges)
         return Snapshot(
-            schema=schema_of(backoffs, *newest, deadlines=deadlines, estimates=estimates),
+            schema=schema_of(backoffs, *newest, **by_job),
             pool=1,
             number=self.number,
             at_us=self.at_us,
@@ -314,8 +318,7 @@ class SimulationState:
             job_resources=needs,
             utilities=utilities,
             surcharges=self.surcharges,
-            deadlines=deadlines,
-            estimates=estimates,
+            **by_job,
         )
 
     def entitle(self) -> tuple[Entitlement, ...]:

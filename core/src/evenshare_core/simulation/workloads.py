@@ -41,7 +41,7 @@ class SimJob:
     type, thousandths of its speed on one node that it has over several); an empty name is any type.
     `cpus` and `memory_mb` are what it needs besides GPUs, on all of them together; 0: not said.
     `utility` is what its completion is worth, if it says it. `estimate_error_milli`: the relative
-    standard error of its estimate, in thousandths; 0: none that anybody knows of.
+    standard error of its estimate, in thousandths; 0: none known. `is_profiler`: a profiling run.
     """
 
     id: int
@@ -67,6 +67,7 @@ class SimJob:
     memory_mb: int = 0
     utility: Utility | None = None
     estimate_error_milli: int = 0
+    is_profiler: bool = False
 
     @property
     def job_class(self) -> str:

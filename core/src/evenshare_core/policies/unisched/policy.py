@@ -17,8 +17,9 @@ User Demands", IEEE TC 2024, sections II-B and III-C.
 Every round in which something changed, a lease ended or a job waits that could use free GPUs is a
 cycle for all classes; slots count from its instant. Others only look at deadlines that are over.
 
-Departures, each explained in ADR 0184 or 0185:
-- no profiling phase: a gang runs on all its GPUs or none;
+Departures, each explained in ADR 0184 or 0193:
+- a job has no profiling phase: a profiling run is a job of its own (`Snapshot.profilers`), for
+  which no job waits; reward 1, the next lease alone, GPUs of one node;
 - work and slack are rounded together, so that a job without slack is not refused for a part of a
   lease;
 - GPUs of slot 0 that no plan uses go to any job that can use them for one slot;
@@ -52,7 +53,7 @@ from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.policies.unisched.rounds import SolvedRound
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
-DEADLINE, BEST_EFFORT = "deadline", "best_effort"
+DEADLINE, PROFILER, BEST_EFFORT = "deadline", "profiler", "best_effort"
 
 
 class UniSched(Policy):
@@ -72,6 +73,7 @@ class UniSched(Policy):
     note_texts = MappingProxyType(
         {
             DEADLINE: "Its plan has a lease now, so that it meets a deadline.",
+            PROFILER: "It finds out how fast its job type is, on GPUs that no deadline needs now.",
             BEST_EFFORT: "It runs on GPUs that no plan uses now.",
         }
     )
@@ -177,7 +179,7 @@ class _UniSchedRound:
                 job, lease = self.pool.jobs[job_id], self.pool.ended.get(job_id)
                 is_slo = not plan.jobs[job_id].is_now
                 placement = tuple(sorted(gpus.items()))
-                note = DEADLINE if is_slo else BEST_EFFORT
+                note = DEADLINE if is_slo else self._note(job_id)
                 if lease and lease.gpu_type == name and tuple(lease.placement) == placement:
                     self._renew(lease, note)
                 else:
@@ -188,6 +190,9 @@ class _UniSchedRound:
                 length = solved.slo_term_us() if is_slo else None
                 if length is not None and length != self.snapshot.lease_us:
                     self.lengths.append(TermLength(job_id, length))
+
+    def _note(self, job: int) -> str:
+        return PROFILER if job in self.snapshot.profilers else BEST_EFFORT
 
     def _begin_leases(self, solved: SolvedRound) -> None:
         """Remember when SLO leases end that begin now, and what restarts cost."""

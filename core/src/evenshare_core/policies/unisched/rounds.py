@@ -35,6 +35,7 @@ from evenshare_core.policies.unisched.demands import (
 )
 from evenshare_core.policies.unisched.memory import KeptAnswer
 from evenshare_core.policies.unisched.pool import DeadlinePool
+from evenshare_core.units import REWARD_MICRO
 
 # A plan without every margin is below its bound, so that most rounds spend all of it: a tenth of
 # what a library's caller has by default, half a second less on one core, and no worse in runs.
@@ -137,10 +138,15 @@ class SolvedRound:
         spread = pool.spread_milli(job.id)
         largest = max(pool.nodes.get(gpu_type, {}).values(), default=0)
         rows = job_options(job, spread, largest, pool.options)
+        if self._is_profiler(job):  # (2) has T^1 of one node
+            rows = tuple(row for row in rows if row.one_node) or rows
         lease = pool.ended.get(job.id)
         if lease is not None and lease.gpu_type == gpu_type:
             return with_held(rows, lease, spread, pool.options)
         return rows
+
+    def _is_profiler(self, job: Job) -> bool:
+        return job.id in self.pool.snapshot.profilers
 
     def has_deadline_left(self, job: int) -> bool:
         """Whether it is planned by its deadlines."""
@@ -184,7 +190,8 @@ class SolvedRound:
             return None
         options = self._options(job, gpu_type)
         left = self.pool.remaining(job, gpu_type).left_us
-        return SelectorJob(job.id, DeadlineClass.BEST_EFFORT, options, (), left)
+        kind = DeadlineClass.PROFILER if self._is_profiler(job) else DeadlineClass.BEST_EFFORT
+        return SelectorJob(job.id, kind, options, (), left)
 
     def _last(self, rows: Iterable[SelectorJob]) -> dict[int, JobLeases]:
         """What was planned last, as far as the same cells are still offered."""
@@ -367,14 +374,19 @@ class SolvedRound:
         return None
 
     def _fill(self, made: TypePlan, jobs: list[Job]) -> None:
-        """Give free GPUs of slot 0 to jobs that no lease begins for, the shortest first."""
+        """Give free GPUs of slot 0 to jobs that no lease begins for, the shortest first.
+
+        Before them profiling runs, which have more reward than any best-effort job.
+        """
         pool = self.pool
         waiting = [
             job for job in jobs
             if job.id not in pool.kept and not self._begins(made, job.id)
         ]  # fmt: skip
         left = {job.id: pool.remaining(job, made.gpu_type).left_us for job in waiting}
-        waiting.sort(key=lambda job: (left[job.id], *arrival_order(job)))
+        waiting.sort(
+            key=lambda job: (not self._is_profiler(job), left[job.id], *arrival_order(job))
+        )
         made.free = free_units(made.problem, made.planned())[0]
         for job in waiting:
             self._fill_one(made, job, left[job.id])
@@ -393,6 +405,7 @@ class SolvedRound:
                     return False
                 made.free -= units
                 reward = best_effort_micro(option.phi_milli, left_us, self.pool.slot_us)
+                reward = REWARD_MICRO if self._is_profiler(job) else reward
                 made.fillers[job.id] = JobLeases(job.id, NOW, option, reward, (0,))
                 return True
         return False

@@ -1,0 +1,187 @@
+"""Makes profiling runs: jobs of their own that find out how fast a job type is.
+
+For each job type of which a job of more than `RUN_GPUS` GPUs waits and nobody knows how long its
+iterations take: a run on one GPU, then one on two, half the time each, so that equation (2) says
+the rest. What is needed is found anew in each round, so it does not matter by which way a job came,
+and nothing is lost with a crash. A job waits for no run.
+Source: UniSched, III-A; docs/adr/0193-profiling-runs.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+import structlog
+from django.db.models import Max, Q
+
+from evenshare_core.units import SECOND_US
+from scheduling.engine.executors import executor_traits
+from scheduling.engine.fence import lock_fence
+from scheduling.models import Job, Measurement, Pool, Profile, VirtualWork
+from scheduling.selectors.job_estimates import profile_value, read_job_types
+from tenants.faults import fault_point
+from tenants.scopes import engine_scope
+
+# The sizes that (2) needs of a job type, in the order in which they are measured.
+SIZES = (1, 2)
+RUN_GPUS = SIZES[-1]
+# What was measured before is measured again; pool time.
+FRESH = timedelta(days=7)
+# So many of a tenant wait or run at once in a pool.
+RUNS_MOST = 2
+SOURCE = "profiling"
+
+log = structlog.get_logger(__name__)
+
+
+class _Wish(NamedTuple):
+    """A job that waits, and on how many GPUs its job type is to be measured for it."""
+
+    job: Job
+    gpus: int
+
+
+def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
+    """Make the profiling runs that the pool's waiting jobs need; return how many.
+
+    Of each job type one at most waits or runs, and of a tenant `RUNS_MOST`. One that has not
+    started, and that no job waits for any more, is withdrawn. What a pool has when its operator
+    ends profiling goes on.
+
+    Raises:
+        FencedError: the pool was taken by another holder since.
+    """
+    if not pool.profiling_s:
+        return 0
+    with engine_scope(pool.pk):
+        fence = lock_fence(pool.pk, token)
+        if fence.last_at is None:
+            return 0
+        # Jobs that a round has seen, and that wait all the same: others measure themselves.
+        wishes = _wishes(pool, fence.last_at, at)
+        active = list(Job.objects.filter(pool=pool, profiling_s__gt=0, state__in=Job.ACTIVE_STATES))
+        _withdraw(active, wishes, at)
+        made = _make(pool, list(wishes.values()), active, at)
+        fault_point("profiling.before_commit")
+    return made
+
+
+def _wishes(pool: Pool, seen_at: datetime, at: datetime) -> dict[int, _Wish]:
+    """What is to be measured, by job type, in the order in which the jobs came."""
+    waiting = _waiting(pool, seen_at)
+    profiles = {job.profile_id: job.profile for job in waiting if job.profile}
+    if not profiles:
+        return {}
+    types = read_job_types([profile_value(row) for row in profiles.values()], since=at - FRESH)
+    past = _past_sizes(profiles.values(), at)
+    wishes: dict[int, _Wish] = {}
+    for job in waiting:
+        profile = job.profile_id or 0
+        size = types.size(profile, job.gpus, tuple(job.gpu_types))
+        if profile in wishes or past[profile] is None or (size and size.is_profiled):
+            continue
+        known = types.measured_gpus(profile) | (past[profile] or set())
+        wanted = next((gpus for gpus in SIZES if gpus not in known), None)
+        if wanted is not None:
+            wishes[profile] = _Wish(job, wanted)
+    return wishes
+
+
+def _waiting(pool: Pool, seen_at: datetime) -> list[Job]:
+    """Jobs that never ran and need more GPUs than a run has, the first of each type and size."""
+    jobs = Job.objects.filter(
+        pool=pool, state=Job.State.PENDING, terms=0, profiling_s=0, gpus__gt=RUN_GPUS,
+        profile__isnull=False, quarantine="", submitted_at__lt=seen_at,
+    )  # fmt: skip
+    first = jobs.order_by("profile_id", "gpus", "submitted_at", "id").distinct("profile_id", "gpus")
+    rows = list(first.select_related("profile"))
+    return sorted(rows, key=lambda job: (job.submitted_at, job.pk))
+
+
+def _past_sizes(profiles: Collection[Profile], at: datetime) -> dict[int, set[int] | None]:
+    """On how many GPUs each job type was profiled lately; None: its runs report nothing.
+
+    One that reported nothing, or was cancelled before it did, is the last until the job type is
+    declared anew.
+    """
+    ids = [row.pk for row in profiles]
+    sizes: dict[int, set[int] | None] = {one: set() for one in ids}
+    over = Job.objects.filter(profile__in=ids, profiling_s__gt=0)
+    over = over.exclude(state__in=Job.ACTIVE_STATES)
+    # A run that was withdrawn before it started tells nothing of its job type.
+    over = over.exclude(Q(profiled_for__isnull=True) & Q(first_started_at__isnull=True))
+    seen = _seen(ids)
+    before = {row.pk: row.past_run for row in profiles}
+    for run in over.order_by("id"):
+        profile = run.profile_id or 0
+        if run.pk <= before[profile]:
+            continue
+        measured_at = seen.get((profile, run.gpus))
+        known = sizes[profile]
+        if (
+            run.first_started_at is None
+            or measured_at is None
+            or measured_at < run.first_started_at
+        ):
+            sizes[profile] = None
+        elif known is not None and run.ended_at is not None and run.ended_at >= at - FRESH:
+            known.add(run.gpus)
+    return sizes
+
+
+def _seen(profiles: Sequence[int]) -> Mapping[tuple[int, int], datetime]:
+    """When iterations of job types were reported last, by job type and number of GPUs."""
+    rows = Measurement.objects.filter(profile__in=profiles, kind=Measurement.Kind.ITERATION)
+    last = rows.order_by().values_list("profile_id", "gpus").annotate(last=Max("seen_at"))
+    return {(profile, gpus): at for profile, gpus, at in last}
+
+
+def _withdraw(active: Sequence[Job], wishes: Collection[int], at: datetime) -> None:
+    """Cancel the runs that never started and that nobody waits for; this round ends them."""
+    idle = [run.pk for run in active if not run.terms and run.profile_id not in wishes]
+    if idle:
+        rows = Job.objects.filter(pk__in=idle, state=Job.State.PENDING, terms=0)
+        rows.update(profiled_for=None, cancel_asked_at=at)
+        log.info("profiling.withdrawn", jobs=idle)
+
+
+def _make(pool: Pool, wishes: Sequence[_Wish], active: Sequence[Job], at: datetime) -> int:
+    """Make a run for each wish that has none, as far as its tenant may have more."""
+    busy = {run.profile_id for run in active}
+    of_tenant = Counter(run.tenant_id for run in active)
+    runs: list[Job] = []
+    for wish in wishes:
+        tenant = wish.job.tenant_id
+        if wish.job.profile_id in busy or of_tenant[tenant] >= RUNS_MOST:
+            continue
+        of_tenant[tenant] += 1
+        runs.append(_run(pool, wish, at))
+    Job.objects.bulk_create(runs)
+    if executor_traits(pool.executor).simulates:
+        VirtualWork.objects.bulk_create(
+            VirtualWork(job=run, duration_us=run.profiling_s * SECOND_US) for run in runs
+        )
+    if runs:
+        log.info("profiling.made", jobs=[run.pk for run in runs])
+    return len(runs)
+
+
+def _run(pool: Pool, wish: _Wish, at: datetime) -> Job:
+    """The job that measures on so many GPUs: its own quota's, or GPUs that cost nothing."""
+    job, gpus = wish
+    name = job.profile.name if job.profile else ""
+    lasts_s = max(1, pool.profiling_s // len(SIZES))
+    return Job(
+        pool=pool, tenant_id=job.tenant_id, profile=job.profile,
+        submitted_by_id=job.submitted_by_id, name=f"profiling-{name}-{gpus}",
+        submitted_at=at, source=SOURCE,
+        command=job.command, environment=job.environment, gpu_types=job.gpu_types,
+        gpus=gpus, gpus_min=gpus, gpus_max=gpus,
+        cpus=-(-job.cpus * gpus // job.gpus), memory_mb=-(-job.memory_mb * gpus // job.gpus),
+        max_price=Decimal(0), estimate_s=lasts_s, estimate_source=SOURCE,
+        profiling_s=lasts_s, profiled_for=job,
+    )  # fmt: skip
