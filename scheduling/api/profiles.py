@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, spec_of
 from scheduling.api.speeds import SPEED, SpeedCompared, compared_json, milli_text
-from scheduling.models import MeasurementNote, Profile
+from scheduling.models import Job, MeasurementNote, Profile
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.measurements import MeasuredTime, compared_speeds, read_measurements
@@ -86,6 +86,15 @@ class NoteRow(s.Serializer[object]):
     figures = s.DictField(child=s.JSONField())
 
 
+class ProfilingRunRow(s.Serializer[object]):
+    """A profiling run of a job type."""
+
+    job = s.UUIDField()
+    gpus = s.IntegerField()
+    state = s.ChoiceField(list(Job.State.values))
+    ended_at = s.DateTimeField(allow_null=True)
+
+
 class ProfileShown(ProfileJson):
     """A job type with all that was measured of it."""
 
@@ -93,6 +102,7 @@ class ProfileShown(ProfileJson):
     resume = CostRow(allow_null=True)
     suspend = CostRow(allow_null=True)
     notes = NoteRow(many=True)
+    profiling_runs = ProfilingRunRow(many=True, help_text="The newest first, two at most.")
 
 
 class ProfilePage(s.Serializer[object]):
@@ -146,6 +156,7 @@ class ProfileOne(SchedulingView):
                 "times": [_time_json(one) for one in seen.times],
                 **{key: None if one is None else _cost_json(one) for key, one in costs.items()},
                 "notes": [_note_json(one) for one in seen.notes],
+                "profiling_runs": [_run_json(one) for one in seen.runs],
             }
         )
 
@@ -243,4 +254,13 @@ def _note_json(note: MeasurementNote) -> dict[str, Any]:
         "kind": note.kind,
         "job": None if note.job is None else str(note.job.uid),
         "figures": note.data,
+    }
+
+
+def _run_json(run: Job) -> dict[str, Any]:
+    return {
+        "job": str(run.uid),
+        "gpus": run.gpus,
+        "state": run.state,
+        "ended_at": time_text(run.ended_at),
     }

@@ -107,6 +107,7 @@ def job_json(
         "queue": queue,
         "estimate": None,
         "losses": job.losses,
+        "profiling_s": job.profiling_s,
         "backoff_until": time_text(job.backoff_until),
         "lease": None if lease is None else lease_json(lease),
         "progress": job.progress,

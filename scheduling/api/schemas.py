@@ -140,6 +140,9 @@ class JobRow(s.Serializer[object]):
         allow_null=True, help_text="Null: nobody knows, or it is over, or was made just now."
     )
     losses = s.IntegerField(help_text="Losses of its process in a row, each soon after its start.")
+    profiling_s = s.IntegerField(
+        help_text="Of a profiling run: after so many seconds on GPUs it ends; 0: it is none."
+    )
     backoff_until = s.DateTimeField(allow_null=True)
     lease = LeaseRow(allow_null=True)
     progress = s.DictField(child=s.JSONField(), allow_null=True)

@@ -151,7 +151,7 @@ def visible_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
     """Return a job of the given tenants (None: any), with all that it names. One query."""
-    named = ("tenant", "pool", "profile", "submitted_by")
+    named = ("tenant", "pool", "profile", "submitted_by", "profiled_for")
     jobs = Job.objects.select_related(*named).filter(uid=uid)
     if tenants is not None:
         jobs = jobs.filter(tenant__in=list(tenants))

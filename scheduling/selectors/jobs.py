@@ -86,6 +86,7 @@ class JobListRow:
     borrowed: int | None
     position: QueuePosition | None = None
     id: int = 0
+    profiling_of: str = ""  # of a profiling run: its job type
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
         key=marks.__getitem__,
     )
     page = ids[:limit]
-    rows = Job.objects.select_related("pool").in_bulk(page)
+    rows = Job.objects.select_related("pool", "profile").in_bulk(page)
     shown = [rows[job] for job in page if job in rows]
     return JobListPage(
         tuple(_row(job, None, orders.get(job.pool_id)) for job in shown),
@@ -204,6 +205,7 @@ def _row(job: Job, hold: tuple[int, int] | None, order: QueueOrder | None) -> Jo
         borrowed=hold[1] if hold else None,
         position=order.positions.get(job.pk) if order else None,
         id=job.pk,
+        profiling_of=job.profile.name if job.profiling_s and job.profile else "",
     )
 
 

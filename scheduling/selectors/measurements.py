@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evenshare_core.domain.measured_speeds import Comparison, compare, is_settled
-from scheduling.models import Measurement, MeasurementNote, Profile
+from scheduling.models import Job, Measurement, MeasurementNote, Profile
+from scheduling.selectors.profiling import read_profiling_runs
 
 NOTES = 20
 
@@ -21,7 +22,10 @@ class MeasuredTime:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """All that is known of a job type; `resume` and `suspend` are None until a lease told."""
+    """All that is known of a job type; `resume` and `suspend` are None until a lease told.
+
+    `runs`: its newest profiling runs, the newest first.
+    """
 
     profile: Profile
     speeds: tuple[Comparison, ...]
@@ -29,6 +33,7 @@ class Measurements:
     resume: MeasuredTime | None
     suspend: MeasuredTime | None
     notes: tuple[MeasurementNote, ...]
+    runs: tuple[Job, ...] = ()
 
     @property
     def overclaims(self) -> tuple[Comparison, ...]:
@@ -50,7 +55,7 @@ def overclaims_of(profile: Profile | None) -> tuple[Comparison, ...]:
 def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements | None:
     """Return what is known of a tenant's job type in a pool; None where there is none.
 
-    Three queries: the job type, its averages, its newest notes.
+    Four queries: the job type, its averages, its newest notes and profiling runs.
     """
     rows = Profile.objects.filter(pool_id=pool_id, tenant_id=tenant_id, name=name)
     profile = rows.select_related("tenant").first()
@@ -70,4 +75,5 @@ def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements |
         costs.get(Measurement.Kind.RESUME),
         costs.get(Measurement.Kind.SUSPEND),
         tuple(notes[:NOTES]),
+        read_profiling_runs(profile),
     )

@@ -16,7 +16,7 @@ from tenants.models import AuditRecord
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
 
-NO_BOUNDS = {"least_lease_s": "0", "most_lease_s": "0"}
+NO_BOUNDS = {"least_lease_s": "0", "most_lease_s": "0", "profiling_s": "0"}
 
 
 @pytest.fixture
@@ -54,6 +54,7 @@ class TestTheSettings:
             "outage_grace_s": "3600",
             "least_lease_s": "300",
             "most_lease_s": "0",
+            "profiling_s": "240",
             "visibility": "own",
             "option-spread": "yes",
             "option-lease_bonus": "0.5",
@@ -70,7 +71,7 @@ class TestTheSettings:
         assert "Write a number from 0 to" in shown
         assert "Write 1 to 3,600 seconds." in shown
         pool.refresh_from_db()
-        assert (pool.least_lease_s, pool.most_lease_s) == (300, 0)
+        assert (pool.least_lease_s, pool.most_lease_s, pool.profiling_s) == (300, 0, 240)
         assert AuditRecord.objects.get().after["least_lease_s"] == 300
         bad = {**data, "least_lease_s": "601", "most_lease_s": "599"}
         answer = there.operator.post(path, bad)

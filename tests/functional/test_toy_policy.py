@@ -102,6 +102,7 @@ class TestItsOptions:
             "do": "settings", "policy": "smallest", "visibility": pool.visibility,
             **{name: str(getattr(pool, name)) for name in ("round_s", "lease_s", "grace_s")},
             "outage_grace_s": str(pool.outage_grace_s), "least_lease_s": "0", "most_lease_s": "0",
+            "profiling_s": "0",
             "option-order": "largest", "option-step_gpus": "2", "option-backfill": "no",
             "option-scale": "1.5",
         }  # fmt: skip

@@ -20,7 +20,7 @@ from tests.factories import Cluster, cluster
 
 LENGTHS = {
     "round_s": 10, "lease_s": 20, "least_lease_s": 0, "most_lease_s": 0, "grace_s": 30,
-    "outage_grace_s": 3600,
+    "outage_grace_s": 3600, "profiling_s": 0,
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from portal.jobs.text.profiling import profiling_text
 from portal.jobs.text.speeds import headline_of, note_lines, speed_rows, time_rows
 from portal.site.access import signed_in, tenant_or_404, tenant_pool
 from scheduling.selectors.measurements import read_measurements
@@ -37,5 +38,7 @@ def job_type(request: HttpRequest, slug: str, profile: str) -> HttpResponseBase:
         "speeds": speed_rows(seen),
         "times": time_rows(seen),
         "notes": note_lines(seen),
+        "profiling": profiling_text(seen.runs),
+        "runs": seen.runs,
     }
     return render(request, "jobs/job_type.html", context)

@@ -39,6 +39,7 @@ from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import preemptions_among, preemptions_for
+from scheduling.selectors.profiling import find_active_run
 from scheduling.selectors.queue_order import (
     QueueKey,
     QueueMark,
@@ -235,6 +236,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "needs": resources_text(job.cpus, job.memory_mb),
         "expected": estimate_text(estimate),
         "declared_s": declared_apart(job, estimate),
+        "profiled_by": find_active_run(job),
         **_plan_context(job, clock),
         **deadline_context(job, clock),
         **answer_context(story, clock),
