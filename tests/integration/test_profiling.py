@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.units import SECOND_US
-from scheduling.models import Job, Measurement, Profile, Round, VirtualSpeeds
+from scheduling.engine.profiling import RUNS_MOST
+from scheduling.models import (
+    Job,
+    Lease,
+    Measurement,
+    Pool,
+    Profile,
+    Round,
+    RunRecord,
+    VirtualSpeeds,
+    VirtualWork,
+)
+from scheduling.requests.profiles import read_profile_request
 from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.stored_rounds import round_values
+from scheduling.services.jobs import cancel_job
+from scheduling.services.profiles import put_profile
+from tenants.audit import Actor
+from tenants.faults import arm_faults
+from tenants.models import User
 from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -59,6 +80,16 @@ def ran_s(run: Job) -> float:
     return (run.ended_at - run.first_started_at).total_seconds()
 
 
+def declare(lab: Cluster, profile: Profile) -> None:
+    """Declare a job type anew, as it was."""
+    user, _ = User.objects.get_or_create(username="ada")
+    request = read_profile_request(profile.name, {"speeds": {"v100": "1"}})
+    put_profile(
+        tenant=profile.tenant, actor=Actor(user), pool_id=lab.pool.pk, name=profile.name,
+        request=request,
+    )  # fmt: skip
+
+
 def play(lab: Cluster, seconds: int) -> None:
     for _ in range(seconds // 10):
         lab.round(after_s=10)
@@ -95,5 +126,185 @@ class TestAJobThatWaits:
         assert known.estimate_us == pytest.approx(500 * SECOND_US, rel=0.01)
         measured = Measurement.objects.filter(profile=profile, kind="iteration")
         assert set(measured.values_list("gpus", flat=True)) == {1, 2}
+        for row in Round.objects.filter(pool=lab.pool):
+            assert replay_stored_round(row).same
+
+    def test_keeps_its_own_work_and_its_types_history(self, lab: Cluster) -> None:
+        profile = job_type(lab)
+        job = submit(lab, profile)
+        play(lab, 2 * HALF_S + 60)
+        assert len(runs(profile)) == 2
+        job.refresh_from_db()
+        assert (job.state, job.terms) == ("pending", 0)
+        work = VirtualWork.objects.get(job=job)
+        assert (work.duration_us, work.done_us) == (500 * SECOND_US, 0)
+        assert not RunRecord.objects.filter(profile=profile).exists()
+
+    def test_has_no_run_where_the_pool_has_none(self, lab: Cluster) -> None:
+        Pool.objects.update(profiling_s=0)
+        profile = job_type(lab)
+        submit(lab, profile)
+        play(lab, 60)
+        assert runs(profile) == []
+        assert last(lab).schema < 9
+
+    def test_that_starts_at_once_has_no_run(self, lab: Cluster) -> None:
+        profile = job_type(lab)
+        job = submit(lab, profile, gpus=4)
+        play(lab, 60)
+        job.refresh_from_db()
+        assert (job.state, runs(profile)) == ("running", [])
+
+    @pytest.mark.parametrize("gpus", [1, 2])
+    def test_of_one_or_two_gpus_measures_itself(self, lab: Cluster, gpus: int) -> None:
+        lab.submit("a", 4, 5000)
+        profile = job_type(lab)
+        submit(lab, profile, gpus=gpus)
+        play(lab, 60)
+        assert runs(profile) == []
+
+    def test_of_a_size_that_was_measured_lately_has_none(self, lab: Cluster) -> None:
+        profile = job_type(lab)
+        row = Measurement.objects.create(
+            profile=profile, tenant=profile.tenant, kind="iteration", gpu_type="v100", gpus=8,
+            used_reports=9, used_mean=10**9, seen_at=lab.at,
+        )  # fmt: skip
+        submit(lab, profile)
+        play(lab, 60)
+        assert runs(profile) == []
+        Measurement.objects.filter(pk=row.pk).update(seen_at=lab.at - timedelta(days=7, seconds=1))
+        play(lab, 20)
+        assert [run.gpus for run in runs(profile)] == [1]
+
+
+class TestARun:
+    def test_lasts_as_long_over_several_leases_on_a_fast_gpu(self, lab: Cluster) -> None:
+        Pool.objects.update(lease_s=60)
+        profile = job_type(lab)
+        profile.speedups = {"v100": 3000}
+        profile.save()
+        VirtualSpeeds.objects.update(speedups={"v100": 3000})
+        submit(lab, profile)
+        play(lab, HALF_S + 60)
+        one = runs(profile)[0]
+        held = [
+            (lease.ended_at - lease.started_at).total_seconds()
+            for lease in Lease.objects.filter(job=one)
+            if lease.ended_at and lease.started_at
+        ]
+        assert (one.state, sum(held)) == ("succeeded", HALF_S)
+        seen = Measurement.objects.get(profile=profile, kind="iteration", gpus=1)
+        assert seen.mean * 3 == pytest.approx(ITERATION_US * 1000, rel=0.01)
+
+    def test_pays_for_no_gpu(self, lab: Cluster) -> None:
+        lab.submit("a", 4, 5000)
+        profile = job_type(lab)
+        submit(lab, profile)
+        play(lab, 60)
+        (run,) = runs(profile)
+        assert run.state == "pending"
+        assert run.max_price == 0
+
+    def test_is_withdrawn_when_nobody_waits_any_more(self, lab: Cluster) -> None:
+        lab.submit("a", 4, 5000)
+        profile = job_type(lab)
+        job = submit(lab, profile)
+        play(lab, 30)
+        (run,) = runs(profile)
+        Job.objects.filter(pk=job.pk).update(cancel_asked_at=lab.at)
+        play(lab, 20)
+        (run,) = runs(profile)
+        assert (run.state, run.profiled_for) == ("cancelled", None)
+        submit(lab, profile)
+        play(lab, 20)
+        assert [one.state for one in runs(profile)] == ["cancelled", "pending"]
+
+    def test_that_people_cancel_is_the_last_until_the_type_is_declared_anew(
+        self, lab: Cluster
+    ) -> None:
+        lab.submit("a", 4, 5000)
+        profile = job_type(lab)
+        submit(lab, profile)
+        play(lab, 30)
+        cancel_job(job=runs(profile)[0], now=lab.now())
+        play(lab, 60)
+        assert [run.state for run in runs(profile)] == ["cancelled"]
+        declare(lab, profile)
+        play(lab, 20)
+        assert [run.state for run in runs(profile)] == ["cancelled", "pending"]
+
+    def test_of_a_program_that_reports_nothing_is_the_last_too(self, lab: Cluster) -> None:
+        profile = job_type(lab, reports=False)
+        submit(lab, profile)
+        play(lab, 2 * HALF_S + 60)
+        assert [(run.gpus, run.state) for run in runs(profile)] == [(1, "succeeded")]
+        declare(lab, profile)
+        play(lab, 20)
+        assert [run.gpus for run in runs(profile)] == [1, 1]
+
+    def test_is_made_once_though_the_round_fails_while_it_is_made(self, lab: Cluster) -> None:
+        profile = job_type(lab)
+        submit(lab, profile)
+        lab.round(after_s=10)
+
+        def fail(point: str) -> None:
+            if point == "profiling.before_commit":
+                raise ZeroDivisionError
+
+        with arm_faults(fail), pytest.raises(ZeroDivisionError):
+            lab.round(after_s=10)
+        assert runs(profile) == []
+        lab.round(after_s=10)
+        assert len(runs(profile)) == 1
+
+    def test_is_one_of_a_type_and_small_whoever_writes_it(self, lab: Cluster) -> None:
+        profile = job_type(lab)
+        submit(lab, profile)
+        play(lab, 30)
+        for gpus in (1, 3):
+            with pytest.raises(IntegrityError), transaction.atomic():
+                lab.submit("a", gpus, 1, profile=profile, profiling_s=10)
+
+
+class TestATenant:
+    def test_has_a_few_runs_at_once(self, lab: Cluster) -> None:
+        types = [job_type(lab, f"net-{number}") for number in range(RUNS_MOST + 2)]
+        for profile in types:
+            submit(lab, profile)
+        play(lab, 40)
+        active = Job.objects.filter(profiling_s__gt=0, state__in=Job.ACTIVE_STATES)
+        assert {run.profile_id for run in active} == {one.pk for one in types[:RUNS_MOST]}
+        play(lab, 4 * HALF_S + 120)
+        assert [len(runs(profile)) for profile in types] == [2] * len(types)
+
+
+class TestAnyPool:
+    @settings(
+        max_examples=6, deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )  # fmt: skip
+    @given(st.data())
+    def test_never_has_two_runs_of_a_type_or_a_large_one(self, lab: Cluster, data: Any) -> None:
+        """Jobs come and are cancelled, types declared anew; each round is decided the same again."""
+        types = [job_type(lab, f"t{Profile.objects.count()}") for _ in range(2)]
+        for _ in range(12):
+            profile = data.draw(st.sampled_from(types))
+            act = data.draw(st.sampled_from(("submit", "cancel", "declare", "wait")))
+            if act == "submit":
+                submit(lab, profile, gpus=data.draw(st.sampled_from((2, 4, 8))))
+            elif act == "declare":
+                declare(lab, profile)
+            elif act == "cancel":
+                for job in Job.objects.filter(profile=profile, state__in=Job.ACTIVE_STATES)[:1]:
+                    cancel_job(job=job, now=lab.now())
+            lab.round(after_s=data.draw(st.sampled_from((10, 60, 200))))
+            active = Job.objects.filter(profiling_s__gt=0, state__in=Job.ACTIVE_STATES)
+            assert len({run.profile_id for run in active}) == len(active) <= RUNS_MOST
+            assert all(run.gpus <= 2 for run in active)
+            over = Job.objects.filter(profiling_s__gt=0, state="succeeded")
+            for lease in Lease.objects.filter(job__in=over, ended_at__isnull=False):
+                assert lease.started_at is not None
+                assert lease.ended_at is not None
+                assert lease.ended_at - lease.started_at <= timedelta(seconds=HALF_S)
         for row in Round.objects.filter(pool=lab.pool):
             assert replay_stored_round(row).same
