@@ -33,6 +33,8 @@ RUN_GPUS = SIZES[-1]
 FRESH = timedelta(days=7)
 # So many of a tenant wait or run at once in a pool.
 RUNS_MOST = 2
+# A run that nobody waits for stays so long: the next job of its type may be there by then.
+KEPT = timedelta(hours=1)
 SOURCE = "profiling"
 
 log = structlog.get_logger(__name__)
@@ -49,8 +51,8 @@ def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
     """Make the profiling runs that the pool's waiting jobs need; return how many.
 
     Of each job type one at most waits or runs, and of a tenant `RUNS_MOST`. One that has not
-    started, and that no job waits for any more, is withdrawn. What a pool has when its operator
-    ends profiling goes on.
+    started for `KEPT`, and that no job waits for any more, is withdrawn. What a pool has when its
+    operator ends profiling goes on.
 
     Raises:
         FencedError: the pool was taken by another holder since.
@@ -141,8 +143,15 @@ def _seen(profiles: Sequence[int]) -> Mapping[tuple[int, int], datetime]:
 
 
 def _withdraw(active: Sequence[Job], wishes: Collection[int], at: datetime) -> None:
-    """Cancel the runs that never started and that nobody waits for; this round ends them."""
-    idle = [run.pk for run in active if not run.terms and run.profile_id not in wishes]
+    """Cancel the runs that have not started for long and that nobody waits for.
+
+    This round ends them.
+    """
+    idle = [
+        run.pk
+        for run in active
+        if not run.terms and run.profile_id not in wishes and run.submitted_at <= at - KEPT
+    ]
     if idle:
         rows = Job.objects.filter(pk__in=idle, state=Job.State.PENDING, terms=0)
         rows.update(profiled_for=None, cancel_asked_at=at)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.units import SECOND_US
-from scheduling.engine.profiling import RUNS_MOST
+from scheduling.engine.profiling import KEPT, RUNS_MOST
 from scheduling.models import (
     Job,
     Lease,
@@ -48,7 +48,7 @@ def lab() -> Cluster:
     lab = cluster(
         {"a": 4, "b": 4}, nodes=1, gpus=8, lease_s=600, policy="unisched", profiling_s=2 * HALF_S
     )
-    lab.submit("b", 4, 5000)
+    lab.submit("b", 4, 50_000)
     lab.round()
     return lab
 
@@ -205,14 +205,16 @@ class TestARun:
         assert run.state == "pending"
         assert run.max_price == 0
 
-    def test_is_withdrawn_when_nobody_waits_any_more(self, lab: Cluster) -> None:
-        lab.submit("a", 4, 5000)
+    def test_is_withdrawn_when_nobody_waits_for_it_for_long(self, lab: Cluster) -> None:
+        lab.submit("a", 4, 50_000)
         profile = job_type(lab)
         job = submit(lab, profile)
         play(lab, 30)
         (run,) = runs(profile)
         Job.objects.filter(pk=job.pk).update(cancel_asked_at=lab.at)
         play(lab, 20)
+        assert runs(profile)[0].state == "pending"
+        lab.round(after_s=round(KEPT.total_seconds()))
         (run,) = runs(profile)
         assert (run.state, run.profiled_for) == ("cancelled", None)
         submit(lab, profile)
@@ -285,7 +287,7 @@ class TestAnyPool:
     )  # fmt: skip
     @given(st.data())
     def test_never_has_two_runs_of_a_type_or_a_large_one(self, lab: Cluster, data: Any) -> None:
-        """Jobs come and are cancelled, types declared anew; each round is decided the same again."""
+        """Jobs come and are cancelled, types declared anew; and each round replays."""
         types = [job_type(lab, f"t{Profile.objects.count()}") for _ in range(2)]
         for _ in range(12):
             profile = data.draw(st.sampled_from(types))

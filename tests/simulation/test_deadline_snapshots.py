@@ -50,6 +50,11 @@ def state_of(*jobs: SimJob, cluster: Cluster = CLUSTER, **rules: Any) -> Simulat
 
 
 class TestASnapshot:
+    def test_names_profiling_runs_while_they_are_there(self) -> None:
+        state = state_of(sim(1), sim(2, is_profiler=True))
+        assert (state.snapshot().profilers, state.snapshot().schema) == ((2,), 9)
+        assert state_of(sim(1)).snapshot().profilers == ()
+
     def test_has_steps_in_proportion_to_a_first_of_100_points(self) -> None:
         snapshot = state_of(strict(1), SOFT, sim(3)).snapshot()
         assert snapshot.deadlines == (

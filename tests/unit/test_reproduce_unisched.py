@@ -8,8 +8,21 @@ from typing import Any
 import pytest
 
 from benchmarks.reproduce import deadline_runs, unisched
-from benchmarks.reproduce.deadline_runs import WORKLOADS, chronus, run, workload_size
+from benchmarks.reproduce.deadline_runs import (
+    PROFILED_GPUS,
+    PROFILED_US,
+    STATIC_GPUS,
+    WORKLOADS,
+    chronus,
+    deadline_run,
+    profiling_figures,
+    run,
+    workload_size,
+)
 from benchmarks.reproduce.model import ClaimVerdict
+from evenshare_core.simulation.books import JobRecord
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import SECOND_US
 
 YES, PARTLY = ClaimVerdict.REPRODUCED, ClaimVerdict.IN_DIRECTION
 NO = ClaimVerdict.NOT_REPRODUCED
@@ -127,3 +140,34 @@ class TestTheWorkloads:
         assert row["deadline_reward_rate"] == pytest.approx(1 - row["deadline_miss_rate"])
         assert row["strict_miss_rate"] != row["soft_miss_rate"]
         assert row["best_effort_jct_s"] > 0
+        assert "profiling_wait_s" not in row
+
+    def test_with_a_profiling_run_for_each_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        few = replace(chronus("MIX2"), jobs=chronus("MIX2").jobs[:100])
+        monkeypatch.setattr(deadline_runs, "chronus", lambda _: few)
+        monkeypatch.setattr(deadline_runs, "NODES", 4)
+        given: dict[str, Any] = {"workload": "MIX2", "options": {}, "noise_percent": 0}
+        row = run(policy="sjf", profiling=True, **given)
+        assert (row["jobs"], row["profiling_runs"]) == (100, 100)
+        assert 0 < row["profiling_wait_s"] <= row["profiling_wait_max_s"]
+        assert row["gpu_hours"] == run(policy="sjf", **given)["gpu_hours"]
+
+    def test_name_a_run_without_profiling_as_before(self) -> None:
+        plain, profiled = (deadline_run("SLO", "sjf", profiling=one) for one in (False, True))
+        assert "profiling" not in plain.arguments
+        assert "with profiling runs" in profiled.label
+
+
+class TestWaitsOfProfilingRuns:
+    def test_are_from_submission_to_start_and_in_turns_on_nodes_of_their_own(self) -> None:
+        length_us, count = PROFILED_US, STATIC_GPUS // PROFILED_GPUS
+        runs = [
+            SimJob(number, 1, 2, 0, length_us, is_profiler=True) for number in range(1, count + 2)
+        ]
+        over = [JobRecord(job.id, "succeeded", job.id * SECOND_US, 0, 1, 0) for job in runs]
+        assert profiling_figures([*runs, SimJob(99, 1, 2, 0, 1)], over) == {
+            "profiling_runs": count + 1,
+            "profiling_wait_s": (count + 2) / 2,
+            "profiling_wait_max_s": count + 1,
+            "static_profiling_wait_max_s": length_us / SECOND_US,
+        }
