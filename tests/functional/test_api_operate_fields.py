@@ -84,14 +84,6 @@ class TestAPool:
         assert [one["field"] for one in refused.json()["errors"]] == [f"prices.v100.{field}"]
         assert PriceSetting.objects.get().base == 1
 
-    def test_sets_how_long_job_types_are_profiled(self, stage: ApiStage) -> None:
-        after = edit(stage, "PATCH", self.ONE, {"profiling_s": 300}, seen=self.ONE).json()
-        assert (after["profiling_s"], Pool.objects.get().profiling_s) == (300, 300)
-        for wrong in (-1, 3601, True, None):
-            refused = edit(stage, "PATCH", self.ONE, {"profiling_s": wrong}, seen=self.ONE)
-            assert [one["field"] for one in refused.json()["errors"]] == ["profiling_s"]
-        assert Pool.objects.get().profiling_s == 300
-
     def test_keeps_the_options_that_are_not_named(self, stage: ApiStage) -> None:
         options = stage.get(self.ONE.format(pool=stage.pool), as_="otto").json()["options"]
         name, value = next((key, item) for key, item in options.items() if isinstance(item, bool))

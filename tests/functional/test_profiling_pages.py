@@ -9,6 +9,7 @@ from django.test import Client
 
 from scheduling.models import Job, Pool, Profile
 from tests.factories import BEGIN
+from tests.functional.operate_stage import edit, operate_stage
 from tests.functional.visitors import Town, town
 
 
@@ -115,3 +116,15 @@ class TestTheJobType:
     def test_is_not_there_for_others(self, place: Town, run: Job) -> None:
         text(place.neighbour, self.PAGE, 404)
         text(place.neighbour, f"/jobs/{run.uid}/", 404)
+
+
+class TestThePool:
+    @pytest.mark.usefixtures("db")
+    def test_says_how_long_job_types_are_profiled_and_an_operator_sets_it(self) -> None:
+        stage, one = operate_stage(), "operate/pools/{pool}"
+        after = edit(stage, "PATCH", one, {"profiling_s": 300}, seen=one).json()
+        assert (after["profiling_s"], Pool.objects.get().profiling_s) == (300, 300)
+        for wrong in (-1, 3601, True, None):
+            refused = edit(stage, "PATCH", one, {"profiling_s": wrong}, seen=one)
+            assert [row["field"] for row in refused.json()["errors"]] == ["profiling_s"]
+        assert Pool.objects.get().profiling_s == 300
