@@ -37,6 +37,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='job',
-            constraint=models.UniqueConstraint(condition=models.Q(('profiling_s__gte', 1), ('state__in', ('pending', 'running', 'stopping'))), fields=('profile',), name='job_one_profiling_run_of_a_type'),
+            constraint=models.UniqueConstraint(condition=models.Q(('profiling_s__gt', 0), ('state__in', ('pending', 'running', 'stopping'))), fields=('profile',), name='job_one_profiling_run_of_a_type'),
+        ),
+        migrations.AddIndex(
+            model_name='job',
+            index=models.Index(condition=models.Q(('profiling_s__gt', 0)), fields=['profile', '-id'], name='job_profiling_by_type'),
         ),
     ]

@@ -176,7 +176,7 @@ class Job(models.Model):
             ),
             models.UniqueConstraint(
                 fields=["profile"],
-                condition=Q(profiling_s__gte=1, state__in=("pending", "running", "stopping")),
+                condition=Q(profiling_s__gt=0, state__in=("pending", "running", "stopping")),
                 name="job_one_profiling_run_of_a_type",
             ),
         ]
@@ -192,6 +192,12 @@ class Job(models.Model):
             # Job lists page by key, newest first, inside one tenant.
             models.Index(fields=["tenant", "-id"], name="job_by_tenant"),
             models.Index(fields=["tenant", "state", "-id"], name="job_by_tenant_state"),
+            # Rounds and pages ask for the few profiling runs of a job type.
+            models.Index(
+                fields=["profile", "-id"],
+                name="job_profiling_by_type",
+                condition=Q(profiling_s__gt=0),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -188,6 +188,12 @@ class TestOneJob:
         out = run("job", "show", job["id"]).out
         assert "2 until 2031-05-04T03:02:01Z on n\\x1b1, 1 own + 1 borrowed at 1.250000" in out
         assert "step 5 of 10, loss 0.5" in out
+        assert "profiling run" not in out
+
+    def test_says_that_it_is_a_profiling_run(self, run: Run, portal: Portal) -> None:
+        job = portal.job("running", profiling_s=150)
+        out = " ".join(run("job", "show", job["id"]).out.split())
+        assert "profiling run ends after 150 s on GPUs" in out
 
     def test_shows_where_it_is_queued_and_when_it_may_start(self, run: Run, portal: Portal) -> None:
         start: dict[str, Any]

@@ -22,6 +22,7 @@ def facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("pool", inert(job.get("pool", ""))),
         ("gpus", f"{inert(job.get('gpus', ''))} {_types(job)}".strip()),
         ("job type", inert(job.get("profile") or "")),
+        ("profiling run", _profiling(job.get("profiling_s"))),
         *((f.name.replace("_", " "), _shown(job.get(f.name))) for f in shown),
         ("deadline answer", standing_line(job.get("deadline_answer"))),
         ("deadline left", _left(job.get("deadline_left_s"))),
@@ -35,6 +36,11 @@ def facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("charge", inert(job.get("charge", ""))),
         ("page", inert(job.get("url", ""))),
     ]
+
+
+def _profiling(seconds: Any) -> str:
+    """Of a profiling run, when it ends."""
+    return f"ends after {inert(seconds)} s on GPUs" if seconds else ""
 
 
 def _shown(value: Any) -> str:
