@@ -14,8 +14,7 @@ from scheduling.api.answers import deadline_answers_json
 from scheduling.api.asked import asked_json, pool_times
 from scheduling.api.estimates import estimate_json
 from scheduling.engine.clock import read_clocks
-from scheduling.models import Job, Round
-from scheduling.selectors.certificates import CertificateView
+from scheduling.models import Job
 from scheduling.selectors.job_estimates import read_estimates
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
 from scheduling.selectors.lines import PoolFacts
@@ -24,9 +23,7 @@ from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.queue_order import is_queued, read_queue_orders
 from scheduling.selectors.quota_promises import pool_promise
-from scheduling.selectors.reasons import preemption_text
-from scheduling.selectors.round_shares import RoundShare
-from scheduling.selectors.rounds import EndRow, JobRef, RoundView, SkipGroup
+from scheduling.selectors.rounds import JobRef
 from scheduling.selectors.start_estimates import StartView, read_starts
 from scheduling.selectors.trades import TradeSideView, TradeView
 from scheduling.selectors.visibility import VisibleTenant
@@ -249,116 +246,6 @@ def tenant_json(seen: VisibleTenant | None) -> dict[str, Any] | None:
     return None if seen is None else {"name": seen.name, "slug": seen.slug or None, "you": seen.you}
 
 
-def round_json(row: Round, pool: str) -> dict[str, Any]:
-    """Return a round as a list shows it; the hashes let anybody check a stored decision."""
-    return {
-        "pool": pool,
-        "number": row.number,
-        "at": time_text(row.at),
-        "wall_at": time_text(row.wall_at),
-        "policy": row.policy,
-        "policy_version": row.policy_version,
-        "snapshot_sha256": row.snapshot_sha256,
-        "decision_sha256": row.decision_sha256,
-        "decide_us": row.decide_us,
-        "summary": row.summary,
-    }
-
-
-def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) -> dict[str, Any]:
-    """Return one round, with its certificate, as its viewer may see it."""
-    decision = view.decision
-    return {
-        **round_json(view.round, pool),
-        "shares": [_share(row) for row in view.shares],
-        "certificate": _certificate(seen, decision.again if decision else None),
-        "decision": None if decision is None else {
-            "counts": decision.counts,
-            "preemptions": [_early(row) for row in decision.ends if row.early],
-            "skips": [_skips(group) for group in decision.skips],
-            "prices": [
-                {
-                    "gpu_type": row.gpu_type,
-                    "valid": credits_text(row.valid),
-                    "posted": credits_text(row.posted),
-                    "used": row.used,
-                    "capacity": row.capacity,
-                }
-                for row in decision.prices
-            ],
-        },
-        "why_no_decision": view.why_not,
-        "damages": [
-            {
-                "part": damage.part,
-                "why": damage.why,
-                "expected_sha256": damage.expected,
-                "actual_sha256": damage.actual,
-            }
-            for damage in view.damages
-        ],
-        "trades": [trade_json(row) for row in view.trades],
-    }  # fmt: skip
-
-
-def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, Any] | None:
-    if seen is None:
-        return None
-    return {
-        "version": seen.version,
-        "failure": seen.failure,
-        "same_again": again,
-        "lines": [
-            {
-                "property": row.name.value,
-                "verdict": row.verdict.value,
-                "basis": row.basis.value,
-                "checked": row.checked,
-                "count": row.count,
-                "worst": row.worst,
-                "worst_in_gpus": row.in_gpus,
-                "total": row.total,
-                "tenant": tenant_json(row.tenant),
-                "other": tenant_json(row.other),
-                "hidden": row.hidden,
-                "why": row.why,
-            }
-            for row in seen.findings
-        ],
-        "rows": [
-            {
-                "tenant": tenant_json(row.tenant),
-                "job_type": row.profile,
-                "weight": row.weight,
-                "ideal": row.ideal,
-                "held": row.held,
-                "alone": row.alone,
-                "best_other": row.best_other,
-                "other": tenant_json(row.other),
-                "has_all": row.capped,
-            }
-            for row in seen.rows
-        ],
-        "rows_hidden": seen.rows_hidden,
-    }
-
-
-def _share(row: RoundShare) -> dict[str, Any]:
-    return {
-        "tenant": tenant_json(row.tenant),
-        "gpu_type": row.gpu_type,
-        "quota": row.quota,
-        "swapped": row.swapped,
-        "demand": row.demand,
-        "own": row.own,
-        "borrowed": row.borrowed,
-        "received_gpu_s": row.alloc_gpu_s,
-        "deserved_gpu_s": row.fair_gpu_s,
-        "rho_before": row.rho_before,
-        "rho_after": row.rho_after,
-    }
-
-
 def preemption_json(row: PreemptionView) -> dict[str, Any]:
     """Return a lease that ended before its expiry; jobs and numbers that are not for the viewer
     are null and empty."""
@@ -371,9 +258,9 @@ def preemption_json(row: PreemptionView) -> dict[str, Any]:
         "gpus": row.gpus,
         "gpu_type": row.gpu_type,
         "tenant": tenant_json(row.tenant),
-        "job": _job_ref(row.job),
+        "job": job_ref_json(row.job),
         "for_tenant": tenant_json(row.for_tenant),
-        "for_job": _job_ref(row.for_job),
+        "for_job": job_ref_json(row.for_job),
         "numbers": visible_numbers(row.numbers),
         "notice_s": row.notice_s,
         "released_at": time_text(row.released_at),
@@ -409,41 +296,6 @@ def _trade_side(side: TradeSideView | None) -> dict[str, float] | None:
     }  # fmt: skip
 
 
-def _job_ref(job: JobRef | None) -> dict[str, str] | None:
+def job_ref_json(job: JobRef | None) -> dict[str, str] | None:
+    """Return a job by id and name; null where it is not for the viewer."""
     return None if job is None else {"id": str(job.uid), "name": job.name}
-
-
-def _early(row: EndRow) -> dict[str, Any]:
-    """A lease that the round ended before its expiry, as `preemption_json` has it later."""
-    early = row.early
-    return {} if early is None else {
-        "rule": early.rule,
-        "words": preemption_text(early.rule, early.tenant.name if early.tenant else ""),
-        "moved": row.moved,
-        "gpus": row.gpus,
-        "gpu_type": row.gpu_type,
-        "tenant": tenant_json(row.tenant),
-        "job": _job_ref(row.job),
-        "for_tenant": tenant_json(early.tenant),
-        "for_job": _job_ref(early.job),
-        "numbers": visible_numbers(early.numbers),
-        "superseded": row.lost,
-    }  # fmt: skip
-
-
-def _skips(group: SkipGroup) -> dict[str, Any]:
-    return {
-        "reason_code": group.reason.value,
-        "jobs": group.jobs,
-        "gpus": group.gpus,
-        "tenants": [
-            {
-                "tenant": tenant_json(row.tenant),
-                "jobs": row.jobs,
-                "gpus": row.gpus,
-                "numbers": visible_numbers(row.numbers),
-                "named": [{"id": str(job.uid), "name": job.name} for job in row.named],
-            }
-            for row in group.rows
-        ],
-    }

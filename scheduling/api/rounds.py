@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from scheduling.api import round_schemas, schemas
 from scheduling.api.base import SchedulingView
-from scheduling.api.render import round_json, round_view_json
+from scheduling.api.round_render import round_json, round_view_json
 from scheduling.selectors.certificates import view_certificate
 from scheduling.selectors.round_lists import rounds_page
 from scheduling.selectors.rounds import round_view

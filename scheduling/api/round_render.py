@@ -1,0 +1,160 @@
+"""Rounds as JSON: what was decided, and its certificate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduling.api.render import credits_text, job_ref_json, tenant_json, trade_json
+from scheduling.models import Round
+from scheduling.selectors.certificates import CertificateView
+from scheduling.selectors.job_lists import visible_numbers
+from scheduling.selectors.reasons import preemption_text
+from scheduling.selectors.round_shares import RoundShare
+from scheduling.selectors.rounds import EndRow, RoundView, SkipGroup
+from tenants.api.times import time_text
+
+
+def round_json(row: Round, pool: str) -> dict[str, Any]:
+    """Return a round as a list shows it; the hashes let anybody check a stored decision."""
+    return {
+        "pool": pool,
+        "number": row.number,
+        "at": time_text(row.at),
+        "wall_at": time_text(row.wall_at),
+        "policy": row.policy,
+        "policy_version": row.policy_version,
+        "snapshot_sha256": row.snapshot_sha256,
+        "decision_sha256": row.decision_sha256,
+        "decide_us": row.decide_us,
+        "summary": row.summary,
+    }
+
+
+def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) -> dict[str, Any]:
+    """Return one round, with its certificate, as its viewer may see it."""
+    decision = view.decision
+    return {
+        **round_json(view.round, pool),
+        "shares": [_share(row) for row in view.shares],
+        "certificate": _certificate(seen, decision.again if decision else None),
+        "decision": None if decision is None else {
+            "counts": decision.counts,
+            "preemptions": [_early(row) for row in decision.ends if row.early],
+            "skips": [_skips(group) for group in decision.skips],
+            "prices": [
+                {
+                    "gpu_type": row.gpu_type,
+                    "valid": credits_text(row.valid),
+                    "posted": credits_text(row.posted),
+                    "used": row.used,
+                    "capacity": row.capacity,
+                }
+                for row in decision.prices
+            ],
+        },
+        "why_no_decision": view.why_not,
+        "damages": [
+            {
+                "part": damage.part,
+                "why": damage.why,
+                "expected_sha256": damage.expected,
+                "actual_sha256": damage.actual,
+            }
+            for damage in view.damages
+        ],
+        "trades": [trade_json(row) for row in view.trades],
+    }  # fmt: skip
+
+
+def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, Any] | None:
+    if seen is None:
+        return None
+    return {
+        "version": seen.version,
+        "failure": seen.failure,
+        "same_again": again,
+        "lines": [
+            {
+                "property": row.name.value,
+                "verdict": row.verdict.value,
+                "basis": row.basis.value,
+                "checked": row.checked,
+                "count": row.count,
+                "worst": row.worst,
+                "worst_in_gpus": row.in_gpus,
+                "total": row.total,
+                "tenant": tenant_json(row.tenant),
+                "other": tenant_json(row.other),
+                "hidden": row.hidden,
+                "why": row.why,
+            }
+            for row in seen.findings
+        ],
+        "rows": [
+            {
+                "tenant": tenant_json(row.tenant),
+                "job_type": row.profile,
+                "weight": row.weight,
+                "ideal": row.ideal,
+                "held": row.held,
+                "alone": row.alone,
+                "best_other": row.best_other,
+                "other": tenant_json(row.other),
+                "has_all": row.capped,
+            }
+            for row in seen.rows
+        ],
+        "rows_hidden": seen.rows_hidden,
+    }
+
+
+def _share(row: RoundShare) -> dict[str, Any]:
+    return {
+        "tenant": tenant_json(row.tenant),
+        "gpu_type": row.gpu_type,
+        "quota": row.quota,
+        "swapped": row.swapped,
+        "demand": row.demand,
+        "own": row.own,
+        "borrowed": row.borrowed,
+        "received_gpu_s": row.alloc_gpu_s,
+        "deserved_gpu_s": row.fair_gpu_s,
+        "rho_before": row.rho_before,
+        "rho_after": row.rho_after,
+    }
+
+
+def _early(row: EndRow) -> dict[str, Any]:
+    """A lease that the round ended before its expiry, as `preemption_json` has it later."""
+    early = row.early
+    return {} if early is None else {
+        "rule": early.rule,
+        "words": preemption_text(early.rule, early.tenant.name if early.tenant else ""),
+        "moved": row.moved,
+        "gpus": row.gpus,
+        "gpu_type": row.gpu_type,
+        "tenant": tenant_json(row.tenant),
+        "job": job_ref_json(row.job),
+        "for_tenant": tenant_json(early.tenant),
+        "for_job": job_ref_json(early.job),
+        "numbers": visible_numbers(early.numbers),
+        "superseded": row.lost,
+    }  # fmt: skip
+
+
+def _skips(group: SkipGroup) -> dict[str, Any]:
+    return {
+        "reason_code": group.reason.value,
+        "jobs": group.jobs,
+        "gpus": group.gpus,
+        "tenants": [
+            {
+                "tenant": tenant_json(row.tenant),
+                "jobs": row.jobs,
+                "gpus": row.gpus,
+                "numbers": visible_numbers(row.numbers),
+                "named": [{"id": str(job.uid), "name": job.name} for job in row.named],
+            }
+            for row in group.rows
+        ],
+    }
