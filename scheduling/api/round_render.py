@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduling.api.render import credits_text, job_ref_json, tenant_json, trade_json
+from scheduling.api.speeds import milli_text
 from scheduling.models import Round
 from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import visible_numbers
@@ -105,6 +106,19 @@ def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, 
             for row in seen.rows
         ],
         "rows_hidden": seen.rows_hidden,
+        "overclaims": [
+            {
+                "tenant": tenant_json(row.tenant),
+                "job_type": row.profile,
+                "gpu_type": row.gpu_type,
+                "declared": milli_text(row.declared_milli),
+                "measured": milli_text(row.measured_milli),
+                "excess": milli_text(row.excess_milli),
+                "reports": row.reports,
+            }
+            for row in seen.overclaims
+        ],
+        "overclaims_hidden": seen.overclaims_hidden,
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from rest_framework import serializers as s
 
 from scheduling.api.schemas import TenantRef
+from scheduling.api.speeds import SPEED
 
 
 class TradeSideRow(s.Serializer[object]):
@@ -114,6 +115,21 @@ class CertificateRow(s.Serializer[object]):
     has_all = s.BooleanField()
 
 
+class CertificateOverclaim(s.Serializer[object]):
+    """A job type that was declared faster on a GPU type than measured, times one speed of both.
+
+    `excess`: by which part; more than the spreads of the reports explain.
+    """
+
+    tenant = TenantRef()
+    job_type = s.CharField(allow_blank=True)
+    gpu_type = s.CharField()
+    declared = s.RegexField(SPEED)
+    measured = s.RegexField(SPEED)
+    excess = s.RegexField(SPEED)
+    reports = s.IntegerField()
+
+
 class CertificateWhole(s.Serializer[object]):
     """What was measured when the round was decided; `same_again` while its bytes are kept."""
 
@@ -123,6 +139,8 @@ class CertificateWhole(s.Serializer[object]):
     lines = CertificateLine(many=True)
     rows = CertificateRow(many=True)
     rows_hidden = s.IntegerField()
+    overclaims = CertificateOverclaim(many=True)
+    overclaims_hidden = s.IntegerField()
 
 
 class RoundDamage(s.Serializer[object]):

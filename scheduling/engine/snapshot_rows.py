@@ -14,6 +14,7 @@ from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.deadlines import Deadline, DeadlineClass
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.measured_speeds import MeasuredProfile
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.utilities import Utility, read_utility
@@ -211,14 +212,32 @@ def lease_of(row: StoredLease) -> Lease:
 
 def read_profiles(wanted: Collection[int]) -> tuple[Profile, ...]:
     """The profiles of the jobs that the round looks at."""
+    return read_measured_profiles(wanted)[0]
+
+
+def read_measured_profiles(
+    wanted: Collection[int],
+) -> tuple[tuple[Profile, ...], tuple[MeasuredProfile, ...]]:
+    """The same, and what was measured of those of which anything was. One query."""
+    rows = list(ProfileRow.objects.filter(pk__in=wanted).order_by("id"))
     read = tuple(
         Profile(row.pk, row.tenant_id, tuple(sorted(row.speedups.items())), row.priority)
-        for row in ProfileRow.objects.filter(pk__in=wanted).order_by("id")
+        for row in rows
+    )
+    measured = tuple(
+        MeasuredProfile(
+            row.pk, tuple(sorted(row.as_declared.items())), tuple(sorted(row.as_measured.items()))
+        )
+        for row in rows
+        if row.measured
     )
     # JSON takes anything, and what is no number would fail inside of a policy.
-    if not all(type(milli) is int for profile in read for _, milli in profile.speedups):
+    numbers = [milli for profile in read for _, milli in profile.speedups]
+    numbers += [milli for one in measured for _, milli in one.declared]
+    numbers += [number for one in measured for _, speed in one.measured for number in speed]
+    if not all(type(number) is int for number in numbers):
         raise TypeError("a speed of a job type is no whole number")
-    return read
+    return read, measured
 
 
 def unreadable_jobs(pool_id: int, at: datetime) -> dict[int, str]:
@@ -233,7 +252,7 @@ def unreadable_jobs(pool_id: int, at: datetime) -> dict[int, str]:
         bad = _failing(sorted(jobs), lambda ids: _read_jobs(pool_id, at, ids))
         of_leases = _failing(sorted(leases), lambda ids: _read_leases(pool_id, ids))
         profiles = sorted({one for one in jobs.values() if one is not None})
-        of_profiles = _failing(profiles, lambda ids: canonical_bytes(read_profiles(ids)))
+        of_profiles = _failing(profiles, _read_job_types)
     bad |= {leases[lease]: why for lease, why in of_leases.items()}
     bad |= {job: of_profiles[one] for job, one in jobs.items() if one in of_profiles}
     return bad
@@ -263,6 +282,11 @@ def _read_jobs(pool_id: int, at: datetime, ids: Sequence[int]) -> None:
         job_utilities([stored])
         for deadline in job_deadlines([stored]):
             decode(canonical_bytes(deadline), Deadline)
+
+
+def _read_job_types(ids: Sequence[int]) -> None:
+    for rows in read_measured_profiles(ids):
+        canonical_bytes(rows)
 
 
 def _read_leases(pool_id: int, ids: Sequence[int]) -> None:

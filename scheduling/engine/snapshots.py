@@ -46,7 +46,7 @@ from scheduling.engine.snapshot_rows import (
     lease_of,
     live_leases,
     node_resources,
-    read_profiles,
+    read_measured_profiles,
     with_price_limits,
 )
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
@@ -114,12 +114,12 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     deadlines = job_deadlines(candidates)
     needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
-    profiles = read_profiles({job.profile for job in jobs} - {0})
+    profiles, measured = read_measured_profiles({job.profile for job in jobs} - {0})
     jobs, estimates = with_estimates(candidates, jobs, profiles)
     profilers = tuple(row.id for row in candidates if row.profiling_s)
     schema = schema_of(
         backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates,
-        profilers=profilers,
+        profilers=profilers, measured=measured,
     )  # fmt: skip
     return Snapshot(
         schema=schema,
@@ -143,7 +143,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         memory=_memory(state, policy),
         profiles=profiles, backoffs=backoffs, surcharges=surcharges, lease_bounds_us=bounds_us,
         node_resources=has, job_resources=needs, utilities=utilities, deadlines=deadlines,
-        estimates=estimates, profilers=profilers,
+        estimates=estimates, profilers=profilers, measured=measured,
     )  # fmt: skip
 
 

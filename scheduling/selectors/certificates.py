@@ -16,6 +16,7 @@ from evenshare_core.fairness.certificate import (
     Certificate,
     CertificateItem,
     JobTypeResult,
+    Overclaim,
     Property,
     Verdict,
     read,
@@ -67,14 +68,47 @@ class JobTypeView:
 
 
 @dataclass(frozen=True, slots=True)
+class OverclaimView:
+    """As `fairness.certificate.Overclaim`; `profile` is the job type's name, or ""."""
+
+    tenant: VisibleTenant
+    profile: str
+    gpu_type: str
+    declared_milli: int
+    measured_milli: int
+    excess_milli: int
+    reports: int
+
+
+@dataclass(frozen=True, slots=True)
 class CertificateView:
-    """A certificate; `failure` says why there is none, and is for operators in full."""
+    """A certificate; `failure` says why there is none, and is for operators in full.
+
+    `overclaims`: the largest first; those of tenants out of sight and beyond the limit are counted.
+    """
 
     version: int
     findings: tuple[CertificateItemView, ...]
     rows: tuple[JobTypeView, ...]
     rows_hidden: int
     failure: str = ""
+    overclaims: tuple[OverclaimView, ...] = ()
+    overclaims_hidden: int = 0
+
+
+def last_overclaimed(pool_id: int, profile_id: int) -> int | None:
+    """Return the pool's newest round, if its certificate shows an overclaim of a job type.
+
+    One query. None: it shows none, as where the job type had no jobs, or the policy reads no
+    speeds.
+    """
+    newest = Round.objects.filter(pool_id=pool_id).order_by("-number")
+    row = newest.values_list("number", "certificate").first()
+    if row is None:
+        return None
+    number, certificate = row
+    overclaims = (certificate or {}).get("overclaims", ())
+    return number if any(one["profile"] == profile_id for one in overclaims) else None
 
 
 def view_certificate(round_: Round, visibility: Visibility) -> CertificateView | None:
@@ -89,13 +123,41 @@ def view_certificate(round_: Round, visibility: Visibility) -> CertificateView |
     failure = certificate.failure
     if failure and not visibility.all_jobs:
         failure = FAILED
-    rows = _rows(certificate, visibility)
+    names = _job_type_names(certificate, visibility)
+    rows = _rows(certificate, names, visibility)
+    overclaims = tuple(
+        _overclaim(row, seen, names)
+        for row in certificate.overclaims
+        if (seen := visibility.of(row.tenant))
+    )
+    all_overclaims = len(certificate.overclaims) + certificate.overclaims_left_out
     return CertificateView(
         version=certificate.version,
         findings=tuple(_finding(row, visibility) for row in certificate.findings),
         rows=rows,
         rows_hidden=len(certificate.rows) + certificate.left_out - len(rows),
         failure=failure,
+        overclaims=overclaims,
+        overclaims_hidden=all_overclaims - len(overclaims),
+    )
+
+
+def _job_type_names(certificate: Certificate, visibility: Visibility) -> dict[int, str]:
+    """The names of job types that the viewer may know, by id."""
+    rows: tuple[JobTypeResult | Overclaim, ...] = (*certificate.rows, *certificate.overclaims)
+    mine = {row.profile for row in rows if row.profile and visibility.jobs_of(row.tenant)}
+    return dict(Profile.objects.filter(id__in=mine).values_list("id", "name")) if mine else {}
+
+
+def _overclaim(row: Overclaim, seen: VisibleTenant, names: dict[int, str]) -> OverclaimView:
+    return OverclaimView(
+        tenant=seen,
+        profile=names.get(row.profile, ""),
+        gpu_type=row.gpu_type,
+        declared_milli=row.declared_milli,
+        measured_milli=row.measured_milli,
+        excess_milli=row.excess_milli,
+        reports=row.reports,
     )
 
 
@@ -125,12 +187,10 @@ def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemVie
     )
 
 
-def _rows(certificate: Certificate, visibility: Visibility) -> tuple[JobTypeView, ...]:
+def _rows(
+    certificate: Certificate, names: dict[int, str], visibility: Visibility
+) -> tuple[JobTypeView, ...]:
     """Rows of the tenants in sight, in their order; their job types by name where they may be."""
-    mine = [
-        row.profile for row in certificate.rows if row.profile and visibility.jobs_of(row.tenant)
-    ]
-    names = dict(Profile.objects.filter(id__in=mine).values_list("id", "name")) if mine else {}
     shown = [
         _row(row, seen, names, visibility)
         for row in certificate.rows

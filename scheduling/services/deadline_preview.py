@@ -136,7 +136,9 @@ def with_job(
     known = {profile.id: profile for profile in (*snapshot.profiles, *profiles)}
     return msgspec.structs.replace(
         snapshot,
-        schema=schema_of((), deadlines=deadlines, profilers=snapshot.profilers),
+        schema=schema_of(
+            (), deadlines=deadlines, profilers=snapshot.profilers, measured=snapshot.measured
+        ),
         jobs=(*snapshot.jobs, job),
         changes=tuple(sorted((*snapshot.changes, came), key=lambda change: change.at_us)),
         deadlines=deadlines,

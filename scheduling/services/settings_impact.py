@@ -139,6 +139,7 @@ def with_settings(
             deadlines=snapshot.deadlines,
             estimates=snapshot.estimates,
             profilers=snapshot.profilers,
+            measured=snapshot.measured,
         ),
         lease_bounds_us=bounds_us,
     )

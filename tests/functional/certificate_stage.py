@@ -9,6 +9,8 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from evenshare_core.domain.decision import Decision, Ideal
+from evenshare_core.domain.measured_speeds import MeasuredProfile, MeasuredSpeed
+from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from evenshare_core.fairness.certificate import plain
@@ -96,6 +98,22 @@ def overpriced(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decisi
     grants = tuple(replace(row, price_micro=9 * CREDIT_MICRO) for row in decision.grants)
     market = replace(snapshot, policy="market", options={}, prices=prices)
     return market, replace(decision, grants=grants)
+
+
+def overclaimed(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """In a pool of two types with job types: the first declared twice what was measured, the second
+    half as much again, the third as it is."""
+    factors = dict(zip((row.id for row in snapshot.profiles), (2.0, 1.5, 1.0), strict=True))
+    rows = tuple(_measured(row, factors[row.id]) for row in snapshot.profiles)
+    return replace(snapshot, measured=rows), decision
+
+
+def _measured(profile: Profile, factor: float) -> MeasuredProfile:
+    """What was measured as it is used, and what was declared so many times as fast."""
+    slow, *rest = profile.speedups
+    declared = (slow, *((kind, int(milli * factor)) for kind, milli in rest))
+    speeds = tuple((kind, MeasuredSpeed(milli, 10, 12)) for kind, milli in profile.speedups)
+    return MeasuredProfile(profile.id, declared, speeds)
 
 
 def passed_over(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:

@@ -71,6 +71,7 @@ class TestARound:
             assert {row.name for row in found.findings} == set(Property) - {
                 Property.TRADES,
                 Property.INDIVIDUAL_RATIONALITY,
+                Property.MEASURED_SPEEDS,
             }
 
     def test_certifies_again_from_its_bytes(self, there: Stage) -> None:

@@ -103,6 +103,12 @@ class TestAVirtualPool:
         assert used["v100"] == pytest.approx(3730, abs=1)
         (note,) = MeasurementNote.objects.filter(kind="used")
         assert note.data["before"] == {"k80": 1000, "v100": 9000}
+        snapshot, _ = round_values(Round.objects.filter(pool=lab.pool).latest("number"))
+        (row,) = snapshot.measured
+        assert (row.id, row.declared) == (profile.pk, (("k80", 1000), ("v100", 9000)))
+        assert dict(row.measured) == profile.as_measured
+        first, _ = round_values(Round.objects.filter(pool=lab.pool).earliest("number"))
+        assert (first.measured, first.schema, snapshot.schema) == ((), 2, 9)
         assert all(replay_stored_round(row).same for row in Round.objects.filter(pool=lab.pool))
 
     def test_is_not_swayed_by_what_is_declared_anew(self, lab: Cluster) -> None:

@@ -9,9 +9,10 @@ from django.views.decorators.http import require_safe
 from portal.jobs.text.profiling import profiling_text
 from portal.jobs.text.speeds import headline_of, note_lines, speed_rows, time_rows
 from portal.site.access import signed_in, tenant_or_404, tenant_pool
+from scheduling.selectors.certificates import last_overclaimed
 from scheduling.selectors.measurements import read_measurements
 from scheduling.selectors.profiles import first_profiled
-from tenants.scopes import tenant_scope
+from tenants.scopes import site_scope, tenant_scope
 
 
 @signed_in
@@ -28,6 +29,8 @@ def job_type(request: HttpRequest, slug: str, profile: str) -> HttpResponseBase:
         seen = read_measurements(facts.id, tenant.pk, profile)
     if seen is None:
         raise Http404
+    with site_scope():
+        shown_in = last_overclaimed(facts.id, seen.profile.pk) if seen.overclaims else None
     context = {
         "tenant": tenant,
         "pool": facts,
@@ -35,6 +38,7 @@ def job_type(request: HttpRequest, slug: str, profile: str) -> HttpResponseBase:
         "profile": seen.profile,
         "headline": headline_of(seen),
         "overclaims": seen.overclaims,
+        "shown_in": shown_in,
         "speeds": speed_rows(seen),
         "times": time_rows(seen),
         "notes": note_lines(seen),

@@ -13,6 +13,7 @@ from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.charts.figures import percent, plural, thousands
 from portal.charts.notes import CertificatePanel, LineItem, Note, Promise, count_note
 from portal.rounds.text.borrowing_lines import owners_sentence, value_sentence
+from portal.rounds.text.declared import declared_sentence
 from portal.rounds.text.tenant_names import name_of, names_of
 from portal.site.tenant_badges import badge_of
 from scheduling.selectors.certificates import CertificateItemView, CertificateView
@@ -34,6 +35,7 @@ NAMES = {
     P.PARETO: "Pareto efficiency",
     P.OVERSTATING: "Strategy-proofness (overstating)",
     P.UNDERSTATING: "Strategy-proofness (understating)",
+    P.MEASURED_SPEEDS: "Speeds count as measured",
 }
 # What a standard name means, where it needs saying.
 MEANINGS = {
@@ -45,6 +47,7 @@ MEANINGS = {
     P.PARETO: "Nobody could do better at nobody's cost",
     P.OVERSTATING: "Overstating speeds does not pay",
     P.UNDERSTATING: "Understating speeds does not pay",
+    P.MEASURED_SPEEDS: "Where speeds were measured, those declared gain nothing",
 }
 SAID = {
     Verdict.HOLDS: "holds",
@@ -56,7 +59,7 @@ SAID = {
 }
 HIDDEN = "This pool shows you your own rows; the number is another tenant's."
 # Their sentences do without the numbers that are not for the viewer.
-WITHOUT_NUMBERS = frozenset({P.INDIVIDUAL_RATIONALITY})
+WITHOUT_NUMBERS = frozenset({P.INDIVIDUAL_RATIONALITY, P.MEASURED_SPEEDS})
 SAME = 1e-4  # what two figures on the page may differ by and be the same
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
@@ -283,6 +286,7 @@ SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
     P.PARETO: _pareto,
     P.OVERSTATING: _probed,
     P.UNDERSTATING: _probed,
+    P.MEASURED_SPEEDS: declared_sentence,
 }
 BASES = {
     Basis.LEASES: "GPUs held after the round",
@@ -292,6 +296,7 @@ BASES = {
     Basis.TERMS: "leases after the round, and when the terms of those that borrow are over",
     Basis.VALUES: "what jobs say that they are worth, and the prices posted for the round",
     Basis.PROBES: "the policy, asked again with other speeds",
+    Basis.SPEEDS: "what was declared of job types, and what their jobs reported",
 }
 
 
@@ -299,7 +304,7 @@ def _note(row: CertificateItemView) -> Note | None:
     """What was measured on what, with the same on whole GPUs beside it."""
     line_items = [
         LineItem("looked at", thousands(row.checked)),
-        LineItem("break it", thousands(row.count)),
+        LineItem(_counted(row), thousands(row.count)),
     ]
     if row.worst is not None:
         line_items.append(LineItem("the number that decides", thousands(row.worst, 4)))
@@ -309,6 +314,12 @@ def _note(row: CertificateItemView) -> Note | None:
         return None
     text = f"Measured on {BASES[row.basis]}. "
     return Note(NAMES[row.name], tuple(line_items), text=text + UNIT)
+
+
+def _counted(row: CertificateItemView) -> str:
+    """What the second number counts: an overclaim breaks nothing."""
+    is_note = row.name is P.MEASURED_SPEEDS and row.verdict is not Verdict.VIOLATED
+    return "declared faster" if is_note else "break it"
 
 
 def _gpus(value: float | None) -> str:

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from evenshare_core.units import MILLISECOND_US
 from portal.rounds.text import round as round_text
 from portal.rounds.text.certificate import round_certificate, throughput_context
+from portal.rounds.text.declared import overclaim_context
 from portal.rounds.text.tables import list_row, list_title, round_body
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
@@ -76,6 +77,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         **_head(facts, view),
         **round_body(view),
         **throughput_context(seen),
+        **overclaim_context(seen),
         "visibility": visibility,
         "certificate": round_certificate(view, seen),
         "command": round_text.replay_command(name, number),

@@ -16,6 +16,7 @@ from evenshare_core.fairness.certificate import (
     Certificate,
     CertificateItem,
     JobTypeResult,
+    Overclaim,
     Property,
     Verdict,
     certificate,
@@ -29,9 +30,10 @@ WORDS = {
     Property: (
         "capacity gang single_hold long_term_order quota_guarantee trades individual_rationality"
         " envy_free sharing_incentive equal_throughput pareto overstating understating"
+        " measured_speeds"
     ),
     Verdict: "holds noted violated not_promised not_applicable unknown",
-    Basis: "leases ideals sums trades terms values probes",
+    Basis: "leases ideals sums trades terms values probes speeds",
 }
 ITEM = {"name": "pareto", "verdict": "holds", "basis": "sums"}
 RESULT = {"tenant": 1, "profile": 2, "weight": 1.0, "held": 3.0, "alone": 2.0}
@@ -94,15 +96,25 @@ def test_is_not_changed(data: dict[str, Any]) -> None:
 
 def test_says_how_many_rows_it_leaves_out() -> None:
     rows = tuple(JobTypeResult(n, n, 1.0, 1.0, 1.0) for n in range(MAX_ROWS + 2))
-    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 4)
+    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 5)
     assert [certificate((), rows[:n]).left_out for n in (0, 199, 200, 201, 202)] == [0, 0, 0, 1, 2]
     assert certificate((), rows).rows == rows[:MAX_ROWS]
+
+
+def test_says_how_many_overclaims_it_leaves_out() -> None:
+    rows = tuple(Overclaim(1, n, "v100", 2000, 1000, 1000, 50, 9) for n in range(52))
+    made = [certificate((), overclaims=rows[:n]) for n in (0, 50, 51, 52)]
+    assert [one.overclaims_left_out for one in made] == [0, 0, 1, 2]
+    assert made[-1].overclaims == rows[:50]
+    assert read(plain(made[-1])) == made[-1]
 
 
 def test_is_of_the_newest_version_only_with_the_line_that_came_in_it() -> None:
     worth = CertificateItem(Property.INDIVIDUAL_RATIONALITY, Verdict.HOLDS, Basis.VALUES)
     trades = CertificateItem(Property.TRADES, Verdict.HOLDS, Basis.TRADES)
-    assert certificate((trades, worth)).version == VERSION
+    speeds = CertificateItem(Property.MEASURED_SPEEDS, Verdict.HOLDS, Basis.SPEEDS)
+    assert certificate((trades, worth)).version == 4
+    assert certificate((trades, worth, speeds)).version == certificate((speeds,)).version == VERSION
     assert certificate((trades,)).version == VERSION_BEFORE == 3
 
 

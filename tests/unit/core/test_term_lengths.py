@@ -24,6 +24,7 @@ from evenshare_core.domain.decision import (
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.invariants import violations
+from evenshare_core.domain.measured_speeds import MeasuredProfile, MeasuredSpeed
 from evenshare_core.domain.reasons import PreemptionRule, Reason
 from evenshare_core.domain.snapshot import (
     PoolPrice,
@@ -173,6 +174,12 @@ class TestBytes:
         for one in (dated, estimated):
             assert schema_of((), deadlines=one.deadlines, estimates=one.estimates) == 8
             assert decode(canonical_bytes(one), Snapshot) == one
+        speed = MeasuredSpeed(1000, 20, 9)
+        compared = replace(
+            plain, measured=(MeasuredProfile(1, (("v100", 1000),), (("v100", speed),)),)
+        )
+        assert schema_of((), measured=compared.measured) == 9
+        assert decode(canonical_bytes(compared), Snapshot) == compared
         assert canonical_bytes(bounded)[:-1].endswith(b",[],[60000000,1800000000]")
 
     @pytest.mark.parametrize(

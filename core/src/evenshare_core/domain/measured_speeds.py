@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from evenshare_core.domain.averages import Average
 from evenshare_core.domain.profiles import speedups_normal
+from evenshare_core.domain.values import Value
 from evenshare_core.units import ONE_MILLI
 
 LEAST_REPORTS = 5
@@ -42,6 +43,18 @@ class MeasuredSpeed(NamedTuple):
     speed_milli: int
     spread_milli: int
     reports: int
+
+
+class MeasuredProfile(Value, frozen=True, array_like=True):
+    """What a job type was declared as and what was measured of it; `id` is its profile's.
+
+    `declared`: (GPU type, thousandths of the slowest declared speed), `measured`: by GPU type; both
+    sorted by type. Certificates compare them; policies read `Profile.speedups`.
+    """
+
+    id: int
+    declared: tuple[tuple[str, int], ...]
+    measured: tuple[tuple[str, MeasuredSpeed], ...]
 
 
 class Comparison(NamedTuple):

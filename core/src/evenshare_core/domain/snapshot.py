@@ -12,14 +12,15 @@ from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.estimates import JobEstimate
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.measured_speeds import MeasuredProfile
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.utilities import Utility
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-# Version 9 has profilers, version 8 deadlines or estimates, version 7 surcharges, version 6
-# utilities of jobs, version 5 resources besides GPUs, version 4 bounds of lease lengths, version 3
-# back-offs; without any of them it is of version 2.
+# Version 9 has profilers or what was measured of job types, version 8 deadlines or estimates, version
+# 7 surcharges, version 6 utilities of jobs, version 5 resources besides GPUs, version 4 bounds of
+# lease lengths, version 3 back-offs; without any of them it is of version 2.
 SCHEMA_VERSION = 9
 
 
@@ -176,10 +177,11 @@ def schema_of(
     deadlines: tuple[Deadline, ...] = (),
     estimates: tuple[JobEstimate, ...] = (),
     profilers: tuple[int, ...] = (),
+    measured: tuple[MeasuredProfile, ...] = (),
 ) -> int:
     """Return the version of a snapshot with these."""
     newest_first: tuple[tuple[int, object], ...] = (
-        (SCHEMA_VERSION, profilers),
+        (SCHEMA_VERSION, profilers or measured),
         (8, deadlines or estimates),
         (7, surcharges),
         (6, utilities),
@@ -209,12 +211,13 @@ class Snapshot(Value, frozen=True, array_like=True):
     `lease_us`; empty: nothing else. `node_resources` and `job_resources`, by id: CPUs and memory of
     the nodes and jobs that tell them. `utilities`, by job: what those are worth that say it.
     `surcharges`: of GPU types whose price rises with the queue. `deadlines` and `estimates`, by
-    job: of those that have them. `profilers`: ids of the jobs that are profiling runs.
+    job: of those that have them. `profilers`: ids of the jobs that are profiling runs. `measured`,
+    by profile: of those of which anything was measured, for the certificate alone.
     """
 
     newest: ClassVar[tuple[str, ...]] = (
         "backoffs", "lease_bounds_us", "node_resources", "job_resources", "utilities",
-        "surcharges", "deadlines", "estimates", "profilers",
+        "surcharges", "deadlines", "estimates", "profilers", "measured",
     )  # fmt: skip
 
     schema: int
@@ -246,6 +249,7 @@ class Snapshot(Value, frozen=True, array_like=True):
     deadlines: tuple[Deadline, ...] = ()
     estimates: tuple[JobEstimate, ...] = ()
     profilers: tuple[int, ...] = ()
+    measured: tuple[MeasuredProfile, ...] = ()
 
     @property
     def longest_us(self) -> int:

@@ -10,18 +10,20 @@ from enum import StrEnum
 
 import msgspec
 
-# The newest version, and that of certificates without the line that came in it: their bytes stay.
-VERSION, VERSION_BEFORE = 4, 3
+# The newest version, and that of certificates without any of the lines that came since.
+VERSION, VERSION_BEFORE = 5, 3
 # A certificate of any pool stays small: rows of tenants, and the ids that a finding names.
 MAX_ROWS = 200
 MAX_NAMED = 20
+MAX_OVERCLAIMS = 50
 
 
 class Property(StrEnum):
     """What a certificate has a line for, in the order of the lines.
 
     That of trades is there where quota is traded, or the policy may trade it; that of individual
-    rationality where it is promised.
+    rationality where it is promised; that of measured speeds where the policy reads speeds, and any
+    were measured.
     """
 
     CAPACITY = "capacity"  # no node gives more GPUs than it has
@@ -37,16 +39,21 @@ class Property(StrEnum):
     PARETO = "pareto"  # nobody could do better without another doing worse
     OVERSTATING = "overstating"  # nobody gains by reporting faster speeds
     UNDERSTATING = "understating"  # nobody gains by reporting slower speeds
+    MEASURED_SPEEDS = "measured_speeds"  # what was measured counts, whatever was declared
 
 
-IN_NEWEST = frozenset({Property.INDIVIDUAL_RATIONALITY})
+# Lines that came later, with the version of the certificates that have them. Bytes of those
+# without stay.
+SINCE = {Property.INDIVIDUAL_RATIONALITY: 4, Property.MEASURED_SPEEDS: VERSION}
 
 
 class Verdict(StrEnum):
     """What came of a property."""
 
     HOLDS = "holds"
-    NOTED = "noted"  # it holds for those to whom it is promised; of the others, not for all
+    # It holds for those to whom it is promised, of the others not for all; or there is something
+    # to say beside it, as that somebody declared more than was measured.
+    NOTED = "noted"
     VIOLATED = "violated"
     NOT_PROMISED = "not_promised"  # measured where that is cheap, and no promise is broken
     NOT_APPLICABLE = "not_applicable"  # there is nothing here that it could be asked of
@@ -63,6 +70,7 @@ class Basis(StrEnum):
     TERMS = "terms"  # leases after the round, and when what they borrow is over
     VALUES = "values"  # what jobs say that they are worth, and the prices posted for the round
     PROBES = "probes"  # the policy asked again with other speeds
+    SPEEDS = "speeds"  # what was declared of job types, and what their jobs reported
 
 
 class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -111,11 +119,30 @@ class JobTypeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     capped: bool = False
 
 
+class Overclaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job type that was declared faster on a GPU type than it was measured.
+
+    Both speeds in thousandths of that on the slowest declared of the measured types, `excess_milli`
+    how far the declared one is above, and `tolerance_milli` what the spreads explain of it, in
+    thousandths. `reports` since the average of this type began.
+    """
+
+    tenant: int
+    profile: int
+    gpu_type: str
+    declared_milli: int
+    measured_milli: int
+    excess_milli: int
+    tolerance_milli: int
+    reports: int
+
+
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """All lines of a round. `failure`: why it could not be certified, else empty.
 
     `violated` repeats the names of findings that are, for those who count. `left_out`: rows
-    beyond the limit.
+    beyond the limit, `overclaims_left_out` the same of overclaims; these are sorted, the largest
+    first.
     """
 
     version: int
@@ -124,20 +151,27 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     rows: tuple[JobTypeResult, ...] = ()
     left_out: int = 0
     failure: str = ""
+    overclaims: tuple[Overclaim, ...] = ()
+    overclaims_left_out: int = 0
 
 
 def certificate(
-    findings: tuple[CertificateItem, ...], rows: tuple[JobTypeResult, ...] = (), failure: str = ""
+    findings: tuple[CertificateItem, ...],
+    rows: tuple[JobTypeResult, ...] = (),
+    failure: str = "",
+    overclaims: tuple[Overclaim, ...] = (),
 ) -> Certificate:
     """Return a certificate of these lines, within its size."""
-    names = {row.name for row in findings}
+    later = (SINCE[row.name] for row in findings if row.name in SINCE)
     return Certificate(
-        version=VERSION if names & IN_NEWEST else VERSION_BEFORE,
+        version=max(later, default=VERSION_BEFORE),
         violated=tuple(row.name for row in findings if row.verdict is Verdict.VIOLATED),
         findings=findings,
         rows=rows[:MAX_ROWS],
         left_out=max(0, len(rows) - MAX_ROWS),
         failure=failure,
+        overclaims=overclaims[:MAX_OVERCLAIMS],
+        overclaims_left_out=max(0, len(overclaims) - MAX_OVERCLAIMS),
     )
 
 

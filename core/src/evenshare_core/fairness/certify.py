@@ -12,6 +12,7 @@ from typing import NamedTuple
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Certificate, Property, certificate
+from evenshare_core.fairness.declared import check_declared, declared_item
 from evenshare_core.fairness.guarantee import Guarantee
 from evenshare_core.fairness.job_value import ValueRule
 from evenshare_core.fairness.measure import Measured
@@ -31,6 +32,7 @@ class Promises(NamedTuple):
     else min(demand, quota). `guarantee`: to whom quotas are guaranteed in it by ending leases;
     None: to nobody. `owners_first`: quotas are guaranteed by beginning nothing that borrows where
     an owner's job waits. `value_rule`: how jobs are taken that do not say what they are worth.
+    `reads_speeds`: it looks at speeds of job types, so that what was declared of them shows.
     """
 
     properties: frozenset[Property]
@@ -38,6 +40,7 @@ class Promises(NamedTuple):
     guarantee: Guarantee | None = None
     owners_first: bool = False
     value_rule: ValueRule | None = None
+    reads_speeds: bool = False
 
 
 def certify(
@@ -63,7 +66,12 @@ def certify(
             probes = _sampled(snapshot, measured, decide)
         except Exception as error:  # noqa: BLE001 - the other lines are worth having without it
             why = f"the misreport could not be tried: {type(error).__name__}: {error}"[:300]
-        return certificate(measured.findings(probes, why), measured.rows())
+        findings = measured.findings(probes, why)
+        if not promises.reads_speeds or not snapshot.measured:
+            return certificate(findings, measured.rows())
+        declared = check_declared(snapshot)
+        findings = (*findings, declared_item(declared))
+        return certificate(findings, measured.rows(), overclaims=declared.overclaims)
     except Exception as error:  # noqa: BLE001 - a failure to measure is a result, and is shown
         return certificate((), failure=f"{type(error).__name__}: {error}"[:300])
 

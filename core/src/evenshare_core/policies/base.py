@@ -151,7 +151,7 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
     guarantee = None if measured is None else policy.guarantee(options, measured.decision)
     return Promises(
         properties, options.deserves_quota, guarantee, policy.traits.owners_first,
-        policy.value_rule(options),
+        policy.value_rule(options), policy.traits.needs_profiles,
     )  # fmt: skip
 
 

@@ -1,0 +1,147 @@
+"""What was declared against what was measured, on a round's page and over REST, by who looks."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+
+from scheduling.models import Profile, Round
+from scheduling.selectors.replay import replay_stored_round
+from tests.functional.certificate_stage import overclaimed, plant
+from tests.functional.mixed_stage import mixed_stage
+from tests.functional.pool_stage import Stage, last_round
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    assert committed_db
+    return mixed_stage()
+
+
+@pytest.fixture
+def planted(there: Stage) -> Round:
+    """alpha-net was declared at 4, and beta-net at 7.5, which were measured at 2 and 5."""
+    return plant(there, overclaimed)
+
+
+def words(page: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+def section(there: Stage, number: int, who: str) -> str:
+    """The round's section of overclaims, as it is read."""
+    page = there.page(who, there.url(f"rounds/{number}/"))
+    if 'id="overclaims"' not in page:
+        return ""
+    return words(page[page.index('id="overclaims"') :].partition("</section>")[0])
+
+
+def told(there: Stage, number: int, who: str) -> dict[str, Any]:
+    answer = there.get(who, f"/api/v1/rounds/{there.pool}/{number}").json()
+    certificate: dict[str, Any] = answer["certificate"]
+    return certificate
+
+
+class TestARoundWithOverclaims:
+    def test_shows_them_with_names_of_own_job_types_alone(
+        self, there: Stage, planted: Round
+    ) -> None:
+        shown = section(there, planted.number, "owner")
+        assert "2 speeds were declared faster than measured" in shown
+        assert "alpha-net v100 4.000 2.000 100.0 % 12" in shown
+        assert "beta v100 7.500 5.000 50.0 % 12" in shown
+        assert "beta-net" not in shown
+        page = there.page("owner", there.url(f"rounds/{planted.number}/"))
+        assert f"/t/alpha/profiles/alpha-net/?pool={there.pool}" in page
+
+    def test_has_a_line_that_holds_with_a_note(self, there: Stage, planted: Round) -> None:
+        page = words(there.page("owner", there.url(f"rounds/{planted.number}/")))
+        line = page[page.index("Speeds count as measured") :]
+        assert line.startswith("Speeds count as measured holds, with a note")
+        said = "2 of 3 job types were declared faster than measured, by 100.0 % at most: alpha's."
+        assert said in line
+        assert "not hold." not in page
+
+    def test_certifies_again(self, planted: Round) -> None:
+        assert replay_stored_round(planted).certified is True
+
+    def test_names_no_other_where_the_pool_hides_them(self, there: Stage, planted: Round) -> None:
+        there.see("own")
+        shown = section(there, planted.number, "neighbour")
+        assert "beta-net v100 7.500 5.000 50.0 % 12" in shown
+        assert "1 row of other tenants or beyond the limit not shown" in shown
+        page = there.page("neighbour", there.url(f"rounds/{planted.number}/"))
+        assert "alpha" not in page
+        assert "2 of 3 job types were declared faster than measured." in words(page)
+        certificate = told(there, planted.number, "neighbour")
+        assert certificate["overclaims_hidden"] == 1
+        assert [row["tenant"]["name"] for row in certificate["overclaims"]] == ["beta"]
+        line = certificate["lines"][-1]
+        assert (line["property"], line["count"]) == ("measured_speeds", 2)
+        assert (line["worst"], line["tenant"], line["hidden"]) == (None, None, True)
+
+    def test_has_pseudonyms_for_others(self, there: Stage, planted: Round) -> None:
+        there.see("pseudonyms")
+        shown = section(there, planted.number, "neighbour")
+        assert "tenant 1 v100 4.000 2.000 100.0 % 12" in shown
+        assert "alpha" not in there.page("neighbour", there.url(f"rounds/{planted.number}/"))
+
+    def test_says_so_over_rest(self, there: Stage, planted: Round) -> None:
+        certificate = told(there, planted.number, "owner")
+        assert certificate["overclaims"][0] == {
+            "tenant": {"name": "alpha", "slug": "alpha", "you": True}, "job_type": "alpha-net",
+            "gpu_type": "v100", "declared": "4.000", "measured": "2.000", "excess": "1.000",
+            "reports": 12,
+        }  # fmt: skip
+        assert certificate["overclaims"][1]["job_type"] == ""
+        line = certificate["lines"][-1]
+        assert (line["verdict"], line["basis"], line["worst"]) == ("noted", "speeds", 1.0)
+        operator = told(there, planted.number, "operator")
+        assert [row["job_type"] for row in operator["overclaims"]] == ["alpha-net", "beta-net"]
+
+    def test_is_read_in_as_many_queries_as_one_without(self, there: Stage, planted: Round) -> None:
+        before, after = (
+            there.reads("owner", there.url(f"rounds/{number}/"))
+            for number in (planted.number - 1, planted.number)
+        )
+        assert before == after
+
+
+class TestARoundWithout:
+    def test_shows_nothing(self, there: Stage) -> None:
+        number = last_round(there).number
+        assert section(there, number, "owner") == ""
+        assert "Speeds count as measured" not in there.page("owner", there.url(f"rounds/{number}/"))
+        assert told(there, number, "owner")["overclaims"] == []
+
+
+class TestTheJobTypesPage:
+    def overclaim(self, there: Stage) -> str:
+        row = Profile.objects.get(name="alpha-net")
+        row.declared = {"k80": 1000, "v100": 4000}
+        row.measured = {
+            kind: {"speed_milli": milli, "spread_milli": 10, "reports": 12}
+            for kind, milli in row.speedups.items()
+        }
+        row.save()
+        return f"/t/alpha/profiles/alpha-net/?pool={there.pool}"
+
+    def test_leads_to_the_newest_round_that_shows_it(self, there: Stage) -> None:
+        path = self.overclaim(there)
+        assert "The certificate of round" not in words(there.page("owner", path))
+        there.lab.round(after_s=10)
+        number = last_round(there).number
+        page = there.page("owner", path)
+        assert f"/pools/{there.pool}/rounds/{number}/#overclaims" in page
+        assert f"The certificate of round {number} shows it." in words(page)
+        assert "alpha-net v100 4.000 2.000 100.0 % 12" in section(there, number, "owner")
+
+    def test_leads_nowhere_where_it_shows_none(self, there: Stage) -> None:
+        path = self.overclaim(there)
+        there.lab.pool.policy, there.lab.pool.options = "ltgf", {}
+        there.lab.pool.save()
+        there.lab.round(after_s=10)
+        assert "The certificate of round" not in words(there.page("owner", path))

@@ -1,0 +1,126 @@
+"""A certificate's line of speeds: what was declared of job types, and what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.measured_speeds import MeasuredProfile, MeasuredSpeed
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes
+from evenshare_core.fairness.certificate import (
+    VERSION,
+    VERSION_BEFORE,
+    Basis,
+    Certificate,
+    CertificateItem,
+    Overclaim,
+    Property,
+    Verdict,
+    plain,
+    read,
+)
+from evenshare_core.policies.base import certify_round, decide_round
+from tests.unit.core.certificates import FAST, SLOW, answer, line, two_types
+
+SPEEDS = Property.MEASURED_SPEEDS
+
+
+def measured(
+    number: int, declared: int, fast: int, *, spread: int = 10, reports: int = 12
+) -> MeasuredProfile:
+    """A job type that was declared as so fast on the fast type, and measured at `fast`."""
+    speeds = ((SLOW, MeasuredSpeed(1000, spread, 9)), (FAST, MeasuredSpeed(fast, spread, reports)))
+    return MeasuredProfile(number, ((SLOW, 1000), (FAST, declared)), speeds)
+
+
+def asked(*rows: MeasuredProfile, **fields: Any) -> Snapshot:
+    """Two tenants of which 2 and 5 times the speed on fast GPUs are used."""
+    return two_types({1: 2.0, 2: 5.0}, measured=rows, **fields)
+
+
+def certified(snapshot: Snapshot) -> Certificate:
+    return certify_round(snapshot, decide_round(snapshot))
+
+
+def speeds_line(found: Certificate) -> CertificateItem:
+    return line(found, SPEEDS)
+
+
+class TestAnOverclaim:
+    SNAPSHOT = asked(measured(1, 4500, 2000), measured(2, 5000, 5000))
+
+    def test_is_a_note_with_by_how_much_and_whose(self) -> None:
+        found = certified(self.SNAPSHOT)
+        row = speeds_line(found)
+        assert (row.verdict, row.basis, found.violated) == (Verdict.NOTED, Basis.SPEEDS, ())
+        assert (row.checked, row.count, row.broken) == (2, 1, (1,))
+        assert (row.worst, row.tenant, row.tolerance) == (1.25, 1, 0.05)
+
+    def test_is_named_with_its_type_and_the_count_of_its_reports(self) -> None:
+        found = certified(self.SNAPSHOT)
+        assert found.overclaims == (Overclaim(1, 1, FAST, 4500, 2000, 1250, 50, 12),)
+        assert read(plain(found)) == found
+
+    def test_comes_after_a_larger_one(self) -> None:
+        found = certified(asked(measured(1, 2400, 2000), measured(2, 10_000, 5000)))
+        assert [(row.profile, row.excess_milli) for row in found.overclaims] == [
+            (2, 1000),
+            (1, 200),
+        ]
+        row = speeds_line(found)
+        assert (row.count, row.broken, row.worst, row.tenant) == (2, (1, 2), 1.0, 2)
+
+    def test_is_none_within_what_the_spreads_explain(self) -> None:
+        found = certified(asked(measured(1, 2390, 2000, spread=100)))
+        assert (speeds_line(found).verdict, found.overclaims) == (Verdict.HOLDS, ())
+        assert speeds_line(found).checked == 1
+        found = certified(asked(measured(1, 2410, 2000, spread=100)))
+        assert found.overclaims[0].excess_milli == 205
+
+    def test_is_none_where_less_was_declared(self) -> None:
+        assert speeds_line(certified(asked(measured(1, 1500, 2000)))).verdict is Verdict.HOLDS
+
+
+class TestTheLine:
+    def test_is_violated_where_the_round_used_what_was_declared(self) -> None:
+        """The job type's own speed in the snapshot is 2, though 1.2 was measured."""
+        found = certified(asked(measured(1, 2000, 1200), measured(2, 5000, 5000)))
+        row = speeds_line(found)
+        assert found.violated == (SPEEDS,)
+        assert (row.verdict, row.checked, row.count, row.broken) == (Verdict.VIOLATED, 2, 1, (1,))
+
+    def test_does_not_apply_where_one_gpu_type_alone_was_measured(self) -> None:
+        one = MeasuredProfile(1, ((SLOW, 1000), (FAST, 9000)), ((FAST, MeasuredSpeed(1000, 1, 9)),))
+        row = speeds_line(certified(asked(one)))
+        assert (row.verdict, row.checked) == (Verdict.NOT_APPLICABLE, 0)
+        assert "two GPU types" in row.why
+
+    def test_is_not_there_where_the_policy_reads_no_speeds(self) -> None:
+        snapshot = asked(measured(1, 4500, 2000), policy="ltgf")
+        found = certify_round(snapshot, answer({}))
+        assert SPEEDS not in {row.name for row in found.findings}
+        assert (found.version, found.overclaims) == (VERSION_BEFORE, ())
+
+
+class TestRoundsOfBefore:
+    def test_certify_as_they_did(self) -> None:
+        before = asked()
+        found = certified(before)
+        assert SPEEDS not in {row.name for row in found.findings}
+        assert found.version == VERSION_BEFORE
+        assert "overclaims" not in plain(found)
+
+    def test_have_the_same_bytes(self) -> None:
+        before = asked(schema=2)
+        data = canonical_bytes(before)
+        assert data.endswith(b"]]]")  # the profiles are the last that is there
+        after = replace(before, measured=(measured(1, 2000, 2000),))
+        # Eight fields that are empty, and the new one.
+        assert canonical_bytes(after).startswith(data[:-1] + b",[]" * 8 + b",[[1,")
+
+    def test_decide_the_same_with_measurements_beside(self) -> None:
+        rows = (measured(1, 4500, 2000), measured(2, 5000, 5000))
+        assert decide_round(asked()) == decide_round(asked(*rows))
+        assert certified(asked(*rows)).version == VERSION
