@@ -17,13 +17,13 @@ from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
 from scheduling.selectors.job_estimates import read_estimates
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
+from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.plans import PlanView
 from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.queue_order import is_queued, read_queue_orders
 from scheduling.selectors.quota_promises import pool_promise
-from scheduling.selectors.rounds import JobRef
 from scheduling.selectors.start_estimates import StartView, read_starts
 from scheduling.selectors.trades import TradeSideView, TradeView
 from scheduling.selectors.visibility import VisibleTenant

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduling.api.answers import answer_json
 from scheduling.api.render import credits_text, job_ref_json, tenant_json, trade_json
 from scheduling.api.speeds import milli_text
 from scheduling.models import Round
 from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import visible_numbers
 from scheduling.selectors.reasons import preemption_text
+from scheduling.selectors.round_answers import RoundAnswer
 from scheduling.selectors.round_shares import RoundShare
 from scheduling.selectors.rounds import EndRow, RoundView, SkipGroup
 from tenants.api.times import time_text
@@ -42,6 +44,12 @@ def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) ->
             "counts": decision.counts,
             "preemptions": [_early(row) for row in decision.ends if row.early],
             "skips": [_skips(group) for group in decision.skips],
+            "answers": {
+                "counts": {kind.value: count for kind, count in decision.answers.counts.items()},
+                "jobs_with_deadlines": decision.answers.dated,
+                "rows": [_answer(row) for row in decision.answers.rows],
+                "rows_hidden": decision.answers.hidden,
+            },
             "prices": [
                 {
                     "gpu_type": row.gpu_type,
@@ -119,6 +127,16 @@ def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, 
             for row in seen.overclaims
         ],
         "overclaims_hidden": seen.overclaims_hidden,
+    }
+
+
+def _answer(row: RoundAnswer) -> dict[str, Any]:
+    """An answer; of another's job `job` is null, and so is what is its tenant's own affair."""
+    return {
+        "kind": row.kind.value,
+        "tenant": tenant_json(row.tenant),
+        "job": job_ref_json(row.job),
+        **answer_json(row.answer),
     }
 
 

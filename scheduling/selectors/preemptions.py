@@ -16,8 +16,8 @@ from django.db.models import Q
 
 from evenshare_core.domain.reasons import EndReason
 from scheduling.models import Job, Lease, LeaseEvent
+from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.reasons import preemption_text
-from scheduling.selectors.rounds import JobRef
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.scopes import site_reading
 

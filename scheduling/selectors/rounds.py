@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Decision, Grant, Preemption, Renew, Skip, Solve
@@ -15,8 +14,10 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
+from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.promises import DecisionCounts, check_decision
 from scheduling.selectors.replay import certificate_same
+from scheduling.selectors.round_answers import RoundAnswers, round_answers
 from scheduling.selectors.round_lists import nothing_counted
 from scheduling.selectors.round_shares import RoundShare, round_shares
 from scheduling.selectors.stored_rounds import (
@@ -43,14 +44,6 @@ PRIVATE = (
     Reason.BUDGET,
     Reason.QUOTA_LIMIT,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class JobRef:
-    """A job that the viewer may know."""
-
-    uid: UUID
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +170,7 @@ class RoundDecision:
     ends: tuple[EndRow, ...]
     skips: tuple[SkipGroup, ...]
     prices: tuple[RoundPrice, ...]
+    answers: RoundAnswers
     checked: DecisionCounts
     counts: dict[str, int]
     granted: ShareSums
@@ -278,14 +272,14 @@ class _RowReader:
         decision = self.decision
         self.lost = {(row["item"], row["id"]): row["why"] for row in self.round.superseded}
         grants, renewals = self._cut(decision.grants), self._cut(decision.renewals)
-        ends = self._cut(decision.ends)
+        ends, answers = self._cut(decision.ends), self._cut(decision.answers)
         leases = {lease.id: lease for lease in self.snapshot.leases}
         granted = {row.job for row in decision.grants}
         placements: list[Placement] = [row.placement for row in grants]
         placements += [leases[row.lease].placement for row in (*renewals, *ends)]
         self.early = {row.lease: row for row in decision.preemptions}
         self.lengths = {row.job: row.lease_us / SECOND_US for row in decision.lengths}
-        self._name(placements, [*grants, *renewals, *ends])
+        self._name(placements, [*grants, *renewals, *ends, *answers])
         return RoundDecision(
             grants=tuple(self._pick(row, row.placement) for row in grants),
             renewals=tuple(self._pick(row, leases[row.lease].placement) for row in renewals),
@@ -305,6 +299,15 @@ class _RowReader:
             ),
             skips=self._skips(),
             prices=self._prices(),
+            answers=round_answers(
+                decision.answers,
+                answers,
+                self.visibility,
+                self.jobs,
+                number=self.round.number,
+                at=self.round.at,
+                dated=len(self.snapshot.deadlines),
+            ),
             checked=check_decision(self.snapshot, decision),
             counts={
                 "grants": len(decision.grants),

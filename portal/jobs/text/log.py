@@ -17,10 +17,10 @@ from portal.jobs.text.job import ASKED_BACK, moves_of, where
 from portal.site.clocks import Clocks
 from portal.site.preemptions import notice_text, numbers_note
 from scheduling.models import LeaseEvent, Pool
+from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.reasons import ENDINGS, ReasonText, rule_text
-from scheduling.selectors.rounds import JobRef
 
 Kind = LeaseEvent.Kind
 

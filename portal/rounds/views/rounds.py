@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from evenshare_core.units import MILLISECOND_US
 from portal.rounds.text import round as round_text
+from portal.rounds.text.answers import answers_context
 from portal.rounds.text.certificate import round_certificate, throughput_context
 from portal.rounds.text.declared import overclaim_context
 from portal.rounds.text.tables import list_row, list_title, round_body
@@ -92,6 +93,7 @@ def _head(facts: PoolFacts, view: RoundView) -> dict[str, Any]:
     now = pool_now(facts)
     due = (facts.checked_at or now.pool_at) + timedelta(seconds=facts.round_s * now.scale)
     return {
+        **answers_context(view, times),
         "pool": facts,
         "view": view,
         "round": view.round,

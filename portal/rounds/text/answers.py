@@ -1,0 +1,74 @@
+"""What templates/rounds/_round_answers.html reads: which deadlines a round answered, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from portal.charts.figures import duration, plural
+from portal.site.clocks import Clocks
+from portal.site.standings import STANDING_BADGES
+from portal.site.tenant_badges import badge_of
+from scheduling.selectors.answers import DeadlineStanding
+from scheduling.selectors.deadline_texts import cause_text, limit_text
+from scheduling.selectors.round_answers import AnswerKind, RoundAnswer, RoundAnswers
+from scheduling.selectors.rounds import RoundView
+
+
+def answers_context(view: RoundView, times: Clocks) -> dict[str, Any]:
+    """Return the answers of a round; `answers_title` empty: none of its jobs has a deadline."""
+    answers = view.decision.answers if view.decision else None
+    if answers is None or not (answers.dated or answers.answered):
+        return {"answers_title": ""}
+    return {
+        "answers_title": _title(answers),
+        "answers_text": _text(answers),
+        "answers": [_row(row, times) for row in answers.rows],
+        "answers_hidden": answers.hidden,
+    }
+
+
+def _title(answers: RoundAnswers) -> str:
+    """The finding: how many were answered, and how."""
+    if not answers.answered:
+        return "No deadline was answered anew"
+    counts = ", ".join(
+        f"{answers.counts[kind]} {kind}" for kind in AnswerKind if answers.counts[kind]
+    )
+    was = plural(answers.answered, "deadline was answered", "deadlines were answered")
+    return f"{was}: {counts}"
+
+
+def _text(answers: RoundAnswers) -> str:
+    of = plural(answers.dated, "job with a deadline", "jobs with deadlines")
+    return f"Of {of}. Where there is nothing new, what was answered before stands."
+
+
+def _row(row: RoundAnswer, times: Clocks) -> dict[str, Any]:
+    answer = row.answer
+    kind = AnswerKind.PLANNED if row.kind is AnswerKind.MOVED else row.kind
+    starts = answer.leases[0][0] if answer.leases else None
+    return {
+        "row": row,
+        "badge": badge_of(row.tenant),
+        "kind": STANDING_BADGES[DeadlineStanding(kind.value)],
+        "said": row.kind.value.capitalize(),
+        "why": _why(row),
+        "starts": times.instant(starts),
+        "ends": times.instant(answer.ends),
+        "by": times.instant(answer.by),
+        "spare": _spare(row),
+        "chance": None if answer.chance_milli is None else answer.chance_milli // 10,
+        "earliest": times.instant(answer.earliest),
+    }
+
+
+def _why(row: RoundAnswer) -> str:
+    if row.kind is AnswerKind.REFUSED:
+        return limit_text(row.answer.limit)
+    return cause_text(row.answer.cause)
+
+
+def _spare(row: RoundAnswer) -> str:
+    """How long before its deadline it is planned to end."""
+    by, ends = row.answer.by, row.answer.ends
+    return f"{duration((by - ends).total_seconds())} before" if by and ends else ""

@@ -1,0 +1,159 @@
+"""Which deadlines a round answered: on its page and over REST, by who looks."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenshare_core.policies import registry
+from scheduling.models import Job
+from tests.functional.pool_stage import Stage, last_round, stage
+from tests.toy_policy.deadlines import POLICY
+
+
+@pytest.fixture(autouse=True)
+def policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    """alpha has one job that is planned and one that is refused; beta's is planned."""
+    assert committed_db
+    there = stage(policy=POLICY.name)
+    due(there, "alpha", 1510)
+    due(there, "alpha", 600, work_s=1200)
+    due(there, "beta", 1510)
+    there.lab.round(after_s=10)
+    return there
+
+
+def due(there: Stage, tenant: str, within_s: int, *, work_s: int = 60) -> Job:
+    """A job of one GPU, named by its tenant and by how long there is."""
+    job = there.lab.submit(
+        tenant, 1, work_s, job_class="strict_slo", estimate_s=work_s,
+        deadline_at=there.lab.at + timedelta(seconds=within_s),
+    )  # fmt: skip
+    job.name = f"{tenant}-{within_s}"
+    job.save(update_fields=["name"])
+    return job
+
+
+def section(there: Stage, who: str, number: int | None = None) -> str:
+    """The round's section of answers, as it is read; "" where there is none."""
+    page = there.page(who, there.url(f"rounds/{number or last_round(there).number}/"))
+    if 'id="answers"' not in page:
+        return ""
+    part = page[page.index('id="answers"') :].partition("</section>")[0]
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", part)).split())
+
+
+def told(there: Stage, who: str) -> dict[str, Any]:
+    path = f"/api/v1/rounds/{there.pool}/{last_round(there).number}"
+    answers: dict[str, Any] = there.get(who, path).json()["decision"]["answers"]
+    return answers
+
+
+class TestTheRoundsPage:
+    def test_says_which_deadlines_were_answered_and_how(self, there: Stage) -> None:
+        shown = section(there, "owner")
+        assert "3 deadlines were answered: 1 refused, 2 planned" in shown
+        assert "Of 3 jobs with deadlines." in shown
+        assert "alpha-600 Refused it takes longer than that, even on a pool of its own" in shown
+        assert "earliest that would do:" in shown
+        assert "alpha-1510 Planned" in shown
+        assert "87 %" in shown
+        assert "ends 10 min" in shown
+
+    def test_says_what_moved_a_plan_and_what_was_missed(self, there: Stage) -> None:
+        over = there.lab.at + timedelta(seconds=5)
+        Job.objects.filter(name="alpha-600").update(deadline_at=over)
+        there.lab.round(after_s=10)
+        shown = section(there, "owner")
+        assert "3 deadlines were answered: 1 missed, 2 moved" in shown
+        assert "alpha-600 Missed" in shown
+        assert "alpha-1510 Moved it waits for GPUs" in shown
+        assert "beta Moved 1 v100" in shown  # the policy's own sentence is its tenant's
+
+    def test_says_that_nothing_is_new(self, there: Stage) -> None:
+        Job.objects.filter(name__endswith="1510").update(state="cancelled", ended_at=there.lab.at)
+        there.lab.submit("gamma", 1, 10)
+        there.lab.round(after_s=10)
+        shown = section(there, "owner")
+        assert "No deadline was answered anew" in shown
+        assert "Of 1 job with a deadline." in shown
+        assert "what was answered before stands" in shown
+
+    def test_has_no_such_section_where_no_job_has_a_deadline(self, there: Stage) -> None:
+        assert section(there, "owner", 1) == ""
+
+    def test_takes_as_many_queries_for_many_answers(self, there: Stage) -> None:
+        number = last_round(there).number
+        few = there.reads("owner", there.url(f"rounds/{number}/"))
+        for within_s in range(2000, 2010):
+            due(there, "alpha", within_s)
+            due(there, "beta", within_s)
+        there.lab.round(after_s=10)
+        number = last_round(there).number
+        assert "22 deadlines were answered: 2 moved, 20 planned" in section(there, "owner", number)
+        assert there.reads("owner", there.url(f"rounds/{number}/")) == few
+
+
+class TestWhatOthersSee:
+    def test_is_when_and_on_how_many_gpus_but_no_name_deadline_or_chance(
+        self, there: Stage
+    ) -> None:
+        shown = section(there, "neighbour")
+        assert "beta-1510 Planned" in shown
+        assert "alpha Planned 1 v100" in shown
+        assert "alpha Refused it takes longer" in shown
+        assert "alpha-" not in shown
+        assert shown.count("87 %") == 1
+        assert "earliest that would do" not in shown
+
+    def test_has_pseudonyms(self, there: Stage) -> None:
+        there.see("pseudonyms")
+        shown = section(there, "neighbour")
+        assert "tenant 1 Planned 1 v100" in shown
+        assert "alpha" not in shown
+
+    def test_is_a_count_where_the_pool_hides_others(self, there: Stage) -> None:
+        there.see("own")
+        shown = section(there, "neighbour")
+        assert "3 deadlines were answered: 1 refused, 2 planned" in shown
+        assert "beta-1510 Planned" in shown
+        assert shown.count("Refused") == 0
+        assert "2 rows of others or beyond the first 200 not shown" in shown
+
+    def test_is_everything_for_operators(self, there: Stage) -> None:
+        shown = section(there, "operator")
+        for name in ("alpha-1510", "alpha-600", "beta-1510"):
+            assert name in shown
+
+
+class TestOverRest:
+    def test_has_counts_and_the_answers_of_own_jobs(self, there: Stage) -> None:
+        answers = told(there, "owner")
+        assert answers["counts"] == {"missed": 0, "refused": 1, "moved": 0, "planned": 2}
+        assert (answers["jobs_with_deadlines"], answers["rows_hidden"]) == (3, 0)
+        first, mine, theirs = answers["rows"]
+        assert (first["kind"], first["limit"], first["job"]["name"]) == (
+            "refused", "length", "alpha-600",
+        )  # fmt: skip
+        assert first["earliest"] is not None
+        assert (mine["kind"], mine["chance"], mine["points"]) == ("planned", 0.875, "100.000000")
+        assert theirs["tenant"]["name"] == "beta"
+        assert len(theirs["leases"]) == 1
+        hidden = ("job", "by", "chance", "earliest")
+        assert {name: theirs[name] for name in hidden} == dict.fromkeys(hidden)
+        assert theirs["points"] == "0.000000"
+
+    def test_leaves_others_out_where_the_pool_hides_them(self, there: Stage) -> None:
+        there.see("own")
+        answers = told(there, "neighbour")
+        assert [row["tenant"]["name"] for row in answers["rows"]] == ["beta"]
+        assert (answers["rows_hidden"], answers["counts"]["refused"]) == (2, 1)
