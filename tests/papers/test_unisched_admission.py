@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenshare_core.deadlines.admission import QUOTA_LEVEL, AdmissionAnswer, QuotaLimit, admit
+from evenshare_core.deadlines.admission import (
+    QUOTA_LEVEL,
+    AdmissionAnswer,
+    FreeRoom,
+    QuotaLimit,
+    admit,
+    free_after,
+)
 from evenshare_core.deadlines.model import RewardStep, SelectorJob, SelectorProblem
 from evenshare_core.deadlines.options import CellOption, held_option
 from evenshare_core.deadlines.plans import JobLeases, SelectorPlan, faults
@@ -130,6 +137,26 @@ class TestTheEarliestDeadline:
         assert yes == list(range(yes[0] if yes else 30, 30))
         for deadline in yes:
             assert all(slot < deadline for slot in answers[deadline].slots)
+
+    @given(
+        seed=st.integers(0, 11),
+        asked=st.lists(st.tuples(st.sampled_from((1, 4, 6, 8, 12)), st.integers(1, 4)), max_size=5),
+        quota=st.none() | st.builds(QuotaLimit, st.integers(0, 24)),
+    )
+    @settings(max_examples=60, deadline=None)
+    def test_is_the_same_where_room_is_kept_from_job_to_job(
+        self, seed: int, asked: list[tuple[int, int]], quota: QuotaLimit | None
+    ) -> None:
+        problem, plan = small_case(seed), _plan(seed)
+        room = FreeRoom(free_after(problem, plan, 40))
+        for gpus, leases in asked:
+            fresh = FreeRoom(room.free.copy())
+            answer = admit(problem, plan, options(gpus), leases, 20, quota=quota, room=room)
+            again = admit(problem, plan, options(gpus), leases, 20, quota=quota, room=fresh)
+            assert answer == again
+            if answer.option is not None:
+                room.take(answer.option.units, answer.slots)
+        assert (room.free >= 0).all()
 
 
 PLANS: dict[int, SelectorPlan] = {}

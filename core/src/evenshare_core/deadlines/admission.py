@@ -8,20 +8,21 @@ last lease that it needs has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenshare_core.deadlines.model import Counts, SelectorProblem
-from evenshare_core.deadlines.options import CellOption
+from evenshare_core.deadlines.options import CellOption, Cells
 from evenshare_core.deadlines.plans import SelectorPlan, free_units
 from evenshare_core.domain.deadlines import DeadlineLimit
 
 QUOTA_LEVEL = -1  # in place of a level of cells
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QuotaLimit:
     """GPUs that a tenant may have, and those that it has by SLO lease; the last goes on."""
 
@@ -36,6 +37,17 @@ class QuotaLimit:
         """
         if not self.used or min(self.gpus, *self.used) < 0:
             raise ValueError("gpus, used: must be at least 0, and used needs one lease at least")
+
+    @cached_property
+    def _used(self) -> Counts:
+        return np.array(self.used, dtype=np.int64)
+
+    def allows(self, gpus: int, leases: int) -> NDArray[np.bool_]:
+        """Return in which of so many leases the tenant may have these GPUs, too."""
+        used = self._used[:leases]
+        allowed = np.full(leases, self.used[-1] + gpus <= self.gpus)
+        allowed[: len(used)] = used + gpus <= self.gpus
+        return allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +71,35 @@ class AdmissionAnswer:
         return self.limit is None
 
 
+@dataclass(eq=False)
+class FreeRoom:
+    """Free units by lease and level, the last of every later lease too; and where options fit.
+
+    For callers that ask often: where units fit is looked up once, and kept while leases are taken.
+    """
+
+    free: Counts
+    _fitting: dict[Cells, NDArray[np.bool_]] = field(default_factory=dict)
+
+    def fitting(self, units: Cells) -> NDArray[np.bool_]:
+        """Return the leases in which these units are free, by (14)."""
+        known = self._fitting.get(units)
+        if known is None:
+            known = np.ones(len(self.free), dtype=np.bool_)
+            for level, count in enumerate(units):
+                known &= self.free[:, level] >= count
+            self._fitting[units] = known
+        return known
+
+    def take(self, units: Cells, slots: Sequence[int]) -> None:
+        """Take leases."""
+        places = list(slots)
+        self.free[places] -= units
+        left = self.free[places]
+        for asked, fits in self._fitting.items():
+            fits[places] = (left >= asked).all(axis=1)
+
+
 def admit(
     problem: SelectorProblem,
     plan: SelectorPlan,
@@ -67,13 +108,13 @@ def admit(
     deadline: int,
     *,
     quota: QuotaLimit | None = None,
-    free: Counts | None = None,
+    room: FreeRoom | None = None,
 ) -> AdmissionAnswer:
     """Answer for `leases` of work at full speed by `deadline`, beside what is planned.
 
     Both count SLO leases from the first that can begin. Of several options that do, the one that
     ends first counts, then the one that takes the fewest GPU-leases. After the last lease of the
-    plan the pool has what the problem's `free` says last. `free`: `free_after` of the plan, for
+    plan the pool has what the problem's `free` says last. `room`: `free_after` of the plan, for
     callers that ask often; it reaches beyond the deadline and all that changes.
 
     Raises:
@@ -84,9 +125,9 @@ def admit(
     if any(option.is_held for option in options):
         raise ValueError("options: a job that asks holds nothing yet")
     changes = [len(problem.free), 1 if quota is None else len(quota.used)]
-    if free is None:
-        free = free_after(problem, plan, max(problem.leases, deadline, *changes) + 1)
-    rows = [_OptionRoom.of(option, option.leases(leases), free, quota) for option in options]
+    if room is None:
+        room = FreeRoom(free_after(problem, plan, max(problem.leases, deadline, *changes) + 1))
+    rows = [_OptionRoom.of(option, option.leases(leases), room, quota) for option in options]
     chances = [
         (end, row.leases * row.option.units[0], place)
         for place, row in enumerate(rows)
@@ -102,33 +143,23 @@ def admit(
 
 @dataclass(frozen=True, eq=False)
 class _OptionRoom:
-    """Where one option has room: shortages by lease and level, and whether the quota allows it."""
+    """Where one option has room: what is free, and whether the quota allows it."""
 
     option: CellOption
     leases: int
-    is_short: NDArray[np.bool_]
-    allowed: NDArray[np.bool_]
+    room: FreeRoom
+    fits: NDArray[np.bool_]
 
     @classmethod
     def of(
-        cls, option: CellOption, leases: int, free: Counts, quota: QuotaLimit | None
+        cls, option: CellOption, leases: int, room: FreeRoom, quota: QuotaLimit | None
     ) -> _OptionRoom:
-        allowed = np.ones(len(free), dtype=np.bool_)
+        fits = room.fitting(option.units)
         if quota is not None:
-            used = np.array(quota.used)[np.minimum(np.arange(len(free)), len(quota.used) - 1)]
-            allowed = used + option.gpus <= quota.gpus
-        return cls(option, leases, free < np.array(option.units), allowed)
+            fits = fits & quota.allows(option.gpus, len(fits))
+        return cls(option, leases, room, fits)
 
-    @property
-    def has_cells(self) -> NDArray[np.bool_]:
-        full: NDArray[np.bool_] = np.logical_or.reduce(self.is_short, axis=1)
-        return ~full
-
-    @property
-    def fits(self) -> NDArray[np.bool_]:
-        return self.has_cells & self.allowed
-
-    @property
+    @cached_property
     def ends(self) -> int | None:
         """By when the leases can have run; None: never."""
         return _end(self.fits, self.leases)
@@ -136,7 +167,7 @@ class _OptionRoom:
     @property
     def cells_end(self) -> int | None:
         """The same without the quota."""
-        return _end(self.has_cells, self.leases)
+        return _end(self.room.fitting(self.option.units), self.leases)
 
     def first(self) -> tuple[int, ...]:
         """Return the first leases that fit."""
@@ -145,7 +176,7 @@ class _OptionRoom:
     def blocked(self, deadline: int) -> tuple[tuple[int, int], ...]:
         """Return the leases before a deadline without room, and the highest level that is short."""
         rows = np.flatnonzero(~self.fits[:deadline])
-        short = self.is_short[rows]
+        short = self.room.free[rows] < np.array(self.option.units)
         highest = short.shape[1] - 1 - short[:, ::-1].argmax(axis=1)
         levels = np.where(short.any(axis=1), highest, QUOTA_LEVEL)
         return tuple(zip(rows.tolist(), levels.tolist(), strict=True))

@@ -18,9 +18,9 @@ from evenshare_core.domain.utilities import Utility
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
-# Version 9 has profilers or what was measured of job types, version 8 deadlines or estimates, version
-# 7 surcharges, version 6 utilities of jobs, version 5 resources besides GPUs, version 4 bounds of
-# lease lengths, version 3 back-offs; without any of them it is of version 2.
+# Version 9 has profilers or what was measured of job types, version 8 deadlines or estimates,
+# version 7 surcharges, version 6 utilities of jobs, version 5 resources besides GPUs, version 4
+# bounds of lease lengths, version 3 back-offs; without any of them it is of version 2.
 SCHEMA_VERSION = 9
 
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from evenshare_core.deadlines.admission import AdmissionAnswer, QuotaLimit, admit, free_after
+from evenshare_core.deadlines.admission import (
+    AdmissionAnswer,
+    FreeRoom,
+    QuotaLimit,
+    admit,
+    free_after,
+)
 from evenshare_core.deadlines.cells import CellPlacement
 from evenshare_core.deadlines.compact import NOW
 from evenshare_core.deadlines.model import HORIZON_MOST, Counts, SelectorJob, SelectorProblem
@@ -35,7 +41,7 @@ from evenshare_core.policies.unisched.demands import (
 )
 from evenshare_core.policies.unisched.memory import KeptAnswer
 from evenshare_core.policies.unisched.pool import DeadlinePool
-from evenshare_core.units import REWARD_MICRO
+from evenshare_core.units import COUNT_MAX, REWARD_MICRO
 
 # A plan without every margin is below its bound, so that most rounds spend all of it: a tenth of
 # what a library's caller has by default, half a second less on one core, and no worse in runs.
@@ -279,25 +285,35 @@ class SolvedRound:
         too_long = [row for row in self.demands.values() if self._is_too_long(row, made.gpu_type)]
         if not rows and not too_long:
             return
-        length = max(made.problem.leases, HORIZON_MOST, len(made.problem.free)) + 1
-        free = free_after(made.problem, made.planned(), length)
+        room = FreeRoom(free_after(made.problem, made.planned(), self._length(made, rows)))
         used: dict[int, Counts] = {}
+        limits: dict[int, QuotaLimit | None] = {}  # by tenant, until one of its jobs is planned
         for row in rows:
             job = pool.jobs[row.id]
-            quota = self._quota_limit(made, job, used)
-            planned = self._admit_one(made, row, quota, free)
+            if job.tenant not in limits:
+                limits[job.tenant] = self._quota_limit(made, job, used)
+            planned = self._admit_one(made, row, limits[job.tenant], room)
             if planned is not None:
-                free[list(planned.slots)] -= planned.option.units
+                room.take(planned.option.units, planned.slots)
                 if job.tenant in used:
                     used[job.tenant][list(planned.slots)] += job.gpus
+                    del limits[job.tenant]
         for demand in too_long:
             job = demand.job
             quota = self._quota_limit(made, job, used)
             leases = whole_leases(demand.remaining.later_us, pool.lease_us)
             options = [one for one in self._options(job, made.gpu_type) if not one.is_held]
             made.refused[job.id] = admit(
-                made.problem, made.plan, options, leases, 0, quota=quota, free=free
+                made.problem, made.plan, options, leases, 0, quota=quota, room=room
             )
+
+    def _length(self, made: TypePlan, rows: Iterable[SelectorJob]) -> int:
+        """Return how many leases to look at: beyond all deadlines, and all that changes."""
+        deadlines = [step.deadline for row in rows for step in row.steps]
+        last = min(max(deadlines, default=0), HORIZON_MOST)
+        ends = [self.pool.holds_until(job) - self.pool.at_us for job in self.pool.kept]
+        held = whole_leases(max(ends, default=0), self.pool.lease_us)
+        return max(made.problem.leases, last, held, len(made.problem.free)) + 1
 
     def _is_too_long(self, demand: DeadlineDemand, gpu_type: str) -> bool:
         """Whether no deadline can be met on any pool, which is to be answered now."""
@@ -327,15 +343,20 @@ class SolvedRound:
         return used
 
     def _admit_one(
-        self, made: TypePlan, row: SelectorJob, quota: QuotaLimit | None, free: Counts
+        self, made: TypePlan, row: SelectorJob, quota: QuotaLimit | None, room: FreeRoom
     ) -> JobLeases | None:
         options = [option for option in row.options if not option.is_held]
         answer: AdmissionAnswer | None = None
+        earliest: dict[int, int] = {}  # by leases: the first deadline that would do
+        last = len(row.steps) - 1
         for number, step in enumerate(row.steps):
             deadline = min(step.deadline, HORIZON_MOST)
+            if number < last and earliest.get(step.leases, 0) > deadline:
+                continue
             answer = admit(
-                made.problem, made.plan, options, step.leases, deadline, quota=quota, free=free
+                made.problem, made.plan, options, step.leases, deadline, quota=quota, room=room
             )
+            earliest[step.leases] = COUNT_MAX if answer.earliest is None else answer.earliest
             is_within = bool(answer.slots) and answer.slots[-1] < made.problem.leases
             if answer.option and answer.is_yes and is_within and answer.slots[0] >= row.ready:
                 planned = JobLeases(row.id, number, answer.option, step.reward_micro, answer.slots)
