@@ -25,6 +25,19 @@ def limit_text(limit: str) -> str:
     return _LIMITS[DeadlineLimit(limit)] if limit else "no plan meets it"
 
 
+_NONE_WOULD_DO = {
+    DeadlineLimit.BUDGET: "No later deadline would do while they have them.",
+    DeadlineLimit.SIZE: "No deadline would do on the pool as it is.",
+    DeadlineLimit.QUOTA: "No deadline would do with the quota as it is.",
+}
+
+
+def none_text(limit: str) -> str:
+    """Return why a refusal names no earliest deadline, as a sentence."""
+    known = _NONE_WOULD_DO.get(DeadlineLimit(limit)) if limit else None
+    return known or "No deadline is known that would do."
+
+
 def cause_text(cause: str) -> str:
     """Return what moved a plan; a policy's own sentence as it is."""
     return _CAUSES.get(cause, cause)

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from evenshare_core.domain.deadlines import DeadlineLimit
 from evenshare_core.domain.instants import to_us
 from evenshare_core.policies import registry
+from evenshare_core.units import SECOND_US
 from scheduling.models import Job, JobAnswer, Pool, Round
+from scheduling.selectors.deadline_texts import none_text
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.queue_stages import text
 from tests.functional.visitors import Town, town
@@ -76,6 +79,27 @@ class TestTheJobPage:
         assert "deadline=2030" not in place.mate.get(f"/jobs/{job.uid}/").content.decode()
         form = place.owner.get(f"/t/north/jobs/new/{link.replace('&amp;', '&')}").content.decode()
         assert "2030-01-01T00:30:20.000000Z" in form
+
+    def test_says_that_none_would_do_where_that_is_so(self, place: Town) -> None:
+        job = due(place, within_s=600, gpus=64)
+        place.play()
+        shown = page(place, job)
+        assert "No deadline would do on the pool as it is. It is not turned away" in shown
+        budget = none_text(DeadlineLimit.BUDGET)
+        assert budget == "No later deadline would do while they have them."
+        assert none_text(DeadlineLimit.CAPACITY) == "No deadline is known that would do."
+
+    def test_says_how_far_ahead_leases_are_planned(
+        self, place: Town, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = due(place, within_s=1510)
+        place.play()
+        assert "leases are planned" not in page(place, job)
+        horizon_us = 1400 * SECOND_US
+        monkeypatch.setattr(POLICY, "deadline_horizon_us", lambda *_: horizon_us, raising=False)
+        shown = page(place, job)
+        assert "Planned for a deadline further ahead than leases are planned" in shown
+        assert "In this pool leases are planned 0.4 hours ahead." in shown
 
     def test_tells_how_its_answers_moved_and_why(self, place: Town) -> None:
         place.submit(8, 10_000, "south")

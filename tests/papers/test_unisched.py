@@ -29,6 +29,7 @@ from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.unisched.demands import Remaining, dated_steps
 from evenshare_core.policies.unisched.options import UniSchedOptions
+from evenshare_core.policies.unisched.policy import POLICY
 from evenshare_core.units import MINUTE_US, REWARD_MICRO
 from tests.papers.unisched_pools import SLOT, asked, by_job, strict
 from tests.unit.core.snapshots import AT_US, job, lease
@@ -162,10 +163,16 @@ class TestAnswers:
         quotas = (Entitlement(1, "v100", 1),)
         answers = by_job(decide_round(asked(jobs, rows, quotas=quotas)))
         assert answers[1].state is DeadlineState.PLANNED
-        assert answers[2].limit is DeadlineLimit.BUDGET
+        assert (answers[2].limit, answers[2].earliest_us) == (DeadlineLimit.BUDGET, None)
         options = {"reward_points_per_gpu": 130}
         part = by_job(decide_round(asked(jobs, rows, quotas=quotas, options=options)))
         assert [part[one].reward_micro // REWARD_MICRO for one in (1, 2)] == [100, 30]
+
+    def test_leases_are_planned_a_week_of_ten_minutes_ahead(self) -> None:
+        ten = 10 * MINUTE_US
+        one, two = UniSchedOptions(), UniSchedOptions(lease_multiple=2)
+        assert POLICY.deadline_horizon_us(one, ten) == 7 * 24 * 60 * MINUTE_US
+        assert POLICY.deadline_horizon_us(two, ten) == 14 * 24 * 60 * MINUTE_US
 
     def test_many_jobs_of_little_reward_are_no_way_around_the_budget(self) -> None:
         jobs = [job(number, 1, estimate_us=SLOT) for number in range(1, 11)]

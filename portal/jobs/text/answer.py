@@ -8,7 +8,7 @@ from typing import Any
 from evenshare_core.domain.deadlines import DeadlineState
 from evenshare_core.policies import registry
 from evenshare_core.units import REWARD_MICRO
-from portal.charts.figures import clock, duration, plural, utc
+from portal.charts.figures import clock, duration, plural, thousands, utc
 from portal.charts.timeline import JobTimeline, Segment, timeline
 from portal.site.clocks import Clocks
 from portal.site.standings import STANDING_BADGES
@@ -23,9 +23,10 @@ from scheduling.selectors.deadline_texts import (
     cause_text,
     chance_text,
     limit_text,
+    none_text,
     unanswered_text,
 )
-from scheduling.selectors.deadlines import deadline_steps_of
+from scheduling.selectors.deadlines import deadline_horizon_s, deadline_steps_of
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.services.deadline_preview import DeadlinePreview
 
@@ -56,6 +57,8 @@ def answer_context(story: JobStory, clocks: Clocks) -> dict[str, Any]:
 def answer_title(job: Job, deadline: DeadlineStory) -> str:
     """How it stands, as a finding."""
     last, by = deadline.last, deadline.by
+    if _is_beyond(job, deadline):
+        return "Planned for a deadline further ahead than leases are planned"
     if deadline.standing is DeadlineStanding.PLANNED and last is not None and last.ends is not None:
         early_s = (by - last.ends).total_seconds()
         return f"Planned to end {duration(early_s)} before its deadline"
@@ -64,6 +67,14 @@ def answer_title(job: Job, deadline: DeadlineStory) -> str:
     if deadline.standing is DeadlineStanding.ENDED:
         return "It ended before its deadline, without its result"
     return _over_title(job, deadline) or "No round has answered its deadline"
+
+
+def _is_beyond(job: Job, deadline: DeadlineStory) -> bool:
+    """Whether it is planned by a step that is further ahead than rounds plan leases."""
+    horizon_s, last = deadline_horizon_s(job.pool), deadline.last
+    if deadline.standing is not DeadlineStanding.PLANNED or last is None or horizon_s is None:
+        return False
+    return (deadline.by - last.at).total_seconds() > horizon_s
 
 
 def _over_title(job: Job, deadline: DeadlineStory) -> str:
@@ -96,10 +107,22 @@ def _text(job: Job, deadline: DeadlineStory) -> str:
             return "The next round does."
         return unanswered_text(job.pool.policy)
     if deadline.standing is DeadlineStanding.PLANNED and last is not None:
-        return f"An end by then: {chance_text(last.chance_milli)}."
+        chance = f"An end by then: {chance_text(last.chance_milli)}."
+        return f"{_beyond_text(job)} {chance}" if _is_beyond(job, deadline) else chance
     if deadline.standing is DeadlineStanding.REFUSED:
-        return "It is not turned away: it runs with what is left, without a plan."
+        text = "It is not turned away: it runs with what is left, without a plan."
+        none = none_text(last.limit) if last is not None and last.earliest is None else ""
+        return f"{none} {text}".strip()
     return ""
+
+
+def _beyond_text(job: Job) -> str:
+    hours = thousands((deadline_horizon_s(job.pool) or 0) / 3600, 1)
+    return (
+        f"In this pool leases are planned {hours} hours ahead. Of this job only what must run"
+        " before that has any; the others are planned once its deadline is nearer, and until then"
+        " GPUs are counted for them."
+    )
 
 
 def _points(job: Job, deadline: DeadlineStory) -> str:
@@ -174,6 +197,6 @@ def preview_text(preview: DeadlinePreview | None) -> str:
     if view.state is DeadlineState.REFUSED:
         text = f"Round {preview.number:,} would refuse its deadline: {limit_text(view.limit)}."
         if view.earliest is None:
-            return f"{text} No deadline is known that would do."
+            return f"{text} {none_text(view.limit)}"
         return f"{text} The earliest that would do: {utc(view.earliest)}."
     return "Its deadline would be over by the next round."

@@ -31,6 +31,7 @@ from evenshare_core.units import COUNT_MAX, MINUTE_US
 BEST_EFFORT_LEASE_US = 5 * MINUTE_US
 SLO_LEASE_US = 2 * BEST_EFFORT_LEASE_US
 HORIZON_MOST = 4032  # SLO leases: four weeks
+HORIZON = 1008  # SLO leases that are planned where nobody says otherwise: a week
 
 Counts = NDArray[np.int64]
 
@@ -97,7 +98,7 @@ class SelectorProblem:
     jobs: Sequence[SelectorJob]
     free: Sequence[Cells]
     is_slo_cycle: bool = True
-    horizon: int = 1008  # a week
+    horizon: int = HORIZON
     slots: int = 2
     slot_us: int = BEST_EFFORT_LEASE_US
 

@@ -157,6 +157,14 @@ class Policy(ABC):
         """
         return None
 
+    def deadline_horizon_us(
+        self,
+        options: Options,  # noqa: ARG002 - for policies that plan leases by a horizon
+        lease_us: int,  # noqa: ARG002 - the same; the pool's lease length
+    ) -> int | None:
+        """Return how far ahead it plans leases of jobs with deadlines; None: no such limit."""
+        return None
+
     def value_and_price(
         self,
         options: Options,  # noqa: ARG002 - for policies that compare them

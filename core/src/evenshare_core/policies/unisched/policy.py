@@ -33,6 +33,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
+from evenshare_core.deadlines.model import HORIZON
 from evenshare_core.domain.decision import Decision, Grant, Key, Renew, Skip, Solve, TermLength
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
@@ -41,7 +42,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
-from evenshare_core.policies.options import parse_options
+from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission
@@ -79,6 +80,11 @@ class UniSched(Policy):
     )
     traits = Traits(needs_estimates=True, preempts=True, keys_drift=True, answers_deadlines=True)
     options_type = UniSchedOptions
+
+    def deadline_horizon_us(self, options: Options, lease_us: int) -> int:
+        """Return the horizon of the Selector."""
+        multiple = options.lease_multiple if isinstance(options, UniSchedOptions) else 1
+        return HORIZON * multiple * lease_us
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
