@@ -62,7 +62,9 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         of = _gpu_type(request, view)
         older = pool_history(facts.id, visibility, gpu_type=of, **older_days(now, OLDER_POINTS))
         day = pool_history(facts.id, visibility, since=now - DAY, points=POINTS, gpu_type=of)
-        throughput = read_throughput(facts.id, visibility, since=now - DAY)
+        # Of one GPU type the work is the GPUs: there would be nothing to tell.
+        is_mixed = len(view.types) > 1
+        throughput = read_throughput(facts.id, visibility, since=now - DAY) if is_mixed else None
         early, more_early = list_preemptions(facts.id, visibility, limit=EARLY)
         traded, more_trades = list_trades(facts.id, visibility, limit=TRADES)
         planned, more_planned = list_planned_jobs(facts.id, visibility, at=now, limit=PLANNED)
