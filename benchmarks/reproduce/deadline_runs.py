@@ -48,13 +48,14 @@ def deadline_run(
     *,
     options: dict[str, Any] | None = None,
     noise_percent: int = 0,
+    seed: int = SEED,
     profiling: bool = False,
 ) -> KeptRun:
-    """A run; estimates are true durations, wrong by up to `noise_percent`.
+    """A run; estimates are true durations, wrong by up to `noise_percent`, drawn with `seed`.
 
     `profiling`: with each job comes a run that profiles it.
     """
-    more = f", estimates wrong by up to {noise_percent} %" if noise_percent else ""
+    more = f", estimates wrong by up to {noise_percent} %, seed {seed}" if noise_percent else ""
     more += "".join(f", {name} {value}" for name, value in (options or {}).items())
     more += ", with profiling runs" if profiling else ""
     return KeptRun.of(
@@ -65,8 +66,8 @@ def deadline_run(
         policy=policy,
         options=options or {},
         noise_percent=noise_percent,
-        # What is left out has the name of before.
-        **({"profiling": True} if profiling else {}),
+        seed=seed,
+        profiling=profiling,
     )
 
 
@@ -85,6 +86,7 @@ def run(
     policy: str,
     options: dict[str, Any],
     noise_percent: int,
+    seed: int = SEED,
     profiling: bool = False,
 ) -> dict[str, Any]:
     """Simulate, and return the figures; seconds, shares.
@@ -94,7 +96,7 @@ def run(
     """
     jobs = chronus(workload)
     if noise_percent:
-        jobs = replace(jobs, jobs=noisy_estimates(jobs.jobs, SEED, noise_percent / 100))
+        jobs = replace(jobs, jobs=noisy_estimates(jobs.jobs, seed, noise_percent / 100))
     size = workload_size(jobs)
     if profiling:
         jobs = with_profiling(jobs)

@@ -28,17 +28,19 @@ RAN = (
     f" {NODES} nodes of 8 GPUs, a quarter of the paper's 96: within these days jobs want 1.37, 1.77"
     " and 1.11 times the GPU-hours that there are. Rounds and leases of 5 minutes, cold starts of"
     " 30 s, a gang over several nodes 10 % slower than on one that would hold it; quotas in"
-    " proportion to what tenants ask for. Speeds"
-    " are known from the start, so that no job is profiled; estimates are true durations, with"
-    " noise drawn evenly up to what is said, seed 1 (the paper's is Gaussian: evenly up to 40 % has"
-    " a standard deviation of 23 %). Runs end when the last job does. Deadlines are those of the"
-    " workloads: the first of a job 1.1 to 5 times its duration after its submission."
+    " proportion to what tenants ask for. Estimates are true durations, with noise drawn evenly up"
+    " to what is said (the paper's is Gaussian: evenly up to 40 % has a standard deviation of 23 %;"
+    " the rules of `unisched` for wrong estimates were chosen on the first 1,500 jobs of MIX2 with"
+    " seed 1). No job waits to be profiled; where it is said, a run of two GPUs for five minutes,"
+    " as the paper profiles, comes with each job. Runs end when the last job does. Deadlines are"
+    " those of the workloads: the first of a job 1.1 to 5 times its duration after its submission."
 )
 OURS = "unisched"
 AWARE, OTHERS = ("three_sigma", "genie", "hydra"), ("optimus", "themis")
 MIXES = WORKLOADS[1:]
 COMPARED = (OURS, "chronus", *AWARE, *OTHERS, "sjf", "evenshare")
-NOISES = (20, 40)  # percent
+# Percent, and the seed of the draw.
+NOISES = ((20, 1), (40, 1), (40, 2), (40, 3))
 # A tenant's jobs with deadlines may be as many as they are, as in the paper; and the greedy, which
 # serves tenants in turn and of each the job with the least GPU-time left, without a program.
 GREEDY = "evenshare"
@@ -52,10 +54,16 @@ RUNS = {
     for name in COMPARED
 }
 NOISY = {
-    (noise, name): deadline_run("MIX2", name, options=OPTIONS.get(name), noise_percent=noise)
+    (noise, name): deadline_run(
+        "MIX2", name, options=OPTIONS.get(name), noise_percent=noise[0], seed=noise[1]
+    )
     for noise in NOISES
     for name in COMPARED
     if POLICIES[name].traits.needs_estimates or name == GREEDY
+}
+PROFILED = {
+    workload: deadline_run(workload, OURS, options=OPTIONS[OURS], profiling=True)
+    for workload in WORKLOADS
 }
 PARTS_LEFT_OUT: dict[str, dict[str, Any]] = {
     "as it is": {},
@@ -85,7 +93,9 @@ ABLATIONS = {
 MISS, BEST_EFFORT = "deadline_miss_rate", "best_effort_jct_s"
 ALIKE = 0.01  # of a miss rate: what noise may add
 POINTS_LESS = 0.052  # than Chronus
+PROFILING_WAIT_S = 840
 
+Noise = tuple[int, int]
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
@@ -183,16 +193,42 @@ def suspensions_claim(rows: Rows) -> Claim:
     )  # fmt: skip
 
 
-def noise_claim(exact: Mapping[str, Any], noisy: Mapping[int, Mapping[str, Any]]) -> Claim:
+def noise_claim(exact: Mapping[str, Any], noisy: Mapping[Noise, Mapping[str, Any]]) -> Claim:
     """VI-A, figure 9(d), by figures of MIX2; alike is a point of the miss rate."""
-    rates = {0: exact[MISS], **{noise: row[MISS] for noise, row in noisy.items()}}
-    more = max(rates.values()) - rates[0]
+    rates = {"0 %": exact[MISS], **{_noise(noise): row[MISS] for noise, row in noisy.items()}}
+    more = max(rates.values()) - exact[MISS]
     held = more <= ALIKE
     return Claim(
         "VI-A", "Deadlines are kept alike where run times are wrong by up to 40 %", "said",
-        ", ".join(f"{noise} %: {percent(rate)}" for noise, rate in rates.items()),
+        ", ".join(f"{noise}: {percent(rate)}" for noise, rate in rates.items()),
         ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
         "" if held else f"{percent(more)} more are missed",
+    )  # fmt: skip
+
+
+def _noise(noise: Noise) -> str:
+    percent_off, seed = noise
+    return f"{percent_off} %, seed {seed}"
+
+
+def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
+    """VI-A, figure 9(c): the longest wait of all runs that profile a job."""
+    waits = {workload: row["profiling_wait_max_s"] for workload, row in profiled.items()}
+    static = {workload: row["static_profiling_wait_max_s"] for workload, row in profiled.items()}
+    verdict = ClaimVerdict.NOT_REPRODUCED
+    if max(waits.values()) <= PROFILING_WAIT_S:
+        verdict = ClaimVerdict.REPRODUCED
+    elif all(waits[workload] < static[workload] for workload in waits):
+        verdict = ClaimVerdict.IN_DIRECTION
+    ours = "; ".join(
+        f"{workload}: {number(wait)} s (mean {number(profiled[workload]['profiling_wait_s'])} s),"
+        f" with static nodes {number(static[workload])} s"
+        for workload, wait in waits.items()
+    )
+    return Claim(
+        "VI-A", "Longest wait of a job that is profiled, static nodes for it instead",
+        "840 s; 2,105 s", ours, verdict,
+        "" if verdict is ClaimVerdict.REPRODUCED else "the longest wait is above the paper's",
     )  # fmt: skip
 
 
@@ -226,7 +262,11 @@ def chronus_claim(rows: Rows) -> Claim:
     )  # fmt: skip
 
 
-def claims_of(rows: Rows, noisy: Mapping[int, Mapping[str, Any]]) -> list[Claim]:
+def claims_of(
+    rows: Rows,
+    noisy: Mapping[Noise, Mapping[str, Any]],
+    profiled: Mapping[str, Mapping[str, Any]],
+) -> list[Claim]:
     """Every claim of the paper."""
     return [
         *(ahead_claim(one, rows) for one in AHEAD),
@@ -234,11 +274,7 @@ def claims_of(rows: Rows, noisy: Mapping[int, Mapping[str, Any]]) -> list[Claim]
         noise_claim(rows["MIX2", OURS], noisy),
         speed_claim(rows),
         chronus_claim(rows),
-        Claim(
-            "VI-A", "Longest wait of a job that is profiled, static nodes for it instead",
-            "840 s; 2,105 s", DASH, ClaimVerdict.NOT_RUN,
-            "needs jobs without a profile; here all have one",
-        ),
+        profiling_claim(profiled),
         Claim(
             "VI-A", "Estimated durations wrong by about 10 % half-way through training", "10 %",
             DASH, ClaimVerdict.NOT_TESTABLE,
@@ -247,11 +283,11 @@ def claims_of(rows: Rows, noisy: Mapping[int, Mapping[str, Any]]) -> list[Claim]
     ]  # fmt: skip
 
 
-def greedy_note(rows: Rows, noisy: Mapping[tuple[int, str], Mapping[str, Any]]) -> str:
+def greedy_note(rows: Rows, noisy: Mapping[tuple[Noise, str], Mapping[str, Any]]) -> str:
     """Where UniSched's program keeps fewer deadlines than a greedy rule, and where more."""
     pairs = {workload: (rows[workload, OURS], rows[workload, GREEDY]) for workload in WORKLOADS}
     for noise in NOISES:
-        pairs[f"MIX2 with {noise} % of noise"] = (noisy[noise, OURS], noisy[noise, GREEDY])
+        pairs[f"MIX2 with noise of {_noise(noise)}"] = (noisy[noise, OURS], noisy[noise, GREEDY])
     said = [
         f"{name}: {percent(ours[MISS])} against {percent(greedy[MISS])}"
         for name, (ours, greedy) in pairs.items()
@@ -301,7 +337,7 @@ def _judge(results: Results) -> Findings:
     tables.append(
         _table(
             "MIX2 with estimates that are wrong",
-            [(f"`{name}`, up to {noise} %", row) for (noise, name), row in noisy.items()],
+            [(f"`{name}`, up to {_noise(noise)}", row) for (noise, name), row in noisy.items()],
         )
     )
     shown = [(name, results[run]) for name, run in OWN_ABLATIONS.items()]
@@ -319,13 +355,24 @@ def _judge(results: Results) -> Findings:
     ]  # fmt: skip
     chart = ReportChart("Weighted deadline miss rate (figure 6a)", "", "miss rate", bars)
     notes = [greedy_note(rows, noisy)]
-    return Findings(claims_of(rows, ours_noisy), tables, [chart], notes)
+    profiled = {workload: results[run] for workload, run in PROFILED.items()}
+    tables.append(
+        _table(
+            "UniSched with a profiling run for each job",
+            list(profiled.items()),
+        )
+    )
+    return Findings(claims_of(rows, ours_noisy, profiled), tables, [chart], notes)
 
 
 PARTS = (
     Part(
         "unisched", "UniSched: deadlines", SOURCE, RAN,
-        (*RUNS.values(), *NOISY.values(), *OWN_ABLATIONS.values(), *ABLATIONS.values()), _judge,
+        (
+            *RUNS.values(), *NOISY.values(), *OWN_ABLATIONS.values(), *ABLATIONS.values(),
+            *PROFILED.values(),
+        ),
+        _judge,
         is_long=True,
     ),
 )  # fmt: skip

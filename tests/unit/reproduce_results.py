@@ -99,6 +99,8 @@ def _deadlines(_: dict[str, Any], step: int) -> dict[str, Any]:
         "deadline_reward_rate": 1 - step / 1000, "strict_miss_rate": step / 1000,
         "soft_miss_rate": None, "best_effort_jct_s": 9000.0 + step, "slo_suspensions": 2.0,
         "jct_s": 9000.0 + step, "preemptions": step, "rounds": 100, "slowest_round_s": 0.1,
+        "profiling_wait_s": 100.0, "profiling_wait_max_s": 100.0 * step,
+        "static_profiling_wait_max_s": 9000.0,
     }  # fmt: skip
 
 

@@ -44,6 +44,18 @@ def rows(**rates: float) -> dict[tuple[str, str], dict[str, Any]]:
     }
 
 
+def waits(longest: float, static: float) -> dict[str, dict[str, float]]:
+    """The longest waits of profiling runs, in seconds, in each workload."""
+    return {
+        workload: {
+            "profiling_wait_s": longest / 2,
+            "profiling_wait_max_s": longest,
+            "static_profiling_wait_max_s": static,
+        }
+        for workload in WORKLOADS
+    }
+
+
 class TestAhead:
     @pytest.mark.parametrize(
         ("optimus", "themis", "verdict"),
@@ -84,7 +96,7 @@ class TestAhead:
 class TestOtherClaims:
     def test_noise_may_cost_a_point(self) -> None:
         def verdict(rate: float) -> ClaimVerdict:
-            noisy = {40: {"deadline_miss_rate": rate}}
+            noisy = {(40, 1): {"deadline_miss_rate": 0.1}, (40, 2): {"deadline_miss_rate": rate}}
             return unisched.noise_claim({"deadline_miss_rate": 0.1}, noisy).verdict
 
         assert [verdict(0.09), verdict(0.109), verdict(0.12)] == [YES, YES, NO]
@@ -103,7 +115,8 @@ class TestOtherClaims:
         assert unisched.speed_claim(given).verdict is NO
 
     def test_are_ten(self) -> None:
-        claims = unisched.claims_of(rows(), {40: {"deadline_miss_rate": 0.1}})
+        noisy = {(40, 1): {"deadline_miss_rate": 0.1}}
+        claims = unisched.claims_of(rows(), noisy, waits(840, 2000))
         assert len(claims) == 10
 
     def test_say_where_a_greedy_rule_is_ahead(self) -> None:
@@ -117,8 +130,18 @@ class TestOtherClaims:
         note = unisched.greedy_note(given, noisy)
         assert "MIX1: 10.00 % against 20.00 %" in note
         assert note.endswith(
-            "The program loses in SLO, MIX2 with 20 % of noise, MIX2 with 40 % of noise."
+            "The program loses in SLO, MIX2 with noise of 20 %, seed 1, MIX2 with noise of 40 %,"
+            " seed 1, MIX2 with noise of 40 %, seed 2, MIX2 with noise of 40 %, seed 3."
         )
+
+    @pytest.mark.parametrize(
+        ("longest", "static", "verdict"), [(840, 100, YES), (841, 900, PARTLY), (841, 841, NO)]
+    )
+    def test_profiling_waits_less_than_in_the_paper_or_than_with_static_nodes(
+        self, longest: int, static: int, verdict: ClaimVerdict
+    ) -> None:
+        given = waits(300, 900) | {"MIX2": waits(longest, static)["MIX2"]}
+        assert unisched.profiling_claim(given).verdict is verdict
 
 
 class TestTheWorkloads:
@@ -152,10 +175,9 @@ class TestTheWorkloads:
         assert 0 < row["profiling_wait_s"] <= row["profiling_wait_max_s"]
         assert row["gpu_hours"] == run(policy="sjf", **given)["gpu_hours"]
 
-    def test_name_a_run_without_profiling_as_before(self) -> None:
-        plain, profiled = (deadline_run("SLO", "sjf", profiling=one) for one in (False, True))
-        assert "profiling" not in plain.arguments
-        assert "with profiling runs" in profiled.label
+    def test_says_of_a_run_what_was_drawn_and_added(self) -> None:
+        run = deadline_run("SLO", "sjf", noise_percent=20, seed=3, profiling=True)
+        assert run.label == "SLO: sjf, estimates wrong by up to 20 %, seed 3, with profiling runs"
 
 
 class TestWaitsOfProfilingRuns:
