@@ -32,10 +32,10 @@ from benchmarks.estimation_data import (  # noqa: E402 - it imports numpy
     held_out_errors,
     profiled_errors,
 )
-from evenshare_core.estimation.curves import (  # noqa: E402 - the same
+from evenshare_core.estimation.curves import estimate_stop  # noqa: E402 - the same
+from evenshare_core.estimation.evaluations import (  # noqa: E402 - the same
     MetricPoint,
     StopCriterion,
-    estimate_stop,
 )
 from evenshare_core.estimation.speeds import Law  # noqa: E402 - the same
 

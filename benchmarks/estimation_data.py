@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from evenshare_core.estimation.curves import MetricPoint, StopCriterion, StopEstimate, estimate_stop
+from evenshare_core.estimation.curves import StopEstimate, estimate_stop
+from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from evenshare_core.estimation.speeds import Law, MeasuredIteration, fit_speeds
 from evenshare_core.units import SECOND_US
 

@@ -17,12 +17,11 @@ from benchmarks.estimation_data import INSIDE, OUTSIDE, UNFORESEEN, DrawnRun, dr
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.curves import (
     FEWEST_POINTS,
-    MetricPoint,
-    StopCriterion,
     StopEstimate,
     estimate_stop,
 )
 from evenshare_core.estimation.durations import estimate_duration
+from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from evenshare_core.estimation.families import FAMILIES, fit_curve
 from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import MINUTE_US, SECOND_US

@@ -28,10 +28,11 @@ from typing import Any, Callable, NoReturn
 
 from evenshare.runtime.contract import CHECKPOINTED, Contract, read
 from evenshare.runtime.keeper import Keeper
+from evenshare.runtime.progress import finite
 
 __all__ = [
-    "ending", "flush", "inside", "leave", "memory", "report", "resume", "setup", "step", "steps",
-    "store",
+    "ending", "flush", "inside", "leave", "memory", "reached", "report", "resume", "setup", "step",
+    "steps", "store",
 ]  # fmt: skip
 
 EVERY_S = 300.0
@@ -60,6 +61,14 @@ class _Runtime:
         if self.keeper is not None and self.keeper.progress is not None:
             self.keeper.start()
             self.keeper.progress.set(self.step, self.total, self.metrics)
+
+    def evaluate(self, iteration: int, metrics: dict[str, object]) -> None:
+        """Keep what the metric of the job's criterion is, if it is among these."""
+        log = None if self.keeper is None else self.keeper.evaluations
+        if log is not None and log.criterion.metric in metrics:
+            said = finite({log.criterion.metric: metrics[log.criterion.metric]})
+            for metric in said.values():
+                log.add(iteration, metric)
 
     def count(self, iterations: int) -> None:
         if self.keeper is not None and self.keeper.iterations is not None:
@@ -152,11 +161,17 @@ def report(step: int | None = None, total: int | None = None, **metrics: object)
     """Show progress and metrics on the job's page; cheap, at most one write a second.
 
     Without `step` and `total` those of `steps` are shown. Metrics are numbers; one that
-    is not finite, or not a number, is left out. The last report is always written.
+    is not finite, or not a number, is left out. The last report is always written. Where
+    the metric of the job's criterion (`--stop-when`) is among them, it is an evaluation
+    after so many iterations: the one in progress counts, inside of `steps`.
     """
     runtime = _get()
     if runtime.keeper is None:
         return
+    if step is None and runtime.in_step is not None:
+        runtime.evaluate(runtime.in_step + 1, metrics)
+    else:
+        runtime.evaluate(int(runtime.step if step is None else step), metrics)
     runtime.step = runtime.step if step is None else step
     runtime.total = runtime.total if total is None else total
     runtime.metrics.update(metrics)
@@ -180,6 +195,7 @@ def step(count: int = 1, **metrics: object) -> None:
         return
     runtime.count(count)
     runtime.step += count
+    runtime.evaluate(runtime.step, metrics)
     runtime.metrics.update(metrics)
     runtime.report()
 
@@ -195,6 +211,15 @@ def memory(peak_bytes: int) -> None:
     if keeper is not None and keeper.iterations is not None:
         keeper.start()
         keeper.iterations.used(peak_bytes)
+
+
+def reached() -> bool:
+    """Whether the newest evaluation meets the job's criterion: time to end the training.
+
+    False where the job has none, nothing was reported of its metric, or outside the portal.
+    """
+    keeper = _get().keeper
+    return keeper is not None and keeper.evaluations is not None and keeper.evaluations.is_met
 
 
 def inside() -> bool:

@@ -23,6 +23,7 @@ class Job:
     lease: int = 0
     grace_s: float = 20.0
     python: str = sys.executable
+    criterion: tuple[str, str, str] | None = None
 
     @property
     def log(self) -> Path:
@@ -36,6 +37,11 @@ class Job:
     @property
     def iterations(self) -> dict[str, Any]:
         file = self.folder / "iterations.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    @property
+    def evaluations(self) -> dict[str, Any]:
+        file = self.folder / "evaluations.json"
         return json.loads(file.read_text()) if file.exists() else {}
 
     @property
@@ -63,7 +69,17 @@ class Job:
             "EVENSHARE_GRACE_S": str(self.grace_s),
             "EVENSHARE_PROGRESS": str(self.folder / "progress.json"),
             "EVENSHARE_ITERATIONS": str(self.folder / "iterations.json"),
+            **self.stop,
         }
+
+    @property
+    def stop(self) -> dict[str, str]:
+        """What an executor says to a job that stops by a metric."""
+        if self.criterion is None:
+            return {}
+        names = ("EVENSHARE_STOP_METRIC", "EVENSHARE_STOP_RULE", "EVENSHARE_STOP_VALUE")
+        where = str(self.folder / "evaluations.json")
+        return {"EVENSHARE_EVALUATIONS": where, **dict(zip(names, self.criterion, strict=True))}
 
     def start(self, program: str | Path, *arguments: str) -> subprocess.Popen[bytes]:
         """Run source text, or a file of Python, under a new lease."""

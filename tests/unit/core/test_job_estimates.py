@@ -21,6 +21,7 @@ from evenshare_core.estimation.jobs import (
     settle,
     size_record,
 )
+from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import HOUR_US, MILLISECOND_NS, ONE_MILLI, SECOND_US
 
 SPEEDS = (("k80", 1000), ("v100", 4000))
@@ -36,6 +37,43 @@ def known(claims: JobClaims, record: TypeRecord, gpus: int = 1) -> WorkEstimate:
     found = estimate_work(claims, size_record(record, gpus))
     assert found is not None
     return found
+
+
+class TestByACurve:
+    """100 ms an iteration, known to 1 %; at most 1,000 iterations."""
+
+    RECORD = TypeRecord(SPEEDS, (time("k80", 100),))
+
+    def by(self, stop: Estimate | None, declared_s: int | None = None) -> WorkEstimate:
+        declared_us = None if declared_s is None else declared_s * SECOND_US
+        return known(JobClaims(1000, True, declared_us, stop), self.RECORD)
+
+    def test_is_the_iterations_that_it_says_and_as_sure_as_both(self) -> None:
+        found = self.by(Estimate(600, 75, EstimateSource.FITTED))
+        assert found.work.amount == 60 * SECOND_US
+        # sqrt(75^2 + 10^2), rounded up.
+        assert (found.work.source, found.work.error_milli) == (EstimateSource.FITTED, 76)
+
+    def test_is_as_sure_as_the_time_where_the_target_was_met(self) -> None:
+        found = self.by(Estimate(600, 0, EstimateSource.MEASURED))
+        assert (found.work.source, found.work.error_milli) == (EstimateSource.MEASURED, 10)
+
+    def test_never_passes_the_cap(self) -> None:
+        assert self.by(Estimate(1500, 75, EstimateSource.FITTED)).work.amount == 100 * SECOND_US
+
+    def test_that_says_the_cap_is_that(self) -> None:
+        for stop in (None, Estimate(1000, 30, EstimateSource.CAP)):
+            found = self.by(stop)
+            assert found.work.amount == 100 * SECOND_US
+            assert (found.work.source, found.work.error_milli) == (EstimateSource.CAP, ONE_MILLI)
+
+    def test_gives_way_to_what_is_surer(self) -> None:
+        past = {1: (PastRun(50 * SECOND_US, 40 * SECOND_US),)}
+        record = TypeRecord(SPEEDS, (time("k80", 100),), runs=past)
+        for error, source in ((200, EstimateSource.FITTED), (300, EstimateSource.DECLARED)):
+            stop = Estimate(600, error, EstimateSource.FITTED)
+            found = known(JobClaims(1000, True, 90 * SECOND_US, stop), record)
+            assert found.work.source is source
 
 
 class TestByIterations:

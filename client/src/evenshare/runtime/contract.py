@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from .evaluations import Criterion
 
 # A program that yields its GPUs ends with one of these; any other code is its own.
 CHECKPOINTED = 99  # the newest complete checkpoint is on disk: start me again from there
@@ -14,6 +17,7 @@ FENCED = 97  # a newer lease runs this job: this process may not write, and has 
 NOT_WRITTEN = 74  # the checkpoint could not be written (EX_IOERR); the message is in the log
 
 DEFAULT_GRACE_S = 10.0
+RULES = ("at_least", "at_most")
 
 
 class ContractError(RuntimeError):
@@ -29,6 +33,8 @@ class Contract:
     job: str = ""
     progress: Path | None = None
     iterations: Path | None = None
+    evaluations: Path | None = None
+    criterion: Criterion | None = None
     signal: signal.Signals = signal.SIGUSR1
     grace_s: float = DEFAULT_GRACE_S
 
@@ -49,12 +55,15 @@ def read(environment: Mapping[str, str] | None = None) -> Contract:
     if not folder or not lease:
         return Contract()
     progress, iterations = values.get("EVENSHARE_PROGRESS"), values.get("EVENSHARE_ITERATIONS")
+    evaluations = values.get("EVENSHARE_EVALUATIONS")
     return Contract(
         folder=Path(folder),
         lease=_whole("EVENSHARE_LEASE", lease),
         job=values.get("EVENSHARE_JOB_ID", ""),
         progress=Path(progress) if progress else None,
         iterations=Path(iterations) if iterations else None,
+        evaluations=Path(evaluations) if evaluations else None,
+        criterion=_criterion(values),
         signal=checkpoint_signal(values),
         grace_s=_seconds("EVENSHARE_GRACE_S", values.get("EVENSHARE_GRACE_S")),
     )
@@ -66,6 +75,22 @@ def checkpoint_signal(values: Mapping[str, str]) -> signal.Signals:
         return signal.Signals[name]
     except KeyError:
         raise ContractError(f"EVENSHARE_CHECKPOINT_SIGNAL names no signal: {name!r}") from None
+
+
+def _criterion(values: Mapping[str, str]) -> Criterion | None:
+    metric = values.get("EVENSHARE_STOP_METRIC")
+    if not metric:
+        return None
+    rule, text = values.get("EVENSHARE_STOP_RULE", ""), values.get("EVENSHARE_STOP_VALUE", "")
+    if rule not in RULES:
+        raise ContractError(f"EVENSHARE_STOP_RULE must be one of {', '.join(RULES)}, not {rule!r}")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ContractError(f"EVENSHARE_STOP_VALUE must be a number, not {text!r}")
+    return Criterion(metric, rule == "at_least", value)
 
 
 def _whole(name: str, text: str) -> int:

@@ -29,10 +29,11 @@ from typing import NoReturn
 
 from .checkpoints import Checkpoint, Fence, Folder, StaleLeaseError
 from .contract import CHECKPOINTED, FENCED, NOT_WRITTEN, Contract
+from .evaluations import EvaluationLog
 from .iterations import IterationLog
 from .progress import Progress
 
-TICK_S = 1.0  # progress and iterations are written at most this often
+TICK_S = 1.0  # progress, iterations and evaluations are written at most this often
 STDIO_PATIENCE_S = 0.3
 
 
@@ -51,6 +52,11 @@ class Keeper:
         self.iterations = (
             IterationLog(contract.iterations, contract.lease)
             if contract.iterations is not None
+            else None
+        )
+        self.evaluations = (
+            EvaluationLog(contract.evaluations, contract.lease, contract.criterion)
+            if contract.evaluations is not None and contract.criterion is not None
             else None
         )
         self._numbers = itertools.count(1)
@@ -210,7 +216,8 @@ class Keeper:
             self.iterations.suspended(time.monotonic() - self._asked_at)
 
     def _report(self) -> None:
-        files = [one for one in (self.progress, self.iterations) if one is not None and one.waits]
+        kept = (self.progress, self.iterations, self.evaluations)
+        files = [one for one in kept if one is not None and one.waits]
         if not files:
             return
         try:

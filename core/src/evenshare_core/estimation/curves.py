@@ -25,6 +25,7 @@ from math import ceil, isfinite, log, sqrt
 import numpy as np
 
 from evenshare_core.domain.estimates import EstimateSource
+from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from evenshare_core.estimation.families import FAMILIES, CurveFit, Floats, fit_curve
 from evenshare_core.estimation.optimiser import log_ndtr
 from evenshare_core.estimation.values import Estimate, estimate_of
@@ -41,38 +42,6 @@ _BAND = 2 * 1.2816  # standard deviations between these
 _NORMAL = ((-2.85697, 0.011257), (-1.355626, 0.222076), (0.0, 0.533333),
            (1.355626, 0.222076), (2.85697, 0.011257))  # fmt: skip
 _NEGLIGIBLE = 1e-4  # of the largest weight: a member that is left out
-
-
-@dataclass(frozen=True, slots=True)
-class MetricPoint:
-    """What an evaluation after so many iterations gave."""
-
-    iteration: int
-    metric: float
-
-
-@dataclass(frozen=True, slots=True)
-class StopCriterion:
-    """The metric to reach, and the user's cap on iterations, which always holds."""
-
-    target: float
-    cap: int
-    lower_is_better: bool = False
-
-    def __post_init__(self) -> None:
-        """Check it.
-
-        Raises:
-            ValueError: the target is no number, or the cap below 1.
-        """
-        if not isfinite(self.target):
-            raise ValueError("target: must be a finite number")
-        if self.cap < 1:
-            raise ValueError("cap: must be at least 1 iteration; every job needs one")
-
-    def is_met(self, metric: float) -> bool:
-        """Say whether an evaluation ends the job."""
-        return metric <= self.target if self.lower_is_better else metric >= self.target
 
 
 @dataclass(frozen=True, slots=True)

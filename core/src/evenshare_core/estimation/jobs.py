@@ -2,7 +2,7 @@
 
 | of UniSched (1), (2) | here |
 |---|---|
-| N^iter | `JobClaims.iterations`, as its owner says |
+| N^iter | `JobClaims.iterations`, as its owner says, or `JobClaims.stop`, by its metric's curve |
 | T^iter | `iteration_time`: measured at this number of GPUs, else by (2) |
 | T^dur of recurring jobs | `TypeRecord.runs`: what earlier runs took |
 | t^sr | `SizeRecord.overhead_us` |
@@ -31,7 +31,7 @@ from evenshare_core.domain.measured_speeds import (
 )
 from evenshare_core.estimation.durations import history_estimate
 from evenshare_core.estimation.speeds import MeasuredIteration, SpeedModel, fit_speeds
-from evenshare_core.estimation.values import Estimate
+from evenshare_core.estimation.values import Estimate, least_sure
 from evenshare_core.units import COUNT_MAX, HOUR_US, MICROSECOND_NS, ONE_MILLI
 
 # Of one job type and number of GPUs, so many earlier runs count: the newest.
@@ -50,11 +50,16 @@ class PastRun(NamedTuple):
 
 
 class JobClaims(NamedTuple):
-    """What a job's owner says: iterations (a cap where `has_metric`), and its work in us."""
+    """What is said of a job: iterations (a cap where `has_metric`), and its work in us.
+
+    `stop`: after how many iterations its metric is expected to be good enough, by what it reported
+    (`evenshare_core.estimation.curves`); None: it reported nothing, or nobody has looked at it.
+    """
 
     iterations: int | None = None
     has_metric: bool = False
     declared_us: int | None = None
+    stop: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +160,10 @@ def size_record(record: TypeRecord, gpus: int, gpu_types: Collection[str] = ()) 
 def estimate_work(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
     """Return a job's whole work, by the surest that is known; None: nobody knows.
 
-    Iterations times their time come first. What an owner says of this job is preferred to what
-    earlier jobs took, whose number of iterations it need not have; that is preferred to a cap,
-    above which no job with iterations is.
+    Iterations times their time come first; where a curve says how many they are, unless its error
+    is the larger one. What an owner says of this job is preferred to what earlier jobs took, whose
+    number of iterations it need not have; that is preferred to a cap, above which no job with
+    iterations is.
     """
     by_count = _by_iterations(claims, size)
     if by_count is not None and not claims.has_metric:
@@ -165,6 +171,8 @@ def estimate_work(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | 
     other = _by_others(claims, size)
     if other is None or by_count is None:
         return other or by_count
+    if by_count.work.source is not EstimateSource.CAP:
+        return by_count if by_count.work.error_milli <= other.work.error_milli else other
     return by_count if by_count.work.amount < other.work.amount else other
 
 
@@ -180,11 +188,31 @@ def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate |
     if claims.iterations is None or size is None or size.iteration is None:
         return None
     time, reports = size.iteration
-    amount = min(max(1, claims.iterations * time.amount // MICROSECOND_NS), MOST_US)
-    if claims.has_metric:
+    count = _count(claims)
+    if count.source is EstimateSource.CAP:
         # How far below its cap a job stops is not known: as `curves` with too few points.
-        return WorkEstimate(Estimate(amount, ONE_MILLI, EstimateSource.CAP), reports)
-    return WorkEstimate(Estimate(amount, time.error_milli, time.source), reports)
+        return WorkEstimate(Estimate(_work_us(count, time), ONE_MILLI, EstimateSource.CAP), reports)
+    if count.error_milli == 0:
+        return WorkEstimate(Estimate(_work_us(count, time), time.error_milli, time.source), reports)
+    # Errors of independent factors add in squares; rounded up, in whole numbers.
+    squares = count.error_milli**2 + time.error_milli**2
+    error = isqrt(squares - 1) + 1
+    source = least_sure((count.source, time.source))
+    return WorkEstimate(Estimate(_work_us(count, time), error, source), reports)
+
+
+def _count(claims: JobClaims) -> Estimate:
+    """How many iterations a job makes; its cap where its metric does not say it yet."""
+    cap = claims.iterations or 1
+    if not claims.has_metric:
+        return Estimate(cap, 0, EstimateSource.MEASURED)
+    if claims.stop is None or claims.stop.source is EstimateSource.CAP:
+        return Estimate(cap, ONE_MILLI, EstimateSource.CAP)
+    return Estimate(min(cap, claims.stop.amount), claims.stop.error_milli, claims.stop.source)
+
+
+def _work_us(count: Estimate, time: Estimate) -> int:
+    return min(max(1, count.amount * time.amount // MICROSECOND_NS), MOST_US)
 
 
 def _by_others(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
