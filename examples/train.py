@@ -5,6 +5,10 @@
 The same seed and number of steps give the same weights, on the same machine and in the
 same environment, however often the run was preempted: the last line prints their SHA-256.
 It runs outside the portal too; with `--keep FOLDER` it goes on where it was interrupted.
+Every 20 steps it reports its accuracy, and ends once that meets the job's criterion:
+
+    evenshare job submit --pool local --gpus 2 --iterations 6000 --stop-when "accuracy>=0.9" \\
+        -- python examples/train.py
 """
 
 import argparse
@@ -31,7 +35,7 @@ except ModuleNotFoundError:  # in a checkout where nothing has been installed
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 FEATURES, HIDDEN, CLASSES, BATCH = 64, 1024, 10, 512
 RATE, MOMENTUM = 0.05, 0.9
-SAY_EVERY = 200
+SAY_EVERY, EVALUATE_EVERY, HELD_OUT = 200, 20, 4096
 
 
 def main() -> None:
@@ -39,6 +43,7 @@ def main() -> None:
     lease.setup(save=to_bytes, load=from_bytes, directory=options.keep)
     state = lease.resume(default=lambda: fresh(options.seed))
     teacher = np.random.default_rng(7).normal(size=(FEATURES, CLASSES))
+    held_out = np.random.default_rng(8).normal(size=(HELD_OUT, FEATURES))
     if state["step"]:
         print(f"resumed at step {state['step']} of {options.steps}", flush=True)
     for step in lease.steps(int(state["step"]), options.steps):
@@ -47,7 +52,12 @@ def main() -> None:
         if step % SAY_EVERY == SAY_EVERY - 1:
             print(f"step {step + 1} of {options.steps}  loss {loss:.4f}", flush=True)
         lease.report(loss=loss)
+        if (step + 1) % EVALUATE_EVERY == 0:
+            lease.report(accuracy=accuracy(state["arrays"], held_out, teacher))
         lease.store(state)
+        if lease.reached():
+            print(f"reached its criterion at step {step + 1}", flush=True)
+            break
     if options.out:
         options.out.write_bytes(to_bytes(state))
     print(f"weights {digest(state['arrays'])}", flush=True)
@@ -77,6 +87,15 @@ def train(state: dict[str, Any], teacher: "np.ndarray[Any, Any]") -> float:
         arrays[f"v_{name}"] = MOMENTUM * arrays[f"v_{name}"] - RATE * slope
         arrays[name] = arrays[name] + arrays[f"v_{name}"]
     return float(loss)
+
+
+def accuracy(
+    arrays: Arrays, inputs: "np.ndarray[Any, Any]", teacher: "np.ndarray[Any, Any]"
+) -> float:
+    """The share of inputs that it never trained on of which it says the teacher's class."""
+    hidden = np.maximum(inputs @ arrays["w1"] + arrays["b1"], 0.0)
+    said = np.argmax(hidden @ arrays["w2"] + arrays["b2"], axis=1)
+    return float((said == np.argmax(inputs @ teacher, axis=1)).mean())
 
 
 def fresh(seed: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from django.db.models import Q
 from scheduling.engine.clock import grid_instant, read_clock, tick_clock
 from scheduling.engine.failures import clear_failure, record_failure
 from scheduling.engine.housekeeping import drop_old_rows
+from scheduling.engine.refits import is_refit_due
 from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.engine.scrub import scrub_rounds
 from scheduling.models import Job, Pool, PoolFence
@@ -36,6 +37,7 @@ log = structlog.get_logger(__name__)
 # What this worker process started: (id, claim) of simulations and forecasts -> their process.
 _simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 _forecasts: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
+_refits: list[subprocess.Popen[bytes]] = []
 
 
 @shared_task(name="scheduling.tick", ignore_result=True)
@@ -108,6 +110,24 @@ def housekeeping(**_: Any) -> None:
         raise ExceptionGroup("housekeeping", failures)
 
 
+@shared_task(name="scheduling.refits", ignore_result=True)
+def refits(**_: Any) -> int:
+    """Begin to fit learning curves, where jobs reported of their metrics; return how many began.
+
+    In one process, which goes on while there is something to fit: it brings scipy, and the worker
+    has the ticks to do.
+    """
+    _refits[:] = [process for process in _refits if process.poll() is None]
+    if _refits or not is_refit_due():
+        return 0
+    try:
+        _refits.append(_started("refit_curves"))
+    except OSError as error:
+        log.exception("refits.not_started", error=str(error))
+        return 0
+    return 1
+
+
 @shared_task(name="scheduling.simulations", ignore_result=True)
 def simulations(**_: Any) -> int:
     """Give up simulations that were lost, start those whose turn it is; return how many.
@@ -124,18 +144,16 @@ def simulations(**_: Any) -> int:
     claimed = claim_simulations()
     for key in claimed:
         try:
-            _simulations[key] = _started("run_simulation", *key)
+            _simulations[key] = _started("run_simulation", *map(str, key))
         except OSError as error:
             log.exception("simulation.not_started", simulation=key[0])
             give_up_simulation(*key, f"It could not be started: {error}. Try again later.")
     return len(claimed)
 
 
-def _started(command: str, row: int, claim: str) -> subprocess.Popen[bytes]:
+def _started(command: str, *arguments: str) -> subprocess.Popen[bytes]:
     manage = str(settings.BASE_DIR / "manage.py")
-    return subprocess.Popen(
-        [sys.executable, manage, command, str(row), claim], stdin=subprocess.DEVNULL
-    )
+    return subprocess.Popen([sys.executable, manage, command, *arguments], stdin=subprocess.DEVNULL)
 
 
 @shared_task(name="scheduling.forecasts", ignore_result=True)
@@ -156,7 +174,7 @@ def forecasts(**_: Any) -> int:
     if begun is None:
         return 0
     try:
-        _forecasts[begun] = _started("forecast_starts", *begun)
+        _forecasts[begun] = _started("forecast_starts", *map(str, begun))
     except OSError as error:
         log.exception("forecast.not_started", forecast=begun[0])
         forecasting.give_up_forecast(*begun, f"It could not be started: {error}.")

@@ -26,6 +26,7 @@ POINTS = {
     "reconcile.after_observe": False,
     "measure.before_commit": True,
     "profiling.before_commit": True,
+    "evaluate.before_commit": True,
     "observe.before_commit": True,
     "cancel.before_commit": True,
     "cancel.after_mark": False,

@@ -3,7 +3,8 @@
 `portal/demo/data/deadlines_12h.csv.gz` is what `deadline_rows()` draws (a test compares them). Of
 every three hours, three minutes of the demo, one is calm, in one more is asked for than the pool
 has, and in one what was left is done. So a deadline is promised, moved, refused, met and missed
-while a reader looks on.
+while a reader looks on. Every fifth job with a deadline stops by a metric, as in UniSched's
+evaluation, and says how many iterations it makes at most instead of how long it takes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from dataclasses import dataclass
 SEED, HOURS, CYCLE_H = 20230508, 12, 3
 COLUMNS = (
     *("trace_id", "tenant", "submit_s", "duration_s", "gpus", "profile", "estimate_s"),
-    *("deadline_s", "values"),
+    *("deadline_s", "values", "iterations", "stop_when"),
 )
+METRIC_EVERY = 5
+CAP = (1.2, 1.6)  # of the iterations that it truly makes, a second each
 
 # Deadlines after the submission and what ends by them have, as a trace writes them, of a job that
 # takes so many seconds.
@@ -44,7 +47,8 @@ def _none(rng: random.Random, duration_s: int) -> tuple[str, str]:  # noqa: ARG0
 class DeadlineTeam:
     """A tenant of the pool: its quota, its deadlines, and how many jobs in an hour of a cycle.
 
-    `jobs`: submissions in the calm, the busy and the last hour; `profile`: their job type.
+    `jobs`: submissions in the calm, the busy and the last hour; `profile`: their job type;
+    `stop_when`: by which metric some of them end.
     """
 
     tenant: str
@@ -54,22 +58,26 @@ class DeadlineTeam:
     jobs: tuple[int, int, int]
     gpus: tuple[int, ...]
     hours: tuple[float, float]
+    stop_when: str = ""
 
 
 TEAMS = (
-    DeadlineTeam("6214e9", "nightly", 12, _strict, (2, 5, 1), (2, 4, 6, 8), (0.5, 1.5)),
-    DeadlineTeam("7f04ca", "finetune", 8, _soft, (1, 4, 1), (2, 4, 8), (0.5, 1.2)),
+    DeadlineTeam("6214e9", "nightly", 12, _strict, (2, 5, 1), (2, 4, 6, 8), (0.5, 1.5),
+                 "accuracy>=0.93"),
+    DeadlineTeam("7f04ca", "finetune", 8, _soft, (1, 4, 1), (2, 4, 8), (0.5, 1.2),
+                 "loss<=0.25"),
     DeadlineTeam("ee9e8c", "sweep", 6, _none, (4, 3, 4), (1, 2, 4), (0.3, 1.0)),
-    DeadlineTeam("11cb48", "evaluate", 6, _strict, (1, 4, 1), (1, 2, 4, 6), (0.3, 1.0)),
-)
+    DeadlineTeam("11cb48", "evaluate", 6, _strict, (1, 4, 1), (1, 2, 4, 6), (0.3, 1.0),
+                 "accuracy>=0.9"),
+)  # fmt: skip
 
 
 def deadline_rows(
     seed: int = SEED,
-) -> Iterator[tuple[int, str, int, int, int, str, int, str, str]]:
+) -> Iterator[tuple[int | str, ...]]:
     """Draw the rows of the trace, in order of (submission, id); see `COLUMNS`.
 
-    Estimates are off by up to a tenth.
+    Estimates are off by up to a tenth; a job that stops by a metric has none.
     """
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     drawn = []
@@ -82,7 +90,13 @@ def deadline_rows(
                 estimate_s = round(duration_s * rng.uniform(0.9, 1.1))
                 asked = team.deadline(rng, duration_s)
                 work = (duration_s, gpus, team.profile, estimate_s)
-                drawn.append((team.tenant, submit_s, *work, *asked))
-    drawn.sort(key=lambda row: (row[1], row[0]))
-    for trace_id, row in enumerate(drawn, start=1):
-        yield (trace_id, *row)
+                drawn.append((team, submit_s, work, asked))
+    drawn.sort(key=lambda row: (row[1], row[0].tenant))
+    dated = 0
+    for trace_id, (team, submit_s, work, asked) in enumerate(drawn, start=1):
+        dated += bool(asked[0])
+        duration_s, gpus, profile, estimate_s = work
+        said: tuple[int | str, ...] = (estimate_s, *asked, "", "")
+        if asked[0] and dated % METRIC_EVERY == 0:
+            said = ("", *asked, round(duration_s * rng.uniform(*CAP)), team.stop_when)
+        yield (trace_id, team.tenant, submit_s, duration_s, gpus, profile, *said)

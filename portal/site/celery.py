@@ -21,7 +21,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
 TICK_EVERY_S = 1.0
 METER_EVERY_S = 5.0
 HOUSEKEEPING_EVERY_S = 3600.0
-SIMULATIONS_EVERY_S = FORECASTS_EVERY_S = 5.0
+SIMULATIONS_EVERY_S = FORECASTS_EVERY_S = REFITS_EVERY_S = 5.0
 DEMO_EVERY_S = 5.0
 QUEUES = ("default", "rounds")
 
@@ -82,6 +82,11 @@ app.conf.update(
             "task": "scheduling.simulations",
             "schedule": SIMULATIONS_EVERY_S,
             "options": {"queue": "default", "expires": SIMULATIONS_EVERY_S},
+        },
+        "refits": {
+            "task": "scheduling.refits",
+            "schedule": REFITS_EVERY_S,
+            "options": {"queue": "default", "expires": REFITS_EVERY_S},
         },
         "forecasts": {
             "task": "scheduling.forecasts",

@@ -22,7 +22,9 @@ class TraceJob:
     `profile` names its job type, whose slowest GPU type `duration_s` is told for; empty: none.
     `utility` is what its completion is worth, as a text (`evenshare_core.domain.utilities`); such a
     job says how long it takes. `estimate_s`: what it says instead; 0: nothing else. `deadlines`:
-    microseconds after the submission, and what it is worth until then.
+    microseconds after the submission, and what it is worth until then. `stop_when` is the metric by
+    which it ends, as a request says it, after `iterations` at most; such a job does not know how
+    long it takes.
     """
 
     trace_id: int
@@ -34,6 +36,8 @@ class TraceJob:
     utility: str = ""
     estimate_s: int = 0
     deadlines: tuple[tuple[int, int], ...] = ()
+    iterations: int = 0
+    stop_when: str = ""
 
 
 @lru_cache(maxsize=4)
@@ -60,6 +64,8 @@ def _rows(path: Path) -> Iterator[TraceJob]:
                 row.get("utility", ""),
                 int(row.get("estimate_s") or 0),
                 _deadlines(row),
+                int(row.get("iterations") or 0),
+                row.get("stop_when", ""),
             )
 
 

@@ -13,6 +13,7 @@ import structlog
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
+from scheduling.engine.evaluate import keep_evaluations
 from scheduling.engine.executors import (
     Executor,
     ExecutorError,
@@ -50,6 +51,7 @@ def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, a
         if not carried:
             break
         measure(pool.pk, token, reports, installation=installation, at=at)
+        keep_evaluations(pool.pk, token, reports, installation=installation)
         ended = observe(pool.pk, token, reports, installation=installation, at=at)
         fault_point("dispatch.after_observe")
         executor.forget(ended)

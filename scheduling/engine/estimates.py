@@ -23,7 +23,7 @@ from evenshare_core.estimation.jobs import (
 )
 from scheduling.engine.snapshot_rows import StoredJob, fetch_rows
 from scheduling.models import Profile, RunRecord
-from scheduling.selectors.job_estimates import TypeRecords, read_job_types
+from scheduling.selectors.job_estimates import TypeRecords, read_job_types, read_stops
 
 # Of a job type, so many sizes are kept: those with the newest runs.
 SIZES_MOST = 64
@@ -47,20 +47,24 @@ def with_estimates(
 ) -> tuple[tuple[JobValue, ...], tuple[JobEstimate, ...]]:
     """Return the jobs with the work that is known of them, and how sure that is.
 
-    `rows` are those of the jobs, in the same order. Two queries. Of a job without a job type, or of
+    `rows` are those of the jobs, in the same order. Two queries, and one where jobs stop by a
+    metric. Of a job without a job type, or of
     one of whose type nothing was measured and no run ended, nothing is said but what it says
     itself: `Job.estimate_us`, as its row has it.
     """
     if not profiles:
         return jobs, ()
     types = read_job_types(profiles)
+    stops = read_stops([row.id for row in rows if row.stop_metric and row.profile])
     with_work: list[JobValue] = []
     estimates: list[JobEstimate] = []
     for row, job in zip(rows, jobs, strict=True):
         if row.profiling_s:  # it lasts as long as it may
             with_work.append(job)
             continue
-        claims = JobClaims(row.iterations, bool(row.stop_metric), row.estimate_us)
+        claims = JobClaims(
+            row.iterations, bool(row.stop_metric), row.estimate_us, stops.get(row.id)
+        )
         known, estimate = estimated_job(types, job, claims)
         with_work.append(known)
         if estimate is not None:

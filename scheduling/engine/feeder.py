@@ -15,6 +15,7 @@ from scheduling.engine.arrivals import deadline_fields, profile_fields, submit_a
 from scheduling.engine.bundled_traces import TraceJob, read_trace
 from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, TraceFeed, VirtualWork
+from scheduling.requests.job_deadline import parsed_stop
 from tenants.models import Tenant
 from tenants.scopes import engine_scope
 
@@ -111,11 +112,18 @@ def _submit(feed_row: TraceFeed, due: list[tuple[TraceJob, int, datetime]]) -> N
 
 
 def _said_fields(job: TraceJob) -> dict[str, Any]:
-    """What a job of a trace is worth, and how long it says that it takes."""
+    """What a job of a trace is worth, and how long it says that it takes, or when it stops."""
     fields: dict[str, Any] = {}
+    if job.iterations:
+        fields["iterations"] = job.iterations
     if job.utility:
         fields["utility"] = utility_data(read_utility(0, job.utility))
-    if job.utility or job.deadlines or job.estimate_s:
+    if job.stop_when:
+        stop = parsed_stop(job.stop_when)
+        fields |= {
+            "stop_metric": stop.metric, "stop_rule": stop.rule, "stop_value": stop.value,
+        }  # fmt: skip
+    elif job.utility or job.deadlines or job.estimate_s:
         fields["estimate_s"] = job.estimate_s or max(job.duration_s, 1)
         fields["estimate_source"] = "trace"
     return fields

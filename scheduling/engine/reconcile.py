@@ -10,6 +10,7 @@ from django.db.models import Case, Exists, OuterRef, When
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
+from scheduling.engine.evaluate import keep_evaluations
 from scheduling.engine.executors import (
     Executor,
     ExecutorError,
@@ -48,6 +49,7 @@ def reconcile(
         return 0
     fault_point("reconcile.after_list")
     measure(pool.pk, token, reports, installation=installation, at=at)
+    keep_evaluations(pool.pk, token, reports, installation=installation)
     live = _live_leases(pool, installation)
     reports = [*reports, *_lost(pool, live, reports, at)]
     ended = observe(pool.pk, token, reports, installation=installation, at=at)

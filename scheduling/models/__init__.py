@@ -3,6 +3,7 @@
 from scheduling.models.answers import JobAnswer
 from scheduling.models.arrivals import Arrival
 from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence, PriceSetting
+from scheduling.models.evaluations import MetricHistory, StopForecast, criterion_of
 from scheduling.models.events import Intent, LeaseEvent
 from scheduling.models.forecasts import PriceForecast, StartEstimate, StartForecast
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
@@ -34,6 +35,7 @@ __all__ = [
     "MaintenanceWindow",
     "Measurement",
     "MeasurementNote",
+    "MetricHistory",
     "Node",
     "Pool",
     "PoolClock",
@@ -50,7 +52,9 @@ __all__ = [
     "Simulation",
     "StartEstimate",
     "StartForecast",
+    "StopForecast",
     "TraceFeed",
     "VirtualSpeeds",
     "VirtualWork",
+    "criterion_of",
 ]

@@ -21,8 +21,9 @@ from evenshare_core.estimation.jobs import (
     estimate_work,
     size_record,
 )
+from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import ONE_MILLI, SECOND_US
-from scheduling.models import Job, Measurement, Profile, RunRecord
+from scheduling.models import Job, Measurement, Profile, RunRecord, StopForecast
 
 Kind = Measurement.Kind
 
@@ -47,6 +48,22 @@ class TypeRecords:
         """On how many GPUs iterations of a job type were measured."""
         record = self._records.get(profile)
         return {row.gpus for row in record.times} if record else set()
+
+
+def read_stops(jobs: Collection[int]) -> dict[int, Estimate]:
+    """Return after how many iterations jobs are expected to stop by their metrics, by job id.
+
+    One query; none where no job is asked for.
+    """
+    if not jobs:
+        return {}
+    rows = StopForecast.objects.filter(job__in=jobs)
+    return {
+        job: Estimate(iterations, error_milli, EstimateSource(source))
+        for job, iterations, error_milli, source in rows.values_list(
+            "job_id", "iterations", "error_milli", "source"
+        )
+    }
 
 
 def read_job_types(
@@ -107,7 +124,7 @@ class EstimateView:
     """How long a job is expected to run on the slowest type that it accepts, in seconds.
 
     `error_milli`: relative standard error in thousandths; `basis`: of how many reports of measured
-    iterations, or of how many runs; 0: of none.
+    iterations, or of how many runs; 0: of none. `metric`: by whose curve its iterations are known.
     """
 
     work_s: float
@@ -115,6 +132,11 @@ class EstimateView:
     source: EstimateSource
     basis: int
     overhead_s: float
+    metric: str = ""
+
+
+# Of a job that stops by a metric: what is surer than its cap, its runs or its owner's words.
+_BY_CURVE = (EstimateSource.MEASURED, EstimateSource.FITTED)
 
 
 def read_estimate(job: Job) -> EstimateView | None:
@@ -125,8 +147,8 @@ def read_estimate(job: Job) -> EstimateView | None:
 def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
     """Return how long jobs are expected to run in all, of those where somebody knows, by job id.
 
-    As rounds take it, on the slowest GPU type that a job accepts. Two queries at most, of jobs that
-    were read with their job types.
+    As rounds take it, on the slowest GPU type that a job accepts. Three queries at most, of jobs
+    that were read with their job types.
     """
     views = {}
     for job, profile, size, known in _known(jobs):
@@ -137,6 +159,7 @@ def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
             known.work.source,
             known.basis,
             0 if size is None else size.overhead_us / SECOND_US,
+            job.stop_metric if known.work.source in _BY_CURVE else "",
         )
     return views
 
@@ -144,7 +167,7 @@ def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
 def read_works_us(jobs: Sequence[Job]) -> dict[int, int]:
     """Return `Job.estimate_us` of jobs as rounds take it, of those where somebody knows, by id.
 
-    Two queries at most, of jobs that were read with their job types.
+    Three queries at most, of jobs that were read with their job types.
     """
     return {job.pk: known.work.amount for job, _, _, known in _known(jobs)}
 
@@ -154,10 +177,12 @@ def _known(
 ) -> Iterator[tuple[Job, ProfileValue | None, SizeRecord | None, WorkEstimate]]:
     profiles = {job.profile.pk: profile_value(job.profile) for job in jobs if job.profile}
     types = read_job_types(list(profiles.values()))
+    stops = read_stops([job.pk for job in jobs if job.stop_metric and job.profile])
     for job in jobs:
         profile = profiles.get(job.profile_id or 0)
         size = types.size(profile.id, job.gpus, tuple(job.gpu_types)) if profile else None
-        known = estimate_work(claims_of(job.iterations, job.stop_metric, job.estimate_s), size)
+        said = claims_of(job.iterations, job.stop_metric, job.estimate_s)
+        known = estimate_work(said._replace(stop=stops.get(job.pk)), size)
         if known is not None:
             yield job, profile, size, known
 

@@ -18,6 +18,7 @@ from django.test import Client
 from billing.metering import meter_pool, settle_pool
 from billing.models import Book, Transfer, TransferRequest
 from scheduling.engine.clock import wall_now
+from scheduling.engine.refits import refit
 from scheduling.models import (
     Arrival,
     Job,
@@ -141,6 +142,8 @@ def two_tenants(logs: Path) -> Pair:
     # So that numbers of trades differ.
     write_event(sides[1].alone, "priced", {"valid_from_round": 1, "prices": []})
     operator = _operator()
+    # What their jobs reported of their metrics.
+    refit(most=100)
     for side in sides:
         _finish(side, operator, logs)
     # Its jobs are programs from here on, which have logs; no round is missed meanwhile.

@@ -12,11 +12,13 @@ from billing.checks import run_checks
 from evenshare_core.domain.deadlines import DeadlineLimit, DeadlineState
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.units import SECOND_US
 from portal.demo.data import DATA
 from portal.demo.deadlines import BEGIN, LENGTH, MAINTAINED, POOL, QUOTAS, SINCE
 from portal.demo.deadlines_trace import COLUMNS, TEAMS, deadline_rows
 from portal.demo.philly import seed_demo
-from scheduling.models import Job, MaintenanceWindow, Pool, Round
+from scheduling.engine.refits import refit
+from scheduling.models import Job, MaintenanceWindow, Pool, Round, StopForecast
 from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.stored_rounds import round_values
 from tenants.models import Quota
@@ -35,12 +37,13 @@ def pool(committed_db: str) -> Pool:  # noqa: ARG001 - the fixture is what is wa
 
 
 def rounds_of(pool: Pool) -> Iterator[tuple[Round, Snapshot, Decision]]:
-    """Four minutes of the demo."""
+    """Four minutes of the demo, and beside the rounds what fits the curves."""
     first = pool.nodes.select_related("gpu_type").first()
     assert first is not None
     lab = Cluster(pool, first.gpu_type, {}, BEGIN)
     for count in range(ROUNDS):
         result = lab.round(after_s=STEP_S if count else 0)
+        refit()
         if result.round is not None:
             yield (result.round, *round_values(result.round))
 
@@ -52,8 +55,15 @@ class TestTheTrace:
         assert rows == [list(COLUMNS), *([str(cell) for cell in row] for row in deadline_rows())]
 
     def test_has_strict_soft_and_no_deadlines(self) -> None:
-        steps = {len(row[-1].split("-")) if row[-1] else 0 for row in deadline_rows()}
+        steps = {len(str(row[8]).split("-")) if row[8] else 0 for row in deadline_rows()}
         assert steps == {0, 1, 4}
+
+    def test_has_a_metric_instead_of_an_estimate_in_every_fifth_job_with_a_deadline(self) -> None:
+        dated = [row for row in deadline_rows() if row[7]]
+        by_metric = [row for row in dated if row[-1]]
+        assert len(by_metric) == len(dated) // 5
+        assert all(row[6] == "" and int(row[9]) > int(row[3]) for row in by_metric)
+        assert {row[-1] for row in by_metric} <= {team.stop_when for team in TEAMS}
 
 
 class TestTheSeed:
@@ -88,6 +98,23 @@ class TestFourMinutesOfTheDemo:
         ]  # fmt: skip
         assert len(over) > 10
         assert len(met) > len(over) * 2 // 3
+
+    def test_learn_when_jobs_stop_by_their_metrics(self, pool: Pool) -> None:
+        story = list(rounds_of(pool))
+        forecasts = StopForecast.objects.select_related("job__virtual_work")
+        made = [row for row in forecasts.order_by("job_id") if row.source != "cap"]
+        assert made
+        for row in made:
+            true = row.job.virtual_work.duration_us // SECOND_US
+            assert row.iterations == pytest.approx(true, rel=0.25)
+        sources = {
+            (row.source.value, bool(job.stop_metric))
+            for _, seen, _ in story
+            for row in seen.estimates
+            for job in [Job.objects.get(pk=row.id)]
+        }
+        assert ("fitted", True) in sources
+        assert ("fitted", False) not in sources
 
     def test_move_plans_and_say_what_moved_them(self, pool: Pool) -> None:
         causes = {row.cause for _, _, decided in rounds_of(pool) for row in decided.answers}

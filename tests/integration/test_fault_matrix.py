@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
@@ -20,7 +21,16 @@ from django.db import DatabaseError, connection, connections, transaction
 from billing.checks import run_checks
 from billing.metering import meter_pool, settle_pool
 from scheduling.engine.rounds import execute_round
-from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Measurement, VirtualSpeeds
+from scheduling.models import (
+    Intent,
+    Job,
+    Lease,
+    LeaseEvent,
+    LeaseSlot,
+    Measurement,
+    MetricHistory,
+    VirtualSpeeds,
+)
 from tenants.faults import POINTS, arm_faults
 from tests.factories import Cluster, cluster
 from tests.tools import PATIENCE_S
@@ -29,6 +39,10 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 CHILD = Path(__file__).with_name("round_process.py")
 WORK_S = 45
+# Looked at in each iteration, of which there are as many as seconds of work.
+BY_METRIC: dict[str, Any] = {
+    "iterations": 100, "stop_metric": "loss", "stop_rule": "at_most", "stop_value": 1,
+}  # fmt: skip
 
 
 class InjectedError(Exception):
@@ -43,7 +57,7 @@ def eventful_cluster() -> Cluster:
         profile=profile, tenant=profile.tenant, speedups={"v100": 1000}, iteration_us=10**6
     )
     for gpus in (1, 2, 3, 4):
-        lab.submit("a", gpus, WORK_S, profile=profile, gpu_types=["v100"])
+        lab.submit("a", gpus, WORK_S, profile=profile, gpu_types=["v100"], **BY_METRIC)
         lab.submit("b", gpus, WORK_S)
     lab.round()
     # An hour later, so that there is one to settle; the leases of before are due.
@@ -100,6 +114,9 @@ def assert_heals(lab: Cluster) -> None:
     # Nor was any of it measured twice: an iteration is a second of work.
     assert sum(Measurement.objects.values_list("iterations", flat=True)) <= 4 * WORK_S
     assert set(Measurement.objects.values_list("mean", flat=True)) <= {10**9}
+    # And no evaluation of a metric was lost, the last one least.
+    seen = MetricHistory.objects.values_list("evaluations", "iteration", "is_met")
+    assert set(seen) == {(WORK_S, WORK_S, True)}
     numbers = list(LeaseEvent.objects.order_by("number").values_list("number", flat=True))
     assert numbers == list(range(1, len(numbers) + 1))
     lab.at += timedelta(hours=2)

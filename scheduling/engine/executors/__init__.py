@@ -1,6 +1,7 @@
 """Executors: the engines that run jobs, behind one protocol."""
 
 from scheduling.engine.executors.base import (
+    Evaluations,
     Executor,
     ExecutorError,
     ExecutorTraits,
@@ -19,6 +20,7 @@ from scheduling.engine.executors.base import (
 )
 
 __all__ = [
+    "Evaluations",
     "Executor",
     "ExecutorError",
     "ExecutorTraits",

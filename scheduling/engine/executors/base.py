@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from django.conf import settings
 
+from evenshare_core.estimation.evaluations import MetricPoint
+
 
 class ExecutorError(Exception):
     """The engine could not be asked or refused; the intent stays open and is tried again."""
@@ -71,12 +73,26 @@ class Iterations:
 
 
 @dataclass(frozen=True)
+class Evaluations:
+    """What a lease's process says of its job's stopping metric: all evaluations since its start.
+
+    `points`: iterations of the job in all, and the metric after so many; text of a stranger until
+    `scheduling.engine.evaluate` has looked at them. `refused` says why they cannot be used.
+    """
+
+    metric: str = ""
+    points: tuple[MetricPoint, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class Report:
     """What the engine says of one token, in microseconds of pool time.
 
     `started_us` of an accepted one is the instant as of which it was asked. `progress` is what
     the job says of itself: a JSON object, bounded and checked, or None. `iterations` are of this
-    lease alone; `refused` says why what was reported of them cannot be used.
+    lease alone; `refused` says why what was reported of them cannot be used. `evaluations`: None
+    where it says nothing of its metric.
     """
 
     token: str
@@ -87,6 +103,7 @@ class Report:
     progress: dict[str, Any] | None = None
     iterations: Iterations | None = None
     refused: str = ""
+    evaluations: Evaluations | None = None
 
 
 class ExecutorTraits(NamedTuple):

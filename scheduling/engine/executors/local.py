@@ -45,7 +45,13 @@ from scheduling.engine.executors.base import (
     token_job,
     token_number,
 )
-from scheduling.engine.executors.local_files import jobs_root, read_iterations, read_progress
+from scheduling.engine.executors.local_evaluations import parse_evaluations
+from scheduling.engine.executors.local_files import (
+    jobs_root,
+    read_evaluations,
+    read_iterations,
+    read_progress,
+)
 from scheduling.engine.executors.local_iterations import parse_iterations
 from scheduling.engine.executors.local_spec import LeaseSpec, read_specs, search_path
 from scheduling.engine.executors.shim.files import (
@@ -323,7 +329,8 @@ class LocalExecutor:
             read_iterations(token_job(token)), lease=token_number(token), started_us=started,
             scale=instants.clock.scale,
         )  # fmt: skip
-        heard: dict[str, Any] = {"progress": progress, **said._asdict()}
+        metric = parse_evaluations(read_evaluations(token_job(token)), lease=token_number(token))
+        heard: dict[str, Any] = {"progress": progress, "evaluations": metric, **said._asdict()}
         started_us = instants.pool_us(started, at_us)
         if ended is not None:
             ended_us = max(instants.pool_us(ended.get("ended_us"), at_us), started_us)

@@ -2,7 +2,8 @@
 
 ROOT/<job>/                     the job's own folder over all its leases; `lease` is the
                                 present one's number, `progress.json` what the job reports,
-                                `iterations.json` how long its iterations take
+                                `iterations.json` how long its iterations take,
+                                `evaluations.json` what its stopping metric was
 ROOT/<job>/leases/<n>/          one lease: see `scheduling.engine.executors.shim`
 ROOT/active/<token>             names the pool; here until the lease's end is recorded
 """
@@ -24,6 +25,7 @@ from django.conf import settings
 WINDOW_BYTES = 256 * 1024
 PROGRESS_BYTES = 64 * 1024
 ITERATIONS_BYTES = 4096
+EVALUATIONS_BYTES = 16 * 1024
 PROGRESS_DEPTH = 8
 _LARGEST = 2**63
 
@@ -140,9 +142,18 @@ def read_progress(job_id: int) -> dict[str, Any] | None:
 
 def read_iterations(job_id: int) -> bytes:
     """Return what a job says of its iterations, one byte too many where it says too much."""
+    return _said(job_id, "iterations.json", ITERATIONS_BYTES)
+
+
+def read_evaluations(job_id: int) -> bytes:
+    """Return what a job says of its metric, one byte too many where it says too much."""
+    return _said(job_id, "evaluations.json", EVALUATIONS_BYTES)
+
+
+def _said(job_id: int, name: str, most: int) -> bytes:
     try:
         with _opened(str(int(job_id))) as folder:
-            return _piece(folder, "iterations.json", 0, ITERATIONS_BYTES + 1)
+            return _piece(folder, name, 0, most + 1)
     except OSError:
         return b""
 

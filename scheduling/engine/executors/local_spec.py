@@ -13,7 +13,7 @@ from django.conf import settings
 
 from scheduling.engine.executors.base import lease_token
 from scheduling.engine.executors.shim.files import lease_folder
-from scheduling.models import Lease, LeaseSlot
+from scheduling.models import Job, Lease, LeaseSlot
 from tenants.scopes import site_scope
 
 # The type of slots that are no GPUs: named as what it is.
@@ -68,6 +68,7 @@ def _spec(root: Path, token: str, lease: Lease, slots: Sequence[int]) -> dict[st
         "EVENSHARE_ITERATIONS": str(folder / "iterations.json"),
         # Nothing of this name otherwise: a program may ask whether it is there.
         **({"EVENSHARE_PROFILING": "1"} if job.profiling_s else {}),
+        **_stop_facts(job, folder),
     }
     gpus = None if lease.gpu_type.name == CPU else slots
     return {
@@ -79,6 +80,18 @@ def _spec(root: Path, token: str, lease: Lease, slots: Sequence[int]) -> dict[st
         "log_bytes": getattr(settings, "LOCAL_LOG_BYTES", LOG_BYTES),
         "nice": NICE,
         "lifeline": os.environ.get("EVENSHARE_LIFELINE", ""),
+    }
+
+
+def _stop_facts(job: Job, folder: Path) -> dict[str, str]:
+    """By which metric it is to stop, and where it says what that was."""
+    if not job.stop_metric or job.stop_value is None:
+        return {}
+    return {
+        "EVENSHARE_EVALUATIONS": str(folder / "evaluations.json"),
+        "EVENSHARE_STOP_METRIC": job.stop_metric,
+        "EVENSHARE_STOP_RULE": job.stop_rule,
+        "EVENSHARE_STOP_VALUE": f"{job.stop_value:f}",
     }
 
 

@@ -6,18 +6,22 @@ the speed that `VirtualSpeeds` has for it on the lease's GPU type when it is lau
 itself where there is none, in the whole numbers
 of `evenshare_core.simulation.state`: it ends after the work left / speed, rounded up,
 and a lease that is taken back has done the time held x speed, rounded down. With `VirtualSpeeds`
-it reports the iterations that its time at that speed is. A profiling run has as much work as its
-time is, at any speed.
+it reports the iterations that its time at that speed is, and where it stops by a metric, what that
+was (`scheduling.engine.executors.virtual_curves`). A profiling run has as much work as its time is,
+at any speed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from django.db import connection
 
+from evenshare_core.estimation.evaluations import StopCriterion
 from evenshare_core.units import ONE_MILLI
 from scheduling.engine.executors.base import (
+    Evaluations,
     ExecutorError,
     ExecutorTraits,
     Extension,
@@ -28,8 +32,12 @@ from scheduling.engine.executors.base import (
     Stop,
     token_number,
 )
-from scheduling.models import VirtualWork
+from scheduling.engine.executors.virtual_curves import evaluations_until
+from scheduling.models import Job, VirtualWork, criterion_of
 from tenants.scopes import site_scope
+
+# Metric and criterion by job.
+Criteria = Mapping[int, tuple[str, StopCriterion]]
 
 
 class VirtualExecutor:
@@ -86,14 +94,16 @@ class VirtualExecutor:
                 [ONE_MILLI, *_columns(launches)],
             )
         works = _works([launch.token for launch in launches])
+        criteria = _criteria(works.values())
         _end([launch for launch in launches if launch.token not in works])
-        return [_launched(launch, works.get(launch.token)) for launch in launches]
+        return [_launched(launch, works.get(launch.token), criteria) for launch in launches]
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Stop work at the asked instant; what had finished by then is reported finished."""
         _end(stops)
         works = _works([stop.token for stop in stops])
-        return [_stopped(stop, works.get(stop.token)) for stop in stops]
+        criteria = _criteria(works.values())
+        return [_stopped(stop, works.get(stop.token), criteria) for stop in stops]
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
         """Nothing runs that could outlive the portal, so nothing needs a dead man's limit."""
@@ -102,7 +112,8 @@ class VirtualExecutor:
         """Report running work, and work whose duration has passed by `at_us`."""
         with site_scope():
             works = list(VirtualWork.objects.filter(job__pool_id=pool_id).exclude(token=""))
-        return [_listed(work, at_us) for work in works]
+        criteria = _criteria(works)
+        return [_listed(work, at_us, criteria) for work in works]
 
     def forget(self, tokens: Sequence[str]) -> None:
         """Book the work that an ended lease did, once, and clear its token."""
@@ -167,28 +178,43 @@ def _works(tokens: Sequence[str]) -> dict[str, VirtualWork]:
         return {work.token: work for work in VirtualWork.objects.filter(token__in=list(tokens))}
 
 
-def _launched(launch: Launch, work: VirtualWork | None) -> Report:
+def _criteria(works: Iterable[VirtualWork]) -> Criteria:
+    """When the jobs stop by a metric that report their iterations, by job."""
+    counted = [work.job_id for work in works if work.iteration_us]
+    if not counted:
+        return {}
+    with site_scope():
+        jobs = list(Job.objects.filter(pk__in=counted).exclude(stop_metric=""))
+    named = ((job.pk, job.stop_metric, criterion_of(job)) for job in jobs)
+    return {job: (metric, criterion) for job, metric, criterion in named if criterion is not None}
+
+
+def _launched(launch: Launch, work: VirtualWork | None, criteria: Criteria) -> Report:
     if work is None:
         return Report(launch.token, ReportState.STOPPED, launch.at_us, launch.at_us)
     if work.stopped_us is not None:
-        return _listed(work, work.stopped_us)
+        return _listed(work, work.stopped_us, criteria)
     return Report(launch.token, ReportState.RUNNING, _launched_us(work))
 
 
-def _listed(work: VirtualWork, at_us: int) -> Report:
+def _listed(work: VirtualWork, at_us: int, criteria: Criteria) -> Report:
     launched_us = _launched_us(work)
     left_us = work.duration_us - work.done_us
     ends_us = launched_us - (-left_us * ONE_MILLI // work.speed_milli)
     until_us = at_us if work.stopped_us is None else min(at_us, work.stopped_us)
-    done = _iterations(work, min(ends_us, until_us) - launched_us)
+    held_us = min(ends_us, until_us) - launched_us
+    said: dict[str, Any] = {
+        "iterations": _iterations(work, held_us),
+        "evaluations": _evaluations(work, held_us, criteria),
+    }
     if ends_us <= until_us:
         return Report(
-            work.token, ReportState.FINISHED, launched_us, ends_us, work.exit_code, iterations=done
+            work.token, ReportState.FINISHED, launched_us, ends_us, work.exit_code, **said
         )
     if work.stopped_us is not None and work.stopped_us <= at_us:
         ended_us = max(work.stopped_us, launched_us)
-        return Report(work.token, ReportState.STOPPED, launched_us, ended_us, iterations=done)
-    return Report(work.token, ReportState.RUNNING, launched_us, iterations=done)
+        return Report(work.token, ReportState.STOPPED, launched_us, ended_us, **said)
+    return Report(work.token, ReportState.RUNNING, launched_us, **said)
 
 
 def _iterations(work: VirtualWork, held_us: int) -> Iterations | None:
@@ -199,11 +225,26 @@ def _iterations(work: VirtualWork, held_us: int) -> Iterations | None:
     return Iterations(count, -(-count * work.iteration_us * ONE_MILLI // work.speed_milli))
 
 
-def _stopped(stop: Stop, work: VirtualWork | None) -> Report:
+def _evaluations(work: VirtualWork, held_us: int, criteria: Criteria) -> Evaluations | None:
+    """What the job has seen of its metric since its first lease; None: it stops by none."""
+    if not work.iteration_us or work.job_id not in criteria:
+        return None
+    metric, criterion = criteria[work.job_id]
+    done_us = work.done_us + max(0, held_us) * work.speed_milli // ONE_MILLI
+    seen = evaluations_until(
+        work.job_id,
+        criterion,
+        iterations=max(1, work.duration_us // work.iteration_us),
+        done=min(done_us, work.duration_us) // work.iteration_us,
+    )
+    return Evaluations(metric, seen) if seen else None
+
+
+def _stopped(stop: Stop, work: VirtualWork | None, criteria: Criteria) -> Report:
     """Work that was never launched is stopped too: nothing of it runs, now or ever."""
     if work is None or work.stopped_us is None:
         return Report(stop.token, ReportState.STOPPED, stop.at_us, stop.at_us)
-    return _listed(work, max(stop.at_us, work.stopped_us))
+    return _listed(work, max(stop.at_us, work.stopped_us), criteria)
 
 
 def _launched_us(work: VirtualWork) -> int:

@@ -1,0 +1,66 @@
+"""What a local job says of its stopping metric: text of a stranger, bounded and checked.
+
+`evenshare.runtime.evaluations` writes it. Whether its evaluations can be used is asked where they
+are kept (`scheduling.engine.evaluate`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from evenshare_core.estimation.evaluations import (
+    HISTORY_MAX,
+    ITERATION_MOST,
+    METRIC_MOST,
+    MetricPoint,
+)
+from scheduling.engine.executors.base import Evaluations
+from scheduling.engine.executors.local_files import EVALUATIONS_BYTES
+
+VERSION = 1
+
+
+def parse_evaluations(text: bytes, *, lease: int) -> Evaluations | None:
+    """Return what a file says of a lease; None where it says nothing of it."""
+    if not text:
+        return None
+    if len(text) > EVALUATIONS_BYTES:
+        return Evaluations(refused=f"is longer than {EVALUATIONS_BYTES} bytes")
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return Evaluations(refused="is no JSON")
+    why = _refusal(said)
+    if why:
+        return Evaluations(refused=why)
+    if said["lease"] != lease:
+        # What an earlier lease left; the present one has not come so far.
+        return None
+    points = tuple(MetricPoint(iteration, float(metric)) for iteration, metric in said["points"])
+    return Evaluations(said["metric"], points)
+
+
+def _refusal(said: Any) -> str:
+    if not isinstance(said, dict) or said.get("version") != VERSION:
+        return f"is no JSON object of version {VERSION}"
+    if not _is_whole(said.get("lease")):
+        return "has no whole number in lease"
+    if not isinstance(said.get("metric"), str):
+        return "has no text in metric"
+    points = said.get("points")
+    if not isinstance(points, list) or len(points) > HISTORY_MAX:
+        return f"has no list of at most {HISTORY_MAX} points"
+    return "" if all(map(_is_point, points)) else "has a point that is no whole number and a number"
+
+
+def _is_point(point: Any) -> bool:
+    if not isinstance(point, list) or len(point) != len(MetricPoint._fields):
+        return False
+    iteration, metric = point
+    is_number = type(metric) is float or (type(metric) is int and abs(metric) < METRIC_MOST)
+    return _is_whole(iteration) and is_number
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and 0 <= value < ITERATION_MOST

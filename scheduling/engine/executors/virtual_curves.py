@@ -1,0 +1,82 @@
+"""The learning curves of virtual jobs: true ones, which no snapshot can read.
+
+A job that stops by a metric evaluates it at equal distances, some hundred times until its cap, and
+a last time when it ends. What it sees is drawn from its id alone: the curve, how often it looks and
+the noise. Its target is met at its true end, not before: by `VirtualWork.duration_us` where that is
+less than its cap; one that runs to its cap ends without.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from math import exp
+from typing import NamedTuple
+
+from evenshare_core.estimation.evaluations import HISTORY_MAX, MetricPoint, StopCriterion
+
+# How often a job looks at its metric on the way to its cap.
+LOOKS = (60, 120)
+# Of the way from the first metric to the target: the noise, and how far the end is beyond it.
+NOISE, BEYOND = 0.004, 0.001
+# Where the cap ends a job, its curve would have met the target so much later.
+SHORT = 1.3
+
+# How far a metric has come, 0 to 1, after a part of the way, 0 to 1.
+Rise = Callable[[float], float]
+
+
+class TrueCurve(NamedTuple):
+    """A job's metric: from `first` at its begin to `target` after `ends_at` iterations."""
+
+    rise: Rise
+    first: float
+    target: float
+    ends_at: float
+    every: int
+
+
+def curve_of(job: int, criterion: StopCriterion, iterations: int) -> TrueCurve:
+    """Return the curve of a job that truly makes so many iterations."""
+    rng = random.Random(job)  # noqa: S311 - a workload, not a secret
+    every = max(1, criterion.cap // rng.randint(*LOOKS))
+    steepness = rng.uniform(2.0, 3.5)
+    rise = rng.choice((_exponential, _hill))(steepness)
+    scale = abs(criterion.target) or 1.0
+    if criterion.lower_is_better:
+        first = criterion.target + scale * rng.uniform(3.0, 9.0)
+    else:
+        first = criterion.target - scale * rng.uniform(0.6, 0.9)
+    ends_at = iterations if iterations < criterion.cap else SHORT * iterations
+    return TrueCurve(rise, first, criterion.target, max(1.0, ends_at), every)
+
+
+def evaluations_until(
+    job: int, criterion: StopCriterion, *, iterations: int, done: int
+) -> tuple[MetricPoint, ...]:
+    """Return what a job has seen after `done` of the iterations that it truly makes."""
+    curve = curve_of(job, criterion, iterations)
+    places = list(range(curve.every, min(done, iterations) + 1, curve.every))[: HISTORY_MAX - 1]
+    if done >= iterations and places[-1:] != [iterations]:
+        places.append(iterations)
+    return tuple(MetricPoint(place, _metric(job, curve, place)) for place in places)
+
+
+def _metric(job: int, curve: TrueCurve, place: int) -> float:
+    """Noisy, and short of the target until the end."""
+    way = curve.target - curve.first
+    if place >= curve.ends_at:
+        return curve.target + BEYOND * way
+    noise = random.Random(f"{job}/{place}").gauss(0, NOISE)  # noqa: S311 - as above
+    come = curve.rise(place / curve.ends_at) + noise
+    # What would be beyond the target is as far before it.
+    return curve.first + way * min(come, 2 - come - BEYOND)
+
+
+def _exponential(steepness: float) -> Rise:
+    whole = 1 - exp(-steepness)
+    return lambda part: (1 - exp(-steepness * part)) / whole
+
+
+def _hill(steepness: float) -> Rise:
+    return lambda part: part * (1 + steepness) / (1 + steepness * part)

@@ -1,0 +1,118 @@
+"""Fits learning curves to what jobs report of their metrics, beside the rounds.
+
+A fit takes tens of milliseconds, so no round and no tick waits for one: a process of its own makes
+a few at a time and writes whole numbers, which the next snapshot reads. Which of two rounds has a
+forecast first depends on when that was; what they decided by is in their snapshots.
+Source: docs/adr/0192-curves-of-live-jobs.md.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import structlog
+from django.db.models import F, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
+
+from evenshare_core.units import ONE_MILLI
+from scheduling.engine.clock import wall_now
+from scheduling.models import Job, MetricHistory, StopForecast, criterion_of
+from tenants.scopes import site_scope
+
+# A call makes so many forecasts at most.
+FITS_AT_ONCE = 16
+# A forecast is made anew where the last evaluation is 5 % later, or there are few of them yet.
+GROWTH_PERCENT = 105
+FEW = 10
+UNFIT = "the cap: no curve could be fitted to its evaluations"
+
+log = structlog.get_logger(__name__)
+
+
+def refit(*, most: int = FITS_AT_ONCE) -> int:
+    """Make the forecasts of jobs whose evaluations have moved on; return how many.
+
+    No transaction is open while a curve is fitted. Two that do it at once make the same twice.
+    """
+    with site_scope():
+        due = list(due_histories()[:most])
+    for history in due:
+        forecast = forecast_of(history, at=wall_now())
+        with site_scope():
+            StopForecast.objects.bulk_create(
+                [forecast], update_conflicts=True, unique_fields=["job"], update_fields=_FITTED
+            )
+    if due:
+        log.info("refit.done", forecasts=len(due))
+    return len(due)
+
+
+def is_refit_due() -> bool:
+    """Whether a job's evaluations have moved on so far that its forecast is made anew."""
+    with site_scope():
+        return due_histories().exists()
+
+
+_FITTED = [
+    "iterations", "low", "high", "error_milli", "source", "note", "evaluations", "iteration",
+    "families", "fitted_at",
+]  # fmt: skip
+
+
+def due_histories() -> QuerySet[MetricHistory]:
+    """Histories of jobs that may still run, whose forecast is missing or of too long ago.
+
+    Tenants take turns, each with the forecast that was made longest ago: one with many jobs keeps
+    no other waiting.
+    """
+    has_moved = Q(iteration__gt=F("job__stop_forecast__iteration"))
+    is_news = (
+        Q(evaluations__lte=FEW)
+        | Q(is_met=True)
+        | Q(iteration__gte=F("job__stop_forecast__iteration") * GROWTH_PERCENT / 100)
+    )
+    longest_ago = (F("job__stop_forecast__fitted_at").asc(nulls_first=True), F("job_id").asc())
+    return (
+        MetricHistory.objects.filter(
+            Q(job__stop_forecast__isnull=True) | (has_moved & is_news),
+            evaluations__gt=0,
+            job__state__in=Job.ACTIVE_STATES,
+        )
+        .annotate(turn=Window(RowNumber(), partition_by=F("tenant_id"), order_by=list(longest_ago)))
+        .select_related("job")
+        .order_by("turn", *longest_ago)
+    )
+
+
+def forecast_of(history: MetricHistory, *, at: datetime) -> StopForecast:
+    """Return the forecast that a job's evaluations make, in whole numbers.
+
+    Where no curve can be fitted it is the cap, and says so: what a program reports fails nobody.
+    """
+    # scipy takes half a second and 40 MB, which those that only look at these rows do not need.
+    from evenshare_core.estimation.curves import estimate_stop  # noqa: PLC0415 - as said above
+
+    job, points = history.job, history.as_points
+    criterion = criterion_of(job)
+    if criterion is None:
+        raise ValueError(f"job {job.pk} has evaluations and no criterion")
+    made = StopForecast(
+        job=job, tenant_id=job.tenant_id, evaluations=len(points), iteration=points[-1].iteration,
+        iterations=criterion.cap, low=min(criterion.cap, points[-1].iteration),
+        high=criterion.cap, error_milli=ONE_MILLI, source=StopForecast.Source.CAP.value,
+        note=UNFIT, families={}, fitted_at=at,
+    )  # fmt: skip
+    try:
+        stop = estimate_stop(points, criterion)
+    except (ArithmeticError, ValueError) as error:
+        log.warning("refit.unfit", job=job.pk, why=str(error))
+        return made
+    made.iterations, made.low, made.high = stop.iterations.amount, stop.low, stop.high
+    made.error_milli, made.source = stop.iterations.error_milli, stop.iterations.source.value
+    made.note = stop.note
+    made.families = {
+        name: round(weight * ONE_MILLI)
+        for name, weight in stop.members
+        if round(weight * ONE_MILLI)
+    }
+    return made
