@@ -12,10 +12,9 @@ from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.units import SECOND_US
 from scheduling.api.answers import deadline_answers_json
 from scheduling.api.asked import asked_json, pool_times
-from scheduling.api.estimates import estimate_json
+from scheduling.api.estimates import estimates_json
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
-from scheduling.selectors.job_estimates import read_estimates
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.lines import PoolFacts
@@ -61,13 +60,13 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     """Return jobs with their present leases and charges; `root` is the site's address."""
     leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
     queues = queues_json(jobs)
-    now, known = pool_times(jobs), read_estimates([job for job in jobs if job.is_active])
+    now, known = pool_times(jobs), estimates_json(jobs)
     answers = deadline_answers_json(jobs, now)
     return [
         job_json(
             job, root, leases.get(job.pk), charges.get(job.pk), queue=queues.get(job.pk),
             at=now.get(job.pool_id), answer=answers.get(job.pk),
-        ) | {"estimate": estimate_json(known.get(job.pk))}
+        ) | known[job.pk]
         for job in jobs
     ]  # fmt: skip
 
@@ -103,6 +102,7 @@ def job_json(
         "reason_code": job.reason_code,
         "queue": queue,
         "estimate": None,
+        "stop_estimate": None,
         "losses": job.losses,
         "profiling_s": job.profiling_s,
         "backoff_until": time_text(job.backoff_until),

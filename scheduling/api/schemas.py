@@ -14,7 +14,7 @@ from rest_framework import serializers as s
 from evenshare_core.domain.decision import PlanKind
 from evenshare_core.simulation.starts import NoEstimate
 from scheduling.api.answers import DeadlineRow, PreviewRow
-from scheduling.api.estimates import JobEstimateRow
+from scheduling.api.estimates import JobEstimateRow, StopEstimateRow
 from scheduling.api.promise_schemas import QuotaPromiseRow
 from scheduling.api.speeds import SpeedCompared
 from scheduling.models import Job
@@ -138,6 +138,10 @@ class JobRow(s.Serializer[object]):
     queue = QueuePlace(allow_null=True, help_text="Null: not queued, or in no round yet.")
     estimate = JobEstimateRow(
         allow_null=True, help_text="Null: nobody knows, or it is over, or was made just now."
+    )
+    stop_estimate = StopEstimateRow(
+        allow_null=True,
+        help_text="Null: it stops by no metric, or is over, or nothing was reported of it yet.",
     )
     losses = s.IntegerField(help_text="Losses of its process in a row, each soon after its start.")
     profiling_s = s.IntegerField(

@@ -78,6 +78,15 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of an axis of numbers that means something."""
+
+    first: float
+    last: float
+    fill: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A dashed line at an instant, with what happened."""
 
@@ -104,6 +113,7 @@ class PageChart:
     labels: tuple[Label, ...] = ()
     bands: tuple[Band, ...] = ()
     rules: tuple[Rule, ...] = ()
+    spans: tuple[Span, ...] = ()
     sideways: bool = False
     key_unit: str = ""
 
@@ -324,7 +334,7 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         "yaxis": {**keys, "automargin": True} if chart.sideways else values,
         "dragmode": False if chart.sideways else "zoom",
         "uirevision": chart.key,
-        "shapes": [*map(_band, chart.bands), *map(_rule, chart.rules)],
+        "shapes": [*map(_band, chart.bands), *map(_span, chart.spans), *map(_rule, chart.rules)],
         "annotations": [*map(_label, chart.labels), *map(_rule_label, chart.rules)],
     }  # fmt: skip
 
@@ -339,6 +349,13 @@ def _band(band: Band) -> dict[str, Any]:
     return {
         "type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": band.low, "y1": band.high,
         "fillcolor": band.fill, "line": {"width": 0}, "layer": "below",
+    }  # fmt: skip
+
+
+def _span(span: Span) -> dict[str, Any]:
+    return {
+        "type": "rect", "yref": "paper", "x0": span.first, "x1": span.last, "y0": 0, "y1": 1,
+        "fillcolor": span.fill, "line": {"width": 0}, "layer": "below",
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -33,6 +34,11 @@ def deadline_context(job: Job, clocks: Clocks) -> dict[str, Any]:
         ],
         "stop_when": worded_fields(job)["stop_when"],
     }
+
+
+def stop_criterion_text(job: Job) -> str:
+    """A job's criterion with spaces, as "accuracy >= 0.93"."""
+    return re.sub(r"([<>]=)", r" \1 ", str(worded_fields(job)["stop_when"]))
 
 
 def _title(job: Job, clocks: Clocks) -> str:

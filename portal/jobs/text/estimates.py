@@ -28,6 +28,9 @@ def estimate_text(estimate: EstimateView | None) -> str:
     reports = plural(estimate.basis, "report")
     if estimate.source is EstimateSource.CAP:
         return f"Runs {takes} at most, as long as its most iterations take, by {reports}."
+    if estimate.metric:
+        by = f"the curve of its {estimate.metric} and {reports} of how long iterations take"
+        return f"Expected to run {takes}, by {by}."
     basis = {
         EstimateSource.MEASURED: f"by its iterations and {reports} of how long they take",
         EstimateSource.FITTED: (

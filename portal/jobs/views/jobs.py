@@ -25,6 +25,7 @@ from portal.jobs.text.estimates import declared_apart, estimate_text
 from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
+from portal.jobs.text.metric import metric_context
 from portal.jobs.text.output import output_context
 from portal.jobs.text.start import queues_text, start_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
@@ -240,6 +241,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **_plan_context(job, clock),
         **deadline_context(job, clock),
         **answer_context(story, clock),
+        **metric_context(job),
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):

@@ -217,6 +217,21 @@ class TestOneJob:
         assert "There is no queue." in out()
         assert "not estimated yet" in out()
 
+    def test_says_when_its_metric_is_expected_to_be_met(self, run: Run, portal: Portal) -> None:
+        stop: dict[str, Any] = {
+            "iterations": 41_000, "low": 38_000, "high": 47_000, "error_percent": 8.6,
+            "source": "fitted", "note": "", "evaluations": 32, "iteration": 20_000,
+        }  # fmt: skip
+        job = portal.job("running", stop_estimate=stop)
+
+        def out() -> str:
+            return " ".join(run("job", "show", job["id"]).out.split())
+
+        numbers = "after 41000 iterations (10 % to 90 %: 38000 to 47000), from 32 evaluations"
+        assert f"expected stop {numbers} (fitted)" in out()
+        stop |= {"source": "cap", "note": "the cap was reached\x1b"}
+        assert f"{numbers} (cap: the cap was reached\\x1b)" in out()
+
     def test_says_why_it_waits(self, run: Run, portal: Portal) -> None:
         lines = run("job", "why", portal.job()["id"]).out.splitlines()
         assert lines[:3] == [

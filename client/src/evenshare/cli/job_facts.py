@@ -31,6 +31,7 @@ def facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("ended", when(job.get("ended_at"))),
         *_queue(job.get("queue")),
         ("expected", _expected(job.get("estimate"))),
+        ("expected stop", _stop(job.get("stop_estimate"))),
         ("lease", _lease(job.get("lease"))),
         ("progress", _progress(job.get("progress"))),
         ("charge", inert(job.get("charge", ""))),
@@ -84,6 +85,19 @@ def _expected(estimate: Any) -> str:
     return (
         f"{inert(estimate.get('seconds'))} s, off by {inert(estimate.get('error_percent'))} %"
         f" ({inert(estimate.get('source'))}{of})"
+    )
+
+
+def _stop(stop: Any) -> str:
+    """After how many iterations its metric is expected to be good enough, and from what."""
+    if not isinstance(stop, Mapping):
+        return ""
+    note = stop.get("note")
+    return (
+        f"after {inert(stop.get('iterations'))} iterations (10 % to 90 %:"
+        f" {inert(stop.get('low'))} to {inert(stop.get('high'))}), from"
+        f" {inert(stop.get('evaluations'))} evaluations ({inert(stop.get('source'))}"
+        f"{f': {inert(note)}' if note else ''})"
     )
 
 

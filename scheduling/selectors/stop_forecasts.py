@@ -1,0 +1,88 @@
+"""When jobs are expected to stop by their metrics, and what they reported of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from evenshare_core.domain.estimates import EstimateSource
+from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
+from scheduling.models import Job, MetricHistory, StopForecast, criterion_of
+
+
+@dataclass(frozen=True, slots=True)
+class StopView:
+    """After how many iterations a job is expected to stop: the median; with chance 0.1 and 0.9.
+
+    `note` is a sentence where it is the cap. Made of `evaluations`, the last after `iteration`.
+    """
+
+    iterations: int
+    low: int
+    high: int
+    error_milli: int
+    source: EstimateSource
+    note: str
+    evaluations: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricView:
+    """A job's stopping metric: its criterion, what it reported so far, and what is expected.
+
+    `refused`: why a report could not be used; empty: all could. `forecast` None: none was made.
+    """
+
+    metric: str
+    criterion: StopCriterion
+    points: tuple[MetricPoint, ...] = ()
+    refused: str = ""
+    forecast: StopView | None = None
+    families: tuple[tuple[str, int], ...] = field(default=())
+
+
+def read_stop_forecasts(jobs: Sequence[Job]) -> dict[int, StopView]:
+    """Return when jobs are expected to stop, of those where it was forecast, by job id.
+
+    One query; none where none of the jobs stops by a metric.
+    """
+    by_metric = [job.pk for job in jobs if job.stop_metric]
+    if not by_metric:
+        return {}
+    return {row.job_id: _view(row) for row in StopForecast.objects.filter(job__in=by_metric)}
+
+
+def read_metric(job: Job) -> MetricView | None:
+    """Return what there is to say of a job's stopping metric; None: it has none. Two queries."""
+    criterion = criterion_of(job)
+    if criterion is None:
+        return None
+    history = MetricHistory.objects.filter(job=job).first()
+    forecast = StopForecast.objects.filter(job=job).first()
+    return MetricView(
+        job.stop_metric,
+        criterion,
+        () if history is None else history.as_points,
+        "" if history is None else history.refused,
+        None if forecast is None else _view(forecast),
+        () if forecast is None else _families(forecast),
+    )
+
+
+def _families(row: StopForecast) -> tuple[tuple[str, int], ...]:
+    """The curves by their weights in thousandths, the heaviest first."""
+    return tuple(sorted(row.families.items(), key=lambda one: (-one[1], one[0])))
+
+
+def _view(row: StopForecast) -> StopView:
+    return StopView(
+        row.iterations,
+        row.low,
+        row.high,
+        row.error_milli,
+        EstimateSource(row.source),
+        row.note,
+        row.evaluations,
+        row.iteration,
+    )
