@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0030_job_estimates'),
+        ('scheduling', '0031_curves'),
     ]
 
     operations = [
