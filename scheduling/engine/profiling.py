@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import structlog
-from django.db.models import Max, Q
+from django.db.models import Max
 
 from evenshare_core.units import SECOND_US
 from scheduling.engine.executors import executor_traits
@@ -33,7 +33,8 @@ RUN_GPUS = SIZES[-1]
 FRESH = timedelta(days=7)
 # So many of a tenant wait or run at once in a pool.
 RUNS_MOST = 2
-# A run that nobody waits for stays so long: the next job of its type may be there by then.
+# A run that nobody waits for stays so long: the next job of its type may be there by then. One
+# that waits for longer does not count among those of its tenant.
 KEPT = timedelta(hours=1)
 SOURCE = "profiling"
 
@@ -50,22 +51,23 @@ class _Wish(NamedTuple):
 def make_profiling_runs(pool: Pool, token: int, *, at: datetime) -> int:
     """Make the profiling runs that the pool's waiting jobs need; return how many.
 
-    Of each job type one at most waits or runs, and of a tenant `RUNS_MOST`. One that has not
-    started for `KEPT`, and that no job waits for any more, is withdrawn. What a pool has when its
-    operator ends profiling goes on.
+    Of each job type one at most waits or runs, and of a tenant `RUNS_MOST`, not counting those that
+    have waited for `KEPT`. One of these that no job waits for any more is withdrawn, and so it is
+    where the operator has ended profiling; what runs then goes on.
 
     Raises:
         FencedError: the pool was taken by another holder since.
     """
-    if not pool.profiling_s:
-        return 0
+    runs = Job.objects.filter(pool=pool, profiling_s__gt=0, state__in=Job.ACTIVE_STATES)
     with engine_scope(pool.pk):
+        if not pool.profiling_s and not runs.exists():
+            return 0
         fence = lock_fence(pool.pk, token)
         if fence.last_at is None:
             return 0
         # Jobs that a round has seen, and that wait all the same: others measure themselves.
-        wishes = _wishes(pool, fence.last_at, at)
-        active = list(Job.objects.filter(pool=pool, profiling_s__gt=0, state__in=Job.ACTIVE_STATES))
+        wishes = _wishes(pool, fence.last_at, at) if pool.profiling_s else {}
+        active = list(runs)
         _withdraw(active, wishes, at)
         made = _make(pool, list(wishes.values()), active, at)
         fault_point("profiling.before_commit")
@@ -114,8 +116,8 @@ def _past_sizes(profiles: Collection[Profile], at: datetime) -> dict[int, set[in
     sizes: dict[int, set[int] | None] = {one: set() for one in ids}
     over = Job.objects.filter(profile__in=ids, profiling_s__gt=0)
     over = over.exclude(state__in=Job.ACTIVE_STATES)
-    # A run that was withdrawn before it started tells nothing of its job type.
-    over = over.exclude(Q(profiled_for__isnull=True) & Q(first_started_at__isnull=True))
+    # A run that was withdrawn tells nothing of its job type; what it measured counts by itself.
+    over = over.exclude(profiled_for__isnull=True, state=Job.State.CANCELLED)
     seen = _seen(ids)
     before = {row.pk: row.past_run for row in profiles}
     for run in over.order_by("id"):
@@ -143,25 +145,26 @@ def _seen(profiles: Sequence[int]) -> Mapping[tuple[int, int], datetime]:
 
 
 def _withdraw(active: Sequence[Job], wishes: Collection[int], at: datetime) -> None:
-    """Cancel the runs that have not started for long and that nobody waits for.
-
-    This round ends them.
-    """
-    idle = [
-        run.pk
-        for run in active
-        if not run.terms and run.profile_id not in wishes and run.submitted_at <= at - KEPT
-    ]
+    """Cancel the runs that have waited for long and that nobody waits for. This round ends them."""
+    idle = [run.pk for run in active if run.profile_id not in wishes and _has_waited_long(run, at)]
     if idle:
-        rows = Job.objects.filter(pk__in=idle, state=Job.State.PENDING, terms=0)
+        rows = Job.objects.filter(pk__in=idle, state=Job.State.PENDING)
         rows.update(profiled_for=None, cancel_asked_at=at)
         log.info("profiling.withdrawn", jobs=idle)
+
+
+def _has_waited_long(run: Job, at: datetime) -> bool:
+    """Whether a run waits although it was made `KEPT` ago, in quarantine too."""
+    return run.state == Job.State.PENDING and run.submitted_at <= at - KEPT
 
 
 def _make(pool: Pool, wishes: Sequence[_Wish], active: Sequence[Job], at: datetime) -> int:
     """Make a run for each wish that has none, as far as its tenant may have more."""
     busy = {run.profile_id for run in active}
-    of_tenant = Counter(run.tenant_id for run in active)
+    # One that gets no GPUs, or is in quarantine, keeps no other job type waiting.
+    of_tenant = Counter(
+        run.tenant_id for run in active if not (run.quarantine or _has_waited_long(run, at))
+    )
     runs: list[Job] = []
     for wish in wishes:
         tenant = wish.job.tenant_id

@@ -43,7 +43,7 @@ class _Revoked(NamedTuple):
 def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     """Ask the executor to stop cancelled jobs, and profiling runs whose time is over.
 
-    End those that are cancelled and hold nothing. Return how many.
+    End those of them that hold nothing. Return how many.
 
     Raises:
         FencedError: the pool was taken by another holder since.
@@ -52,7 +52,8 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
         fence = lock_fence(pool_id, token)
         revoked = _revoke(fence, "j.cancel_asked_at IS NOT NULL", EndReason.CANCELLED, at)
         revoked += _revoke(fence, _PROFILED, EndReason.PROFILED, at, [at])
-        ended = _end_idle(pool_id, at)
+        ended = _end_idle(pool_id, "cancelled", "j.cancel_asked_at IS NOT NULL", at)
+        ended += _end_idle(pool_id, "succeeded", _PROFILED, at, [at])
         fault_point("cancel.before_commit")
     return revoked + ended
 
@@ -140,19 +141,21 @@ def _stop(pool_id: int, leases: list[_Revoked], at: datetime) -> None:
     )
 
 
-def _end_idle(pool_id: int, at: datetime) -> int:
-    """End cancelled jobs that hold nothing (any more)."""
+def _end_idle(
+    pool_id: int, state: str, of_jobs: str, at: datetime, parameters: Sequence[datetime] = ()
+) -> int:
+    """End jobs that hold nothing (any more); `of_jobs` is a condition on their rows, `j`."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """
+            f"""
             UPDATE scheduling_job j
-            SET state = 'cancelled', ended_at = greatest(%s, submitted_at), reason_code = '',
+            SET state = %s, ended_at = greatest(%s, submitted_at), reason_code = '',
                 version = version + 1
-            WHERE pool_id = %s AND cancel_asked_at IS NOT NULL
-              AND state IN ('pending', 'running', 'stopping')
+            WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping')
               AND NOT EXISTS (SELECT FROM scheduling_lease l
                               WHERE l.job_id = j.id AND l.state <> 'ended')
-            """,
-            [at, pool_id],
+              AND {of_jobs}
+            """,  # noqa: S608 - a condition of this module's own
+            [state, at, pool_id, *parameters],
         )
         return int(cursor.rowcount)

@@ -126,7 +126,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     # 2. What arrived and what ended until now.
     feed(pool.pk, until=at)
     reconcile(pool, executor, token, installation=settings.INSTALLATION, at=at)
-    make_profiling_runs(pool, token, at=at)
+    _profile(pool, token, at)
     revoke_cancelled(pool.pk, token, at=at)
     fault_point("cancel.after_mark")
     # That frees GPUs for which leases may wait.
@@ -173,6 +173,17 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         apply_ms=(applied - certified) // MILLISECOND_NS,
     )
     return RoundResult(RoundOutcome.COMMITTED, round_)
+
+
+def _profile(pool: Pool, token: int, at: datetime) -> None:
+    """Make profiling runs; none while rows cannot be read: the snapshot finds out whose they are.
+
+    It quarantines these jobs, so that the next round makes the runs of the others.
+    """
+    try:
+        make_profiling_runs(pool, token, at=at)
+    except UNREADABLE as error:
+        log.warning("profiling.unreadable", pool=pool.name, why=f"{type(error).__name__}: {error}")
 
 
 def _read(pool: Pool, executor: Executor, token: int, at: datetime) -> Snapshot:

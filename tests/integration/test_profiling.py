@@ -32,7 +32,7 @@ from scheduling.services.jobs import cancel_job
 from scheduling.services.profiles import put_profile
 from tenants.audit import Actor
 from tenants.faults import arm_faults
-from tenants.models import User
+from tenants.models import Quota, User
 from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -251,9 +251,9 @@ class TestARun:
 
         def fail(point: str) -> None:
             if point == "profiling.before_commit":
-                raise ZeroDivisionError
+                raise OSError
 
-        with arm_faults(fail), pytest.raises(ZeroDivisionError):
+        with arm_faults(fail), pytest.raises(OSError):
             lab.round(after_s=10)
         assert runs(profile) == []
         lab.round(after_s=10)
@@ -266,6 +266,99 @@ class TestARun:
         for gpus in (1, 3):
             with pytest.raises(IntegrityError), transaction.atomic():
                 lab.submit("a", gpus, 1, profile=profile, profiling_s=10)
+
+
+class TestARunThatGetsNoGpus:
+    @pytest.fixture
+    def stopped(self, lab: Cluster) -> Job:
+        """A run that had GPUs for half a minute, whose tenant has lost its quota since."""
+        Pool.objects.update(lease_s=60)
+        profile = job_type(lab)
+        job = submit(lab, profile)
+        play(lab, 50)
+        (run,) = runs(profile)
+        assert run.state == "running"
+        cancel_job(job=job, now=lab.now())
+        Quota.objects.filter(tenant=lab.tenants["a"]).delete()
+        lab.submit("b", 4, 50_000)
+        play(lab, 60)
+        (run,) = runs(profile)
+        assert (run.state, run.terms) == ("pending", 1)
+        return run
+
+    def test_is_withdrawn_though_it_started(self, lab: Cluster, stopped: Job) -> None:
+        lab.round(after_s=round(KEPT.total_seconds()))
+        stopped.refresh_from_db()
+        assert (stopped.state, stopped.profiled_for) == ("cancelled", None)
+        assert stopped.profile is not None
+        submit(lab, stopped.profile)
+        Measurement.objects.all().delete()
+        play(lab, 20)
+        assert [run.state for run in runs(stopped.profile)] == ["cancelled", "pending"]
+
+    def test_is_withdrawn_though_the_pool_has_no_runs_any_more(
+        self, lab: Cluster, stopped: Job
+    ) -> None:
+        Pool.objects.update(profiling_s=0)
+        lab.round(after_s=round(KEPT.total_seconds()))
+        stopped.refresh_from_db()
+        assert stopped.state == "cancelled"
+
+    def test_has_succeeded_once_its_time_is_over(self, lab: Cluster, stopped: Job) -> None:
+        lease = Lease.objects.get(job=stopped)
+        assert lease.started_at is not None
+        lease.started_at -= timedelta(seconds=HALF_S)
+        lease.save(update_fields=["started_at"])
+        lab.round(after_s=10)
+        stopped.refresh_from_db()
+        assert (stopped.state, stopped.terms, stopped.ended_at) == ("succeeded", 1, lab.at)
+
+    def test_keeps_no_other_type_waiting(self, lab: Cluster) -> None:
+        lab.add_type("k80", nodes=1, gpus=8, quotas={"b": 8})
+        lab.submit("b", 8, 50_000, gpu_types=["k80"])
+        lab.round(after_s=10)
+        types = [job_type(lab, f"net-{number}") for number in range(RUNS_MOST + 1)]
+        Profile.objects.update(speedups={"k80": 1000, "v100": 2000})
+        for profile in types[:RUNS_MOST]:
+            submit(lab, profile, gpu_types=["k80"])
+        play(lab, 20)
+        submit(lab, types[-1], gpu_types=["v100"])
+        play(lab, 40)
+        assert [len(runs(profile)) for profile in types] == [1] * RUNS_MOST + [0]
+        lab.round(after_s=round(KEPT.total_seconds()))
+        play(lab, 40)
+        assert [run.state for run in runs(types[-1])] == ["running"]
+
+    def test_in_quarantine_keeps_none_waiting(self, lab: Cluster) -> None:
+        lab.submit("a", 4, 5000)
+        types = [job_type(lab, f"net-{number}") for number in range(RUNS_MOST + 1)]
+        for profile in types:
+            submit(lab, profile)
+        play(lab, 30)
+        assert runs(types[-1]) == []
+        Job.objects.filter(pk=runs(types[0])[0].pk).update(quarantine="It was lost ten times.")
+        play(lab, 20)
+        assert [len(runs(profile)) for profile in types] == [1] * len(types)
+
+
+class TestRowsThatCannotBeRead:
+    @pytest.mark.parametrize("speedups", [[], {"v100": "fast"}])
+    def test_stop_neither_the_pool_nor_the_runs_of_others(
+        self, lab: Cluster, speedups: object
+    ) -> None:
+        lab.submit("a", 4, 5000)
+        good, bad = job_type(lab, "good"), job_type(lab, "bad")
+        jobs = [submit(lab, profile) for profile in (good, bad)]
+        Measurement.objects.create(
+            profile=bad, tenant=bad.tenant, kind="iteration", gpu_type="v100", gpus=1,
+            used_reports=9, used_mean=10**9, seen_at=lab.at,
+        )  # fmt: skip
+        lab.round(after_s=10)
+        Profile.objects.filter(pk=bad.pk).update(speedups=speedups)
+        play(lab, 30)
+        quarantined = [bool(Job.objects.get(pk=job.pk).quarantine) for job in jobs]
+        assert quarantined == [False, True]
+        assert [len(runs(profile)) for profile in (good, bad)] == [1, 0]
 
 
 class TestATenant:
