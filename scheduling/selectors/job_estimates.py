@@ -147,11 +147,12 @@ def read_estimate(job: Job) -> EstimateView | None:
 def read_estimates(jobs: Sequence[Job]) -> dict[int, EstimateView]:
     """Return how long jobs are expected to run in all, of those where somebody knows, by job id.
 
-    As rounds take it, on the slowest GPU type that a job accepts. Three queries at most, of jobs
-    that were read with their job types.
+    As rounds take it, on the slowest GPU type that a job accepts. Nothing is estimated of profiling
+    runs: they end when their time is over. Three queries at most, of jobs that were read with their
+    job types.
     """
     views = {}
-    for job, profile, size, known in _known(jobs):
+    for job, profile, size, known in _known([job for job in jobs if not job.profiling_s]):
         work_us = known.work.amount * ONE_MILLI // _slowest_milli(job, profile)
         views[job.pk] = EstimateView(
             work_us / SECOND_US,

@@ -55,6 +55,12 @@ class TestARun:
         assert "It ends after 2 min 30 s on GPUs" in shown
         assert f'<a href="/jobs/{job.uid}/">{job.name}</a> waited' in shown
 
+    def test_is_not_said_to_be_expected_by_its_owner(self, place: Town, run: Job) -> None:
+        Job.objects.filter(pk=run.pk).update(estimate_s=150, estimate_source="profiling")
+        shown = text(place.owner, f"/jobs/{run.uid}/")
+        assert "xpected" not in shown
+        assert place.owner.get(f"/api/v1/jobs/{run.uid}").json()["estimate"] is None
+
     def test_is_named_in_the_list_among_queued_ones_too(self, place: Town, run: Job) -> None:
         assert run.pk
         for query in ("", "?state=pending"):

@@ -10,9 +10,12 @@ from scheduling.selectors.job_estimates import EstimateView
 
 
 def declared_apart(job: Job, estimate: EstimateView | None) -> int | None:
-    """Return the seconds that a job's owner expected, where the estimate is not just that."""
+    """Return the seconds that a job's owner expected, where the estimate is not just that.
+
+    Of a profiling run nobody expected any.
+    """
     is_said = estimate is not None and estimate.source is EstimateSource.DECLARED
-    return None if is_said else job.estimate_s
+    return None if is_said or job.profiling_s else job.estimate_s
 
 
 def estimate_text(estimate: EstimateView | None) -> str:
