@@ -86,6 +86,14 @@ class TestEstimatesThatAreWrong:
         )  # fmt: skip
         assert rows[0].step.deadline == deadline
 
+    def test_a_job_that_outran_its_estimate_has_no_margin_where_there_is_none(self) -> None:
+        left = Remaining(4 * SLOT, 2 * SLOT, 2 * SLOT, AT_US, True, SLOT)
+        rows = dated_steps(
+            strict(1, 10 * SLOT), left, None, 100 * REWARD_MICRO, at_us=AT_US, lease_us=SLOT,
+            options=UniSchedOptions(margin_percent=0), phase_us=0,
+        )  # fmt: skip
+        assert [row.step.deadline for row in rows] == [10]
+
     def test_the_less_room_there_is_the_less_a_step_counts(self) -> None:
         left = Remaining(8 * SLOT, 8 * SLOT, 8 * SLOT, AT_US, False, 2 * SLOT)
         counted = [

@@ -21,6 +21,7 @@ from evenshare_core.fairness.certificate import (
     plain,
     read,
 )
+from evenshare_core.fairness.declared import DeclaredCheck, declared_item
 from evenshare_core.policies.base import certify_round, decide_round
 from tests.unit.core.certificates import FAST, SLOW, answer, line, two_types
 
@@ -91,6 +92,14 @@ class TestTheLine:
         assert found.violated == (SPEEDS,)
         assert (row.verdict, row.checked, row.count, row.broken) == (Verdict.VIOLATED, 2, 1, (1,))
 
+    def test_names_a_tenant_of_several_job_types_once(self) -> None:
+        row = declared_item(DeclaredCheck(3, (), (2, 1, 2)))
+        assert (row.verdict, row.count, row.broken) == (Verdict.VIOLATED, 3, (1, 2))
+
+    def test_counts_a_job_type_of_two_overclaims_once(self) -> None:
+        claims = tuple(Overclaim(1, 7, name, 4500, 2000, 1250, 50, 12) for name in ("a100", FAST))
+        assert declared_item(DeclaredCheck(2, claims, ())).count == 1
+
     def test_does_not_apply_where_one_gpu_type_alone_was_measured(self) -> None:
         one = MeasuredProfile(1, ((SLOW, 1000), (FAST, 9000)), ((FAST, MeasuredSpeed(1000, 1, 9)),))
         row = speeds_line(certified(asked(one)))
@@ -117,8 +126,8 @@ class TestRoundsOfBefore:
         data = canonical_bytes(before)
         assert data.endswith(b"]]]")  # the profiles are the last that is there
         after = replace(before, measured=(measured(1, 2000, 2000),))
-        # Eight fields that are empty, and the new one.
-        assert canonical_bytes(after).startswith(data[:-1] + b",[]" * 8 + b",[[1,")
+        # Nine fields that are empty, and the new one.
+        assert canonical_bytes(after).startswith(data[:-1] + b",[]" * 9 + b",[[1,")
 
     def test_decide_the_same_with_measurements_beside(self) -> None:
         rows = (measured(1, 4500, 2000), measured(2, 5000, 5000))
