@@ -75,6 +75,23 @@ class TestByACurve:
             found = known(JobClaims(1000, True, 90 * SECOND_US, stop), record)
             assert found.work.source is source
 
+    def test_is_fitted_though_its_band_is_of_no_width(self) -> None:
+        found = self.by(Estimate(600, 0, EstimateSource.FITTED))
+        assert (found.work.source, found.work.error_milli) == (EstimateSource.FITTED, 10)
+
+    @pytest.mark.parametrize(
+        ("declared_s", "source"), [(100, EstimateSource.DECLARED), (101, EstimateSource.FITTED)]
+    )
+    def test_gives_way_to_nothing_that_is_above_the_cap(
+        self, declared_s: int, source: EstimateSource
+    ) -> None:
+        """The owner is surer, but a thousand iterations take 100 s."""
+        past = {1: (PastRun(50 * SECOND_US, 40 * SECOND_US),)}
+        record = TypeRecord(SPEEDS, (time("k80", 100),), runs=past)
+        stop = Estimate(600, 300, EstimateSource.FITTED)
+        claims = JobClaims(1000, True, declared_s * SECOND_US, stop)
+        assert known(claims, record).work.source is source
+
 
 class TestByIterations:
     def test_is_their_number_by_the_measured_time_on_the_slowest_type(self) -> None:

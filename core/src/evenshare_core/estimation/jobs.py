@@ -171,9 +171,10 @@ def estimate_work(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | 
     other = _by_others(claims, size)
     if other is None or by_count is None:
         return other or by_count
-    if by_count.work.source is not EstimateSource.CAP:
-        return by_count if by_count.work.error_milli <= other.work.error_milli else other
-    return by_count if by_count.work.amount < other.work.amount else other
+    if by_count.work.source is EstimateSource.CAP:
+        return by_count if by_count.work.amount < other.work.amount else other
+    is_surer = other.work.error_milli < by_count.work.error_milli
+    return other if is_surer and other.work.amount <= _most_us(claims, size) else by_count
 
 
 def job_estimate(job: int, known: WorkEstimate, size: SizeRecord | None) -> JobEstimate:
@@ -192,11 +193,9 @@ def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate |
     if count.source is EstimateSource.CAP:
         # How far below its cap a job stops is not known: as `curves` with too few points.
         return WorkEstimate(Estimate(_work_us(count, time), ONE_MILLI, EstimateSource.CAP), reports)
-    if count.error_milli == 0:
-        return WorkEstimate(Estimate(_work_us(count, time), time.error_milli, time.source), reports)
     # Errors of independent factors add in squares; rounded up, in whole numbers.
     squares = count.error_milli**2 + time.error_milli**2
-    error = isqrt(squares - 1) + 1
+    error = isqrt(squares - 1) + 1 if squares else 0
     source = least_sure((count.source, time.source))
     return WorkEstimate(Estimate(_work_us(count, time), error, source), reports)
 
@@ -209,6 +208,14 @@ def _count(claims: JobClaims) -> Estimate:
     if claims.stop is None or claims.stop.source is EstimateSource.CAP:
         return Estimate(cap, ONE_MILLI, EstimateSource.CAP)
     return Estimate(min(cap, claims.stop.amount), claims.stop.error_milli, claims.stop.source)
+
+
+def _most_us(claims: JobClaims, size: SizeRecord | None) -> int:
+    """The work of a job's most iterations, which no estimate is above."""
+    if claims.iterations is None or size is None or size.iteration is None:
+        return MOST_US
+    cap = Estimate(claims.iterations, ONE_MILLI, EstimateSource.CAP)
+    return _work_us(cap, size.iteration.time)
 
 
 def _work_us(count: Estimate, time: Estimate) -> int:
