@@ -10,6 +10,7 @@ minutes, 6 retries of a job): none.
 
 from __future__ import annotations
 
+from evenshare_core.domain.ids import JobId
 from evenshare_core.domain.values import Value
 from evenshare_core.units import SECOND_US
 
@@ -24,7 +25,7 @@ LIMIT = 6
 class Backoff(Value, frozen=True, array_like=True):
     """A job that may not start before `until_us`, after `losses` in a row."""
 
-    job: int
+    job: JobId
     until_us: int
     losses: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from evenshare_core.domain.ids import NodeId
 from evenshare_core.domain.values import Value
 
 
@@ -13,7 +14,7 @@ class Node(Value, frozen=True, array_like=True):
     `gpus` is what may be scheduled now: 0 for a node that is drained or lost.
     """
 
-    id: int
+    id: NodeId
     gpu_type: str
     gpus: int
 
@@ -30,7 +31,7 @@ class Resources(Value, frozen=True, array_like=True):
 
 
 # Which GPUs a job holds: (node id, GPUs there), sorted by node id, every count > 0.
-Placement = tuple[tuple[int, int], ...]
+Placement = tuple[tuple[NodeId, int], ...]
 
 
 def capacity_by_type(nodes: Iterable[Node]) -> dict[str, int]:

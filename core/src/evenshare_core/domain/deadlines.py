@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from evenshare_core.domain.ids import JobId, TenantId
 from evenshare_core.domain.values import Value
 from evenshare_core.units import REWARD_MICRO
 
@@ -48,7 +49,7 @@ class Deadline(Value, frozen=True, array_like=True):
     `steps` rise in time and fall in reward, which is above 0 and 100 points at most.
     """
 
-    id: int
+    id: JobId
     kind: DeadlineClass
     steps: tuple[DeadlineStep, ...]
 
@@ -100,8 +101,8 @@ class DeadlineAnswer(Value, frozen=True, array_like=True):
     given before; empty: nothing did, or it is the first.
     """
 
-    job: int
-    tenant: int
+    job: JobId
+    tenant: TenantId
     state: DeadlineState
     by_us: int = 0
     reward_micro: int = 0

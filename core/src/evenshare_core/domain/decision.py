@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.deadlines import DeadlineAnswer
 from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.ids import (
+    Fields,
+    IdKind,
+    JobId,
+    LeaseId,
+    ProfileId,
+    Shape,
+    TenantId,
+    shaped,
+)
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
 from evenshare_core.domain.values import Value
+
+# What rows of a decision tell beside their fields, by name: these and no others, so that it is
+# known which of them are ids.
+NUMBERS: Mapping[str, Shape] = MappingProxyType(
+    {"first_job": IdKind.JOB}
+    | dict.fromkeys(
+        (
+            "attained_gpu_us", "batch_us", "borrowed", "capacity", "cpus", "deserved_gpu_us",
+            "free", "gpu_type", "held", "held_back", "kept", "largest_hole", "limit", "losses",
+            "max_price_micro", "may_borrow", "memory_mb", "needed", "needed_micro", "other_types",
+            "own", "own_rho", "preempted", "price_micro", "quota", "received_gpu_us",
+            "remaining_us", "served_rho", "spendable_micro", "starts_us", "threshold_gpu_us",
+            "threshold_us", "until_us", "unused", "value_micro", "withdrawn",
+        ),
+    )
+)  # fmt: skip
+Numbers = Annotated[dict[str, Any], shaped(Fields(NUMBERS))]
 
 
 class Key(Value, frozen=True, array_like=True):
@@ -35,8 +63,8 @@ class Grant(Value, frozen=True, array_like=True):
     """
 
     order: int
-    job: int
-    tenant: int
+    job: JobId
+    tenant: TenantId
     gpu_type: str
     placement: Placement
     key: Key
@@ -49,9 +77,9 @@ class Renew(Value, frozen=True, array_like=True):
     """One more term for a lease, on the same GPUs."""
 
     order: int
-    lease: int
-    job: int
-    tenant: int
+    lease: LeaseId
+    job: JobId
+    tenant: TenantId
     gpu_type: str
     gpus: int
     key: Key
@@ -63,9 +91,9 @@ class Renew(Value, frozen=True, array_like=True):
 class End(Value, frozen=True, array_like=True):
     """A lease that the round takes back."""
 
-    lease: int
-    job: int
-    tenant: int
+    lease: LeaseId
+    job: JobId
+    tenant: TenantId
     reason: EndReason
 
 
@@ -75,19 +103,19 @@ class Preemption(Value, frozen=True, array_like=True):
     `for_job`: who gets the GPUs. `numbers`: what the rule compared, by name.
     """
 
-    lease: int
-    job: int
-    tenant: int
+    lease: LeaseId
+    job: JobId
+    tenant: TenantId
     rule: PreemptionRule
-    for_job: int
-    for_tenant: int
-    numbers: dict[str, Any] = {}
+    for_job: JobId
+    for_tenant: TenantId
+    numbers: Numbers = {}
 
 
 class TermLength(Value, frozen=True, array_like=True):
     """How long the term lasts that a job is granted or renewed, within the pool's bounds."""
 
-    job: int
+    job: JobId
     lease_us: int
 
 
@@ -103,10 +131,10 @@ class Trade(Value, frozen=True, array_like=True):
 
     bought_type: str
     bought_micro: int
-    buyer: int
+    buyer: TenantId
     sold_type: str
     sold_micro: int
-    seller: int
+    seller: TenantId
     rate_micro: int
     buyer_rate_micro: int
     seller_rate_micro: int
@@ -116,7 +144,7 @@ class Trade(Value, frozen=True, array_like=True):
 class Swap(Value, frozen=True, array_like=True):
     """Whole GPUs of a type that a tenant's quota has more by the trades that stand; or fewer."""
 
-    tenant: int
+    tenant: TenantId
     gpu_type: str
     gpus: int
 
@@ -125,10 +153,10 @@ class Skip(Value, frozen=True, array_like=True):
     """Jobs of one tenant that wait for one reason, in arrival order, with its numbers."""
 
     reason: Reason
-    tenant: int
-    jobs: tuple[int, ...]
+    tenant: TenantId
+    jobs: tuple[JobId, ...]
     gpus: int
-    numbers: dict[str, Any] = {}
+    numbers: Numbers = {}
 
 
 class Share(Value, frozen=True, array_like=True):
@@ -140,7 +168,7 @@ class Share(Value, frozen=True, array_like=True):
     lease length if all holds of this round last that long.
     """
 
-    tenant: int
+    tenant: TenantId
     gpu_type: str
     quota: int
     demand: int
@@ -161,8 +189,8 @@ class Ideal(Value, frozen=True, array_like=True):
     `profile` 0 stands for jobs without one. Source: x_lj of OEF (9), (10).
     """
 
-    tenant: int
-    profile: int
+    tenant: TenantId
+    profile: ProfileId
     gpu_type: str
     gpus: float
 
@@ -197,8 +225,8 @@ class Plan(Value, frozen=True, array_like=True):
     Source: Astraea-online (6), (7).
     """
 
-    job: int
-    tenant: int
+    job: JobId
+    tenant: TenantId
     kind: PlanKind
     gpu_type: str
     gpus: int

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from evenshare_core.domain.ids import TenantId
 from evenshare_core.domain.values import Value
 from evenshare_core.money.fixed_point import largest_remainder
 
@@ -27,7 +28,7 @@ class Entitlement(Value, frozen=True, array_like=True):
     nothing.
     """
 
-    tenant: int
+    tenant: TenantId
     gpu_type: str
     gpus: int
     mode: Mode = Mode.LEND_AND_BORROW
@@ -60,7 +61,7 @@ class Entitlement(Value, frozen=True, array_like=True):
 class Tenant(Value, frozen=True, array_like=True):
     """A group that owns quota. `spendable_micro`: credit it may still promise (None: no limit)."""
 
-    id: int
+    id: TenantId
     spendable_micro: int | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from evenshare_core.domain.ids import JobId
 from evenshare_core.domain.values import Value
 from evenshare_core.units import ONE_MILLI
 
@@ -28,7 +29,7 @@ class JobEstimate(Value, frozen=True, array_like=True):
     Source: UniSched (1) to (3).
     """
 
-    id: int
+    id: JobId
     source: EstimateSource
     error_milli: int
     overhead_us: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evenshare_core.domain.ids import JobId, ProfileId, TenantId
 from evenshare_core.domain.values import Value
 
 
@@ -15,8 +16,8 @@ class Job(Value, frozen=True, array_like=True):
     type (0: it runs equally fast everywhere).
     """
 
-    id: int
-    tenant: int
+    id: JobId
+    tenant: TenantId
     gpus: int
     submitted_us: int
     gpu_types: tuple[str, ...] = ()
@@ -25,7 +26,7 @@ class Job(Value, frozen=True, array_like=True):
     max_price_micro: int | None = None
     deadline_us: int | None = None
     estimate_us: int | None = None
-    profile: int = 0
+    profile: ProfileId = 0
 
 
 def arrival_order(job: Job) -> tuple[int, int]:

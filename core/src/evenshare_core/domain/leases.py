@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evenshare_core.domain.cluster import Placement, placement_gpus
+from evenshare_core.domain.ids import JobId, LeaseId, TenantId
 from evenshare_core.domain.values import Value
 
 
@@ -14,9 +15,9 @@ class Lease(Value, frozen=True, array_like=True):
     `own`, `borrowed` and `price_micro` (per GPU-hour) are fixed for the term.
     """
 
-    id: int
-    job: int
-    tenant: int
+    id: LeaseId
+    job: JobId
+    tenant: TenantId
     gpu_type: str
     placement: Placement
     started_us: int

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from evenshare_core.domain.averages import Average
+from evenshare_core.domain.ids import ProfileId
 from evenshare_core.domain.profiles import speedups_normal
 from evenshare_core.domain.values import Value
 from evenshare_core.units import ONE_MILLI
@@ -52,7 +53,7 @@ class MeasuredProfile(Value, frozen=True, array_like=True):
     sorted by type. Certificates compare them; policies read `Profile.speedups`.
     """
 
-    id: int
+    id: ProfileId
     declared: tuple[tuple[str, int], ...]
     measured: tuple[tuple[str, MeasuredSpeed], ...]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from evenshare_core.domain.ids import ProfileId, TenantId
 from evenshare_core.domain.values import Value
 from evenshare_core.units import ONE_MILLI
 
@@ -17,8 +18,8 @@ class Profile(Value, frozen=True, array_like=True):
     Source: OEF 4.1, 4.2.4.
     """
 
-    id: int
-    tenant: int
+    id: ProfileId
+    tenant: TenantId
     speedups: tuple[tuple[str, int], ...]
     priority: int = 1
 

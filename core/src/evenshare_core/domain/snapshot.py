@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node, Resources
 from evenshare_core.domain.deadlines import Deadline
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.estimates import JobEstimate
+from evenshare_core.domain.ids import Each, IdKind, JobId, Row, TenantId, shaped
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.measured_speeds import MeasuredProfile
@@ -22,6 +23,11 @@ from evenshare_core.units import SECOND_US
 # version 7 surcharges, version 6 utilities of jobs, version 5 resources besides GPUs, version 4
 # bounds of lease lengths, version 3 back-offs; without any of them it is of version 2.
 SCHEMA_VERSION = 9
+
+
+# Ids of rows of resources are those of nodes, or of jobs.
+NodeResources = Annotated[tuple[Resources, ...], shaped(Each(Row((IdKind.NODE,))))]
+JobResources = Annotated[tuple[Resources, ...], shaped(Each(Row((IdKind.JOB,))))]
 
 
 class ChangeKind(StrEnum):
@@ -45,8 +51,8 @@ class Change(Value, frozen=True, array_like=True):
 
     at_us: int
     kind: ChangeKind
-    tenant: int
-    job: int = 0
+    tenant: TenantId
+    job: JobId = 0
     gpus: int = 0
     gpu_types: tuple[str, ...] = ()
     weight: int = 1
@@ -70,7 +76,7 @@ class ClaimService(Value, frozen=True, array_like=True):
     where a fairness window may begin.
     """
 
-    tenant: int
+    tenant: TenantId
     gpu_type: str
     since_us: int
     quota: int = 0
@@ -87,7 +93,7 @@ class ClassService(Value, frozen=True, array_like=True):
     """Running integral of min(demand, FairShare_j W / sum W), eq. (13)(14), for all active
     jobs of one (tenant, GPU type, demand, weight); as far as its claim's `since_us`."""
 
-    tenant: int
+    tenant: TenantId
     gpu_type: str
     demand: int
     weight: int
@@ -104,8 +110,8 @@ class JobService(Value, frozen=True, array_like=True):
     `alloc_gpu_us` + `held` x (t - `held_since_us`).
     """
 
-    job: int
-    tenant: int
+    job: JobId
+    tenant: TenantId
     gpu_type: str
     demand: int
     weight: int
@@ -242,13 +248,13 @@ class Snapshot(Value, frozen=True, array_like=True):
     profiles: tuple[Profile, ...] = ()
     backoffs: tuple[Backoff, ...] = ()
     lease_bounds_us: tuple[int, ...] = ()
-    node_resources: tuple[Resources, ...] = ()
-    job_resources: tuple[Resources, ...] = ()
+    node_resources: NodeResources = ()
+    job_resources: JobResources = ()
     utilities: tuple[Utility, ...] = ()
     surcharges: tuple[Surcharge, ...] = ()
     deadlines: tuple[Deadline, ...] = ()
     estimates: tuple[JobEstimate, ...] = ()
-    profilers: tuple[int, ...] = ()
+    profilers: tuple[JobId, ...] = ()
     measured: tuple[MeasuredProfile, ...] = ()
 
     @property

@@ -22,6 +22,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from enum import StrEnum
 from typing import Any
 
+from evenshare_core.domain.ids import JobId
 from evenshare_core.domain.values import Value
 from evenshare_core.money.fixed_point import round_half_even, to_micro
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
@@ -70,7 +71,7 @@ class UtilityError(ValueError):
 class Utility(Value, frozen=True, array_like=True):
     """What one job is worth; see the module's docstring. `id` is the job's."""
 
-    id: int
+    id: JobId
     kind: UtilityKind
     scale_micro: int
     rate_micro: int = 0

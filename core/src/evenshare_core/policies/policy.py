@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.ids import Fields
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.utilities import Utility
 from evenshare_core.fairness.certificate import Property
@@ -25,6 +27,21 @@ from evenshare_core.policies.shared.session import Session, StaticQueue
 
 # What a certificate asks of every policy.
 ALWAYS_PROMISED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD})
+
+
+class Private(StrEnum):
+    """What jobs say of themselves that only some policies read, by its place in the snapshot.
+
+    It is left out of a disclosed round whose policy does not read it.
+    """
+
+    ESTIMATE = "estimate_us"
+    DEADLINE = "deadline_us"
+    ESTIMATES = "estimates"
+    DEADLINES = "deadlines"
+    PROFILERS = "profilers"
+    UTILITIES = "utilities"
+    MEASURED = "measured"
 
 
 class Traits(NamedTuple):
@@ -95,6 +112,8 @@ class Policy(ABC):
     quota_kind: QuotaPromiseKind = QuotaPromiseKind.NOT_GUARANTEED
     note_texts: Mapping[str, str] = MappingProxyType({})
     traits: Traits = Traits()
+    # Where its memory has ids; it has no keys but these.
+    memory_ids: Fields = Fields({})
     options_type: type[Options] = Options
     # What rounds are certified for besides `ALWAYS_PROMISED`.
     promised: frozenset[Property] = frozenset()
@@ -156,6 +175,18 @@ class Policy(ABC):
         Rounds are certified by it where `Property.INDIVIDUAL_RATIONALITY` is promised.
         """
         return None
+
+    def reads(self, options: Options) -> frozenset[Private]:
+        """Return what it and its rounds' certificates read of what jobs say of themselves."""
+        asks = {
+            Private.ESTIMATE: self.traits.needs_estimates,
+            Private.UTILITIES: self.value_rule(options) is not None,
+            Private.MEASURED: self.traits.needs_profiles,
+            Private.ESTIMATES: self.traits.answers_deadlines,
+            Private.DEADLINES: self.traits.answers_deadlines,
+            Private.PROFILERS: self.traits.answers_deadlines,
+        }
+        return frozenset(name for name, is_read in asks.items() if is_read)
 
     def deadline_horizon_us(
         self,

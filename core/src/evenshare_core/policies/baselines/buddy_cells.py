@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.ids import Each, Fields, IdKind, Row
+
+MEMORY_IDS = Fields({"cells": Each(Each(Row((IdKind.TENANT, None, IdKind.NODE))))})
 
 
 class Cell(NamedTuple):

@@ -65,7 +65,7 @@ from evenshare_core.estimation.durations import expected_interruptions
 from evenshare_core.formulations.selector import select
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
-from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.policies.shared.deadline_jobs import steps_left
 from evenshare_core.policies.shared.estimates import (
@@ -150,6 +150,10 @@ class Chronus(Policy):
     )
     traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
     options_type = ChronusOptions
+
+    def reads(self, options: Options) -> frozenset[Private]:
+        """Return the base's, and deadlines with how sure estimates are."""
+        return super().reads(options) | {Private.DEADLINES, Private.ESTIMATES}
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""

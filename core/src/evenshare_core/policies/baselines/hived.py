@@ -49,7 +49,13 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason, PreemptionRule
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.baselines.buddy_cells import Cell, bind_cells, cells_in, cells_memory
+from evenshare_core.policies.baselines.buddy_cells import (
+    MEMORY_IDS,
+    Cell,
+    bind_cells,
+    cells_in,
+    cells_memory,
+)
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import (
@@ -118,6 +124,7 @@ class Hived(Policy):
         }
     )
     traits = Traits(preempts=True, preempts_running=True)
+    memory_ids = MEMORY_IDS
     options_type = HivedOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

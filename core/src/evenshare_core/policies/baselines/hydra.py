@@ -33,7 +33,7 @@ from msgspec import Meta
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
-from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.policies.shared.deadline_jobs import steps_left
 from evenshare_core.policies.shared.estimates import (
     UNKNOWN_S,
@@ -80,6 +80,10 @@ class Hydra(Policy):
     )
     traits = Traits(needs_estimates=True, keys_drift=True)
     options_type = HydraOptions
+
+    def reads(self, options: Options) -> frozenset[Private]:
+        """Return the base's, and deadlines."""
+        return super().reads(options) | {Private.DEADLINES}
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""

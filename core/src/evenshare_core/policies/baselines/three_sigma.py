@@ -54,7 +54,7 @@ from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.formulations.start_slots import Slots, StartJob, StartPlan, plan_starts
 from evenshare_core.policies.baselines.runtimes import PARTS, remaining_times, run_times
 from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
-from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.policies.shared.deadline_jobs import Steps, laxity_us, steps_left
 from evenshare_core.policies.shared.estimates import (
@@ -137,6 +137,10 @@ class ThreeSigma(Policy):
     )
     traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
     options_type = ThreeSigmaOptions
+
+    def reads(self, options: Options) -> frozenset[Private]:
+        """Return the base's, and deadlines with how sure estimates are."""
+        return super().reads(options) | {Private.DEADLINES, Private.ESTIMATES}
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""

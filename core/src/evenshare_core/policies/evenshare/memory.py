@@ -19,8 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from evenshare_core.domain.ids import Each, Fields, IdKind, Row
 from evenshare_core.domain.snapshot import ClaimService
 from evenshare_core.fairness.gpu_time import ClaimSums, deserved, received
+
+MEMORY_IDS = Fields({"mark": None, "claims": Each(Row((IdKind.TENANT,)))})
 
 MARKS = 64
 # exp(-1 / 64), rounded down to 32 bits behind the point.

@@ -63,7 +63,7 @@ from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.fairness.guarantee import OWED_PERCENT, Guarantee
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
-from evenshare_core.policies.evenshare.memory import DecayedSums
+from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import (
     DEFRAGMENTED,
@@ -90,7 +90,7 @@ from evenshare_core.policies.evenshare.queues import (
 )
 from evenshare_core.policies.evenshare.session import IncrementalEvenshare
 from evenshare_core.policies.options import Options, parse_options
-from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.policies.quota_promise import (
     PoolLengths,
     QuotaPromise,
@@ -148,6 +148,7 @@ class Evenshare(Policy):
     quota_kind = QuotaPromiseKind.GUARANTEED
     note_texts = NOTES
     traits = Traits(preempts=True, preempts_running=True, keys_drift=True)
+    memory_ids = MEMORY_IDS
     options_type = EvenshareOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
@@ -170,6 +171,12 @@ class Evenshare(Policy):
             memory=sums.memory,
             preemptions=tuple(picks.preemptions),
         )
+
+    def reads(self, options: Options) -> frozenset[Private]:
+        """Return the base's, and what its order inside a tenant asks for."""
+        order = options.estimates if isinstance(options, EvenshareOptions) else ""
+        asked = {"given": {Private.ESTIMATE}, "deadlines": {Private.ESTIMATE, Private.DEADLINES}}
+        return super().reads(options) | asked.get(order, set())
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
         """Return the order of rules 1 and 2, charging each tenant as if every gang fitted."""

@@ -25,6 +25,7 @@ import msgspec
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Trade
+from evenshare_core.domain.ids import Each, Fields, IdKind, Row, shape_of
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
@@ -32,6 +33,17 @@ from evenshare_core.policies.gandiva_fair.rates import UNIT
 from evenshare_core.policies.gandiva_fair.tickets import GpuTypes
 
 NEVER = float("inf")
+MEMORY_IDS = Fields(
+    {
+        "blocked": Each(Row((IdKind.JOB,))),
+        "jobs": Each(Row((IdKind.JOB,))),
+        "nodes": None,
+        "quantum_us": None,
+        "rated": Each(Row((None, Each(Row((IdKind.TENANT,)))))),
+        "stale": None,
+        "trades": Each(shape_of(Trade)),
+    }
+)
 
 
 class Pass(msgspec.Struct, gc=False):

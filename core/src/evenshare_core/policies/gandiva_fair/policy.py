@@ -55,6 +55,7 @@ from evenshare_core.policies.gandiva_fair.homes import (
     read_homes,
 )
 from evenshare_core.policies.gandiva_fair.memory import (
+    MEMORY_IDS,
     Memory,
     StrideJob,
     read_jobs,
@@ -116,6 +117,7 @@ class GandivaFair(Policy):
         }
     )
     traits = Traits(trades_types=True, needs_profiles=True, preempts=True, keys_drift=True)
+    memory_ids = MEMORY_IDS
     options_type = GandivaFairOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

@@ -44,6 +44,7 @@ from types import MappingProxyType
 from typing import Any
 
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.ids import Fields
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property
@@ -60,10 +61,10 @@ from evenshare_core.policies.ltgf.picks import (
 )
 from evenshare_core.policies.ltgf.queues import TenantClaim, claims, kept_claims
 from evenshare_core.policies.ltgf.quiet import CalmQueues, EmptyRound, calm_queues, stays_until
-from evenshare_core.policies.options import parse_options
-from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.policies.quota_promise import QuotaPromiseKind
-from evenshare_core.policies.shared.reservation import RESERVED_TEXTS, Reservations
+from evenshare_core.policies.shared.reservation import MEMORY_IDS, RESERVED_TEXTS, Reservations
 from evenshare_core.policies.shared.session import (
     KeptRound,
     Session,
@@ -89,6 +90,7 @@ class Ltgf(Policy):
     quota_kind = QuotaPromiseKind.LONG_TERM
     note_texts = MappingProxyType({**RESERVED_TEXTS, **OTHER_TYPE_TEXTS})
     traits = Traits(preempts=True, keys_drift=True, picks_by_rho=True)
+    memory_ids = Fields(MEMORY_IDS)
     options_type = LtgfOptions
     promised = frozenset({Property.LONG_TERM_ORDER})
 
@@ -105,6 +107,11 @@ class Ltgf(Policy):
             skips=skips(tenants, pick),
             memory=reservations.memory(pick.picked),
         )
+
+    def reads(self, options: Options) -> frozenset[Private]:
+        """Return the base's, and deadlines where they have a bonus."""
+        has_bonus = isinstance(options, LtgfOptions) and bool(options.deadline_bonus)
+        return super().reads(options) | ({Private.DEADLINE} if has_bonus else frozenset())
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
         """Return Algorithm 1's order of jobs, charging each tenant as if every gang fitted."""

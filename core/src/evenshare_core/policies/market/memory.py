@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from evenshare_core.domain.decision import Plan, PlanKind
+from evenshare_core.domain.ids import ById, Fields, IdKind, Row
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.fairness.claims import accepted_types
@@ -14,6 +15,14 @@ from evenshare_core.policies.market.options import MarketOptions
 from evenshare_core.policies.market.pool import PricedPool
 from evenshare_core.policies.market.thetas import TopValues, price_settings
 
+MEMORY_IDS = Fields(
+    {
+        "batch_us": None,
+        "seen_us": None,
+        "tops": None,
+        "plans": ById(IdKind.JOB, Row((IdKind.TENANT,))),
+    }
+)
 # Of a published price, how much it moves before it is published again: a tenth.
 MOVES_BY = 10
 

@@ -48,7 +48,7 @@ from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.fairness.job_value import ValueRule
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.market.job_values import JobOnType, bid_of
-from evenshare_core.policies.market.memory import MarketMemory
+from evenshare_core.policies.market.memory import MEMORY_IDS, MarketMemory
 from evenshare_core.policies.market.options import MarketOptions
 from evenshare_core.policies.market.picks import OWN, PAID, MarketPicks
 from evenshare_core.policies.market.pool import PricedPool
@@ -97,6 +97,7 @@ class Market(Policy):
         }
     )
     traits = Traits(needs_estimates=True, preempts=True, clears_prices=True, owners_first=True)
+    memory_ids = MEMORY_IDS
     options_type = MarketOptions
     promised = frozenset({Property.QUOTA_GUARANTEE, Property.INDIVIDUAL_RATIONALITY})
 

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from evenshare_core.domain.cluster import Node, Placement
+from evenshare_core.domain.ids import ById, Each, Fields, IdKind, Row, Shape
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
 
@@ -24,6 +25,14 @@ from evenshare_core.placement.consolidated import FreeCapacity
 RESERVED = "reserved"
 RESERVED_TEXTS = MappingProxyType(
     {RESERVED: "Its gang had waited so long that GPUs were kept for it."}
+)
+
+
+MEMORY_IDS: Mapping[str, Shape] = MappingProxyType(
+    {
+        "passed": ById(IdKind.JOB),
+        "reserved": Each(Fields({"job": IdKind.JOB, "holds": Each(Row((IdKind.NODE,)))})),
+    }
 )
 
 

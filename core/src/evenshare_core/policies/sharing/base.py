@@ -56,7 +56,12 @@ from evenshare_core.policies.sharing.job_types import (
     WaitingJob,
     read_job_types,
 )
-from evenshare_core.policies.sharing.memory import read_deviations, stored_shares, write_memory
+from evenshare_core.policies.sharing.memory import (
+    MEMORY_IDS,
+    read_deviations,
+    stored_shares,
+    write_memory,
+)
 from evenshare_core.policies.sharing.picks import LEFTOVER, SHARE, SharingPicks, pick_all
 from evenshare_core.units import GPU_MICRO
 
@@ -119,6 +124,7 @@ class SharingPolicy(Policy):
     # What `shares`, which knows no jobs, lets one choose: the values, the default first.
     share_options: Mapping[str, tuple[str, ...]] = MappingProxyType({"backend": tuple(BACKENDS)})
     traits = Traits(trades_types=True, needs_profiles=True, preempts=True, keys_drift=True)
+    memory_ids = MEMORY_IDS
     options_type: type[SharingOptions] = SharingOptions
 
     @abstractmethod

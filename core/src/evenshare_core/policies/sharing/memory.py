@@ -19,10 +19,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evenshare_core.domain.decision import Solve
+from evenshare_core.domain.ids import Each, Fields, IdKind, Row
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.rounding import deviation
+from evenshare_core.policies.shared.reservation import MEMORY_IDS as RESERVATION_IDS
 from evenshare_core.policies.sharing.job_types import JobType, SolvedShares
 from evenshare_core.units import GPU_MICRO
+
+_OF_JOB_TYPE = Each(Row((IdKind.TENANT, IdKind.PROFILE)))
+MEMORY_IDS = Fields(
+    {
+        "at_us": None, "bound": None, "extra": Each(IdKind.JOB), "key": None,
+        "rows": _OF_JOB_TYPE, "shares": _OF_JOB_TYPE, "solve": None,
+    }
+    | dict(RESERVATION_IDS)
+)  # fmt: skip
 
 
 def stored_shares(memory: dict[str, Any], key: str) -> SolvedShares | None:

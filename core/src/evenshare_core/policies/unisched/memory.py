@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evenshare_core.domain.deadlines import DeadlineLimit, DeadlineState
+from evenshare_core.domain.ids import ById, Fields, IdKind
+
+MEMORY_IDS = Fields({"answers": ById(IdKind.JOB), "looked_at": None, "origin_us": None})
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.policies.shared.terms import expired_ends
 from evenshare_core.policies.unisched.answers import AnswerBook, missed
-from evenshare_core.policies.unisched.memory import UniSchedMemory
+from evenshare_core.policies.unisched.memory import MEMORY_IDS, UniSchedMemory
 from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.policies.unisched.rounds import SolvedRound
@@ -79,6 +79,7 @@ class UniSched(Policy):
         }
     )
     traits = Traits(needs_estimates=True, preempts=True, keys_drift=True, answers_deadlines=True)
+    memory_ids = MEMORY_IDS
     options_type = UniSchedOptions
 
     def deadline_horizon_us(self, options: Options, lease_us: int) -> int:

@@ -1,0 +1,1 @@
+"""A round as it is disclosed: with numbers for ids, what was not read left out, fields named."""

@@ -1,0 +1,319 @@
+"""The bundle of a round: all that it takes to recompute it, as one canonical JSON document.
+
+Ids of tenants, jobs, leases and profiles are numbers from 1 in the order of the ids; what the round
+did not read is left out (`redaction`); names (`pseudonyms`) are in a list of each kind, by number.
+Policies read ids by their order alone, so the decision of the disclosed snapshot is the disclosed
+decision, byte for byte (ADR 0195).
+
+The document: fields by name and in their order, keys of free objects sorted, no spaces. The same
+round gives the same bytes, and their SHA-256 is what a log of rounds commits to. Source of the
+schema: docs/bundle.schema.json.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from evenshare_core.disclosure import shapes
+from evenshare_core.disclosure.forms import DecisionForm, SnapshotForm
+from evenshare_core.disclosure.pseudonyms import day_of
+from evenshare_core.disclosure.redaction import redacted
+from evenshare_core.disclosure.renaming import (
+    NUMBERED,
+    Ids,
+    Plan,
+    UndeclaredError,
+    UnknownIdError,
+    collected,
+    ranks,
+    renamed,
+)
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.ids import IdKind
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import Value
+from evenshare_core.policies import registry
+from evenshare_core.policies.options import OptionError
+
+SCHEMA = 1
+
+
+class BundleError(ValueError):
+    """A bundle that cannot be made or read; `field` is where, as `snapshot.jobs[0].gpus`."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field, self.reason = field, reason
+
+
+class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names by number: that of number 1 is first."""
+
+    tenants: tuple[str, ...]
+    jobs: tuple[str, ...]
+    leases: tuple[str, ...]
+    profiles: tuple[str, ...]
+
+
+class Naming(NamedTuple):
+    """Names by id; those of the ids in a snapshot are needed (`ids_of`)."""
+
+    tenants: Mapping[int, str]
+    jobs: Mapping[int, str]
+    leases: Mapping[int, str]
+    profiles: Mapping[int, str]
+
+
+class RoundIds(NamedTuple):
+    """The ids in a snapshot, its policy's memory included; of each kind sorted."""
+
+    tenants: tuple[int, ...]
+    jobs: tuple[int, ...]
+    leases: tuple[int, ...]
+    profiles: tuple[int, ...]
+
+
+class Superseded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of the decision that could not be applied any more, and why.
+
+    `item` is grant (`id` is the job's), renewal or end (the lease's). `ends`: its lease ended for
+    it, although the decision did not end it.
+    """
+
+    item: Literal["grant", "renewal", "end"]
+    id: int
+    why: str
+    ends: bool = False
+
+
+class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The document; see the module's docstring."""
+
+    schema: int
+    pool: str
+    round: int
+    at_us: int
+    day: str
+    versions: dict[str, str]
+    names: Names
+    snapshot: SnapshotForm  # type: ignore[valid-type]
+    decision: DecisionForm  # type: ignore[valid-type]
+    certificate: dict[str, Any] | None
+    superseded: tuple[Superseded, ...]
+
+
+class _Head(msgspec.Struct):
+    schema: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosed:
+    """A bundle that was read: the round with numbers for ids, and the names of these."""
+
+    pool: str
+    round: int
+    at_us: int
+    day: str
+    versions: Mapping[str, str]
+    names: Names
+    snapshot: Snapshot
+    decision: Decision
+    certificate: dict[str, Any] | None
+    superseded: tuple[dict[str, Any], ...]
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder(Bundle)
+_head = msgspec.json.Decoder(_Head)
+_PLACE = re.compile(r"(?P<reason>.*) - at `(?P<key>key in )?\$\.?(?P<field>[^`]*)`", re.DOTALL)
+
+
+def ids_of(snapshot: Snapshot) -> RoundIds:
+    """Return the ids in a snapshot, for whoever looks up names.
+
+    Raises:
+        BundleError: its policy is not known, or has a memory that it did not declare.
+    """
+    return _round_ids(_collected(msgspec.to_builtins(snapshot), snapshot.policy))
+
+
+def make_bundle(
+    snapshot: Snapshot,
+    decision: Decision,
+    *,
+    pool: str,
+    naming: Naming,
+    certificate: Mapping[str, Any] | None,
+    superseded: Sequence[Mapping[str, Any]],
+    versions: Mapping[str, str],
+) -> bytes:
+    """Return the canonical bytes of a round's bundle.
+
+    `pool`: by the name that readers know. `naming`: of all ids in the snapshot (`ids_of`).
+    `superseded`: rows as `Superseded` has them. `versions`: of what decided, by package.
+
+    Raises:
+        BundleError: the snapshot and the decision are not of one round, an id is in neither or has
+            no name, or the pool's setting is not known any more.
+    """
+    data = msgspec.to_builtins(_redacted(snapshot))
+    found = _collected(data, snapshot.policy)
+    ids = ranks(found)
+    new_snapshot = _renamed(data, shapes.snapshot_plan(snapshot.policy), ids, "snapshot")
+    new_decision = _renamed(
+        msgspec.to_builtins(decision), shapes.decision_plan(snapshot.policy), ids, "decision"
+    )
+    document = Bundle(
+        schema=SCHEMA,
+        pool=pool,
+        round=snapshot.number,
+        at_us=snapshot.at_us,
+        day=day_of(snapshot.at_us),
+        versions=dict(versions),
+        names=_names(naming, _round_ids(found)),
+        snapshot=_form(new_snapshot, Snapshot, SnapshotForm),
+        decision=_form(new_decision, Decision, DecisionForm),
+        certificate=None if certificate is None else _certificate(certificate, ids),
+        superseded=tuple(_superseded(row, ids) for row in superseded),
+    )
+    return _encoder.encode(document)
+
+
+def read_bundle(data: bytes) -> Disclosed:
+    """Return a bundle's round, with numbers for ids.
+
+    Raises:
+        BundleError: it is no JSON, of another schema, or its parts do not fit each other.
+    """
+    try:
+        document = _decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise _another_schema(data) or _placed(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BundleError("", f"is not JSON: {error}") from None
+    if document.schema != SCHEMA:
+        raise BundleError("schema", f"is {document.schema}; this version reads {SCHEMA}")
+    snapshot = msgspec.convert(document.snapshot, Snapshot, from_attributes=True)
+    decision = msgspec.convert(document.decision, Decision, from_attributes=True)
+    _check(document, snapshot)
+    return Disclosed(
+        pool=document.pool,
+        round=document.round,
+        at_us=document.at_us,
+        day=document.day,
+        versions=document.versions,
+        names=document.names,
+        snapshot=snapshot,
+        decision=decision,
+        certificate=document.certificate,
+        superseded=tuple(msgspec.to_builtins(row) for row in document.superseded),
+    )
+
+
+def bundle_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a bundle."""
+    schema = msgspec.json.schema(Bundle)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+# ---- making ----
+
+
+def _redacted(snapshot: Snapshot) -> Snapshot:
+    try:
+        return redacted(snapshot)
+    except registry.UnknownPolicyError as error:
+        raise BundleError("snapshot.policy", str(error)) from None
+    except OptionError as error:
+        raise BundleError("snapshot.options", str(error)) from None
+
+
+def _collected(data: Any, policy: str) -> dict[IdKind, tuple[int, ...]]:
+    try:
+        return collected(data, shapes.snapshot_plan(policy))
+    except registry.UnknownPolicyError as error:
+        raise BundleError("snapshot.policy", str(error)) from None
+    except UndeclaredError as error:
+        raise BundleError("snapshot.memory", str(error)) from None
+
+
+def _round_ids(found: Mapping[IdKind, tuple[int, ...]]) -> RoundIds:
+    return RoundIds(*(found[kind] for kind in NUMBERED))
+
+
+def _renamed(data: Any, plan: Plan, ids: Ids, field: str) -> Any:
+    try:
+        return renamed(data, plan, ids)
+    except (UndeclaredError, UnknownIdError) as error:
+        raise BundleError(field, str(error)) from None
+
+
+def _names(naming: Naming, ids: RoundIds) -> Names:
+    try:
+        return Names(
+            *(tuple([by_id[id_] for id_ in rows]) for by_id, rows in zip(naming, ids, strict=True))
+        )
+    except KeyError as error:
+        raise BundleError("names", f"nobody named the id {error.args[0]}") from None
+
+
+def _form(data: Any, value_type: type[Value], form: type[msgspec.Struct]) -> Any:
+    """The named form of plain data of a value."""
+    return msgspec.convert(msgspec.convert(data, value_type), form, from_attributes=True)
+
+
+def _certificate(certificate: Mapping[str, Any], ids: Ids) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(certificate))
+    try:
+        shapes.renamed_certificate(data, ids)
+    except (UndeclaredError, UnknownIdError) as error:
+        raise BundleError("certificate", str(error)) from None
+    return data
+
+
+def _superseded(row: Mapping[str, Any], ids: Ids) -> Superseded:
+    try:
+        read = msgspec.convert(dict(row), Superseded)
+        return msgspec.convert(shapes.renamed_superseded(dict(row), ids), type(read))
+    except (msgspec.ValidationError, UnknownIdError) as error:
+        raise BundleError("superseded", str(error)) from None
+
+
+# ---- reading ----
+
+
+def _another_schema(data: bytes) -> BundleError | None:
+    """What to say of a document that is no bundle of ours because it is a newer or older one."""
+    try:
+        schema = _head.decode(data).schema
+    except msgspec.MsgspecError:
+        return None
+    if schema == SCHEMA:
+        return None
+    return BundleError("schema", f"is {schema}; this version reads {SCHEMA}")
+
+
+def _placed(error: msgspec.ValidationError) -> BundleError:
+    """The error with its field apart."""
+    found = _PLACE.fullmatch(str(error))
+    return BundleError(found["field"], found["reason"]) if found else BundleError("", str(error))
+
+
+def _check(document: Bundle, snapshot: Snapshot) -> None:
+    """Parts of one round fit each other, and each number has its name."""
+    if document.round != snapshot.number:
+        raise BundleError("round", f"is {document.round}, that of the snapshot {snapshot.number}")
+    if document.at_us != snapshot.at_us:
+        raise BundleError("at_us", f"is {document.at_us}, that of the snapshot {snapshot.at_us}")
+    if document.day != day_of(document.at_us):
+        raise BundleError("day", f"is {document.day}, but at_us is on {day_of(document.at_us)}")
+    found = _collected(msgspec.to_builtins(snapshot), snapshot.policy)
+    for kind, names in zip(NUMBERED, msgspec.structs.astuple(document.names), strict=True):
+        if found[kind] != tuple(range(1, len(names) + 1)):
+            reason = f"has {len(names)} names, the snapshot {len(found[kind])} ids"
+            raise BundleError(f"names.{kind.value}", reason)

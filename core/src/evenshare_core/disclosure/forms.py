@@ -1,0 +1,65 @@
+"""The named form of values: the same records, encoded as objects with the names of fields.
+
+Made of the value types themselves, so that a field that is added there is here too. Rows inside
+that are named tuples (marks of a window, steps of a deadline) and placements stay arrays: there are
+many of them.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from functools import cache
+from typing import Annotated, Any, Union
+
+import msgspec
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.ids import hints_of
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import Value
+
+
+@cache
+def form_of(value_type: type[Value]) -> type[msgspec.Struct]:
+    """Return the named form of a value type; `msgspec.convert` leads from one to the other.
+
+    Every field has to be there, except those that came after bytes of the type were stored.
+    """
+    hints = hints_of(value_type)
+    fields: list[Any] = []
+    for field in msgspec.structs.fields(value_type):
+        hint = _form(hints[field.name])
+        if field.name in value_type.newest:
+            fields.append((field.name, hint, field.default))
+        else:
+            fields.append((field.name, hint))
+    return msgspec.defstruct(
+        value_type.__name__,
+        fields,
+        module=__name__,
+        namespace={"__doc__": value_type.__doc__},
+        frozen=True,
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+
+
+def _form(hint: Any) -> Any:
+    """The type of a field in the named form."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _form(arguments[0])  # what it says of ids is for programs of ours
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_form(one) for one in arguments)]  # noqa: UP007 - of a list
+    if origin is tuple:
+        return tuple.__class_getitem__(
+            tuple(one if one is Ellipsis else _form(one) for one in arguments)
+        )
+    if isinstance(hint, type) and issubclass(hint, Value):
+        return form_of(hint)
+    return hint
+
+
+SnapshotForm = form_of(Snapshot)
+DecisionForm = form_of(Decision)

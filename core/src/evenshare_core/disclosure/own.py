@@ -1,0 +1,259 @@
+"""What a tenant may know of a round in a pool in which each sees its own rows alone.
+
+From the bundle: the rows of one tenant with the parts of the decision that concern it, and what all
+share (the instant, lengths, the policy, GPUs by type, posted prices, versions). Others' rows and
+the policy's memory are not in it. Its ids are numbered anew from 1, so that no number tells how
+many others there are; an id of somebody else (for whom a lease ends, with whom quota is traded) is
+0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from evenshare_core.disclosure.bundle import Disclosed, Names
+from evenshare_core.disclosure.forms import form_of
+from evenshare_core.disclosure.renaming import NUMBERED, collected, plan_of, ranks, renamed
+from evenshare_core.disclosure.shapes import SUPERSEDED, certificate_shape, renamed_superseded
+from evenshare_core.domain.backoff import Backoff
+from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.deadlines import Deadline, DeadlineAnswer
+from evenshare_core.domain.decision import (
+    End,
+    Grant,
+    Ideal,
+    Plan,
+    Preemption,
+    Renew,
+    Share,
+    Skip,
+    Swap,
+    TermLength,
+    Trade,
+)
+from evenshare_core.domain.entitlements import Entitlement, Tenant
+from evenshare_core.domain.estimates import JobEstimate
+from evenshare_core.domain.ids import IdKind, JobId, shape_of
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.measured_speeds import MeasuredProfile
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import (
+    Change,
+    ClaimService,
+    ClassService,
+    JobResources,
+    JobService,
+)
+from evenshare_core.domain.utilities import Utility
+from evenshare_core.domain.values import Value
+
+SCHEMA = 1
+NOT_RECOMPUTABLE = (
+    "From your own rows you can check what you hold, what of it is own and what is borrowed, and"
+    " each charge at the posted price. The allocation itself and the posted prices cannot be"
+    " recomputed from them: both depend on the rows of others."
+)
+
+
+class OwnRows(Value, frozen=True, array_like=True):
+    """Rows of one tenant: of the snapshot, then of the decision.
+
+    `claims`, `classes`, `job_sums` are GPU-time sums before the round, `next_...` after it.
+    """
+
+    tenants: tuple[Tenant, ...] = ()
+    entitlements: tuple[Entitlement, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    leases: tuple[Lease, ...] = ()
+    changes: tuple[Change, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    backoffs: tuple[Backoff, ...] = ()
+    job_resources: JobResources = ()
+    utilities: tuple[Utility, ...] = ()
+    deadlines: tuple[Deadline, ...] = ()
+    estimates: tuple[JobEstimate, ...] = ()
+    profilers: tuple[JobId, ...] = ()
+    measured: tuple[MeasuredProfile, ...] = ()
+    claims: tuple[ClaimService, ...] = ()
+    classes: tuple[ClassService, ...] = ()
+    job_sums: tuple[JobService, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    renewals: tuple[Renew, ...] = ()
+    ends: tuple[End, ...] = ()
+    preemptions: tuple[Preemption, ...] = ()
+    lengths: tuple[TermLength, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    shares: tuple[Share, ...] = ()
+    ideals: tuple[Ideal, ...] = ()
+    trades: tuple[Trade, ...] = ()
+    swaps: tuple[Swap, ...] = ()
+    plans: tuple[Plan, ...] = ()
+    answers: tuple[DeadlineAnswer, ...] = ()
+    next_claims: tuple[ClaimService, ...] = ()
+    next_classes: tuple[ClassService, ...] = ()
+    next_job_sums: tuple[JobService, ...] = ()
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_form = form_of(OwnRows)
+_plan = plan_of(shape_of(OwnRows))
+_lines_plan = plan_of(certificate_shape())
+_Owners = Callable[[Any], Iterable[int]]
+
+
+def own_excerpts(disclosed: Disclosed) -> dict[int, bytes]:
+    """Return by tenant number the canonical JSON of its rows, with what all tenants share."""
+    shared = _shared(disclosed)
+    tables, lines, superseded = _tables(disclosed), _lines(disclosed), _superseded(disclosed)
+    excerpts = {}
+    for tenant in range(1, len(disclosed.names.tenants) + 1):
+        data = msgspec.to_builtins(_rows_of(tenant, tables))
+        own = collected(data, _plan)
+        ids = ranks(own)
+        rows = msgspec.convert(renamed(data, _plan, ids), OwnRows)
+        document = {
+            "names": _own_names(disclosed.names, own),
+            "rows": msgspec.convert(rows, _form, from_attributes=True),
+            "certificate": renamed(lines.get(tenant, {}), _lines_plan, ids),
+            "superseded": [renamed_superseded(row, ids) for row in superseded.get(tenant, ())],
+        }
+        excerpts[tenant] = _encoder.encode(shared | document)
+    return excerpts
+
+
+def own_digest(salt: bytes, excerpt: bytes) -> str:
+    """Return the SHA-256 by which a log commits to an excerpt, in hex digits.
+
+    `salt` (`pseudonyms.own_salt`) is known to its tenant alone: others cannot try what its rows
+    might be.
+    """
+    return hashlib.sha256(salt + excerpt).hexdigest()
+
+
+def _shared(disclosed: Disclosed) -> dict[str, Any]:
+    """What all tenants know of a round."""
+    snapshot, decision = disclosed.snapshot, disclosed.decision
+    return {
+        "schema": SCHEMA,
+        "form": "own",
+        "pool": disclosed.pool,
+        "round": disclosed.round,
+        "at_us": disclosed.at_us,
+        "day": disclosed.day,
+        "versions": dict(disclosed.versions),
+        "round_us": snapshot.round_us,
+        "lease_us": snapshot.lease_us,
+        "lease_bounds_us": list(snapshot.lease_bounds_us),
+        "policy": snapshot.policy,
+        "policy_version": snapshot.policy_version,
+        "options": snapshot.options,
+        "capacity": dict(sorted(capacity_by_type(snapshot.nodes).items())),
+        "prices": _forms(snapshot.prices),
+        "surcharges": _forms(snapshot.surcharges),
+        "next_prices": _forms(decision.prices),
+        "next_surcharges": _forms(decision.surcharges),
+    }
+
+
+def _forms(rows: Iterable[Value]) -> list[Any]:
+    return [msgspec.convert(row, form_of(type(row)), from_attributes=True) for row in rows]
+
+
+# ---- whose rows they are ----
+
+
+def _tables(disclosed: Disclosed) -> dict[str, dict[int, list[Any]]]:
+    """Rows by the name of their table and their tenant; a trade is of two."""
+    snapshot, decision = disclosed.snapshot, disclosed.decision
+    of_job = {job.id: job.tenant for job in snapshot.jobs}
+    of_profile = {row.id: row.tenant for row in snapshot.profiles}
+    by_tenant: _Owners = lambda row: (row.tenant,)  # noqa: E731
+    by_id: _Owners = lambda row: (of_job.get(row.id, 0),)  # noqa: E731
+    by_job: _Owners = lambda row: (of_job.get(row.job, 0),)  # noqa: E731
+    sums, next_sums = snapshot.service, decision.service
+    tables: dict[str, tuple[Iterable[Any], _Owners]] = {
+        "tenants": (snapshot.tenants, lambda row: (row.id,)),
+        "backoffs": (snapshot.backoffs, by_job),
+        "profilers": (snapshot.profilers, lambda job: (of_job.get(job, 0),)),
+        "measured": (snapshot.measured, lambda row: (of_profile.get(row.id, 0),)),
+        "claims": (sums.claims, by_tenant),
+        "classes": (sums.classes, by_tenant),
+        "job_sums": (sums.jobs, by_tenant),
+        "lengths": (decision.lengths, by_job),
+        "trades": (decision.trades, lambda row: (row.buyer, row.seller)),
+        "next_claims": (next_sums.claims, by_tenant),
+        "next_classes": (next_sums.classes, by_tenant),
+        "next_job_sums": (next_sums.jobs, by_tenant),
+    }
+    for name in ("job_resources", "utilities", "deadlines", "estimates"):
+        tables[name] = (getattr(snapshot, name), by_id)
+    for name in ("entitlements", "jobs", "leases", "changes", "profiles"):
+        tables[name] = (getattr(snapshot, name), by_tenant)
+    for name in (
+        "grants", "renewals", "ends", "preemptions", "skips", "shares", "ideals", "swaps", "plans",
+        "answers",
+    ):  # fmt: skip
+        tables[name] = (getattr(decision, name), by_tenant)
+    return {name: _grouped(rows, owners) for name, (rows, owners) in tables.items()}
+
+
+def _grouped(rows: Iterable[Any], owners: _Owners) -> dict[int, list[Any]]:
+    groups: dict[int, list[Any]] = {}
+    for row in rows:
+        for tenant in owners(row):
+            groups.setdefault(tenant, []).append(row)
+    return groups
+
+
+def _lines(disclosed: Disclosed) -> dict[int, dict[str, list[Any]]]:
+    """Rows of the certificate by tenant; what they say of others is left out."""
+    lines: dict[int, dict[str, list[Any]]] = {}
+    for name in ("rows", "overclaims"):
+        for row in (disclosed.certificate or {}).get(name, ()):
+            own = {key: value for key, value in row.items() if key not in ("other", "best_other")}
+            lines.setdefault(row["tenant"], {}).setdefault(name, []).append(own)
+    return lines
+
+
+def _superseded(disclosed: Disclosed) -> dict[int, list[dict[str, Any]]]:
+    snapshot = disclosed.snapshot
+    owners = {
+        IdKind.JOB: {job.id: job.tenant for job in snapshot.jobs},
+        IdKind.LEASE: {lease.id: lease.tenant for lease in snapshot.leases},
+    }
+    rows: dict[int, list[dict[str, Any]]] = {}
+    for row in disclosed.superseded:
+        tenant = owners[SUPERSEDED[row["item"]]].get(row["id"], 0)
+        rows.setdefault(tenant, []).append(row)
+    return rows
+
+
+def _rows_of(tenant: int, tables: Mapping[str, Mapping[int, list[Any]]]) -> OwnRows:
+    """The rows of a tenant, in which ids of others are 0."""
+    rows = {name: tuple(by_tenant.get(tenant, ())) for name, by_tenant in tables.items()}
+    rows["preemptions"] = tuple(
+        row if row.for_tenant == tenant else replace(row, for_job=0, for_tenant=0)
+        for row in rows["preemptions"]
+    )
+    rows["trades"] = tuple(
+        replace(
+            row,
+            buyer=tenant if row.buyer == tenant else 0,
+            seller=tenant if row.seller == tenant else 0,
+        )
+        for row in rows["trades"]
+    )
+    return OwnRows(**rows)
+
+
+def _own_names(names: Names, own: Mapping[IdKind, tuple[int, ...]]) -> Names:
+    """The names of a tenant's ids, by its own numbers."""
+    all_names = msgspec.structs.astuple(names)
+    kinds = zip(NUMBERED, all_names, strict=True)
+    return Names(*(tuple(rows[number - 1] for number in own[kind]) for kind, rows in kinds))

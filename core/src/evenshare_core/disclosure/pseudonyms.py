@@ -1,0 +1,57 @@
+"""Names by which tenants, jobs, leases and job types are disclosed, other ones each day.
+
+A pool has a random *day key* for each UTC day of pool time, 32 bytes that nobody is told. A tenant
+is told its *tenant key* of the day, by which it finds its own rows; nobody else can compute them,
+nor those of other days. Names are the first 8 bytes of HMAC-SHA256 (RFC 2104) as 16 hex digits.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from evenshare_core.domain.instants import from_us
+
+NAME_BYTES = 8
+
+
+def day_of(at_us: int) -> str:
+    """Return the UTC day of an instant of pool time, as 2026-11-25."""
+    return from_us(at_us).date().isoformat()
+
+
+def tenant_key(day_key: bytes, tenant: int) -> bytes:
+    """Return the key of a tenant (its id) on a day, which is given to that tenant only."""
+    return _hmac(day_key, f"tenant:{tenant}")
+
+
+def tenant_name(key: bytes) -> str:
+    """Return the name of the tenant of this key."""
+    return _name(key, "tenant")
+
+
+def job_name(key: bytes, uid: str) -> str:
+    """Return the name of a job of the tenant of this key; `uid`: the job's, in hex digits."""
+    return _name(key, f"job:{uid}")
+
+
+def lease_name(key: bytes, lease: int) -> str:
+    """Return the name of a lease (its id) of the tenant of this key."""
+    return _name(key, f"lease:{lease}")
+
+
+def profile_name(key: bytes, name: str) -> str:
+    """Return the name of a job type of the tenant of this key; `name`: the profile's."""
+    return _name(key, f"profile:{name}")
+
+
+def own_salt(key: bytes, pool: str, round_number: int) -> bytes:
+    """Return what hides the digest of a tenant's own rows of a round from those who guess them."""
+    return _hmac(key, f"own:{pool}:{round_number}")
+
+
+def _name(key: bytes, text: str) -> str:
+    return _hmac(key, text)[:NAME_BYTES].hex()
+
+
+def _hmac(key: bytes, text: str) -> bytes:
+    return hmac.digest(key, text.encode(), "sha256")

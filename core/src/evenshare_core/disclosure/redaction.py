@@ -1,0 +1,110 @@
+"""A snapshot without what its round did not read, so that nobody learns it from a disclosed round.
+
+Left out is what jobs say of themselves where the policy does not read it (`Policy.reads`), and
+limits that cannot bind in the round: a highest price that no posted price of it reaches, and a
+credit that covers whatever its tenant could borrow in it. The decision and the certificate are the
+same without (tests/unit/core/test_redaction.py).
+
+What stays although it may tell something: profiles, because certificates measure by them under any
+policy; limits that might bind, whether or not they did; and, where a policy asks what jobs are
+worth, each job's highest price, for that is its bid.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.snapshot import Snapshot, schema_of
+from evenshare_core.money.fixed_point import worst_case_micro
+from evenshare_core.policies import registry
+from evenshare_core.policies.policy import Private
+
+_OF_JOBS = (Private.ESTIMATE, Private.DEADLINE)
+
+
+def redacted(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without what its round did not read.
+
+    Raises:
+        UnknownPolicyError, OptionError: the pool's setting is wrong.
+    """
+    options = registry.options(snapshot.policy, snapshot.options)
+    policy = registry.policy(snapshot.policy)
+    reads = policy.reads(options)
+    unread = [part for part in Private if part not in reads]
+    changes: dict[str, Any] = {part.value: () for part in unread if part not in _OF_JOBS}
+    of_jobs = [part.value for part in unread if part in _OF_JOBS]
+    prices = None if policy.value_rule(options) else _Prices(snapshot)
+    new = replace(
+        snapshot,
+        **changes,
+        jobs=tuple(_job(job, of_jobs, prices) for job in snapshot.jobs),
+        tenants=_tenants(snapshot),
+    )
+    schema = schema_of(
+        new.backoffs, new.lease_bounds_us, (*new.node_resources, *new.job_resources),
+        new.utilities, new.surcharges, deadlines=new.deadlines, estimates=new.estimates,
+        profilers=new.profilers, measured=new.measured,
+    )  # fmt: skip
+    return replace(new, schema=schema)
+
+
+class _Prices:
+    """The posted prices that a job may meet in a round."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._prices = {row.gpu_type: row.price_micro for row in snapshot.prices}
+        self._dearest_micro = max(self._prices.values(), default=0)
+        # Of jobs that have narrowed what they accept since.
+        self._held = {row.job: row.gpu_type for row in snapshot.leases}
+        self._claimed = {row.job: row.gpu_type for row in snapshot.service.jobs}
+
+    def may_exceed(self, job: Job, most_micro: int) -> bool:
+        """Whether a term of the job may cost more than its highest price."""
+        if self._dearest_micro <= most_micro:
+            return False
+        if not job.gpu_types:
+            return True
+        types = (*job.gpu_types, self._held.get(job.id, ""), self._claimed.get(job.id, ""))
+        return any(self._prices.get(name, 0) > most_micro for name in types)
+
+
+def _job(job: Job, unread: list[str], prices: _Prices | None) -> Job:
+    """`prices`: None where the policy takes the highest price as a bid."""
+    changes = dict.fromkeys(name for name in unread if getattr(job, name) is not None)
+    most_micro = job.max_price_micro
+    if prices is not None and most_micro is not None and not prices.may_exceed(job, most_micro):
+        changes["max_price_micro"] = None
+    return replace(job, **changes) if changes else job
+
+
+def _tenants(snapshot: Snapshot) -> tuple[Any, ...]:
+    """The tenants, without credit that covers all that they could borrow."""
+    if all(row.spendable_micro is None for row in snapshot.tenants):
+        return snapshot.tenants
+    dearest_micro = max((row.price_micro for row in snapshot.prices), default=0)
+    asked: dict[int, int] = {}
+    for job in snapshot.jobs:
+        cost_micro = worst_case_micro(job.gpus, dearest_micro, snapshot.longest_us)
+        # What queues is counted GPU by GPU, each rounded up.
+        asked[job.tenant] = asked.get(job.tenant, 0) + cost_micro + job.gpus
+    largest = max((job.gpus for job in snapshot.jobs), default=0)
+    most_micro = None
+    if not snapshot.surcharges:
+        gpus = sum(capacity_by_type(snapshot.nodes).values()) + largest
+        most_micro = worst_case_micro(gpus, dearest_micro, snapshot.longest_us) + gpus
+    return tuple(
+        replace(row, spendable_micro=None)
+        if row.spendable_micro is not None
+        and row.spendable_micro
+        >= min(
+            asked.get(row.id, 0),
+            asked.get(row.id, 0) if most_micro is None else most_micro,
+        )
+        else row
+        for row in snapshot.tenants
+    )

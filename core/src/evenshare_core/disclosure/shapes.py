@@ -1,0 +1,114 @@
+"""Where ids are in what a round leaves besides values: certificates, and what was superseded.
+
+Certificates are plain data with names; their fields are told by the types of
+`evenshare_core.fairness.certificate`.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from functools import cache
+from typing import Any, Union
+
+import msgspec
+
+from evenshare_core.disclosure.renaming import Ids, Plan, plan_of, renamed
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.ids import Each, Fields, IdKind, Row, Shape, shape_of
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.certificate import Certificate, Property
+from evenshare_core.policies import registry
+
+# Fields of certificates that are ids, by name.
+CERTIFICATE_IDS = {
+    "tenant": IdKind.TENANT,
+    "other": IdKind.TENANT,
+    "profile": IdKind.PROFILE,
+}
+# What a line's `broken` names; of all other lines tenants.
+BROKEN = {
+    Property.CAPACITY: IdKind.NODE,
+    Property.GANG: IdKind.JOB,
+    Property.SINGLE_HOLD: IdKind.JOB,
+}
+SUPERSEDED = {"grant": IdKind.JOB, "renewal": IdKind.LEASE, "end": IdKind.LEASE}
+
+
+@cache
+def snapshot_plan(policy: str) -> Plan:
+    """Return the plan of snapshots of a policy, its memory included.
+
+    Raises:
+        UnknownPolicyError: there is no such policy.
+    """
+    return _with_memory(Snapshot, policy)
+
+
+@cache
+def decision_plan(policy: str) -> Plan:
+    """Return the plan of decisions of a policy.
+
+    Raises: as `snapshot_plan`.
+    """
+    return _with_memory(Decision, policy)
+
+
+def _with_memory(value_type: type[Snapshot | Decision], policy: str) -> Plan:
+    shape = shape_of(value_type)
+    if not isinstance(shape, Row):
+        raise TypeError(f"{value_type.__name__} has no ids")
+    places = list(shape.places)
+    places[value_type.__struct_fields__.index("memory")] = registry.policy(policy).memory_ids
+    return plan_of(Row(tuple(places)))
+
+
+def certificate_shape(certificate_type: Any = Certificate) -> Shape:
+    """Return the shape of a certificate as plain data, but for what its lines name `broken`."""
+    origin, arguments = typing.get_origin(certificate_type), typing.get_args(certificate_type)
+    if origin is tuple:
+        shape = certificate_shape(arguments[0])
+        return shape and Each(shape)
+    if origin in (Union, types.UnionType):
+        return certificate_shape(arguments[0])
+    if isinstance(certificate_type, type) and issubclass(certificate_type, msgspec.Struct):
+        hints = typing.get_type_hints(certificate_type)
+        return Fields(
+            {
+                name: CERTIFICATE_IDS.get(name) or certificate_shape(hints[name])
+                for name in certificate_type.__struct_fields__
+            }
+        )
+    return None
+
+
+@cache
+def _certificate_plan() -> Plan:
+    return plan_of(certificate_shape())
+
+
+def renamed_certificate(certificate: dict[str, Any], ids: Ids) -> None:
+    """Give a certificate, as plain data, other ids.
+
+    Raises: as `renamed`.
+    """
+    renamed(certificate, _certificate_plan(), ids)
+    for line in certificate.get("findings", ()):
+        if line.get("broken"):
+            kind = BROKEN.get(line["name"], IdKind.TENANT)
+            line["broken"] = renamed(line["broken"], _ids_of_kind(kind), ids)
+
+
+@cache
+def _ids_of_kind(kind: IdKind) -> Plan:
+    return plan_of(Each(kind))
+
+
+def renamed_superseded(row: dict[str, Any], ids: Ids) -> dict[str, Any]:
+    """Return what was superseded (plain data) with another id.
+
+    Raises:
+        UnknownIdError: as `renamed`, and of an item of no known kind.
+    """
+    kind = SUPERSEDED[row["item"]]
+    return row | {"id": renamed(row["id"], plan_of(kind), ids)}

@@ -1,0 +1,147 @@
+"""A round as a bundle: canonical bytes, read back, and what is not in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from evenshare_core.disclosure.bundle import (
+    BundleError,
+    Naming,
+    bundle_schema,
+    ids_of,
+    make_bundle,
+    read_bundle,
+)
+from evenshare_core.disclosure.own import own_digest, own_excerpts
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes
+from evenshare_core.fairness.certificate import plain
+from evenshare_core.policies.base import certify_round, decide_round
+from tests.unit.core.disclosed_rounds import some_rounds
+
+VERSIONS = {"evenshare-core": "0.1.0"}
+
+
+def naming_of(snapshot: Snapshot) -> Naming:
+    """Names that tell the id, for tests to find it again."""
+    ids = ids_of(snapshot)
+    return Naming(*({id_: f"{place}{id_:015x}" for id_ in rows} for place, rows in enumerate(ids)))
+
+
+def bundled(snapshot: Snapshot, decision: Decision, **rest: Any) -> bytes:
+    """The bundle of a round, with its certificate."""
+    parts: dict[str, Any] = {
+        "pool": "philly",
+        "naming": naming_of(snapshot),
+        "certificate": plain(certify_round(snapshot, decision)),
+        "superseded": [{"item": "grant", "id": row.job, "why": "?"} for row in decision.grants],
+        "versions": VERSIONS,
+    }
+    return make_bundle(snapshot, decision, **parts | rest)
+
+
+@pytest.fixture(scope="module", params=["ltgf", "evenshare", "market"])
+def round_(request: pytest.FixtureRequest) -> tuple[Snapshot, Decision]:
+    """A round of a pool that has run for a while."""
+    return some_rounds(request.param, 3, 6)[-1]
+
+
+class TestABundle:
+    """`make_bundle` and `read_bundle`."""
+
+    def test_is_decided_again_to_the_same_decision(self, round_: tuple[Snapshot, Decision]) -> None:
+        read = read_bundle(bundled(*round_))
+        assert canonical_bytes(decide_round(read.snapshot)) == canonical_bytes(read.decision)
+        assert plain(certify_round(read.snapshot, read.decision)) == read.certificate
+
+    def test_of_the_same_round_has_the_same_bytes(self, round_: tuple[Snapshot, Decision]) -> None:
+        data = bundled(*round_)
+        read = read_bundle(data)
+        names = msgspec.structs.astuple(read.names)
+        again = make_bundle(
+            read.snapshot,
+            read.decision,
+            pool=read.pool,
+            naming=Naming(*(dict(enumerate(rows, 1)) for rows in names)),
+            certificate=read.certificate,
+            superseded=read.superseded,
+            versions=read.versions,
+        )  # fmt: skip
+        assert bundled(*round_) == data == again
+
+    def test_names_each_number(self, round_: tuple[Snapshot, Decision]) -> None:
+        snapshot, _ = round_
+        read = read_bundle(bundled(*round_))
+        ids, numbers = [job.id for job in snapshot.jobs], [job.id for job in read.snapshot.jobs]
+        named = [int(read.names.jobs[number - 1][1:], 16) for number in numbers]
+        assert named == ids
+        assert list(numbers) == sorted(numbers)
+
+
+class TestOwnRows:
+    """`own_excerpts`."""
+
+    def test_of_a_tenant_have_no_name_of_another(self, round_: tuple[Snapshot, Decision]) -> None:
+        read = read_bundle(bundled(*round_))
+        excerpts = own_excerpts(read)
+        assert len(excerpts) == len(read.names.tenants) > 1
+        for tenant, data in excerpts.items():
+            others = set(read.names.tenants) - {read.names.tenants[tenant - 1]}
+            assert not any(name.encode() in data for name in others)
+            of_others = {row.id for row in read.snapshot.jobs if row.tenant != tenant}
+            assert not any(read.names.jobs[job - 1].encode() in data for job in of_others)
+
+    def test_are_the_rows_of_the_round(self, round_: tuple[Snapshot, Decision]) -> None:
+        read = read_bundle(bundled(*round_))
+        for tenant, data in own_excerpts(read).items():
+            rows = msgspec.json.decode(data)["rows"]
+            own = [row for row in read.snapshot.leases if row.tenant == tenant]
+            assert [row["price_micro"] for row in rows["leases"]] == [r.price_micro for r in own]
+            assert {row["tenant"] for row in rows["shares"]} <= {1}
+
+    def test_have_a_digest_that_needs_the_salt(self) -> None:
+        assert own_digest(b"a", b"{}") != own_digest(b"b", b"{}")
+        assert own_digest(b"a", b"b") == own_digest(b"", b"ab")
+
+
+class TestADamagedBundle:
+    """What is read and is none."""
+
+    @pytest.mark.parametrize(
+        ("old", "new", "field"),
+        [
+            (b"{", b"", ""),
+            (b'"schema":1', b'"schema":2', "schema"),
+            (b'"gpus":', b'"gpux":', "snapshot.nodes[0]"),
+            (b'"round":', b'"round":9', "round"),
+            (b'"day":"1970', b'"day":"1971', "day"),
+            (b'"tenants":["', b'"tenants":["x","', "names.tenants"),
+            (b'"policy":"', b'"policy":"x', "snapshot.policy"),
+        ],
+    )
+    def test_is_told_with_its_field(
+        self, round_: tuple[Snapshot, Decision], old: bytes, new: bytes, field: str
+    ) -> None:
+        damaged = bundled(*round_).replace(old, new, 1)
+        with pytest.raises(BundleError) as told:
+            read_bundle(damaged)
+        assert told.value.field == field
+        assert told.value.reason
+
+    def test_of_ids_that_nobody_named_is_not_made(self, round_: tuple[Snapshot, Decision]) -> None:
+        naming = naming_of(round_[0])._replace(jobs={})
+        with pytest.raises(BundleError) as told:
+            bundled(*round_, naming=naming)
+        assert told.value.field == "names"
+
+
+class TestTheSchema:
+    """`bundle_schema`."""
+
+    def test_knows_the_parts_of_a_bundle(self) -> None:
+        schema = bundle_schema()
+        assert {"Snapshot", "Decision", "Job", "Names"} <= schema["$defs"].keys()
