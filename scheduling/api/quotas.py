@@ -114,14 +114,14 @@ class QuotaImpact(s.Serializer[object]):
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class QuotaNames:
     """Tenants and GPU types by id."""
 
     tenants: Mapping[int, str]
     types: Mapping[int, str]
 
     @classmethod
-    def read(cls) -> Names:
+    def read(cls) -> QuotaNames:
         """Read them; there are few."""
         tenants = dict(Tenant.objects.values_list("id", "slug"))
         return cls(tenants, dict(GpuType.objects.values_list("id", "name")))
@@ -236,7 +236,7 @@ class QuotaPreview(OperateView):
             pool = Pool.objects.filter(name=wanted.pool).first()
             if pool is None:
                 raise bad_field("pool", "is not a pool")
-            names, now = Names.read(), read_clock(pool.pk)
+            names, now = QuotaNames.read(), read_clock(pool.pk)
             edits = _edits(wanted.quotas, names)
         drafts, since = wanted.quotas, wanted.since or now.pool_at
         with _named(lambda index: f"quotas.{drafts[index].tenant}.{drafts[index].gpu_type}."):
@@ -270,7 +270,7 @@ def _key(pool: Pool, slug: str, gpu_type: str) -> Key:
     return tenant.pk, kind.pk
 
 
-def _edits(drafts: Sequence[QuotaDraft], names: Names) -> list[QuotaEdit]:
+def _edits(drafts: Sequence[QuotaDraft], names: QuotaNames) -> list[QuotaEdit]:
     tenants = {slug: key for key, slug in names.tenants.items()}
     types = {name: key for key, name in names.types.items()}
     errors, edits = FieldErrors(), []
@@ -287,7 +287,7 @@ def _edits(drafts: Sequence[QuotaDraft], names: Names) -> list[QuotaEdit]:
 
 
 def _periods_answer(pool: Pool, now: datetime, only: Key | None = None) -> Response:
-    names = Names.read()
+    names = QuotaNames.read()
     rows = [
         _row(pool, key, period, names)
         for key, periods in quota_periods(pool.pk, now).items()
@@ -298,7 +298,7 @@ def _periods_answer(pool: Pool, now: datetime, only: Key | None = None) -> Respo
     return answer(page(rows), f'"{basis_of(pool.pk, now)}"')
 
 
-def _row(pool: Pool, key: Key, period: Period, names: Names) -> dict[str, Any]:
+def _row(pool: Pool, key: Key, period: Period, names: QuotaNames) -> dict[str, Any]:
     terms = period.terms
     return {
         "pool": pool.name,
@@ -313,7 +313,7 @@ def _row(pool: Pool, key: Key, period: Period, names: Names) -> dict[str, Any]:
     }
 
 
-def _impact(impact: Impact, pool: Pool, names: Names) -> dict[str, Any]:
+def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> dict[str, Any]:
     return {
         "pool": pool.name,
         "round": impact.number,

@@ -6,8 +6,10 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.jobs import Job
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.baselines.themis import ThemisOptions
 from evenshare_core.policies.baselines.tiresias_l import TiresiasOptions
@@ -108,15 +110,18 @@ class TestThemis:
         assert started(short) == [2]
         assert started(first_round("themis", *gangs, **fields)) == [1]
 
-    def test_errs_by_the_hash_of_the_job(self) -> None:
+    def test_errs_by_a_hash_of_what_the_job_says(self) -> None:
         options = ThemisOptions(estimate_error=0.25)
-        factors = [options.error_factor(job_id) for job_id in range(1, 2000)]
-        assert round(float(factors[0]), 6) == 0.960012  # SHA-256 of "1" begins with 6b86b273
+        jobs = [Job(index, 1, 2, index * SECOND_US, estimate_us=60) for index in range(1, 2000)]
+        factors = [options.error_factor(job) for job in jobs]
+        # SHA-256 of "1000000 2 60" begins with 59e4bb82.
+        assert round(float(factors[0]), 6) == 0.925573
+        assert options.error_factor(replace(jobs[0], id=77, tenant=5)) == factors[0]
         assert Fraction(3, 4) <= min(factors) < Fraction(76, 100)
         assert Fraction(124, 100) < max(factors) <= Fraction(5, 4)
         mean = sum(factors, Fraction(0)) / len(factors)
         assert Fraction(99, 100) < mean < Fraction(101, 100)
-        assert ThemisOptions().error_factor(7) == 1
+        assert ThemisOptions().error_factor(jobs[0]) == 1
 
     def test_an_error_changes_who_is_first_now_and_then(self) -> None:
         """Eight jobs of about the same length."""

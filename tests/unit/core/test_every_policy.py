@@ -37,8 +37,6 @@ from tests.unit.core.snapshots import job, lease, snapshot
 TYPES = ("k80", "p100", "v100")
 SEEDS = range(16)
 every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
-# Draws by the hash of an id, which another id changes.
-BY_HASH = {"estimate_error"}
 # The solvers that check the fast one are slow, and have their own tests.
 SLOW = {"backend"}
 
@@ -220,7 +218,7 @@ class TestARound:
 
     def test_knows_ids_by_their_order_alone(self, policy: str) -> None:
         for seed in SEEDS:
-            asked = drawn(policy, seed, SLOW | BY_HASH)
+            asked = drawn(policy, seed)
             decision, other = decide_round(asked), decide_round(renamed(asked))
             assert outline(other) == [renamed_row(row) for row in outline(decision)]
 

@@ -91,20 +91,26 @@ class Superseded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     ends: bool = False
 
 
-class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The document; see the module's docstring."""
-
-    schema: int
-    pool: str
-    round: int
-    at_us: int
-    day: str
-    versions: dict[str, str]
-    names: Names
-    snapshot: SnapshotForm  # type: ignore[valid-type]
-    decision: DecisionForm  # type: ignore[valid-type]
-    certificate: dict[str, Any] | None
-    superseded: tuple[Superseded, ...]
+# The document; see the module's docstring.
+_BundleForm = msgspec.defstruct(
+    "Bundle",
+    [
+        ("schema", int),
+        ("pool", str),
+        ("round", int),
+        ("at_us", int),
+        ("day", str),
+        ("versions", dict[str, str]),
+        ("names", Names),
+        ("snapshot", SnapshotForm),
+        ("decision", DecisionForm),
+        ("certificate", dict[str, Any] | None),
+        ("superseded", tuple[Superseded, ...]),
+    ],
+    module=__name__,
+    frozen=True,
+    forbid_unknown_fields=True,
+)
 
 
 class _Head(msgspec.Struct):
@@ -128,7 +134,7 @@ class Disclosed:
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = msgspec.json.Decoder(Bundle)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_BundleForm)
 _head = msgspec.json.Decoder(_Head)
 _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<key>key in )?\$\.?(?P<field>[^`]*)`", re.DOTALL)
 
@@ -162,20 +168,20 @@ def make_bundle(
             no name, or the pool's setting is not known any more.
     """
     data = msgspec.to_builtins(_redacted(snapshot))
-    found = _collected(data, snapshot.policy)
-    ids = ranks(found)
+    ids_by_kind = _collected(data, snapshot.policy)
+    ids = ranks(ids_by_kind)
     new_snapshot = _renamed(data, shapes.snapshot_plan(snapshot.policy), ids, "snapshot")
     new_decision = _renamed(
         msgspec.to_builtins(decision), shapes.decision_plan(snapshot.policy), ids, "decision"
     )
-    document = Bundle(
+    document = _BundleForm(
         schema=SCHEMA,
         pool=pool,
         round=snapshot.number,
         at_us=snapshot.at_us,
         day=day_of(snapshot.at_us),
         versions=dict(versions),
-        names=_names(naming, _round_ids(found)),
+        names=_names(naming, _round_ids(ids_by_kind)),
         snapshot=_form(new_snapshot, Snapshot, SnapshotForm),
         decision=_form(new_decision, Decision, DecisionForm),
         certificate=None if certificate is None else _certificate(certificate, ids),
@@ -217,7 +223,7 @@ def read_bundle(data: bytes) -> Disclosed:
 
 def bundle_schema() -> dict[str, Any]:
     """Return the JSON Schema of a bundle."""
-    schema = msgspec.json.schema(Bundle)
+    schema = msgspec.json.schema(_BundleForm)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -242,8 +248,8 @@ def _collected(data: Any, policy: str) -> dict[IdKind, tuple[int, ...]]:
         raise BundleError("snapshot.memory", str(error)) from None
 
 
-def _round_ids(found: Mapping[IdKind, tuple[int, ...]]) -> RoundIds:
-    return RoundIds(*(found[kind] for kind in NUMBERED))
+def _round_ids(by_kind: Mapping[IdKind, tuple[int, ...]]) -> RoundIds:
+    return RoundIds(*(by_kind[kind] for kind in NUMBERED))
 
 
 def _renamed(data: Any, plan: Plan, ids: Ids, field: str) -> Any:
@@ -300,11 +306,11 @@ def _another_schema(data: bytes) -> BundleError | None:
 
 def _placed(error: msgspec.ValidationError) -> BundleError:
     """The error with its field apart."""
-    found = _PLACE.fullmatch(str(error))
-    return BundleError(found["field"], found["reason"]) if found else BundleError("", str(error))
+    match = _PLACE.fullmatch(str(error))
+    return BundleError(match["field"], match["reason"]) if match else BundleError("", str(error))
 
 
-def _check(document: Bundle, snapshot: Snapshot) -> None:
+def _check(document: Any, snapshot: Snapshot) -> None:
     """Parts of one round fit each other, and each number has its name."""
     if document.round != snapshot.number:
         raise BundleError("round", f"is {document.round}, that of the snapshot {snapshot.number}")
@@ -312,8 +318,8 @@ def _check(document: Bundle, snapshot: Snapshot) -> None:
         raise BundleError("at_us", f"is {document.at_us}, that of the snapshot {snapshot.at_us}")
     if document.day != day_of(document.at_us):
         raise BundleError("day", f"is {document.day}, but at_us is on {day_of(document.at_us)}")
-    found = _collected(msgspec.to_builtins(snapshot), snapshot.policy)
+    numbers = _collected(msgspec.to_builtins(snapshot), snapshot.policy)
     for kind, names in zip(NUMBERED, msgspec.structs.astuple(document.names), strict=True):
-        if found[kind] != tuple(range(1, len(names) + 1)):
-            reason = f"has {len(names)} names, the snapshot {len(found[kind])} ids"
+        if numbers[kind] != tuple(range(1, len(names) + 1)):
+            reason = f"has {len(names)} names, the snapshot {len(numbers[kind])} ids"
             raise BundleError(f"names.{kind.value}", reason)

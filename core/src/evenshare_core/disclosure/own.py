@@ -173,9 +173,16 @@ def _tables(disclosed: Disclosed) -> dict[str, dict[int, list[Any]]]:
     snapshot, decision = disclosed.snapshot, disclosed.decision
     of_job = {job.id: job.tenant for job in snapshot.jobs}
     of_profile = {row.id: row.tenant for row in snapshot.profiles}
-    by_tenant: _Owners = lambda row: (row.tenant,)  # noqa: E731
-    by_id: _Owners = lambda row: (of_job.get(row.id, 0),)  # noqa: E731
-    by_job: _Owners = lambda row: (of_job.get(row.job, 0),)  # noqa: E731
+
+    def by_tenant(row: Any) -> tuple[int, ...]:
+        return (row.tenant,)
+
+    def by_id(row: Any) -> tuple[int, ...]:
+        return (of_job.get(row.id, 0),)
+
+    def by_job(row: Any) -> tuple[int, ...]:
+        return (of_job.get(row.job, 0),)
+
     sums, next_sums = snapshot.service, decision.service
     tables: dict[str, tuple[Iterable[Any], _Owners]] = {
         "tenants": (snapshot.tenants, lambda row: (row.id,)),

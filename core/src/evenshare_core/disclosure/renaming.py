@@ -165,13 +165,13 @@ def _plan_of_table(shape: ById) -> Plan:
 
 def _plan_of_fields(shape: Fields) -> Plan:
     plans = {key: _plan(part) for key, part in shape.parts.items()}
-    found = [(key, plan) for key, plan in plans.items() if plan is not None]
+    with_ids = [(key, plan) for key, plan in plans.items() if plan is not None]
 
     def run(rows: Any, ids: Ids) -> Any:
         if not rows.keys() <= plans.keys():
             unknown = ", ".join(sorted(str(key) for key in rows.keys() - plans.keys()))
             raise UndeclaredError(f"nobody said whether these are ids: {unknown}")
-        for key, plan in found:
+        for key, plan in with_ids:
             if key in rows:
                 rows[key] = plan(rows[key], ids)
         return rows

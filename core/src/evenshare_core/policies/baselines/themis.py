@@ -13,8 +13,9 @@ rho_i(t) = T_i(t) / (T_i*(t) N), the largest rho first.
 rho grows while a job waits, the faster the shorter the job is. A lease that ends queues with the
 jobs that wait. Jobs that do not fit block nobody.
 
-The error of a job's estimate is a factor in [1 - e, 1 + e], drawn by a hash of its id: the same in
-each round, and on each machine. It is there for comparisons; estimates of people err by themselves,
+The error of a job's estimate is a factor in [1 - e, 1 + e], drawn by a hash of when it was
+submitted, its GPUs and its estimate: the same in each round, on each machine, and whatever its id
+is (ADR 0195). It is there for comparisons; estimates of people err by themselves,
 so it is 0 unless it is asked for.
 
 Departures, each with its test in tests/papers/test_baseline_orders.py:
@@ -74,9 +75,10 @@ class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     unknown_s: UnknownSeconds = UNKNOWN_S
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
-    def error_factor(self, job_id: int) -> Fraction:
+    def error_factor(self, job: Job) -> Fraction:
         """Return what a job's estimate is multiplied with."""
-        digest = hashlib.sha256(str(job_id).encode()).digest()
+        said = f"{job.submitted_us} {job.gpus} {job.estimate_us}"
+        digest = hashlib.sha256(said.encode()).digest()
         drawn = Fraction(2 * int.from_bytes(digest[:4]), DRAWS - 1) - 1  # from -1 to 1
         return 1 + Fraction(self.estimate_error) * drawn
 
@@ -85,7 +87,7 @@ class Themis(Policy):
     """The policy; see the module's docstring."""
 
     name = "themis"
-    version = "1"
+    version = "2"  # errors are drawn by no id (0195)
     title = "Finish-time fairness"
     promise = "The job that would finish latest, measured by its own length, goes first."
     suits = "Fairness between jobs rather than tenants, where jobs come with estimates."
@@ -116,7 +118,7 @@ def _rule(snapshot: Snapshot) -> QueueRule:
         whole = whole_us(job, options.unknown_s * SECOND_US)
         if not options.estimate_error:
             return whole
-        return max(1, int(whole * options.error_factor(job.id)))
+        return max(1, int(whole * options.error_factor(job)))
 
     def rho(one: QueuedJob) -> Fraction:
         """rho x N."""

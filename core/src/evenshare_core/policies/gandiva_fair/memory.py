@@ -7,8 +7,9 @@
 - `blocked`: [job, since_us]: jobs of least pass that leases which have not expired keep out.
 - `trades`: those that stand, in the order in which they were made.
 - `quantum_us`: the beginning of the last one in which jobs were moved and quota traded.
-- `rated`: by GPU type, what the rates of all its nodes were made of, and tenants' totals then;
-  `stale`: nodes whose jobs have changed since.
+- `rated`: by GPU type, what the rates of all its nodes were made of (a hash in which no id is, and
+  the tenants with tickets in order), and tenants' totals then; `stale`: nodes whose jobs have
+  changed since.
 
 A pass is base + served / rate, in us of a GPU share: exact, for base and served are integers and
 the rate is one over a common unit; with the tickets of a tenant it changes, and is then rounded to
@@ -39,7 +40,7 @@ MEMORY_IDS = Fields(
         "jobs": Each(Row((IdKind.JOB,))),
         "nodes": None,
         "quantum_us": None,
-        "rated": Each(Row((None, Each(Row((IdKind.TENANT,)))))),
+        "rated": Each(Row((None, Each(Row((IdKind.TENANT,))), Each(IdKind.TENANT)))),
         "stale": None,
         "trades": Each(shape_of(Trade)),
     }
@@ -110,6 +111,17 @@ class StrideJob(msgspec.Struct, gc=False):
         return (self.passes.value, job.gpus, job.submitted_us, job.id)
 
 
+class Rated(NamedTuple):
+    """What the rates of a GPU type were made of, and the totals of tenants that came of it.
+
+    `key`: a hash of tickets and nodes, these tickets being those of `tenants`, in order.
+    """
+
+    key: str
+    totals: dict[int, int]
+    tenants: tuple[int, ...]
+
+
 class Memory(NamedTuple):
     """What was remembered, read; `jobs`: rows as they are stored, by job."""
 
@@ -118,7 +130,7 @@ class Memory(NamedTuple):
     blocked: dict[int, int]
     trades: list[Trade]
     quantum_us: int
-    rated: dict[str, tuple[str, dict[int, int]]]
+    rated: dict[str, Rated]
     stale: list[int]
 
 
@@ -130,7 +142,10 @@ def read_memory(raw: dict[str, Any]) -> Memory:
         dict(raw.get("blocked", ())),
         [Trade(*row) for row in raw.get("trades", ())],
         raw.get("quantum_us", -1),
-        {name: (key, dict(totals)) for name, (key, totals) in raw.get("rated", {}).items()},
+        {
+            name: Rated(key, dict(totals), tuple(tenants))
+            for name, (key, totals, tenants) in raw.get("rated", {}).items()
+        },
         list(raw.get("stale", ())),
     )
 
@@ -151,8 +166,8 @@ def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) ->
         ],
         "quantum_us": memory.quantum_us,
         "rated": {
-            name: [key, [list(part) for part in sorted(totals.items())]]
-            for name, (key, totals) in memory.rated.items()
+            name: [row.key, [list(part) for part in sorted(row.totals.items())], list(row.tenants)]
+            for name, row in memory.rated.items()
         },
         "stale": stale,
         "trades": [

@@ -91,7 +91,7 @@ class GandivaFair(Policy):
     """The policy; see the module's docstring."""
 
     name = "gandiva_fair"
-    version = "2"
+    version = "3"  # no id is hashed in its memory (0195)
     title = "Gang-aware stride with trading"
     promise = (
         "Jobs share GPUs by turns, so that each tenant gets its quota of every GPU type over"

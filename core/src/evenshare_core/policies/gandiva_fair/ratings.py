@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.policies.gandiva_fair.homes import TypeHomes
-from evenshare_core.policies.gandiva_fair.memory import Memory, StrideJob
+from evenshare_core.policies.gandiva_fair.memory import Memory, Rated, StrideJob
 from evenshare_core.policies.gandiva_fair.rates import (
     UNIT,
     SpanningJob,
@@ -46,10 +46,12 @@ def set_rates(
             by_type.setdefault(gpu_type, {})[tenant] = micro
     for name, row in homes.items():
         weights = by_type.get(name, {})
-        made_of = [tickets, sorted(weights.items()), sorted(row.gpus.items())]
+        tenants = tuple(sorted(weights))
+        made_of = [tickets, [weights[tenant] for tenant in tenants], sorted(row.gpus.items())]
         key = sha256_hex(canonical_bytes(made_of))
         before = memory.rated.get(name)
-        if before is not None and before[0] == key and not row.touched:
+        is_same = before is not None and (before.key, before.tenants) == (key, tenants)
+        if is_same and not row.touched:
             continue
         if tickets == "paper":
             _rate_by_tickets(row, weights)
@@ -58,13 +60,13 @@ def set_rates(
             least = _least_rates(name, jobs, weights)
             if (
                 before is None
-                or before[0] != key
-                or not _rate_nodes(row, weights, before[1], jobs, least)
+                or not is_same
+                or not _rate_nodes(row, weights, before.totals, jobs, least)
             ):
                 totals = _rate_by_placement(row, weights, least)
             else:
-                totals = before[1]
-        memory.rated[name] = (key, totals)
+                totals = before.totals
+        memory.rated[name] = Rated(key, totals, tenants)
         row.touched.clear()
     for name in memory.rated.keys() - homes.keys():
         del memory.rated[name]

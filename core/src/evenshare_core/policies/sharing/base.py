@@ -67,7 +67,7 @@ from evenshare_core.units import GPU_MICRO
 
 # With that of HiGHS, because an optimum need not be the only one and another version may find
 # another vertex: then the memory, with the last answer in it, is dropped.
-VERSION = f"4 highs {version('highspy')}"
+VERSION = f"5 highs {version('highspy')}"
 
 
 class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -155,7 +155,7 @@ def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) 
     """Answer one round by the rule."""
     types, job_types = read_job_types(snapshot, by_starvation=options.job_order == "starvation")
     program = RoundProgram(job_types, types, rule, options.backend)
-    shares = stored_shares(snapshot.memory, program.key) or program.solve()
+    shares = stored_shares(snapshot.memory, program) or program.solve()
     for job_type in job_types:
         job_type.ideal = shares.micro.get(job_type.key, job_type.ideal)
     read_deviations(snapshot, job_types)

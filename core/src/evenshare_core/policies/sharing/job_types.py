@@ -221,7 +221,10 @@ def _starved_since(job: Job, sums: JobService | None) -> int:
 
 
 class SolvedShares(NamedTuple):
-    """Fractional shares in micro-GPUs by job type, how they were solved, and of which program."""
+    """Fractional shares in micro-GPUs by job type, how they were solved, and of which program.
+
+    `micro` is in the order of the program's job types: with it, `key` says which program it was.
+    """
 
     key: str
     micro: dict[tuple[int, int], tuple[int, ...]]
@@ -229,7 +232,11 @@ class SolvedShares(NamedTuple):
 
 
 class RoundProgram:
-    """The program of a round: the job types with weight that can run, and what identifies it."""
+    """The program of a round: the job types with weight that can run, and what identifies it.
+
+    `keys`: the job types, in its order; `key`: all else that it is made of. No id is hashed, so
+    that the memory is the same whatever the ids are (ADR 0195).
+    """
 
     def __init__(
         self,
@@ -243,9 +250,10 @@ class RoundProgram:
         everything = sum(capacity.gpus for capacity in types)
         self._caps = [one.most if one.most < everything else None for one in self._job_types]
         identities = [
-            [*one.key, *one.weight.as_integer_ratio(), one.base, one.speeds, cap]
+            [*one.weight.as_integer_ratio(), one.base, one.speeds, cap]
             for one, cap in zip(self._job_types, self._caps, strict=True)
         ]
+        self.keys = tuple(one.key for one in self._job_types)
         self.key = sha256_hex(canonical_bytes([rule.value, backend, types, identities]))
 
     def solve(self) -> SolvedShares:

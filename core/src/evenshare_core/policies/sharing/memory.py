@@ -1,7 +1,7 @@
 """What a sharing policy remembers between rounds, in plain JSON.
 
 - `key`, `shares`, `solve`: the last program and its answer in micro-GPUs, used again while the
-  program is the same.
+  program is the same and of the same job types in the same order.
 - `at_us`, `rows`, `bound`: per job type and GPU type the deviation at that instant and the rate at
   which it has been growing since (ideal - what stood), kept within +-bound.
 - `extra`: jobs whose present lease came from what others could not use; it is on nobody's account.
@@ -23,7 +23,7 @@ from evenshare_core.domain.ids import Each, Fields, IdKind, Row
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.rounding import deviation
 from evenshare_core.policies.shared.reservation import MEMORY_IDS as RESERVATION_IDS
-from evenshare_core.policies.sharing.job_types import JobType, SolvedShares
+from evenshare_core.policies.sharing.job_types import JobType, RoundProgram, SolvedShares
 from evenshare_core.units import GPU_MICRO
 
 _OF_JOB_TYPE = Each(Row((IdKind.TENANT, IdKind.PROFILE)))
@@ -36,14 +36,17 @@ MEMORY_IDS = Fields(
 )  # fmt: skip
 
 
-def stored_shares(memory: dict[str, Any], key: str) -> SolvedShares | None:
-    """Return the shares of the same program, None where it is another."""
-    if memory.get("key") != key:
+def stored_shares(memory: dict[str, Any], program: RoundProgram) -> SolvedShares | None:
+    """Return the shares of the same program, of the same job types; None where it is another."""
+    if memory.get("key") != program.key:
+        return None
+    micro = {(tenant, profile): tuple(micro) for tenant, profile, micro in memory["shares"]}
+    if tuple(micro) != program.keys:
         return None
     solve = memory["solve"]
     return SolvedShares(
-        key,
-        {(tenant, profile): tuple(micro) for tenant, profile, micro in memory["shares"]},
+        program.key,
+        micro,
         None if solve is None else Solve(*solve),
     )
 

@@ -30,8 +30,11 @@ All orders end in (submitted, id).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from evenshare_core.deadlines.model import HORIZON
 from evenshare_core.domain.decision import Decision, Grant, Key, Renew, Skip, Solve, TermLength
@@ -61,7 +64,7 @@ class UniSched(Policy):
     """The policy; see the module's docstring."""
 
     name = "unisched"
-    version = "2"
+    version = "3"  # no id is hashed in its memory (0195)
     title = "Deadlines and best effort"
     promise = (
         "Each job with a deadline is answered at once: planned in time, or what is in the way."
@@ -140,14 +143,33 @@ class _UniSchedRound:
         )
 
     def _looked_at(self, *, is_missed: bool) -> str:
-        """What a plan depends on besides time; another value is another plan."""
+        """What a plan depends on besides time and prices; another value is another plan.
+
+        Ids are told by their ranks, leases by their jobs and when they began: what is remembered
+        is the same whatever the ids are (ADR 0195).
+        """
         snapshot = self.snapshot
-        rows = (
-            *snapshot.nodes, *snapshot.entitlements, *snapshot.jobs, *snapshot.deadlines,
-            *snapshot.estimates,
-        )  # fmt: skip
-        leases = sorted(row.id for row in snapshot.leases)
-        parts = (sorted(canonical_bytes(row).decode() for row in rows), leases, is_missed)
+        jobs, profiles = _places(self.pool.jobs), _places(self.pool.profiles)
+        tenants = _places({row.tenant for row in (*snapshot.entitlements, *snapshot.jobs)})
+        quotas = [replace(row, tenant=tenants[row.tenant]) for row in snapshot.entitlements]
+        # What no plan reads may be left out of a disclosed round.
+        asked = [
+            replace(
+                row, id=jobs[row.id], tenant=tenants[row.tenant],
+                profile=profiles.get(row.profile, 0), max_price_micro=None, deadline_us=None,
+            )
+            for row in snapshot.jobs
+        ]  # fmt: skip
+        timed = [
+            replace(row, id=jobs[row.id])
+            for row in (*snapshot.deadlines, *snapshot.estimates)
+            if row.id in jobs
+        ]
+        leases = sorted((jobs.get(row.job, 0), row.started_us) for row in snapshot.leases)
+        rows = sorted(
+            canonical_bytes(row).decode() for row in (*snapshot.nodes, *quotas, *asked, *timed)
+        )
+        parts = (rows, leases, is_missed)
         return sha256_hex(canonical_bytes(parts))[:16]
 
     def _could_use(self) -> bool:
@@ -250,6 +272,11 @@ class _UniSchedRound:
         if row is None or row.is_now or not row.slots or not row.slots[0]:
             return None
         return self.snapshot.at_us + row.slots[0] * self.pool.lease_us
+
+
+def _places(ids: Iterable[int]) -> dict[int, int]:
+    """The rank of each id, from 1."""
+    return {id_: place for place, id_ in enumerate(sorted(ids), 1)}
 
 
 def _planned_later(tenant: int, gpu_type: str, jobs: list[tuple[Job, int]]) -> Skip:
