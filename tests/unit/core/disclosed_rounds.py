@@ -74,13 +74,15 @@ class RandomPool:
 
     def __post_init__(self) -> None:
         chance = self.chance
+        # Half of the pools are full, of jobs that go on for long and that no limit refuses.
+        self.is_full = chance.random() < 0.5
         kinds = TYPES[: chance.randrange(1, 4)]
         self.nodes = tuple(
             Node(id_, chance.choice(kinds), chance.choice((2, 4, 4, 8)))
             for id_ in sorted(some_ids(chance, chance.randrange(2, 7)))
         )
         self.kinds = tuple(sorted({node.gpu_type for node in self.nodes}))
-        tenants = sorted(some_ids(chance, chance.randrange(1, 5)))
+        tenants = sorted(some_ids(chance, chance.randrange(2 if self.is_full else 1, 5)))
         self.tenants = tuple(
             Tenant(id_, chance.choice((None, None, 5 * CREDIT_MICRO, 10**6 * CREDIT_MICRO)))
             for id_ in tenants
@@ -93,6 +95,11 @@ class RandomPool:
             )
             for tenant in tenants for kind in self.kinds
         )  # fmt: skip
+        if self.is_full:
+            self.tenants = tuple(Tenant(id_) for id_ in tenants)
+            self.entitlements = tuple(
+                Entitlement(row.tenant, row.gpu_type, row.gpus) for row in self.entitlements
+            )
         self.entitlements = _scaled(self.entitlements, self.nodes)
         for row in self.entitlements:
             self._change(ChangeKind.QUOTA, row.tenant, gpus=row.gpus, gpu_types=(row.gpu_type,))
@@ -102,7 +109,7 @@ class RandomPool:
                 tuple((kind, chance.choice((1000, 1500, 2500, 4000))) for kind in self.kinds),
                 chance.choice((1, 1, 2)),
             )
-            for id_ in sorted(some_ids(chance, chance.randrange(0, 5)))
+            for id_ in sorted(some_ids(chance, 5 if self.is_full else chance.randrange(0, 5)))
         )  # fmt: skip
         self.prices = tuple(
             PoolPrice(kind, chance.choice((0, CREDIT_MICRO, 3 * CREDIT_MICRO)), 0,
@@ -117,7 +124,7 @@ class RandomPool:
     def rounds(self, count: int) -> Iterator[tuple[Snapshot, Decision]]:
         """Yield the rounds as they are stored: through bytes and back."""
         for _ in range(count):
-            self._arrive(self.chance.randrange(0, 6))
+            self._arrive(self.chance.randrange(*((2, 9) if self.is_full else (0, 6))))
             snapshot = decode(canonical_bytes(self._snapshot()), Snapshot)
             decision = decode(canonical_bytes(decide_round(snapshot)), Decision)
             yield snapshot, decision
@@ -145,6 +152,9 @@ class RandomPool:
                 chance.choice((None, self.at_us + chance.randrange(1, 200) * MINUTE_US)),
                 estimate_us, chance.choice((0, *own)),
             )  # fmt: skip
+            if self.is_full:
+                job = changed(job, gpu_types=(), max_price_micro=None)
+                job = changed(job, profile=chance.choice(own)) if own else job
             self.jobs[id_], self.left_us[id_] = job, chance.randrange(1, 60) * MINUTE_US
             self.rest[id_] = self._rest(job)
             self._change(
@@ -173,6 +183,8 @@ class RandomPool:
             rest["estimates"] = JobEstimate(
                 job.id, EstimateSource.DECLARED, chance.choice((0, 300)), MINUTE_US, 900
             )
+        if chance.random() < 0.1:
+            rest["is_profiler"] = True
         if chance.random() < 0.3:
             rest["job_resources"] = Resources(job.id, chance.randrange(20), chance.randrange(99))
         if chance.random() < 0.1:
@@ -193,6 +205,7 @@ class RandomPool:
             )
             for name in ("utilities", "deadlines", "estimates", "job_resources", "backoffs")
         }
+        profilers = tuple(job.id for job in jobs if "is_profiler" in self.rest[job.id])
         named = {job.profile for job in jobs}
         profiles = tuple(row for row in self.profiles if row.id in named)
         measured = tuple(
@@ -209,12 +222,13 @@ class RandomPool:
             options=self.options, seed=0, nodes=self.nodes, tenants=self.tenants,
             entitlements=self.entitlements, jobs=jobs, leases=leases, prices=self.prices,
             changes=tuple(self.changes), service=self.service, memory=self.memory,
-            profiles=profiles, surcharges=self.surcharges, measured=measured, **rows,
+            profiles=profiles, surcharges=self.surcharges, measured=measured,
+            profilers=profilers, **rows,
         )  # fmt: skip
         schema = schema_of(
             snapshot.backoffs, (), snapshot.job_resources, snapshot.utilities,
             snapshot.surcharges, deadlines=snapshot.deadlines, estimates=snapshot.estimates,
-            measured=snapshot.measured,
+            measured=snapshot.measured, profilers=snapshot.profilers,
         )  # fmt: skip
         return changed(snapshot, schema=schema)
 
@@ -292,8 +306,10 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "ltgf": ({"reserve_after_leases": 1}, {"deadline_bonus": 1.0}),
     "evenshare": ({"estimates": "given"}, {"estimates": "deadlines"}),
     "oef": ({"reserve_after_leases": 1},),
-    "gandiva_fair": ({"tickets": "paper"},),
-    "market": ({"theta": "fixed"},),
+    "gandiva_fair": ({"tickets": "paper"}, {"quantum_s": 60, "gain_percent": 0}),
+    "unisched": ({"lease_multiple": 2},),
+    "market": ({"theta": "fixed"}, {"interval_s": 300}),
+    "themis": ({"estimate_error": 0.5},),
 }
 
 

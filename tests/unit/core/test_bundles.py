@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 
@@ -23,6 +26,7 @@ from evenshare_core.fairness.certificate import plain
 from evenshare_core.policies.base import certify_round, decide_round
 from tests.unit.core.disclosed_rounds import some_rounds
 
+SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "bundle.schema.json"
 VERSIONS = {"evenshare-core": "0.1.0"}
 
 
@@ -142,6 +146,18 @@ class TestADamagedBundle:
 class TestTheSchema:
     """`bundle_schema`."""
 
-    def test_knows_the_parts_of_a_bundle(self) -> None:
-        schema = bundle_schema()
-        assert {"Snapshot", "Decision", "Job", "Names"} <= schema["$defs"].keys()
+    def test_is_published(self) -> None:
+        """Write it anew with `bundle_schema()` where it differs; a new field is a new schema."""
+        published = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+        assert published == bundle_schema()
+
+    def test_is_that_of_bundles(self, round_: tuple[Snapshot, Decision]) -> None:
+        document = json.loads(bundled(*round_))
+        validator = jsonschema.Draft202012Validator(bundle_schema())
+        assert list(validator.iter_errors(document)) == []
+        document["snapshot"]["jobs"][0]["gpus"] = "two"
+        document["snapshot"]["leases"].append({"id": -1})
+        assert {tuple(error.path)[:2] for error in validator.iter_errors(document)} == {
+            ("snapshot", "jobs"),
+            ("snapshot", "leases"),
+        }

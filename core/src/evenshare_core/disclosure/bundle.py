@@ -12,6 +12,7 @@ schema: docs/bundle.schema.json.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ class Superseded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 _BundleForm = msgspec.defstruct(
     "Bundle",
     [
-        ("schema", int),
+        ("schema", Literal[1]),
         ("pool", str),
         ("round", int),
         ("at_us", int),
@@ -202,8 +203,6 @@ def read_bundle(data: bytes) -> Disclosed:
         raise _another_schema(data) or _placed(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError("", f"is not JSON: {error}") from None
-    if document.schema != SCHEMA:
-        raise BundleError("schema", f"is {document.schema}; this version reads {SCHEMA}")
     snapshot = msgspec.convert(document.snapshot, Snapshot, from_attributes=True)
     decision = msgspec.convert(document.decision, Decision, from_attributes=True)
     _check(document, snapshot)
@@ -223,7 +222,10 @@ def read_bundle(data: bytes) -> Disclosed:
 
 def bundle_schema() -> dict[str, Any]:
     """Return the JSON Schema of a bundle."""
-    schema = msgspec.json.schema(_BundleForm)
+    schema = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(_BundleForm)))
+    for part in schema["$defs"].values():
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -274,7 +276,7 @@ def _form(data: Any, value_type: type[Value], form: type[msgspec.Struct]) -> Any
 
 
 def _certificate(certificate: Mapping[str, Any], ids: Ids) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(certificate))
+    data = shapes.disclosed_certificate(certificate)
     try:
         shapes.renamed_certificate(data, ids)
     except (UndeclaredError, UnknownIdError) as error:

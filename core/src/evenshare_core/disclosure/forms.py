@@ -14,10 +14,17 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
+from evenshare_core.disclosure.renaming import NUMBERED
 from evenshare_core.domain.decision import Decision
-from evenshare_core.domain.ids import hints_of
+from evenshare_core.domain.ids import IdKind, hints_of, shape_of
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value
+
+# What ids are in it.
+_NUMBERS = {
+    kind: Annotated[int, msgspec.Meta(ge=0, description=f"Place in names.{kind}, from 1; 0: none.")]
+    for kind in NUMBERED
+}
 
 
 @cache
@@ -49,7 +56,8 @@ def _form(hint: Any) -> Any:
     """The type of a field in the named form."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return _form(arguments[0])  # what it says of ids is for programs of ours
+        kind = shape_of(hint)
+        return _NUMBERS.get(kind, int) if isinstance(kind, IdKind) else _form(arguments[0])
     if origin in (Union, types.UnionType):
         return Union[tuple(_form(one) for one in arguments)]  # noqa: UP007 - of a list
     if origin is tuple:

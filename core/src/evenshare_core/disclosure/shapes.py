@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Union
 
@@ -18,6 +19,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.ids import Each, Fields, IdKind, Row, Shape, shape_of
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Certificate, Property
+from evenshare_core.fairness.certify import UNTRIED
 from evenshare_core.policies import registry
 
 # Fields of certificates that are ids, by name.
@@ -85,6 +87,21 @@ def certificate_shape(certificate_type: Any = Certificate) -> Shape:
 @cache
 def _certificate_plan() -> Plan:
     return plan_of(certificate_shape())
+
+
+def disclosed_certificate(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a certificate (plain data) without the messages of errors.
+
+    They may tell ids; the error's name stays. Whoever certifies a disclosed round again compares
+    what comes of it in this form.
+    """
+    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(certificate))
+    if data.get("failure"):
+        data["failure"] = data["failure"].partition(":")[0]
+    for line in data.get("findings", ()):
+        if line.get("why", "").startswith(UNTRIED):
+            line["why"] = UNTRIED + line["why"].removeprefix(UNTRIED).partition(":")[0]
+    return data
 
 
 def renamed_certificate(certificate: dict[str, Any], ids: Ids) -> None:

@@ -23,6 +23,7 @@ from evenshare_core.fairness.properties import Probe
 FACTORS = (1.25, 0.8)
 # A probe is a whole decision. Larger rounds are probed on demand only.
 MAX_PROBED_ROWS, MAX_PROBED_JOBS = 40, 400
+UNTRIED = "the misreport could not be tried: "
 
 
 class Promises(NamedTuple):
@@ -65,7 +66,7 @@ def certify(
         try:
             probes = _sampled(snapshot, measured, decide)
         except Exception as error:  # noqa: BLE001 - the other lines are worth having without it
-            why = f"the misreport could not be tried: {type(error).__name__}: {error}"[:300]
+            why = f"{UNTRIED}{type(error).__name__}: {error}"[:300]
         findings = measured.findings(probes, why)
         if not promises.reads_speeds or not snapshot.measured:
             return certificate(findings, measured.rows())

@@ -42,7 +42,7 @@ from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.domain.values import canonical_bytes, sha256_hex
+from evenshare_core.domain.values import Value, canonical_bytes, sha256_hex
 from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
 from evenshare_core.policies.options import Options, parse_options
@@ -150,26 +150,22 @@ class _UniSchedRound:
         """
         snapshot = self.snapshot
         jobs, profiles = _places(self.pool.jobs), _places(self.pool.profiles)
-        tenants = _places({row.tenant for row in (*snapshot.entitlements, *snapshot.jobs)})
-        quotas = [replace(row, tenant=tenants[row.tenant]) for row in snapshot.entitlements]
+        of_quotas = {row.tenant for row in snapshot.entitlements}
+        tenants = _places(of_quotas | {row.tenant for row in snapshot.jobs})
+        rows: list[Value] = [*snapshot.nodes]
+        rows += [replace(row, tenant=tenants[row.tenant]) for row in snapshot.entitlements]
         # What no plan reads may be left out of a disclosed round.
-        asked = [
+        rows += [
             replace(
                 row, id=jobs[row.id], tenant=tenants[row.tenant],
                 profile=profiles.get(row.profile, 0), max_price_micro=None, deadline_us=None,
             )
             for row in snapshot.jobs
         ]  # fmt: skip
-        timed = [
-            replace(row, id=jobs[row.id])
-            for row in (*snapshot.deadlines, *snapshot.estimates)
-            if row.id in jobs
-        ]
+        rows += [replace(row, id=jobs[row.id]) for row in snapshot.deadlines if row.id in jobs]
+        rows += [replace(row, id=jobs[row.id]) for row in snapshot.estimates if row.id in jobs]
         leases = sorted((jobs.get(row.job, 0), row.started_us) for row in snapshot.leases)
-        rows = sorted(
-            canonical_bytes(row).decode() for row in (*snapshot.nodes, *quotas, *asked, *timed)
-        )
-        parts = (rows, leases, is_missed)
+        parts = (sorted(canonical_bytes(row).decode() for row in rows), leases, is_missed)
         return sha256_hex(canonical_bytes(parts))[:16]
 
     def _could_use(self) -> bool:

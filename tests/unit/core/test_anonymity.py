@@ -1,0 +1,130 @@
+"""A policy reads ids by their order alone: under other ids it decides the same, byte for byte.
+
+Of every policy, in pools whose rounds follow each other, with memory carried on as it is stored;
+and the same of certificates. So a round may be given away with numbers for ids (ADR 0195).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.disclosure import shapes
+from evenshare_core.disclosure.redaction import redacted
+from evenshare_core.disclosure.renaming import Ids, collected, ranks, renamed
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.ids import IdKind
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode
+from evenshare_core.fairness.certificate import plain
+from evenshare_core.policies.base import certify_round, decide_round, queue_order
+from evenshare_core.policies.registry import POLICIES
+from tests.unit.core.disclosed_rounds import cases, some_rounds
+from tests.unit.core.test_every_policy import SLOW, drawn
+
+ROUNDS = 8
+every_case = pytest.mark.parametrize(
+    ("policy", "options"),
+    [pytest.param(*case, id=f"{case[0]}-{json.dumps(case[1])}") for case in cases()],
+)
+some_pools = settings(
+    max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+seeds = st.integers(0, 10**6)
+
+
+def ids_of_round(snapshot: Snapshot) -> dict[IdKind, tuple[int, ...]]:
+    return collected(msgspec.to_builtins(snapshot), shapes.snapshot_plan(snapshot.policy))
+
+
+def renamed_snapshot(snapshot: Snapshot, ids: Ids) -> Snapshot:
+    """As it is stored: read back from its bytes, in which keys of a memory are sorted as texts."""
+    plan = shapes.snapshot_plan(snapshot.policy)
+    new = msgspec.convert(renamed(msgspec.to_builtins(snapshot), plan, ids), Snapshot)
+    return decode(canonical_bytes(new), Snapshot)
+
+
+def renamed_decision(decision: Decision, policy: str, ids: Ids) -> Decision:
+    plan = shapes.decision_plan(policy)
+    return msgspec.convert(renamed(msgspec.to_builtins(decision), plan, ids), Decision)
+
+
+def spread(ids: dict[IdKind, tuple[int, ...]]) -> Ids:
+    """Other ids in the same order, some of them longer texts than before."""
+    return {
+        kind: {0: 0, None: None} | {id_: 7 * id_ + 3 for id_ in rows} for kind, rows in ids.items()
+    }
+
+
+def is_same_under(snapshot: Snapshot, decision: Decision, ids: Ids) -> None:
+    """The decision and the certificate under other ids are those of before under other ids."""
+    other = renamed_snapshot(snapshot, ids)
+    expected = renamed_decision(decision, snapshot.policy, ids)
+    assert canonical_bytes(decide_round(other)) == canonical_bytes(expected)
+    certificate: dict[str, Any] = json.loads(json.dumps(plain(certify_round(snapshot, decision))))
+    assert "failure" not in certificate
+    shapes.renamed_certificate(certificate, ids)
+    assert certificate == plain(certify_round(other, expected))
+    order = queue_order(snapshot, decision.service)
+    new_order = queue_order(other, expected.service)
+    assert new_order == (None if order is None else tuple(ids[IdKind.JOB][one] for one in order))
+
+
+@every_case
+class TestUnderOtherIds:
+    @given(seed=seeds)
+    @some_pools
+    def test_rounds_and_certificates_are_the_same(
+        self, policy: str, options: dict[str, Any], seed: int
+    ) -> None:
+        """By numbers from 1, as disclosed, and by ids that are further apart."""
+        for snapshot, decision in some_rounds(policy, seed, ROUNDS, options):
+            ids = ids_of_round(snapshot)
+            is_same_under(snapshot, decision, ranks(ids))
+            is_same_under(snapshot, decision, spread(ids))
+
+    @given(seed=seeds)
+    @some_pools
+    def test_what_the_next_rounds_remember_is_the_same(
+        self, policy: str, options: dict[str, Any], seed: int
+    ) -> None:
+        """Ids of one pool are renamed once, and its rounds go on under them."""
+        rounds = some_rounds(policy, seed, ROUNDS, options)
+        ids = {
+            kind: tuple(sorted({id_ for row, _ in rounds for id_ in ids_of_round(row)[kind]}))
+            for kind in ids_of_round(rounds[0][0])
+        }
+        memory: dict[str, Any] = {}
+        for snapshot, decision in rounds:
+            other = renamed_snapshot(snapshot, spread(ids))
+            new = decode(canonical_bytes(decide_round(other)), Decision)
+            assert canonical_bytes(other.memory) == canonical_bytes(memory)
+            expected = renamed_decision(decision, policy, spread(ids))
+            assert canonical_bytes(new) == canonical_bytes(expected)
+            memory = new.memory
+
+    @given(seed=seeds)
+    @some_pools
+    def test_without_what_was_not_read_they_are_the_same(
+        self, policy: str, options: dict[str, Any], seed: int
+    ) -> None:
+        for snapshot, decision in some_rounds(policy, seed, ROUNDS, options):
+            asked = decode(canonical_bytes(redacted(snapshot)), Snapshot)
+            assert canonical_bytes(decide_round(asked)) == canonical_bytes(decision)
+            certificate = plain(certify_round(snapshot, decision))
+            assert plain(certify_round(asked, decision)) == certificate
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_drawn_pool_is_decided_the_same(policy: str) -> None:
+    """With options drawn, protected leases and lost nodes; in the disclosed form."""
+    for seed in range(12):
+        asked = drawn(policy, seed, SLOW)
+        decision = decode(canonical_bytes(decide_round(asked)), Decision)
+        asked = redacted(asked)
+        is_same_under(asked, decision, ranks(ids_of_round(asked)))

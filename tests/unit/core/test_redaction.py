@@ -1,0 +1,171 @@
+"""What a round did not read is not in its bundle; what it read is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.disclosure.bundle import make_bundle
+from evenshare_core.disclosure.redaction import redacted
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineStep
+from evenshare_core.domain.entitlements import Entitlement, Tenant
+from evenshare_core.domain.estimates import EstimateSource, JobEstimate
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.measured_speeds import MeasuredProfile, MeasuredSpeed
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import PoolPrice, Snapshot, Surcharge
+from evenshare_core.domain.utilities import Utility, UtilityKind
+from evenshare_core.domain.values import canonical_bytes
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.policy import Private
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.units import HOUR_US, SECOND_US
+from tests.unit.core.snapshots import job, snapshot
+from tests.unit.core.test_bundles import naming_of
+
+PRICE, CREDIT = 2_000_000, 10**12 + 7
+# Figures that stand nowhere else in the round, by what they say.
+FIGURES = {
+    Private.ESTIMATE: 7_654_321_000,
+    Private.DEADLINE: 98_765_432_100,
+    Private.ESTIMATES: 424_243,
+    Private.DEADLINES: 87_654_321_001,
+    Private.UTILITIES: 13_131_313,
+    Private.MEASURED: 31_337,
+}
+
+
+def private_round(policy: str, options: dict[str, Any] | None = None, **fields: Any) -> Snapshot:
+    """Two tenants with one job each, the first of which says all that can be said."""
+    first = replace(
+        job(11, 2, tenant=1), estimate_us=FIGURES[Private.ESTIMATE],
+        deadline_us=FIGURES[Private.DEADLINE], profile=21,
+    )  # fmt: skip
+    speed = MeasuredSpeed(1000, 5, FIGURES[Private.MEASURED])
+    step = DeadlineStep(FIGURES[Private.DEADLINES], 50)
+    asked = snapshot(
+        [first, job(12, 2, tenant=2)], nodes={1: 8}, policy=policy, options=options or {},
+        policy_version=POLICIES[policy].version, at_us=10 * SECOND_US,
+    )  # fmt: skip
+    new = replace(
+        asked,
+        prices=(PoolPrice("v100", PRICE, 0, 8, PRICE, 3000),),
+        profiles=(Profile(21, 1, (("v100", 1000),)),),
+        utilities=(Utility(11, UtilityKind.BID, FIGURES[Private.UTILITIES]),),
+        deadlines=(Deadline(11, DeadlineClass.STRICT, (step,)),),
+        estimates=(
+            JobEstimate(11, EstimateSource.DECLARED, 10, overhead_us=FIGURES[Private.ESTIMATES]),
+        ),
+        profilers=(12,),
+        measured=(
+            MeasuredProfile(21, (("v100", 1000),), (("v100", speed),)),
+        ),
+    )  # fmt: skip
+    return replace(new, **fields)
+
+
+def bundle_of(asked: Snapshot) -> bytes:
+    return make_bundle(
+        asked, decide_round(asked), pool="p", naming=naming_of(asked), certificate=None,
+        superseded=(), versions={},
+    )  # fmt: skip
+
+
+def tells(data: bytes, figure: int) -> bool:
+    return str(figure).encode() in data
+
+
+class TestWhatJobsSay:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_is_in_the_bundle_only_where_it_is_read(self, policy: str) -> None:
+        reads = POLICIES[policy].reads(POLICIES[policy].options_type())
+        data = bundle_of(private_round(policy))
+        told = {part for part, figure in FIGURES.items() if tells(data, figure)}
+        assert told == reads - {Private.PROFILERS}
+        profilers = msgspec.json.decode(data)["snapshot"]["profilers"]
+        assert bool(profilers) is (Private.PROFILERS in reads)
+
+    @pytest.mark.parametrize(
+        ("policy", "options", "more"),
+        [
+            ("ltgf", {"deadline_bonus": 1.0}, {Private.DEADLINE}),
+            ("evenshare", {"estimates": "given"}, {Private.ESTIMATE}),
+            ("evenshare", {"estimates": "deadlines"}, {Private.ESTIMATE, Private.DEADLINES}),
+        ],
+    )
+    def test_may_be_read_by_an_option(
+        self, policy: str, options: dict[str, Any], more: set[Private]
+    ) -> None:
+        data = bundle_of(private_round(policy, options))
+        assert {part for part, figure in FIGURES.items() if tells(data, figure)} == more
+
+    def test_leaves_no_trace_in_the_version(self) -> None:
+        assert redacted(private_round("ltgf")).schema == 2
+        assert redacted(private_round("market")).schema == 6
+
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_that_was_not_read_changes_no_decision(self, policy: str) -> None:
+        asked = private_round(policy)
+        assert canonical_bytes(decide_round(redacted(asked))) == canonical_bytes(
+            decide_round(asked)
+        )
+
+
+def limited(most_micro: int | None, **fields: Any) -> Snapshot:
+    """A job with a highest price; both GPU types of the pool have a price."""
+    asked = private_round("ltgf", **fields)
+    first, other = asked.jobs
+    return replace(asked, jobs=(replace(first, max_price_micro=most_micro), other))
+
+
+def kept_limit(asked: Snapshot) -> int | None:
+    return redacted(asked).jobs[0].max_price_micro
+
+
+class TestAHighestPrice:
+    @pytest.mark.parametrize(
+        ("most_micro", "kept"),
+        [(None, None), (PRICE - 1, PRICE - 1), (PRICE, None), (9 * PRICE, None)],
+    )
+    def test_stays_where_a_posted_price_is_above_it(
+        self, most_micro: int | None, kept: int | None
+    ) -> None:
+        assert kept_limit(limited(most_micro)) == kept
+
+    def test_counts_the_types_that_the_job_accepts(self) -> None:
+        prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
+        anywhere = limited(3 * PRICE, prices=prices)
+        assert kept_limit(anywhere) == 3 * PRICE
+        first, other = anywhere.jobs
+        narrow = replace(anywhere, jobs=(replace(first, gpu_types=("v100",)), other))
+        assert kept_limit(narrow) is None
+
+    def test_is_a_bid_of_a_policy_that_asks_what_jobs_are_worth(self) -> None:
+        assert kept_limit(replace(limited(9 * PRICE), policy="market")) == 9 * PRICE
+
+
+class TestCredit:
+    @pytest.mark.parametrize(
+        ("spendable_micro", "kept"), [(None, False), (1, True), (0, True), (CREDIT, False)]
+    )
+    def test_stays_where_it_may_bind(self, spendable_micro: int | None, kept: bool) -> None:
+        tenants = (Tenant(1, spendable_micro), Tenant(2))
+        asked = private_round("ltgf", tenants=tenants)
+        first = redacted(asked).tenants[0]
+        assert (first.spendable_micro is not None) is kept
+        assert not tells(bundle_of(asked), CREDIT)
+
+    def test_that_covers_the_whole_pool_does_not_bind_whatever_waits(self) -> None:
+        """A long queue would cost more than the pool has GPUs for; what queues moves surcharges."""
+        jobs = tuple(Job(number, 1, 2, number, ("v100",)) for number in range(1, 100))
+        asked = replace(
+            private_round("ltgf"), jobs=jobs, deadlines=(), lease_us=HOUR_US, profiles=(),
+            tenants=(Tenant(1, 20 * PRICE), Tenant(2)),
+            entitlements=(Entitlement(1, "v100", 0), Entitlement(2, "v100", 8)),
+        )  # fmt: skip
+        assert redacted(asked).tenants[0].spendable_micro is None
+        surcharged = replace(asked, surcharges=(Surcharge("v100", 100, 1000),))
+        assert redacted(surcharged).tenants[0].spendable_micro == 20 * PRICE
