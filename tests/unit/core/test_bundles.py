@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evenshare_core.disclosure.bundle import (
     BundleError,
@@ -27,6 +30,7 @@ from evenshare_core.policies.base import certify_round, decide_round
 from tests.unit.core.disclosed_rounds import some_rounds
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "bundle.schema.json"
+PARTS = (b"", b"0", b"9", b"-", b"null", b'"', b"[", b"]", b"{}", b"\xff", b"1e999")
 VERSIONS = {"evenshare-core": "0.1.0"}
 
 
@@ -125,6 +129,10 @@ class TestADamagedBundle:
             (b'"day":"1970', b'"day":"1971', "day"),
             (b'"tenants":["', b'"tenants":["x","', "names.tenants"),
             (b'"policy":"', b'"policy":"x', "snapshot.policy"),
+            (b'"memory":{', b'"memory":{"x":1,', "snapshot.memory"),
+            (b'"grants":[', b'"grants":[{},', "decision.grants[0]"),
+            (b'"item":"grant"', b'"item":"loan"', "superseded[0].item"),
+            (b'"checked":', b'"chequed":', "certificate"),
         ],
     )
     def test_is_told_with_its_field(
@@ -135,6 +143,38 @@ class TestADamagedBundle:
             read_bundle(damaged)
         assert told.value.field == field
         assert told.value.reason
+
+    @given(
+        policy=st.sampled_from(["gandiva_fair", "market"]),
+        part=st.floats(0, 1, exclude_max=True),
+        length=st.sampled_from([1, 2, 9]),
+        other=st.sampled_from(PARTS),
+    )
+    @settings(max_examples=300, deadline=None, database=None)
+    def test_is_read_or_told_whatever_is_wrong(
+        self, policy: str, part: float, length: int, other: bytes
+    ) -> None:
+        """A part of it is replaced by something else that may stand in JSON."""
+        whole = bundled(*some_rounds(policy, 5, 5)[-1])
+        place = int(part * len(whole))
+        with suppress(BundleError):
+            read = read_bundle(whole[:place] + other + whole[place + length :])
+            assert own_excerpts(read)
+
+    def test_whose_memory_is_of_another_shape_is_told(self) -> None:
+        snapshot, decision = some_rounds("gandiva_fair", 5, 5)[-1]
+        document = msgspec.json.decode(bundled(snapshot, decision))
+        memories: tuple[dict[str, Any], ...] = (
+            {"jobs": 5},
+            {"jobs": [[]]},
+            {"rated": {"A100": None}},
+            {"trades": ["ab"]},
+        )
+        for memory in memories:
+            document["snapshot"]["memory"] = memory
+            with pytest.raises(BundleError) as told:
+                read_bundle(msgspec.json.encode(document))
+            assert told.value.field == "snapshot.memory"
 
     def test_of_ids_that_nobody_named_is_not_made(self, round_: tuple[Snapshot, Decision]) -> None:
         naming = naming_of(round_[0])._replace(jobs={})

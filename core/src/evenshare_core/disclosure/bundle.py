@@ -205,7 +205,7 @@ def read_bundle(data: bytes) -> Disclosed:
         raise BundleError("", f"is not JSON: {error}") from None
     snapshot = msgspec.convert(document.snapshot, Snapshot, from_attributes=True)
     decision = msgspec.convert(document.decision, Decision, from_attributes=True)
-    _check(document, snapshot)
+    _check(document, snapshot, decision)
     return Disclosed(
         pool=document.pool,
         round=document.round,
@@ -248,6 +248,8 @@ def _collected(data: Any, policy: str) -> dict[IdKind, tuple[int, ...]]:
         raise BundleError("snapshot.policy", str(error)) from None
     except UndeclaredError as error:
         raise BundleError("snapshot.memory", str(error)) from None
+    except (TypeError, ValueError, LookupError, AttributeError):
+        raise BundleError("snapshot.memory", f"is none that {policy} remembers") from None
 
 
 def _round_ids(by_kind: Mapping[IdKind, tuple[int, ...]]) -> RoundIds:
@@ -259,6 +261,8 @@ def _renamed(data: Any, plan: Plan, ids: Ids, field: str) -> Any:
         return renamed(data, plan, ids)
     except (UndeclaredError, UnknownIdError) as error:
         raise BundleError(field, str(error)) from None
+    except (TypeError, ValueError, LookupError, AttributeError):
+        raise BundleError(field, "has parts that are not of their form") from None
 
 
 def _names(naming: Naming, ids: RoundIds) -> Names:
@@ -276,18 +280,20 @@ def _form(data: Any, value_type: type[Value], form: type[msgspec.Struct]) -> Any
 
 
 def _certificate(certificate: Mapping[str, Any], ids: Ids) -> dict[str, Any]:
-    data = shapes.disclosed_certificate(certificate)
     try:
+        data = shapes.disclosed_certificate(certificate)
         shapes.renamed_certificate(data, ids)
     except (UndeclaredError, UnknownIdError) as error:
         raise BundleError("certificate", str(error)) from None
+    except (TypeError, ValueError, LookupError, AttributeError):
+        raise BundleError("certificate", "has parts that are not of their form") from None
     return data
 
 
 def _superseded(row: Mapping[str, Any], ids: Ids) -> Superseded:
     try:
-        read = msgspec.convert(dict(row), Superseded)
-        return msgspec.convert(shapes.renamed_superseded(dict(row), ids), type(read))
+        data = msgspec.to_builtins(msgspec.convert(dict(row), Superseded))
+        return msgspec.convert(shapes.renamed_superseded(data, ids), Superseded)
     except (msgspec.ValidationError, UnknownIdError) as error:
         raise BundleError("superseded", str(error)) from None
 
@@ -312,7 +318,7 @@ def _placed(error: msgspec.ValidationError) -> BundleError:
     return BundleError(match["field"], match["reason"]) if match else BundleError("", str(error))
 
 
-def _check(document: Any, snapshot: Snapshot) -> None:
+def _check(document: Any, snapshot: Snapshot, decision: Decision) -> None:
     """Parts of one round fit each other, and each number has its name."""
     if document.round != snapshot.number:
         raise BundleError("round", f"is {document.round}, that of the snapshot {snapshot.number}")
@@ -325,3 +331,10 @@ def _check(document: Any, snapshot: Snapshot) -> None:
         if numbers[kind] != tuple(range(1, len(names) + 1)):
             reason = f"has {len(names)} names, the snapshot {len(numbers[kind])} ids"
             raise BundleError(f"names.{kind.value}", reason)
+    ids = ranks(numbers)
+    plan = shapes.decision_plan(snapshot.policy)
+    _renamed(msgspec.to_builtins(decision), plan, ids, "decision")
+    if document.certificate is not None:
+        _certificate(document.certificate, ids)
+    for row in document.superseded:
+        _superseded(msgspec.to_builtins(row), ids)
