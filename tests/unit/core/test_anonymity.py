@@ -13,7 +13,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from benchmarks.ltgf_pool import pool
 from evenshare_core.disclosure import shapes
 from evenshare_core.disclosure.redaction import redacted
 from evenshare_core.disclosure.renaming import Ids, collected, ranks, renamed
@@ -25,7 +27,7 @@ from evenshare_core.fairness.certificate import plain
 from evenshare_core.policies.base import certify_round, decide_round, queue_order
 from evenshare_core.policies.registry import POLICIES
 from tests.unit.core.disclosed_rounds import cases, some_rounds
-from tests.unit.core.test_every_policy import SLOW, drawn
+from tests.unit.core.test_every_policy import SLOW, TYPES, drawn
 
 ROUNDS = 8
 every_case = pytest.mark.parametrize(
@@ -128,3 +130,19 @@ def test_a_drawn_pool_is_decided_the_same(policy: str) -> None:
         decision = decode(canonical_bytes(decide_round(asked)), Decision)
         asked = redacted(asked)
         is_same_under(asked, decision, ranks(ids_of_round(asked)))
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_crowded_pool_with_prices_is_decided_the_same(policy: str) -> None:
+    """Where many jobs wait, one that fails leaves out those that are like it; a highest price that
+    refuses nobody made some of them unlike, and so the order another under `evenshare`."""
+    for seed in (6, 16):
+        made = pool(
+            seed=seed, nodes=12, tenants=8, pending=150, fill=0.8, expired=0.4, gpu_types=TYPES,
+            limits=True, several=0.4,
+        )  # fmt: skip
+        asked = replace(made, policy=policy, policy_version=POLICIES[policy].version, options={})
+        decision = decode(canonical_bytes(decide_round(asked)), Decision)
+        new = redacted(asked)
+        assert new.jobs != asked.jobs or policy == "market"
+        is_same_under(new, decision, ranks(ids_of_round(new)))

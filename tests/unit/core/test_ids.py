@@ -47,7 +47,7 @@ PLAIN = {
     "schema", "pool", "number", "seed", "gpus", "weight", "terms", "term", "own", "borrowed",
     "used", "capacity", "queued", "quota", "demand", "weights", "held", "cpus", "priority",
     "losses", "borrow_limit", "lend_limit", "reports", "order", "deserved", "held_before", "got",
-    "version", "checked", "count", "left_out", "overclaims_left_out", "ClassService.jobs",
+    "version", "checked", "count", "left_out", "of", "overclaims_left_out", "ClassService.jobs",
     "Lease.placement", "Grant.placement", "speedups", "declared",
 }  # fmt: skip
 # Objects without a type of their own, and what is known of their keys.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from evenshare_core.policies.evenshare.queues import (
     JobLine,
     JobOrder,
     Kind,
+    KindList,
     Kinds,
     TenantStanding,
 )
@@ -121,11 +123,7 @@ class EvenPicks:
             ended[one.job.id] = one
         lines = {}
         for key, kinds in pool.queues.items():
-            lists = [
-                (entries, (key, kind[0], kind[5]) if kind[5] else None)
-                for kind, entries in kinds.items()
-                if entries and self._may_ever(key, kind)
-            ]
+            lists = self._lists(key, kinds)
             if not lists and key not in renewing:
                 continue
             line = JobLine(pool.order, lists, renewing.pop(key, ()), pool.is_waiting)
@@ -134,6 +132,27 @@ class EvenPicks:
         for key, entries in renewing.items():
             lines[key] = JobLine(pool.order, ended=entries)
         return lines, ended
+
+    def _lists(self, key: ClaimKey, kinds: Kinds) -> list[KindList]:
+        """The jobs of a claim by kind; grouped where a price that binds nobody tells them apart."""
+        able = [kind for kind, rows in kinds.items() if rows and self._may_ever(key, kind)]
+        groups: dict[Kind, Kind] = {}
+        if any(kind[2] is not None for kind in able):
+            may_bind = self.admission.price_may_refuse
+            groups = {
+                kind: (*kind[:2], None, *kind[3:])
+                for kind in able
+                if kind[2] is None or not may_bind(kind[2], kind[1])
+            }
+        counts = Counter(groups.values())
+        return [
+            KindList(
+                kinds[kind],
+                (key, kind[0], kind[5]) if kind[5] else None,
+                (key, group) if (group := groups.get(kind)) and counts[group] > 1 else None,
+            )
+            for kind in able
+        ]
 
     def _may_ever(self, key: ClaimKey, kind: Kind) -> bool:
         """Whether the pool and the tenant's limits have room for such a gang at all.

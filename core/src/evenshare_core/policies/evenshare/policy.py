@@ -130,7 +130,7 @@ class Evenshare(Policy):
     """The policy; see the module's docstring."""
 
     name = "evenshare"
-    version = "3"  # leases end for gangs that are larger than a node (0153)
+    version = "4"  # a highest price that refuses nothing changes no order (0195)
     title = "Even sharing with preemption"
     promise = (
         "A tenant that received less than it deserves gets the GPUs of its quota within minutes,"

@@ -269,6 +269,21 @@ def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kind
     return queues
 
 
+class KindList(NamedTuple):
+    """The jobs of a kind, with the class of long ones.
+
+    `group`: of kinds that differ in their highest price alone, which refuses none of them; else
+    None. A price that decides nothing must change no order (ADR 0195).
+    """
+
+    entries: list[Entry]
+    job_class: JobClass | None = None
+    group: tuple[object, ...] | None = None
+
+
+_NO_LIST = KindList([])
+
+
 class JobLine:
     """The jobs of some claims in one line, by rule 2: heads of kinds, and renewals one by one."""
 
@@ -277,19 +292,19 @@ class JobLine:
     def __init__(
         self,
         order: JobOrder,
-        lists: Iterable[tuple[list[Entry], JobClass | None]] = (),
+        lists: Iterable[KindList] = (),
         ended: Iterable[Entry] = (),
         is_waiting: Callable[[int], bool] | None = None,
     ) -> None:
-        """`lists`: with the class of long jobs.
+        """`lists`: those of one group, where it is not None, fail together.
 
         `is_waiting`: None where all jobs of the lists do; those that do not are taken out.
         """
         self._order, self._is_waiting = order, is_waiting
-        self._heap: list[tuple[Entry, list[Entry], int, JobClass | None]]
-        self._heap = [(entry, [], 0, None) for entry in ended]
-        for entries, job_class in lists:
-            self._push(entries, 0, job_class)
+        self._heap: list[tuple[Entry, int, KindList]]
+        self._heap = [(entry, 0, _NO_LIST) for entry in ended]
+        for row in lists:
+            self._push(row, 0)
         heapify(self._heap)
 
     def __bool__(self) -> bool:
@@ -302,26 +317,29 @@ class JobLine:
 
     def drop(self) -> None:
         """Leave the head out, and all of its kind behind it."""
-        heappop(self._heap)
+        group = heappop(self._heap)[2].group
+        if group is not None:
+            self._heap = [row for row in self._heap if row[2].group != group]
+            heapify(self._heap)
 
     def step(self) -> None:
         """Go on to the next job."""
-        _, entries, index, job_class = heappop(self._heap)
-        if entries:
-            self._push(entries, index + 1, job_class)
+        _, index, row = heappop(self._heap)
+        if row.entries:
+            self._push(row, index + 1)
 
     def join(self, other: JobLine) -> None:
         """Take over all of another line."""
         for row in other._heap:
             heappush(self._heap, row)
 
-    def _push(self, entries: list[Entry], index: int, job_class: JobClass | None) -> None:
-        is_waiting = self._is_waiting
+    def _push(self, row: KindList, index: int) -> None:
+        is_waiting, (entries, job_class, _) = self._is_waiting, row
         while index < len(entries):
             entry = entries[index]
             if is_waiting is None or is_waiting(entry[2]):
                 head = self._order.brought_up(entry, job_class) if job_class else entry
-                heappush(self._heap, (head, entries, index, job_class))
+                heappush(self._heap, (head, index, row))
                 return
             del entries[index]
 

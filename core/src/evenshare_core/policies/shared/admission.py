@@ -215,6 +215,11 @@ class Admission:
         """Whether any limit could refuse the job, whatever is held."""
         return not self._limits.are_none or job.max_price_micro is not None
 
+    def price_may_refuse(self, most_micro: int, gpu_types: Collection[str]) -> bool:
+        """Whether a posted price of these types (none: of any) is above a highest price."""
+        prices = self._prices
+        return any(prices.get(name, 0) > most_micro for name in gpu_types or prices)
+
     def check(self, job: Job, gpu_type: str, lease_us: int | None = None) -> Refusal | None:
         """Return why the job may not take its gang of this type now; None if it may.
 
