@@ -20,6 +20,10 @@ SEALED = (
     "scheduling_leaseterm",
     "scheduling_round",
     "tenants_auditrecord",
+    "tenants_logentry",
+    "tenants_logkey",
+    "tenants_lognode",
+    "tenants_transparencylog",
 )
 
 

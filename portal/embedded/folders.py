@@ -49,6 +49,11 @@ class Folders:
         return self.data / "lifeline"
 
     @property
+    def log_keys(self) -> Path:
+        """Private keys that sign the heads of logs."""
+        return self.data / "log-keys"
+
+    @property
     def secret_key(self) -> Path:
         return self.data / "secret_key"
 

@@ -43,6 +43,9 @@ CSRF_FAILURE_VIEW = "portal.site.error_views.stale_form"
 # Names this installation in the tokens that its executors get: letters and digits.
 INSTALLATION = text("EVENSHARE_INSTALLATION", "es")
 
+# Private keys that sign the heads of logs: shared by all processes, and not in the database.
+LOG_KEYS_DIR = text("EVENSHARE_LOG_KEYS_DIR", str(FOLDERS.log_keys))
+
 # Applications
 INSTALLED_APPS = [
     "portal",

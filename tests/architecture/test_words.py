@@ -61,6 +61,7 @@ PUBLISHED = {"scheduling/api/schemas.py": {"words"}}
 _VALUE = "a policy's value, and the table that it is read from"
 # Classes of one name, with the reason.
 ALLOWED_TWICE = {
+    "Checkpoint": "the state of a training, and what C2SP calls the signed head of a log",
     "Job": _VALUE,
     "Lease": _VALUE,
     "Node": _VALUE,

@@ -17,6 +17,10 @@ APPEND_ONLY = (
     "scheduling_round",
     "scheduling_roundblob",
     "tenants_auditrecord",
+    "tenants_logentry",
+    "tenants_logkey",
+    "tenants_lognode",
+    "tenants_transparencylog",
 )
 # A balance is written by the trigger on entries, as the owner.
 # A limit is copied from the tenant's budget by another.

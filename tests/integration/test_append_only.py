@@ -20,6 +20,7 @@ from billing.checks import seals
 from billing.models import APPEND_ONLY as OF_BILLING
 from scheduling.engine.housekeeping import drop_old_rows
 from scheduling.models import Job, JobAnswer, RoundBlob
+from tenants import transparency
 from tenants.audit import Actor, write_audit
 from tenants.models import User
 from tests.integration import database_rights as rights
@@ -119,12 +120,17 @@ class History:
         user = User.objects.create(username="otto")
         with transaction.atomic():
             write_audit(Actor(user, "r-1"), "node.drained", "node n1", reason="fan")
+        transparency.append(transparency.round_log("p"), [b"one", b"two"], 0)
+        transparency.checkpoint_note(transparency.round_log("p"))
         self.session: psycopg.Connection[Any] = services.postgres.connect(database)
         self.session.execute("SET session_replication_role = replica")
         # Columns are changed one by one, also those that are there together or not at all.
-        self.session.execute(
-            "ALTER TABLE billing_postedprice DROP CONSTRAINT price_surcharge_whole_or_none"
-        )
+        for table, constraint in (
+            ("billing_postedprice", "price_surcharge_whole_or_none"),
+            ("tenants_logentry", "log_entry_hash_of_its_record"),
+            ("tenants_logkey", "log_key_of_32_bytes"),
+        ):
+            self.execute(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
 
     def columns(self) -> list[Column]:
         found = self.session.execute(

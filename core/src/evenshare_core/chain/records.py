@@ -1,0 +1,138 @@
+"""What the logs of an installation commit to: a record for each round, and for each batch of
+transfers. Canonical JSON: fields in their order, named, no spaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TypeVar
+
+import msgspec
+
+from evenshare_core.chain.merkle import leaf_hash
+
+SCHEMA = 1
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+class RecordError(ValueError):
+    """Bytes are no record: which field, and why."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field, self.reason = field, reason
+
+
+class RoundRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the log of a pool says of a round.
+
+    `previous`: the leaf hash of the record before, hex; "" in the first. `bundle`: the SHA-256 of
+    the round's bundle, hex; "" where the round is damaged, which `damage` then tells. `own`: the
+    digests of what each tenant may read of the round, sorted. `breaks`: why it does not follow
+    from the round before. `at_us` is pool time.
+    """
+
+    schema: int
+    log: str
+    round: int
+    at_us: int
+    previous: str
+    bundle: str
+    own: tuple[str, ...]
+    breaks: tuple[str, ...] = ()
+    damage: str = ""
+
+
+class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the log of a book says of transfers that were posted since the record before.
+
+    `transfers`: a salted digest of each (`transfer_digest`), so that the log tells neither who
+    paid nor how much. `previous` as in `RoundRecord`; `first`: how many transfers earlier records
+    have; `posted_us`: when the last of these was posted.
+    """
+
+    schema: int
+    log: str
+    first: int
+    posted_us: int
+    previous: str
+    transfers: tuple[str, ...]
+
+
+class TransferBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A transfer as its digest covers it; entries are (account id, micro-credits), sorted."""
+
+    id: str
+    book: str
+    posted_us: int
+    body_sha256: str
+    entries: tuple[tuple[int, int], ...]
+
+
+RecordT = TypeVar("RecordT", RoundRecord, LedgerRecord)
+_encoder = msgspec.json.Encoder()
+
+
+def record_bytes(record: RoundRecord | LedgerRecord) -> bytes:
+    """Return the one form of a record, which is its entry in the log."""
+    return _encoder.encode(record)
+
+
+def record_hash(data: bytes) -> str:
+    """Return the leaf hash of a record's bytes, hex: the `previous` of the next."""
+    return leaf_hash(data).hex()
+
+
+def transfer_digest(salt: bytes, body: TransferBody) -> str:
+    """Return the SHA-256 of a salt, 32 random bytes, and a transfer, hex."""
+    return hashlib.sha256(salt + _encoder.encode(body)).hexdigest()
+
+
+def read_record(data: bytes) -> RoundRecord:
+    """Read the record of a round.
+
+    Raises:
+        RecordError: the bytes are none, or not in the one form that records have.
+    """
+    record = _read(data, RoundRecord)
+    if record.round < 0:
+        raise RecordError("round", f"is {record.round}, below 0")
+    _guard_hash("bundle", record.bundle, may_be_empty=bool(record.damage))
+    for digest in record.own:
+        _guard_hash("own", digest)
+    if list(record.own) != sorted(record.own):
+        raise RecordError("own", "is not sorted")
+    return record
+
+
+def read_ledger_record(data: bytes) -> LedgerRecord:
+    """Read the record of a batch of transfers.
+
+    Raises:
+        RecordError: the bytes are none, or not in the one form that records have.
+    """
+    record = _read(data, LedgerRecord)
+    if record.first < 0:
+        raise RecordError("first", f"is {record.first}, below 0")
+    for digest in record.transfers:
+        _guard_hash("transfers", digest)
+    return record
+
+
+def _read(data: bytes, kind: type[RecordT]) -> RecordT:
+    try:
+        record = msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecordError("", f"is no record: {error}") from error
+    if record.schema != SCHEMA:
+        raise RecordError("schema", f"is {record.schema}; this version reads {SCHEMA}")
+    _guard_hash("previous", record.previous, may_be_empty=True)
+    if record_bytes(record) != data:
+        raise RecordError("", "is not in the one form that records have")
+    return record
+
+
+def _guard_hash(field: str, value: str, *, may_be_empty: bool = False) -> None:
+    if not (may_be_empty and not value) and not _HEX.fullmatch(value):
+        raise RecordError(field, f"is no SHA-256 in hex: {value[:80]!r}")

@@ -1,0 +1,41 @@
+"""`manage.py rotate_log_key`: a new key signs the heads of logs, the old one for a while more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from tenants.transparency.keys import OVERLAP_DAYS, OVERLAP_DAYS_MAX, LogKeyError, rotate
+
+
+class Command(BaseCommand):
+    """Make a new key, and say until when those of before sign."""
+
+    help = "Have a new key sign the heads of logs; the old one signs along for a while."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take how long both sign, or that the old key is lost."""
+        parser.add_argument(
+            "--overlap-days",
+            type=int,
+            default=OVERLAP_DAYS,
+            help=f"how long the old key signs along, 0 to {OVERLAP_DAYS_MAX} (default:"
+            f" {OVERLAP_DAYS})",
+        )
+        parser.add_argument(
+            "--lost", action="store_true", help="the old key's file is gone: it ends now"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Rotate; exit 1 with what is in the way."""
+        days = options["overlap_days"]
+        if not 0 <= days <= OVERLAP_DAYS_MAX:
+            raise CommandError(f"--overlap-days is {days}, not 0 to {OVERLAP_DAYS_MAX}")
+        try:
+            public = rotate(overlap=timedelta(days=days), is_lost=options["lost"])
+        except LogKeyError as error:
+            raise CommandError(str(error)) from error
+        ended = "has ended" if options["lost"] else f"signs along for {days} days"
+        self.stdout.write(f"new key {public.hex()}; the old one {ended}")

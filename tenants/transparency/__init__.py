@@ -1,0 +1,42 @@
+"""Logs of rounds and transfers: append, read, prove, and sign their heads.
+
+Source: docs/adr/0196-a-transparency-log.md; the mathematics are in `evenshare_core.chain`.
+"""
+
+from tenants.transparency.heads import checkpoint_note, public_keys
+from tenants.transparency.keys import LogKeyError, PublicKey
+from tenants.transparency.log import (
+    ConflictingEntryError,
+    DamagedLogError,
+    LockedLog,
+    StoredRecord,
+    append,
+    consistency,
+    entries,
+    inclusion,
+    ledger_log,
+    locked_log,
+    origins,
+    round_log,
+    size,
+)
+
+__all__ = [
+    "ConflictingEntryError",
+    "DamagedLogError",
+    "LockedLog",
+    "LogKeyError",
+    "PublicKey",
+    "StoredRecord",
+    "append",
+    "checkpoint_note",
+    "consistency",
+    "entries",
+    "inclusion",
+    "ledger_log",
+    "locked_log",
+    "origins",
+    "public_keys",
+    "round_log",
+    "size",
+]

@@ -1,0 +1,30 @@
+"""Heads of logs, signed when they are asked for."""
+
+from __future__ import annotations
+
+from evenshare_core.chain.checkpoints import (
+    Checkpoint,
+    SigningKey,
+    make_vkey,
+    note_text,
+    sign_note,
+)
+from tenants.transparency.keys import PublicKey, known_keys, signing_seeds
+from tenants.transparency.log import root, size
+
+
+def checkpoint_note(log: str) -> str:
+    """Return the signed head of a log as it is now; of one that is not there, of no entries.
+
+    Raises:
+        LogKeyError: a key that must sign is not there.
+        DamagedLogError: the log lacks hashes, so no head of it is signed.
+    """
+    there = size(log)
+    head = Checkpoint(log, there, root(log, there))
+    return sign_note(note_text(head), [SigningKey(log, seed) for seed in signing_seeds()])
+
+
+def public_keys(log: str) -> list[PublicKey]:
+    """Return the keys that sign, or signed, a log's heads, as vkeys, oldest first."""
+    return [PublicKey(make_vkey(log, key.public), key.since, key.until) for key in known_keys()]

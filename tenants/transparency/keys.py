@@ -1,0 +1,175 @@
+"""Private keys of logs: a file each, never in the database, and the table of public ones.
+
+`LOG_KEYS_DIR` is a folder that all processes of the portal share and that outlives them. A key is
+made when the first head is signed and no key was ever known; after that a key that is missing is
+an error, never replaced in silence: whoever pinned it would find that out, and be right.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db import connection
+
+from evenshare_core.chain.checkpoints import SEED_BYTES, public_key
+from tenants.models import LogKey
+from tenants.scopes import site_scope
+from tenants.transparency.log import LOCK_CLASS
+
+OVERLAP_DAYS, OVERLAP_DAYS_MAX = 30, 366
+
+
+class LogKeyError(Exception):
+    """A private key is not there, or not kept as it must be; the text says what to do."""
+
+
+class PublicKey(NamedTuple):
+    """A public key as a vkey, and when it signs (real time); `until` may be open."""
+
+    vkey: str
+    since: datetime
+    until: datetime | None
+
+
+class KnownKey(NamedTuple):
+    """A row of the table, its newest."""
+
+    public: bytes
+    since: datetime
+    until: datetime | None
+
+
+def known_keys() -> list[KnownKey]:
+    """Return every key that ever signed, oldest first."""
+    newest: dict[bytes, KnownKey] = {}
+    for public, since, until in LogKey.objects.order_by("id").values_list(
+        "public", "since", "until"
+    ):
+        newest[bytes(public)] = KnownKey(bytes(public), since, until)
+    return list(newest.values())
+
+
+def signing_seeds() -> list[bytes]:
+    """Return the private keys that sign now, oldest first; the first one is made here.
+
+    Raises:
+        LogKeyError: one that must sign is not in the folder, or others may read it.
+    """
+    known = known_keys() or _make_first()
+    now = _now()
+    active = [key for key in known if key.until is None or key.until > now]
+    if not active:
+        raise LogKeyError("no key signs any more: run `manage.py rotate_log_key`")
+    return [_read(key.public) for key in active]
+
+
+def rotate(*, overlap: timedelta, is_lost: bool = False) -> bytes:
+    """Make a new key; those of before sign along for `overlap` more. Return its public key.
+
+    `is_lost`: the files of those of before are gone, so they end now.
+
+    Raises:
+        LogKeyError: a file of a key that shall sign along is not there.
+    """
+    with site_scope():
+        _lock()
+        now = _now()
+        for key in known_keys():
+            if key.until is not None:
+                continue
+            if not is_lost:
+                _read(key.public)
+            LogKey.objects.create(
+                public=key.public, since=key.since, until=now if is_lost else now + overlap
+            )
+        public = _make_file()
+        LogKey.objects.create(public=public, since=now)
+    return public
+
+
+def _make_first() -> list[KnownKey]:
+    with site_scope():
+        _lock()
+        # Who waited for the lock finds the key of the one before.
+        if not known_keys():
+            LogKey.objects.create(public=_make_file())
+        return known_keys()
+
+
+def _lock() -> None:
+    with connection.cursor() as cursor:
+        # Logs are numbered from 1 on.
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", [LOCK_CLASS])
+
+
+def _now() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
+
+
+def _folder() -> Path:
+    return Path(settings.LOG_KEYS_DIR)
+
+
+def _make_file() -> bytes:
+    """Make a private key; return the public one. The file is whole on the disk, or not there."""
+    seed = secrets.token_bytes(SEED_BYTES)
+    public = public_key(seed)
+    folder = _folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = folder / f".{public.hex()}.partial"
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(handle, f"{seed.hex()}\n".encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        partial.rename(_file(public))
+        _sync(folder)
+    except OSError as error:
+        raise LogKeyError(
+            f"no key can be made in {folder}: {error.strerror}; EVENSHARE_LOG_KEYS_DIR names the"
+            " folder"
+        ) from error
+    return public
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _file(public: bytes) -> Path:
+    return _folder() / f"{public.hex()}.key"
+
+
+def _read(public: bytes) -> bytes:
+    path = _file(public)
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LogKeyError(
+            f"the log's private key {path} cannot be read ({error}): restore it from your backup"
+            " of this folder, or run `manage.py rotate_log_key --lost`"
+        ) from error
+    if mode & 0o077:
+        raise LogKeyError(f"others may read the log's private key {path}: chmod 600 it")
+    try:
+        seed = bytes.fromhex(text)
+    except ValueError:
+        seed = b""
+    if len(seed) != SEED_BYTES or public_key(seed) != public:
+        raise LogKeyError(f"{path} does not hold the key that its name says: restore it")
+    return seed

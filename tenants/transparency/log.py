@@ -1,0 +1,242 @@
+"""Entries of logs and the hashes over them: appended by one writer at a time, never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db import connection
+
+from evenshare_core.chain import merkle
+from evenshare_core.chain.merkle import Place
+from tenants.models import LogEntry, TransparencyLog
+from tenants.scopes import site_scope
+
+# The class of the locks of logs, among Postgres' advisory locks of two numbers.
+LOCK_CLASS = 0x6C6F67  # "log"
+ENTRIES_MAX = 1000
+
+
+class ConflictingEntryError(Exception):
+    """The log has another entry at this place, or none before it: nothing was appended."""
+
+
+class DamagedLogError(Exception):
+    """Hashes that must be there are not: somebody took rows out of the log."""
+
+
+class StoredRecord(NamedTuple):
+    """An entry of a log."""
+
+    place: int
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LockedLog:
+    """A log to which nobody else appends until the transaction ends.
+
+    `last` is the leaf hash of the last entry, hex: the `previous` of the next; "" where there is
+    none.
+    """
+
+    origin: str
+    id: int
+    size: int
+    last: str
+
+
+def round_log(pool: str) -> str:
+    """Return the origin of the log of a pool's rounds."""
+    return f"evenshare/{settings.INSTALLATION}/rounds/{pool}"
+
+
+def ledger_log(book: str) -> str:
+    """Return the origin of the log of a book's transfers."""
+    return f"evenshare/{settings.INSTALLATION}/ledger/{book}"
+
+
+def origins() -> list[str]:
+    """Return the origins of all logs that are there, oldest first."""
+    return list(TransparencyLog.objects.order_by("id").values_list("origin", flat=True))
+
+
+@contextmanager
+def locked_log(log: str) -> Iterator[LockedLog]:
+    """Open a transaction, or a part of the one that is open, as the only writer of a log.
+
+    The log is made if it is not there. The lock is of the transaction, not of a row: to lock a
+    row Postgres asks for the right to change it, and nobody has that.
+    """
+    with site_scope(), connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO tenants_transparencylog (origin) VALUES (%s)"
+            " ON CONFLICT (origin) DO NOTHING",
+            [log],
+        )
+        cursor.execute("SELECT id FROM tenants_transparencylog WHERE origin = %s", [log])
+        (log_id,) = cursor.fetchone()
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [LOCK_CLASS, log_id])
+        # A statement of its own: it sees what the writer before has committed.
+        last = _last(log_id)
+        yield LockedLog(log, log_id, *last)
+
+
+def append(log: str, records: Sequence[bytes], first: int) -> int:
+    """Append records, all or none, the first at index `first`; return the log's size.
+
+    Those that are there already are left out, so that it may be called again after a crash.
+
+    Raises:
+        ConflictingEntryError: another record is at one of these places, or the log ends before.
+    """
+    with locked_log(log) as locked:
+        if not 0 <= first <= locked.size:
+            raise ConflictingEntryError(f"{log} has {locked.size} entries; {first} is not its next")
+        there = [bytes(entry.record) for entry in _entries(locked.id, first, len(records))]
+        for place, (old, new) in enumerate(zip(there, records, strict=False), start=first):
+            if old != new:
+                raise ConflictingEntryError(f"{log} has another entry {place}")
+        new_records = records[len(there) :]
+        if new_records:
+            _insert(locked, new_records)
+        return locked.size + len(new_records)
+
+
+def size(log: str) -> int:
+    """Return how many entries a log has; 0 where there is none of this name."""
+    log_id = _log_id(log)
+    return 0 if log_id is None else _last(log_id)[0]
+
+
+def entries(log: str, first: int, count: int) -> list[StoredRecord]:
+    """Return at most `count` entries from index `first` on, in order. At most `ENTRIES_MAX`."""
+    log_id = _log_id(log)
+    return [] if log_id is None else _entries(log_id, first, min(count, ENTRIES_MAX))
+
+
+def root(log: str, at: int) -> bytes:
+    """Return the root of a log's first `at` entries.
+
+    Raises:
+        ValueError: it has fewer.
+        DamagedLogError: hashes are missing.
+    """
+    return merkle.root(at, _reader(log, at))
+
+
+def inclusion(log: str, index: int, size: int) -> tuple[bytes, ...]:
+    """Return the audit path of an entry in the log's first `size` entries.
+
+    Raises:
+        ValueError: the log, or that part of it, has no such entry.
+        DamagedLogError: hashes are missing.
+    """
+    return merkle.inclusion_proof(index, size, _reader(log, size))
+
+
+def consistency(log: str, first: int, second: int) -> tuple[bytes, ...]:
+    """Return what proves that the log of `second` entries begins with that of `first`.
+
+    Raises:
+        ValueError: the log has fewer entries, or `first` is more than `second`.
+        DamagedLogError: hashes are missing.
+    """
+    return merkle.consistency_proof(first, second, _reader(log, second))
+
+
+def _reader(log: str, at: int) -> merkle.Reader:
+    there = size(log)
+    if at > there:
+        raise ValueError(f"{log} has {there} entries, not {at}")
+    log_id = _log_id(log)
+    return lambda places: _hashes(log, log_id or 0, places)
+
+
+def _log_id(log: str) -> int | None:
+    return TransparencyLog.objects.filter(origin=log).values_list("pk", flat=True).first()
+
+
+def _last(log_id: int) -> tuple[int, str]:
+    """Return a log's size, and the leaf hash of its last entry, hex."""
+    rows = LogEntry.objects.filter(log=log_id).order_by("-index")
+    last = rows.values_list("index", "leaf_hash").first()
+    return (0, "") if last is None else (last[0] + 1, bytes(last[1]).hex())
+
+
+def _entries(log_id: int, first: int, count: int) -> list[StoredRecord]:
+    rows = LogEntry.objects.filter(log=log_id, index__gte=first, index__lt=first + count)
+    pairs = rows.order_by("index").values_list("index", "record")
+    return [StoredRecord(index, bytes(record)) for index, record in pairs]
+
+
+_HASHES = """
+SELECT 0, entry.index, entry.leaf_hash FROM tenants_logentry entry
+WHERE entry.log_id = %s AND entry.index = ANY(%s)
+UNION ALL
+SELECT node.level, node.index, node.hash
+FROM unnest(%s::int[], %s::bigint[]) AS wanted (level, index)
+JOIN tenants_lognode node
+     ON node.log_id = %s AND node.level = wanted.level AND node.index = wanted.index
+"""
+
+
+def _hashes(log: str, log_id: int, places: Sequence[Place]) -> list[bytes]:
+    """Read hashes of complete subtrees in one query, in the order of `places`."""
+    leaves = [place.number for place in places if place.level == 0]
+    nodes = [place for place in places if place.level]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _HASHES,
+            [log_id, leaves, [p.level for p in nodes], [p.number for p in nodes], log_id],
+        )
+        hashes = {(level, number): bytes(hash_) for level, number, hash_ in cursor.fetchall()}
+    for place in places:
+        if place not in hashes:
+            raise DamagedLogError(
+                f"{log}: the hash of {2**place.level} entries from "
+                f"{place.number << place.level} on is missing"
+            )
+    return [hashes[place] for place in places]
+
+
+def _insert(locked: LockedLog, records: Sequence[bytes]) -> None:
+    leaves = [merkle.leaf_hash(record) for record in records]
+    new = merkle.completed(
+        locked.size, leaves, lambda places: _hashes(locked.origin, locked.id, places)
+    )
+    # Children before parents: the database compares each hash with those below it.
+    nodes = sorted((place, value) for place, value in new.items() if place.level)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO tenants_logentry (log_id, index, record, leaf_hash)
+            SELECT %s, made.index, made.record, made.leaf_hash
+            FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[])
+                 AS made (index, record, leaf_hash)
+            ORDER BY made.index
+            """,
+            [
+                locked.id,
+                list(range(locked.size, locked.size + len(records))),
+                list(records),
+                leaves,
+            ],
+        )
+        cursor.execute(
+            """
+            INSERT INTO tenants_lognode (log_id, level, index, hash)
+            SELECT %s, made.level, made.index, made.hash
+            FROM unnest(%s::int[], %s::bigint[], %s::bytea[]) AS made (level, index, hash)
+            ORDER BY made.level, made.index
+            """,
+            [
+                locked.id,
+                [place.level for place, _ in nodes],
+                [place.number for place, _ in nodes],
+                [value for _, value in nodes],
+            ],
+        )

@@ -1,0 +1,139 @@
+"""Heads of logs: C2SP's own examples, signatures, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from evenshare_core.chain.checkpoints import (
+    Checkpoint,
+    NoteError,
+    SigningKey,
+    key_id,
+    make_vkey,
+    note_checkpoint,
+    note_text,
+    public_key,
+    read_vkey,
+    sign_note,
+    verify_note,
+)
+
+LOG = "evenshare/es/rounds/philly"
+HEAD = Checkpoint(LOG, 20852163, bytes(range(32)))
+OLD, NEW = SigningKey(LOG, b"\1" * 32), SigningKey(LOG, b"\2" * 32)
+OLD_VKEY, NEW_VKEY = make_vkey(LOG, OLD.public), make_vkey(LOG, NEW.public)
+# Of Go's documentation of sumdb/note, which the specification is of.
+GO_VKEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+GO_NOTE = (
+    "If you think cryptography is the answer to your problem,\n"
+    "then you don't know what your problem is.\n"
+    "\n"
+    "\u2014 PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfq"
+    "dngotpRZb6KE6RyyBwJnAM=\n"
+)
+
+
+class TestANote:
+    def test_is_the_text_of_the_specification(self) -> None:
+        assert note_text(HEAD) == (
+            f"{LOG}\n20852163\nAAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"
+        )
+
+    def test_is_read_by_whoever_knows_one_of_its_keys(self) -> None:
+        note = sign_note(note_text(HEAD), [OLD, NEW])
+        for vkeys in ([OLD_VKEY], [NEW_VKEY], [OLD_VKEY, NEW_VKEY]):
+            assert verify_note(note, vkeys, LOG) == HEAD
+        assert note_checkpoint(note) == HEAD
+        assert note.count("\u2014") == 2
+
+    def test_of_gos_documentation_has_the_known_signature(self) -> None:
+        """Its text is no checkpoint: that is said only after the signature was found right."""
+        with pytest.raises(NoteError, match="three lines"):
+            verify_note(GO_NOTE, [GO_VKEY], LOG)
+        with pytest.raises(NoteError, match="not of this text"):
+            verify_note(GO_NOTE.replace("your", "their"), [GO_VKEY], LOG)
+        assert key_id(*read_vkey(GO_VKEY)).hex() == "c74f20a3"
+        assert make_vkey(*read_vkey(GO_VKEY)) == GO_VKEY
+
+    def test_of_an_empty_log_is_one_too(self) -> None:
+        head = HEAD._replace(size=0)
+        assert verify_note(sign_note(note_text(head), [OLD]), [OLD_VKEY], LOG) == head
+
+
+class TestANoteIsRefused:
+    def test_that_a_stranger_signed(self) -> None:
+        with pytest.raises(NoteError, match="none of the known keys"):
+            verify_note(sign_note(note_text(HEAD), [NEW]), [OLD_VKEY], LOG)
+
+    def test_whose_text_was_edited(self) -> None:
+        note = sign_note(note_text(HEAD), [OLD])
+        for was, now in (("20852163", "20852164"), ("AAEC", "AAED"), ("philly", "phi1ly")):
+            with pytest.raises(NoteError, match=r"not of this text|none of the known"):
+                verify_note(note.replace(was, now), [OLD_VKEY], LOG)
+
+    def test_with_a_wrong_signature_of_a_known_key_beside_a_right_one(self) -> None:
+        other = sign_note(note_text(HEAD._replace(size=1)), [NEW]).split("\n\n")[1]
+        with pytest.raises(NoteError, match="not of this text"):
+            verify_note(sign_note(note_text(HEAD), [OLD]) + other, [OLD_VKEY, NEW_VKEY], LOG)
+
+    def test_of_another_log(self) -> None:
+        """The same private key signs all logs, so only the origin tells them apart."""
+        other = "evenshare/es/rounds/venus"
+        note = sign_note(note_text(HEAD._replace(origin=other)), [OLD])
+        with pytest.raises(NoteError, match=f"head of {other}"):
+            verify_note(note, [OLD_VKEY], LOG)
+
+    @pytest.mark.parametrize(
+        ("was", "now"),
+        [
+            ("20852163", "020852163"),
+            ("20852163", "-1"),
+            ("20852163", "\u0662"),
+            ("20852163", "9" * 30),
+            ("AAEC", "AAE"),
+            ("HR8=", "HR8"),
+            ("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", "AAEC"),
+            ("\n\n", "\n"),
+            ("\u2014 ", "- "),
+            (f"\n\u2014 {LOG} ", f"\n\u2014 {LOG}"),
+        ],
+    )
+    def test_that_is_not_of_the_one_form(self, was: str, now: str) -> None:
+        note = sign_note(note_text(HEAD), [OLD])
+        assert was in note or was == "HR8="
+        with pytest.raises(NoteError):
+            verify_note(note.replace(was, now) if was in note else note[:-2], [OLD_VKEY], LOG)
+
+    def test_with_control_characters_or_without_end(self) -> None:
+        note = sign_note(note_text(HEAD), [OLD])
+        for wrong in (note.replace("philly", "phi\tlly"), note + "x" * 70_000, "", note[:-1]):
+            with pytest.raises(NoteError):
+                verify_note(wrong, [OLD_VKEY], LOG)
+
+
+class TestAKey:
+    def test_is_that_of_rfc_8032(self) -> None:
+        seed = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
+        public = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+        assert public_key(bytes.fromhex(seed)).hex() == public
+
+    @pytest.mark.parametrize("name", ["", "a b", "a+b", "a\nb"])
+    def test_has_a_name_without_spaces_and_plus(self, name: str) -> None:
+        with pytest.raises(NoteError, match="name"):
+            make_vkey(name, OLD.public)
+
+    @pytest.mark.parametrize(
+        "vkey",
+        [
+            "",
+            LOG,
+            f"{LOG}+00000000",
+            OLD_VKEY[:-4],
+            OLD_VKEY.replace("+A", "+B"),
+            f"{LOG}+00000000+{OLD_VKEY.rpartition('+')[2]}",
+            OLD_VKEY.replace("philly", "venus"),
+        ],
+    )
+    def test_is_refused_where_it_is_none(self, vkey: str) -> None:
+        with pytest.raises(NoteError):
+            read_vkey(vkey)

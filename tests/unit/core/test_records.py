@@ -1,0 +1,103 @@
+"""Records have one form, and nothing else is read as one."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from evenshare_core.chain.merkle import leaf_hash
+from evenshare_core.chain.records import (
+    LedgerRecord,
+    RecordError,
+    RoundRecord,
+    TransferBody,
+    read_ledger_record,
+    read_record,
+    record_bytes,
+    record_hash,
+    transfer_digest,
+)
+
+A, B = "a" * 64, "b" * 64
+ROUND = RoundRecord(1, "evenshare/es/rounds/p", 7, 1_000_000, A, B, (A, B))
+LEDGER = LedgerRecord(1, "evenshare/es/ledger/main", 3, 5, "", (B, A))
+
+
+class TestARecord:
+    def test_is_read_back_from_its_bytes(self) -> None:
+        assert read_record(record_bytes(ROUND)) == ROUND
+        assert read_ledger_record(record_bytes(LEDGER)) == LEDGER
+
+    def test_is_json_that_anybody_reads(self) -> None:
+        assert record_bytes(ROUND).decode() == (
+            '{"schema":1,"log":"evenshare/es/rounds/p","round":7,"at_us":1000000,'
+            f'"previous":"{A}","bundle":"{B}","own":["{A}","{B}"],"breaks":[],"damage":""}}'
+        )
+
+    def test_is_what_the_next_one_names(self) -> None:
+        data = record_bytes(ROUND)
+        assert record_hash(data) == leaf_hash(data).hex()
+
+    def test_of_a_damaged_round_has_no_bundle(self) -> None:
+        damaged = msgspec.structs.replace(ROUND, bundle="", own=(), damage="snapshot: other bytes")
+        assert read_record(record_bytes(damaged)) == damaged
+
+
+class TestOtherBytes:
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            ({"schema": 2}, "schema"),
+            ({"round": -1}, "round"),
+            ({"previous": "A" * 64}, "previous"),
+            ({"bundle": ""}, "bundle"),
+            ({"own": (B, A)}, "own"),
+            ({"own": ("x",)}, "own"),
+        ],
+    )
+    def test_of_a_field_are_refused_by_its_name(
+        self, change: dict[str, object], field: str
+    ) -> None:
+        with pytest.raises(RecordError) as caught:
+            read_record(record_bytes(msgspec.structs.replace(ROUND, **change)))
+        assert caught.value.field == field
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            b"[]",
+            b"\xff",
+            record_bytes(ROUND) + b" ",
+            record_bytes(ROUND)[:-1] + b',"more":1}',
+            record_bytes(ROUND).replace(b'"damage":""', b'"damage": ""'),
+            record_bytes(ROUND).replace(b',"damage":""', b""),
+            record_bytes(LEDGER),
+        ],
+    )
+    def test_are_no_record_of_a_round(self, data: bytes) -> None:
+        with pytest.raises(RecordError):
+            read_record(data)
+
+    def test_are_no_record_of_transfers(self) -> None:
+        with pytest.raises(RecordError, match="first"):
+            read_ledger_record(record_bytes(msgspec.structs.replace(LEDGER, first=-1)))
+        with pytest.raises(RecordError, match="transfers"):
+            read_ledger_record(record_bytes(msgspec.structs.replace(LEDGER, transfers=("",))))
+
+
+class TestADigest:
+    def test_covers_salt_and_every_field(self) -> None:
+        body = TransferBody("t", "main", 1, A, ((1, -5), (2, 5)))
+        others = [
+            msgspec.structs.replace(body, **{field: value})
+            for field, value in (
+                ("id", "u"),
+                ("book", "demo"),
+                ("posted_us", 2),
+                ("body_sha256", B),
+                ("entries", ((1, -6), (2, 6))),
+            )
+        ]
+        digests = [transfer_digest(b"s" * 32, one) for one in (body, *others)]
+        assert len({*digests, transfer_digest(b"t" * 32, body)}) == 7
