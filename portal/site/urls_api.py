@@ -7,7 +7,7 @@ from django.urls import URLPattern, URLResolver, include, path, register_convert
 from billing.api import Charges, PriceForecasts, PriceHistory, PriceList, UsageList, credit
 from billing.api.contribution import ContributionShow, IncomeLines, RevenueFairness
 from portal.site import api
-from scheduling.api import answers, jobs, nodes, pools, profiles, quotas, rounds, sharing
+from scheduling.api import answers, chain, jobs, nodes, pools, profiles, quotas, rounds, sharing
 from scheduling.selectors.lines import all_books
 from tenants.api.audit import AuditList
 from tenants.api.tenants import TenantList
@@ -89,6 +89,14 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("rounds", rounds.RoundList.as_view(), name="api-rounds"),
     path("rounds/<slug:name>/<int:number>", rounds.RoundShow.as_view(), name="api-round"),
+    path("chain/<slug:name>", chain.ChainHead.as_view(), name="api-chain"),
+    path("chain/<slug:name>/records", chain.ChainRecords.as_view(), name="api-chain-records"),
+    path("chain/<slug:name>/inclusion", chain.ChainInclusion.as_view(), name="api-chain-inclusion"),
+    path(
+        "chain/<slug:name>/consistency",
+        chain.ChainConsistency.as_view(),
+        name="api-chain-consistency",
+    ),
     path("usage", UsageList.as_view(), name="api-usage"),
     path("credit", credit.CreditList.as_view(), name="api-credit"),
     path("transfers", credit.TransferList.as_view(), name="api-transfers"),

@@ -3,7 +3,7 @@
 Source: docs/adr/0196-a-transparency-log.md; the mathematics are in `evenshare_core.chain`.
 """
 
-from tenants.transparency.heads import checkpoint_note, public_keys
+from tenants.transparency.heads import SignedHead, checkpoint_note, public_keys, signed_head
 from tenants.transparency.keys import LogKeyError, PublicKey
 from tenants.transparency.log import (
     ConflictingEntryError,
@@ -27,6 +27,7 @@ __all__ = [
     "LockedLog",
     "LogKeyError",
     "PublicKey",
+    "SignedHead",
     "StoredRecord",
     "append",
     "checkpoint_note",
@@ -38,5 +39,6 @@ __all__ = [
     "origins",
     "public_keys",
     "round_log",
+    "signed_head",
     "size",
 ]

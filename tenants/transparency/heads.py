@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from evenshare_core.chain.checkpoints import (
     Checkpoint,
     SigningKey,
@@ -13,7 +15,14 @@ from tenants.transparency.keys import PublicKey, known_keys, signing_seeds
 from tenants.transparency.log import root, size
 
 
-def checkpoint_note(log: str) -> str:
+class SignedHead(NamedTuple):
+    """The head of a log, and the note that says it."""
+
+    checkpoint: Checkpoint
+    note: str
+
+
+def signed_head(log: str) -> SignedHead:
     """Return the signed head of a log as it is now; of one that is not there, of no entries.
 
     Raises:
@@ -22,7 +31,13 @@ def checkpoint_note(log: str) -> str:
     """
     there = size(log)
     head = Checkpoint(log, there, root(log, there))
-    return sign_note(note_text(head), [SigningKey(log, seed) for seed in signing_seeds()])
+    keys = [SigningKey(log, seed) for seed in signing_seeds()]
+    return SignedHead(head, sign_note(note_text(head), keys))
+
+
+def checkpoint_note(log: str) -> str:
+    """Return the note of `signed_head`."""
+    return signed_head(log).note
 
 
 def public_keys(log: str) -> list[PublicKey]:

@@ -295,6 +295,10 @@ TABLE: dict[str, Route] = {
     "api/v1/rounds/<slug:name>/<int:number>": get(API_POOL).showing(
         "Job.name", "Job.uid", "Profile.name"
     ),
+    "api/v1/chain/<slug:name>": get(API_POOL).showing(),
+    "api/v1/chain/<slug:name>/records": get(API_POOL).showing(),
+    "api/v1/chain/<slug:name>/inclusion": get(API_POOL, "round={round}").showing(),
+    "api/v1/chain/<slug:name>/consistency": get(API_POOL, "first=0&second=1").showing(),
     "api/v1/usage": get(API_TENANT, "tenant={slug}").showing(
         "Job.uid", "UsageLine.amount", "UsageLine.price"
     ),

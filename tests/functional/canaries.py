@@ -75,6 +75,10 @@ OWNED: dict[type[models.Model], str] = {
 SHARED: tuple[type[models.Model], ...] = (
     tenants.LoginAttempt,
     tenants.RateBucket,
+    tenants.TransparencyLog,
+    tenants.LogEntry,
+    tenants.LogNode,
+    tenants.LogKey,
     scheduling.GpuType,
     scheduling.Pool,
     scheduling.PoolClock,

@@ -49,6 +49,7 @@ from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
+from tests.functional.logs import log_rounds
 from tests.functional.trades import write_event, write_trade
 
 LENDER = "lender"
@@ -248,6 +249,7 @@ def run(lab: Cluster, *sides: Side, together: bool = True) -> None:
     lab.rounds(3, every_s=STEP_S)
     meter_pool(lab.pool.pk)
     settle_pool(lab.pool.pk)
+    log_rounds(lab.pool)
 
 
 def _kinds(lab: Cluster) -> list[str]:

@@ -1,0 +1,56 @@
+"""Where rounds are in the log of their pool: in order, one entry each, from the first sealed on."""
+
+from __future__ import annotations
+
+from evenshare_core.chain.records import RoundRecord, read_record
+from tenants import transparency
+from tenants.transparency import DamagedLogError, StoredRecord
+
+
+def newest_round(log: str) -> int | None:
+    """Return the number of the last round that is in a log; None where it is empty."""
+    size = transparency.size(log)
+    return _record(log, size - 1).round if size else None
+
+
+def first_round(log: str) -> int | None:
+    """Return the number of the first round that is in a log; None where it is empty."""
+    return _record(log, 0).round if transparency.size(log) else None
+
+
+def place_of_round(log: str, number: int) -> int | None:
+    """Return the index of a round's record, None where it is not in the log.
+
+    Raises:
+        DamagedLogError: another round is at its place.
+    """
+    first = first_round(log)
+    place = number - first if first is not None else -1
+    if not 0 <= place < transparency.size(log):
+        return None
+    there = _record(log, place).round
+    if there != number:
+        raise DamagedLogError(f"{log}: entry {place} is round {there}, not {number}")
+    return place
+
+
+def logged_rounds(log: str, first: int, last: int, limit: int) -> list[StoredRecord]:
+    """Return the records of rounds from `first` to `last`, at most `limit`, oldest first."""
+    start = first_round(log)
+    if start is None or last < max(first, start):
+        return []
+    begin = max(first, start)
+    count = min(limit, last - begin + 1)
+    return transparency.entries(log, begin - start, count)
+
+
+def round_of(entry: StoredRecord) -> RoundRecord:
+    """Return a round's record."""
+    return read_record(entry.record)
+
+
+def _record(log: str, place: int) -> RoundRecord:
+    entries = transparency.entries(log, place, 1)
+    if not entries:
+        raise DamagedLogError(f"{log}: entry {place} is missing")
+    return read_record(entries[0].record)
