@@ -7,8 +7,13 @@ from typing import Any
 import structlog
 from celery import shared_task
 
-from billing.metering import count_forecasts, meter_pool, settle_pool
+from billing.checks.logs import transfer_faults
+from billing.metering import count_forecasts, log_transfers, meter_pool, settle_pool
+from billing.metering.ledger_log import BATCH as LOG_BATCH
+from billing.models import Book
 from scheduling.models import Pool
+from tenants.transparency import ledger_log, size
+from tenants.transparency.scrub import scrub_log
 
 log = structlog.get_logger(__name__)
 
@@ -33,3 +38,25 @@ def meter(*_: Any, **__: Any) -> int:
         except Exception:
             log.exception("meter.failed", pool=pool.name)
     return lines
+
+
+@shared_task(name="billing.log_transfers", ignore_result=True, acks_late=True)
+def log_new_transfers(*_: Any, look_at_all: bool = False, **__: Any) -> int:
+    """Put transfers into the logs of their books; return how many.
+
+    Level-triggered. `look_at_all`, once an hour: also those that were posted long ago and never
+    seen, and then a part of the logs is compared with the transfers again.
+    """
+    logged = 0
+    for book in Book.objects.order_by("id"):
+        try:
+            for _batch in range(BATCHES):
+                new = log_transfers(book, look_at_all=look_at_all)
+                logged += new
+                if new < LOG_BATCH:
+                    break
+            if look_at_all and size(ledger_log(book.slug)):
+                scrub_log(ledger_log(book.slug), "transfers", transfer_faults)
+        except Exception:
+            log.exception("log_transfers.failed", book=book.slug)
+    return logged

@@ -31,6 +31,7 @@ from tenants.idempotency import drop_replies
 from tenants.lockout import drop_attempts
 from tenants.rate import drop_full_buckets
 from tenants.scopes import engine_scope
+from tenants.transparency.scrub import scrub_logs
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +100,7 @@ def housekeeping(**_: Any) -> None:
     failures = []
     for step in (
         *(drop_old_rows, scrub_rounds, fail_lost_simulations, forecasting.drop_old_estimates),
-        *(drop_replies, drop_attempts, drop_full_buckets),
+        *(drop_replies, drop_attempts, drop_full_buckets, scrub_logs),
     ):
         try:
             step()

@@ -34,6 +34,7 @@ POINTS = {
     "settle.before_post": True,
     "settle.before_commit": True,
     "settle.after_commit": False,
+    "ledger_log.before_commit": True,
 }
 
 _hook: Callable[[str], None] | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from django.db import connection, transaction
 
-from billing.checks import books, history, seals, usage
+from billing.checks import books, history, logs, seals, usage
 from billing.checks.base import CheckReport
 from tenants.scopes import SET_SCOPE, SITE
 
@@ -38,6 +38,8 @@ CHECKS: dict[str, Callable[[], CheckReport]] = {
     "terms_at_posted_price": history.terms_at_posted_price,
     "slots_held_once": history.slots_held_once,
     "rows_as_sealed": seals.rows_as_sealed,
+    "logs_are_sound": logs.logs_are_sound,
+    "transfers_as_logged": logs.transfers_as_logged,
 }
 
 

@@ -11,6 +11,7 @@ from billing.checks.base import SHOWN, CheckReport, rows
 
 SEALED = (
     "billing_entry",
+    "billing_loggedtransfer",
     "billing_postedprice",
     "billing_transfer",
     "billing_usageline",

@@ -20,6 +20,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
 
 TICK_EVERY_S = 1.0
 METER_EVERY_S = 5.0
+LOG_TRANSFERS_EVERY_S = 30.0
 HOUSEKEEPING_EVERY_S = 3600.0
 SIMULATIONS_EVERY_S = FORECASTS_EVERY_S = REFITS_EVERY_S = 5.0
 DEMO_EVERY_S = 5.0
@@ -72,6 +73,17 @@ app.conf.update(
             "task": "billing.meter",
             "schedule": METER_EVERY_S,
             "options": {"queue": "default", "expires": METER_EVERY_S},
+        },
+        "log-transfers": {
+            "task": "billing.log_transfers",
+            "schedule": LOG_TRANSFERS_EVERY_S,
+            "options": {"queue": "default", "expires": LOG_TRANSFERS_EVERY_S},
+        },
+        "log-all-transfers": {
+            "task": "billing.log_transfers",
+            "schedule": HOUSEKEEPING_EVERY_S,
+            "kwargs": {"look_at_all": True},
+            "options": {"queue": "default", "expires": HOUSEKEEPING_EVERY_S},
         },
         "housekeeping": {
             "task": "scheduling.housekeeping",

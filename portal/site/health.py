@@ -22,6 +22,8 @@ from django.db.migrations.loader import MigrationLoader
 from scheduling.engine.clock import pool_time
 from scheduling.selectors.vitals import PoolVitals, pool_vitals
 from tenants.scopes import site_scope
+from tenants.transparency.keys import key_problem
+from tenants.transparency.scrub import faulty_logs
 
 log = structlog.get_logger(__name__)
 
@@ -58,14 +60,18 @@ def readiness() -> list[Check]:
             applied = _applied()
             missing = sorted(known_migrations() - applied)
             pools = [] if missing else pool_vitals()
+            logs = Check("logs", State.FAILING, "not known") if missing else _logs()
     except Error as error:
         log.warning("ready.no_database", error=type(error).__name__)
-        unknown = [Check(name, State.FAILING, "not known") for name in ("migrations", *_RUNNING)]
+        unknown = [
+            Check(name, State.FAILING, "not known") for name in ("migrations", *_RUNNING, "logs")
+        ]
         return [Check("database", State.FAILING, type(error).__name__), *unknown, broker()]
     return [
         Check("database", State.OK),
         _migrations(missing),
         *(_of_pools(name, pools, judge, known=not missing) for name, judge in _RUNNING.items()),
+        logs,
         broker(),
     ]
 
@@ -100,6 +106,16 @@ def _migrations(missing: list[tuple[str, str]]) -> Check:
         return Check("migrations", State.OK)
     names = ", ".join(".".join(key) for key in missing[:5])
     return Check("migrations", State.FAILING, f"{len(missing)} missing: {names}")
+
+
+def _logs() -> Check:
+    """Whether the logs of rounds and transfers are sound, as far as they were looked at again."""
+    faulty = faulty_logs()
+    if faulty:
+        texts = (f"{one.origin}, entry {one.place}: {one.text}" for one in faulty[:5])
+        return Check("logs", State.FAILING, "; ".join(texts))
+    problem = key_problem()
+    return Check("logs", State.WARNING, problem) if problem else Check("logs", State.OK)
 
 
 def _of_pools(

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 
-from billing.api import Charges, PriceForecasts, PriceHistory, PriceList, UsageList, credit
+from billing.api import (
+    Charges,
+    PriceForecasts,
+    PriceHistory,
+    PriceList,
+    UsageList,
+    credit,
+    ledger_chain,
+)
 from billing.api.contribution import ContributionShow, IncomeLines, RevenueFairness
 from portal.site import api
 from scheduling.api import answers, chain, jobs, nodes, pools, profiles, quotas, rounds, sharing
@@ -96,6 +104,22 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "chain/<slug:name>/consistency",
         chain.ChainConsistency.as_view(),
         name="api-chain-consistency",
+    ),
+    path("ledgers/<slug:book>/chain", ledger_chain.LedgerHead.as_view(), name="api-ledger-chain"),
+    path(
+        "ledgers/<slug:book>/chain/records",
+        ledger_chain.LedgerRecords.as_view(),
+        name="api-ledger-chain-records",
+    ),
+    path(
+        "ledgers/<slug:book>/chain/inclusion",
+        ledger_chain.LedgerInclusion.as_view(),
+        name="api-ledger-chain-inclusion",
+    ),
+    path(
+        "ledgers/<slug:book>/chain/consistency",
+        ledger_chain.LedgerConsistency.as_view(),
+        name="api-ledger-chain-consistency",
     ),
     path("usage", UsageList.as_view(), name="api-usage"),
     path("credit", credit.CreditList.as_view(), name="api-credit"),

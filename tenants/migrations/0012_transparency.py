@@ -151,6 +151,22 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('log', 'level', 'index'), name='log_node_once'), models.CheckConstraint(condition=models.Q(('index__gte', 0), ('level__gte', 1), ('level__lte', 62)), name='log_node_in_a_tree')],
             },
         ),
+        migrations.CreateModel(
+            name='LogScrub',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('kind', models.CharField(max_length=15)),
+                ('place', models.BigIntegerField(default=0)),
+                ('size', models.BigIntegerField(default=0)),
+                ('root', models.CharField(default='', max_length=64)),
+                ('faults', models.JSONField(default=list)),
+                ('checked_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('log', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.transparencylog')),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('log', 'kind'), name='log_scrub_once')],
+            },
+        ),
         migrations.RunSQL(GUARDS, DROP_GUARDS),
         migrations.RunSQL(PROTECT, EXPOSE),
         migrations.RunPython(revoke_change, migrations.RunPython.noop),

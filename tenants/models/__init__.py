@@ -18,7 +18,7 @@ from tenants.models.tenancy import (
     TstzRange,
     User,
 )
-from tenants.models.transparency import LogEntry, LogKey, LogNode, TransparencyLog
+from tenants.models.transparency import LogEntry, LogKey, LogNode, LogScrub, TransparencyLog
 
 __all__ = [
     "ApiToken",
@@ -31,6 +31,7 @@ __all__ = [
     "LogEntry",
     "LogKey",
     "LogNode",
+    "LogScrub",
     "LoginAttempt",
     "Membership",
     "PriceLimit",

@@ -53,6 +53,28 @@ class LogNode(models.Model):
         ]
 
 
+class LogScrub(models.Model):
+    """How far a log was looked at again, and what is wrong with it as far as that is known.
+
+    `kind`: `entries`, whether the log is sound; `transfers`, whether what it commits to is as it
+    was. `place` is the next entry to look at. `size` and `root` (hex) are of the log as it was seen
+    last, which it has to continue. `faults`: `place` and `text` of each.
+    """
+
+    log = models.ForeignKey(TransparencyLog, on_delete=models.PROTECT, related_name="+")
+    kind = models.CharField(max_length=15)
+    place = models.BigIntegerField(default=0)
+    size = models.BigIntegerField(default=0)
+    root = models.CharField(max_length=64, default="")
+    faults = models.JSONField(default=list)
+    checked_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["log", "kind"], name="log_scrub_once"),
+        ]
+
+
 class LogKey(models.Model):
     """A public Ed25519 key that signs heads, from an instant until another (real time).
 

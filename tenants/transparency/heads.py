@@ -12,7 +12,7 @@ from evenshare_core.chain.checkpoints import (
     sign_note,
 )
 from tenants.transparency.keys import PublicKey, known_keys, signing_seeds
-from tenants.transparency.log import root, size
+from tenants.transparency.log import newest_root
 
 
 class SignedHead(NamedTuple):
@@ -29,8 +29,7 @@ def signed_head(log: str) -> SignedHead:
         LogKeyError: a key that must sign is not there.
         DamagedLogError: the log lacks hashes, so no head of it is signed.
     """
-    there = size(log)
-    head = Checkpoint(log, there, root(log, there))
+    head = Checkpoint(log, *newest_root(log))
     keys = [SigningKey(log, seed) for seed in signing_seeds()]
     return SignedHead(head, sign_note(note_text(head), keys))
 

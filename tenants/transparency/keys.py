@@ -19,7 +19,7 @@ from django.db import connection
 from evenshare_core.chain.checkpoints import SEED_BYTES, public_key
 from tenants.models import LogKey
 from tenants.scopes import site_scope
-from tenants.transparency.log import LOCK_CLASS
+from tenants.transparency.log import LOCK_CLASS, wall_now
 
 OVERLAP_DAYS, OVERLAP_DAYS_MAX = 30, 366
 
@@ -61,11 +61,21 @@ def signing_seeds() -> list[bytes]:
         LogKeyError: one that must sign is not in the folder, or others may read it.
     """
     known = known_keys() or _make_first()
-    now = _now()
+    now = wall_now()
     active = [key for key in known if key.until is None or key.until > now]
     if not active:
         raise LogKeyError("no key signs any more: run `manage.py rotate_log_key`")
     return [_read(key.public) for key in active]
+
+
+def key_problem() -> str:
+    """Return why heads cannot be signed; "" where they can, or where no key was ever wanted."""
+    try:
+        if known_keys():
+            signing_seeds()
+    except LogKeyError as error:
+        return str(error)
+    return ""
 
 
 def rotate(*, overlap: timedelta, is_lost: bool = False) -> bytes:
@@ -78,7 +88,7 @@ def rotate(*, overlap: timedelta, is_lost: bool = False) -> bytes:
     """
     with site_scope():
         _lock()
-        now = _now()
+        now = wall_now()
         for key in known_keys():
             if key.until is not None:
                 continue
@@ -105,13 +115,6 @@ def _lock() -> None:
     with connection.cursor() as cursor:
         # Logs are numbered from 1 on.
         cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", [LOCK_CLASS])
-
-
-def _now() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        now: datetime = cursor.fetchone()[0]
-    return now
 
 
 def _folder() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from django.conf import settings
@@ -72,17 +73,18 @@ def locked_log(log: str) -> Iterator[LockedLog]:
     row Postgres asks for the right to change it, and nobody has that.
     """
     with site_scope(), connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO tenants_transparencylog (origin) VALUES (%s)"
-            " ON CONFLICT (origin) DO NOTHING",
-            [log],
-        )
-        cursor.execute("SELECT id FROM tenants_transparencylog WHERE origin = %s", [log])
-        (log_id,) = cursor.fetchone()
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [LOCK_CLASS, log_id])
+        cursor.execute(_LOCK, [LOCK_CLASS, log])
+        if cursor.fetchone() is None:
+            # Only where it is not there: each try would use up a number.
+            TransparencyLog.objects.bulk_create(
+                [TransparencyLog(origin=log)], ignore_conflicts=True
+            )
+            cursor.execute(_LOCK, [LOCK_CLASS, log])
         # A statement of its own: it sees what the writer before has committed.
-        last = _last(log_id)
-        yield LockedLog(log, log_id, *last)
+        ending = _ending(log)
+        if ending is None:
+            raise DamagedLogError(f"{log} was taken out")
+        yield LockedLog(log, ending.id, ending.size, ending.last)
 
 
 def append(log: str, records: Sequence[bytes], first: int) -> int:
@@ -96,7 +98,9 @@ def append(log: str, records: Sequence[bytes], first: int) -> int:
     with locked_log(log) as locked:
         if not 0 <= first <= locked.size:
             raise ConflictingEntryError(f"{log} has {locked.size} entries; {first} is not its next")
-        there = [bytes(entry.record) for entry in _entries(locked.id, first, len(records))]
+        there = []
+        if first < locked.size:
+            there = [entry.record for entry in _entries(locked.id, first, len(records))]
         for place, (old, new) in enumerate(zip(there, records, strict=False), start=first):
             if old != new:
                 raise ConflictingEntryError(f"{log} has another entry {place}")
@@ -106,15 +110,23 @@ def append(log: str, records: Sequence[bytes], first: int) -> int:
         return locked.size + len(new_records)
 
 
+def wall_now() -> datetime:
+    """Return the time of the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
+
+
 def size(log: str) -> int:
     """Return how many entries a log has; 0 where there is none of this name."""
-    log_id = _log_id(log)
-    return 0 if log_id is None else _last(log_id)[0]
+    ending = _ending(log)
+    return ending.size if ending else 0
 
 
 def entries(log: str, first: int, count: int) -> list[StoredRecord]:
     """Return at most `count` entries from index `first` on, in order. At most `ENTRIES_MAX`."""
-    log_id = _log_id(log)
+    log_id = log_id_of(log)
     return [] if log_id is None else _entries(log_id, first, min(count, ENTRIES_MAX))
 
 
@@ -126,6 +138,19 @@ def root(log: str, at: int) -> bytes:
         DamagedLogError: hashes are missing.
     """
     return merkle.root(at, _reader(log, at))
+
+
+def newest_root(log: str) -> tuple[int, bytes]:
+    """Return size and root of a log as it is now; of one that is not there, of no entries.
+
+    Raises:
+        DamagedLogError: hashes are missing.
+    """
+    ending = _ending(log)
+    if ending is None:
+        return 0, merkle.EMPTY_ROOT
+    # What a size stands for never changes, so that a writer meanwhile does no harm.
+    return ending.size, merkle.root(ending.size, lambda places: _hashes(log, ending.id, places))
 
 
 def inclusion(log: str, index: int, size: int) -> tuple[bytes, ...]:
@@ -148,23 +173,49 @@ def consistency(log: str, first: int, second: int) -> tuple[bytes, ...]:
     return merkle.consistency_proof(first, second, _reader(log, second))
 
 
-def _reader(log: str, at: int) -> merkle.Reader:
-    there = size(log)
-    if at > there:
-        raise ValueError(f"{log} has {there} entries, not {at}")
-    log_id = _log_id(log)
-    return lambda places: _hashes(log, log_id or 0, places)
-
-
-def _log_id(log: str) -> int | None:
+def log_id_of(log: str) -> int | None:
+    """Return the id of a log, or None."""
     return TransparencyLog.objects.filter(origin=log).values_list("pk", flat=True).first()
 
 
-def _last(log_id: int) -> tuple[int, str]:
-    """Return a log's size, and the leaf hash of its last entry, hex."""
-    rows = LogEntry.objects.filter(log=log_id).order_by("-index")
-    last = rows.values_list("index", "leaf_hash").first()
-    return (0, "") if last is None else (last[0] + 1, bytes(last[1]).hex())
+def _reader(log: str, at: int) -> merkle.Reader:
+    ending = _ending(log)
+    there, log_id = (ending.size, ending.id) if ending else (0, 0)
+    if at > there:
+        raise ValueError(f"{log} has {there} entries, not {at}")
+    return lambda places: _hashes(log, log_id, places)
+
+
+_LOCK = """
+SELECT pg_advisory_xact_lock(%s, id::int) FROM tenants_transparencylog WHERE origin = %s
+"""
+_ENDING = """
+SELECT log.id, newest.index, newest.leaf_hash
+FROM tenants_transparencylog log
+LEFT JOIN LATERAL (
+    SELECT index, leaf_hash FROM tenants_logentry WHERE log_id = log.id ORDER BY index DESC LIMIT 1
+) newest ON true
+WHERE log.origin = %s
+"""
+
+
+class _Ending(NamedTuple):
+    """Where a log ends: how many entries it has, and the leaf hash of the last, hex."""
+
+    id: int
+    size: int
+    last: str
+
+
+def _ending(log: str) -> _Ending | None:
+    """Return where a log ends; None where it is not there. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ENDING, [log])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    log_id, index, leaf = row
+    return _Ending(log_id, 0, "") if index is None else _Ending(log_id, index + 1, leaf.hex())
 
 
 def _entries(log_id: int, first: int, count: int) -> list[StoredRecord]:
@@ -226,6 +277,8 @@ def _insert(locked: LockedLog, records: Sequence[bytes]) -> None:
                 leaves,
             ],
         )
+        if not nodes:
+            return
         cursor.execute(
             """
             INSERT INTO tenants_lognode (log_id, level, index, hash)

@@ -299,6 +299,12 @@ TABLE: dict[str, Route] = {
     "api/v1/chain/<slug:name>/records": get(API_POOL).showing(),
     "api/v1/chain/<slug:name>/inclusion": get(API_POOL, "round={round}").showing(),
     "api/v1/chain/<slug:name>/consistency": get(API_POOL, "first=0&second=1").showing(),
+    "api/v1/ledgers/<slug:book>/chain": get(API_LIST, book="main").showing(),
+    "api/v1/ledgers/<slug:book>/chain/records": get(API_LIST, book="main").showing(),
+    "api/v1/ledgers/<slug:book>/chain/inclusion": get(API_LIST, "index=0", book="main").showing(),
+    "api/v1/ledgers/<slug:book>/chain/consistency": get(
+        API_LIST, "first=0&second=1", book="main"
+    ).showing(),
     "api/v1/usage": get(API_TENANT, "tenant={slug}").showing(
         "Job.uid", "UsageLine.amount", "UsageLine.price"
     ),

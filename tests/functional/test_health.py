@@ -66,7 +66,7 @@ class TestHealthz:
 class TestReadyz:
     def test_is_green_while_everything_runs(self, place: Cluster, client: Client) -> None:
         status, states, _ = ready(client)
-        names = ("database", "migrations", "ticks", "rounds", "intents", "broker")
+        names = ("database", "migrations", "ticks", "rounds", "intents", "logs", "broker")
         assert (status, states) == (200, dict.fromkeys(names, "ok"))
 
     def test_asks_as_much_for_many_pools_as_for_one(self, place: Cluster, client: Client) -> None:
@@ -196,6 +196,7 @@ class TestWithoutADatabase:
             "ticks",
             "rounds",
             "intents",
+            "logs",
         }
         assert details["database"] == "OperationalError"
 

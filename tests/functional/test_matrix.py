@@ -13,8 +13,8 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from billing.metering import meter_pool, settle_pool
-from billing.models import Transfer
+from billing.metering import log_transfers, meter_pool, settle_pool
+from billing.models import Book, Transfer
 from scheduling.models import Job, Pool
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.services.simulations import request_simulation
@@ -105,6 +105,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
     meter_pool(lab.pool.pk)
     settle_pool(lab.pool.pk)
     log_rounds(lab.pool)
+    log_transfers(Book.objects.get(slug=lab.pool.book))
     Job.objects.filter(tenant=lab.tenants["canary-lab"]).update(name="canary-job")
     # From here on its jobs are programs, which have logs.
     lab.pool.executor = "local"

@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.test import Client
 
-from billing.metering import meter_pool, settle_pool
+from billing.metering import log_transfers, meter_pool, settle_pool
 from billing.models import Book, Transfer, TransferRequest
 from scheduling.engine.clock import wall_now
 from scheduling.engine.refits import refit
@@ -250,6 +250,7 @@ def run(lab: Cluster, *sides: Side, together: bool = True) -> None:
     meter_pool(lab.pool.pk)
     settle_pool(lab.pool.pk)
     log_rounds(lab.pool)
+    log_transfers(Book.objects.get(slug=lab.pool.book))
 
 
 def _kinds(lab: Cluster) -> list[str]:

@@ -7,6 +7,7 @@ from django.db import connections
 # New rows alone: history. Everything else of ours may be changed by the code above it.
 APPEND_ONLY = (
     "billing_entry",
+    "billing_loggedtransfer",
     "billing_postedprice",
     "billing_transfer",
     "billing_usageline",

@@ -19,7 +19,8 @@ import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
 from billing.checks import run_checks
-from billing.metering import meter_pool, settle_pool
+from billing.metering import log_transfers, meter_pool, settle_pool
+from billing.models import Book
 from scheduling.engine.rounds import execute_round
 from scheduling.models import (
     Intent,
@@ -75,6 +76,8 @@ def step(lab: Cluster) -> None:
     execute_round(lab.pool.pk, now=lab.now())
     meter_pool(lab.pool.pk)
     settle_pool(lab.pool.pk)
+    for book in Book.objects.all():
+        log_transfers(book)
 
 
 def once(point: str, fail: Callable[[], None]) -> tuple[Callable[[str], None], list[str]]:

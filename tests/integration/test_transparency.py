@@ -112,7 +112,7 @@ class TestALog:
         self, django_assert_num_queries: Callable[[int], object]
     ) -> None:
         transparency.append(LOG, records(127), 0)
-        with django_assert_num_queries(12):  # type: ignore[attr-defined]  # a context manager
+        with django_assert_num_queries(9):  # type: ignore[attr-defined]  # a context manager
             transparency.append(LOG, records(1, 127), 127)
 
 

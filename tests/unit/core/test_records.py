@@ -88,16 +88,23 @@ class TestOtherBytes:
 
 class TestADigest:
     def test_covers_salt_and_every_field(self) -> None:
-        body = TransferBody("t", "main", 1, A, ((1, -5), (2, 5)))
+        body = TransferBody("t", "main", "usage", 1, 2, None, "", 3, 4, "{}", A, ((1, -5), (2, 5)))
         others = [
             msgspec.structs.replace(body, **{field: value})
             for field, value in (
                 ("id", "u"),
                 ("book", "demo"),
-                ("posted_us", 2),
+                ("code", "transfer"),
+                ("pool", 0),
+                ("tenant", 0),
+                ("hour_us", 0),
+                ("corrects", "s"),
+                ("effective_us", 4),
+                ("posted_us", 5),
+                ("data", "[]"),
                 ("body_sha256", B),
                 ("entries", ((1, -6), (2, 6))),
             )
         ]
         digests = [transfer_digest(b"s" * 32, one) for one in (body, *others)]
-        assert len({*digests, transfer_digest(b"t" * 32, body)}) == 7
+        assert len({*digests, transfer_digest(b"t" * 32, body)}) == 14

@@ -61,11 +61,22 @@ class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TransferBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A transfer as its digest covers it; entries are (account id, micro-credits), sorted."""
+    """A transfer as its digest covers it: all that its rows say.
+
+    `pool` and `tenant` are ids, 0: none; `hour_us` is null where it settles none; `data` is JSON
+    with sorted keys and no spaces; entries are (account id, micro-credits), sorted.
+    """
 
     id: str
     book: str
+    code: str
+    pool: int
+    tenant: int
+    hour_us: int | None
+    corrects: str
+    effective_us: int
     posted_us: int
+    data: str
     body_sha256: str
     entries: tuple[tuple[int, int], ...]
 
@@ -118,6 +129,17 @@ def read_ledger_record(data: bytes) -> LedgerRecord:
     for digest in record.transfers:
         _guard_hash("transfers", digest)
     return record
+
+
+def read_any_record(data: bytes) -> RoundRecord | LedgerRecord:
+    """Read the record of a round, or of a batch of transfers.
+
+    Raises:
+        RecordError: the bytes are neither.
+    """
+    if b'"round":' in data[:1000]:
+        return read_record(data)
+    return read_ledger_record(data)
 
 
 def _read(data: bytes, kind: type[RecordT]) -> RecordT:

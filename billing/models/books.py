@@ -23,14 +23,6 @@ from tenants.models import Tenant, User
 # above every number.
 LIMIT = Decimal(10) ** 14
 
-APPEND_ONLY = (
-    "billing_transfer",
-    "billing_entry",
-    "billing_postedprice",
-    "billing_usageline",
-    "billing_usageshare",
-)
-
 
 class CreditField(models.DecimalField):  # type: ignore[type-arg]  # generic in the stubs only
     """An amount of credits: numeric(20,6)."""
@@ -166,6 +158,7 @@ class Transfer(models.Model):
         indexes = [
             models.Index(fields=["pool", "hour"], name="transfer_by_pool_hour"),
             models.Index(fields=["book", "-effective_at", "-id"], name="transfer_by_time"),
+            models.Index(fields=["book", "posted_at"], name="transfer_by_posting"),
         ]
 
 

@@ -1,0 +1,27 @@
+"""Which transfers are in the log of their book, and the salts of their digests."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from billing.models.books import Book, Transfer
+
+
+class LoggedTransfer(models.Model):
+    """That a transfer is in its book's log, as the `number`-th one from 0 on. Append-only.
+
+    The log has a digest over the transfer and `salt`, 32 random bytes: nobody who reads it can try
+    out amounts.
+    """
+
+    transfer = models.OneToOneField(Transfer, on_delete=models.PROTECT, related_name="logged")
+    book = models.ForeignKey(Book, on_delete=models.PROTECT, related_name="+")
+    number = models.BigIntegerField()
+    salt = models.BinaryField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["book", "number"], name="logged_transfer_once"),
+            models.CheckConstraint(condition=Q(number__gte=0), name="logged_transfer_from_0"),
+        ]

@@ -1,0 +1,166 @@
+"""Whether a stored log is sound: its numbers, hashes and the chain of its records, by parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from django.db import connection
+
+from evenshare_core.chain import merkle
+from evenshare_core.chain.records import (
+    LedgerRecord,
+    RecordError,
+    RoundRecord,
+    read_any_record,
+)
+from tenants.models import LogEntry, LogNode
+from tenants.transparency.log import log_id_of, size
+
+
+class LogFault(NamedTuple):
+    """What is wrong with an entry of a log, or with a hash that ends at it."""
+
+    place: int
+    text: str
+
+
+class _StoredEntry(NamedTuple):
+    place: int
+    record: bytes
+    leaf_hash: bytes
+
+
+def entry_faults(log: str, first: int, count: int) -> list[LogFault]:
+    """Look at `count` entries of a log from `first` on, and at the hashes that end with them.
+
+    Each is there, hashes to its leaf hash, names its predecessor, and goes on where that ended;
+    each complete subtree has the hash of its halves, and none is over entries that are not there.
+    """
+    log_id = log_id_of(log)
+    if log_id is None:
+        return []
+    end = min(first + count, size(log))
+    rows = _rows(log_id, max(first - 1, 0), end)
+    faults = list(_of_entries(log, rows, first, end))
+    faults += _of_nodes(log_id, first, end)
+    if end == size(log):
+        faults += _of_surplus(log_id, end)
+    return sorted(faults)
+
+
+def _rows(log_id: int, first: int, end: int) -> dict[int, _StoredEntry]:
+    rows = LogEntry.objects.filter(log=log_id, index__gte=first, index__lt=end)
+    return {
+        index: _StoredEntry(index, bytes(record), bytes(leaf))
+        for index, record, leaf in rows.values_list("index", "record", "leaf_hash")
+    }
+
+
+def _of_entries(
+    log: str, rows: dict[int, _StoredEntry], first: int, end: int
+) -> Iterable[LogFault]:
+    before = _record(rows.get(first - 1))
+    for place in range(first, end):
+        row = rows.get(place)
+        if row is None:
+            yield LogFault(place, "the entry is missing")
+            before = None
+            continue
+        if merkle.leaf_hash(row.record) != row.leaf_hash:
+            yield LogFault(place, "its leaf hash is not that of its record")
+        try:
+            record = read_any_record(row.record)
+        except RecordError as error:
+            yield LogFault(place, f"it is no record: {error}")
+            before = None
+            continue
+        if record.log != log:
+            yield LogFault(place, f"it is a record of {record.log[:80]}")
+        yield from _of_chain(record, before, rows.get(place - 1), place)
+        before = record
+
+
+def _of_chain(
+    record: RoundRecord | LedgerRecord,
+    before: RoundRecord | LedgerRecord | None,
+    row_before: _StoredEntry | None,
+    place: int,
+) -> Iterable[LogFault]:
+    """Whether a record goes on where the one before it ended."""
+    # Recomputed: the stored hash may be what was altered.
+    previous = merkle.leaf_hash(row_before.record).hex() if row_before else ""
+    if record.previous != previous and (row_before is not None or place == 0):
+        yield LogFault(place, "it does not name the record before it")
+    if isinstance(record, RoundRecord) and isinstance(before, RoundRecord):
+        if record.round != before.round + 1:
+            yield LogFault(place, f"round {record.round} follows round {before.round}")
+    elif isinstance(record, LedgerRecord):
+        known = before.first + len(before.transfers) if isinstance(before, LedgerRecord) else 0
+        if (before is not None or place == 0) and record.first != known:
+            yield LogFault(place, f"it goes on after {record.first} transfers, of {known}")
+    elif before is not None:
+        yield LogFault(place, "it is a record of another kind than the one before")
+
+
+def _record(row: _StoredEntry | None) -> RoundRecord | LedgerRecord | None:
+    try:
+        return read_any_record(row.record) if row else None
+    except RecordError:
+        return None
+
+
+_NODES = """
+SELECT wanted.level, made.index, node.hash, below.hash
+FROM unnest(%(levels)s::int[], %(firsts)s::bigint[], %(lasts)s::bigint[])
+     AS wanted (level, first, last)
+CROSS JOIN LATERAL generate_series(wanted.first, wanted.last) AS made (index)
+LEFT JOIN tenants_lognode node
+     ON node.log_id = %(log)s AND node.level = wanted.level AND node.index = made.index
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN wanted.level = 1 THEN (
+        SELECT string_agg(e.leaf_hash, ''::bytea ORDER BY e.index) FROM tenants_logentry e
+        WHERE e.log_id = %(log)s AND e.index IN (2 * made.index, 2 * made.index + 1)
+    ) ELSE (
+        SELECT string_agg(n.hash, ''::bytea ORDER BY n.index) FROM tenants_lognode n
+        WHERE n.log_id = %(log)s AND n.level = wanted.level - 1
+          AND n.index IN (2 * made.index, 2 * made.index + 1)
+    ) END
+) AS below (hash)
+"""
+
+
+def _of_nodes(log_id: int, first: int, end: int) -> Iterable[LogFault]:
+    levels = [level for level in range(1, 63) if first >> level < end >> level]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _NODES,
+            {
+                "log": log_id,
+                "levels": levels,
+                "firsts": [first >> level for level in levels],
+                "lasts": [(end >> level) - 1 for level in levels],
+            },
+        )
+        rows: Sequence[tuple[int, int, bytes | None, bytes | None]] = cursor.fetchall()
+    for level, index, stored, below in rows:
+        begin, last = index << level, ((index + 1) << level) - 1
+        halves = bytes(below or b"")
+        if stored is None:
+            yield LogFault(last, f"the hash of {last - begin + 1} entries from {begin} is missing")
+        elif len(halves) != 64 or merkle.node_hash(halves[:32], halves[32:]) != bytes(stored):
+            yield LogFault(
+                last, f"the hash of {last - begin + 1} entries from {begin} is not of its halves"
+            )
+
+
+def _of_surplus(log_id: int, end: int) -> Iterable[LogFault]:
+    """Hashes over entries that are not there: the log had more."""
+    levels = LogNode.objects.filter(log=log_id, index__gte=0)
+    for level in range(1, 63):
+        last = levels.filter(level=level).order_by("-index").values_list("index", flat=True).first()
+        if last is None:
+            return
+        if (last + 1) << level > end:
+            missing = ((last + 1) << level) - 1
+            yield LogFault(missing, f"there is a hash over it, and the log ends at {end}")
