@@ -20,7 +20,12 @@ import django
 django.setup()
 
 # Models need Django's set-up, so these come after it.
-from billing.metering import meter_pool, settle_pool  # noqa: E402 - after django.setup()
+from billing.metering import (  # noqa: E402 - after django.setup()
+    log_transfers,
+    meter_pool,
+    settle_pool,
+)
+from billing.models import Book  # noqa: E402 - the same
 from evenshare_core.policies import registry  # noqa: E402 - after django.setup()
 from scheduling.engine.clock import PoolNow  # noqa: E402 - after django.setup()
 from scheduling.engine.rounds import execute_round  # noqa: E402 - after django.setup()
@@ -48,6 +53,8 @@ def main(pool: str, instant: str, where: str, hold_s: str, module: str = "") -> 
         print(execute_round(int(pool), now=now, hold_s=float(hold_s)).outcome.value)
         meter_pool(int(pool))
         settle_pool(int(pool))
+        for book in Book.objects.all():
+            log_transfers(book)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, connections, transaction
 
 from billing.checks import seals
+from billing.metering import log_transfers
 from billing.models import APPEND_ONLY as OF_BILLING
+from billing.models import Book
 from scheduling.engine.housekeeping import drop_old_rows
 from scheduling.models import Job, JobAnswer, RoundBlob
 from tenants import transparency
@@ -120,6 +122,7 @@ class History:
         user = User.objects.create(username="otto")
         with transaction.atomic():
             write_audit(Actor(user, "r-1"), "node.drained", "node n1", reason="fan")
+        log_transfers(Book.objects.get(slug=lab.pool.book))
         transparency.append(transparency.round_log("p"), [b"one", b"two"], 0)
         transparency.checkpoint_note(transparency.round_log("p"))
         self.session: psycopg.Connection[Any] = services.postgres.connect(database)
@@ -127,6 +130,7 @@ class History:
         # Columns are changed one by one, also those that are there together or not at all.
         for table, constraint in (
             ("billing_postedprice", "price_surcharge_whole_or_none"),
+            ("billing_loggedtransfer", "logged_transfer_salt_of_32_bytes"),
             ("tenants_logentry", "log_entry_hash_of_its_record"),
             ("tenants_logkey", "log_key_of_32_bytes"),
         ):

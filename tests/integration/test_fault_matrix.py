@@ -19,6 +19,7 @@ import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
 from billing.checks import run_checks
+from billing.ledger import open_book, post_allowance
 from billing.metering import log_transfers, meter_pool, settle_pool
 from billing.models import Book
 from scheduling.engine.rounds import execute_round
@@ -53,6 +54,13 @@ class InjectedError(Exception):
 def eventful_cluster() -> Cluster:
     """At its instant every point is reached: leases end, wait, are renewed, cancelled, settled."""
     lab = cluster({"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf", profiling_s=20)
+    post_allowance(
+        book=open_book(lab.pool.book),
+        tenant_id=lab.tenants["a"].pk,
+        amount_micro=1_000_000,
+        effective_at=lab.at,
+        name="to be logged",
+    )
     profile = lab.profile("a", "net", v100=1000)
     VirtualSpeeds.objects.create(
         profile=profile, tenant=profile.tenant, speedups={"v100": 1000}, iteration_us=10**6
