@@ -96,6 +96,10 @@ def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, 
                 "other": tenant_json(row.other),
                 "hidden": row.hidden,
                 "why": row.why,
+                "of": row.of,
+                "gpu_type": row.gpu_type,
+                "factor": row.factor,
+                "bound": row.bound,
             }
             for row in seen.findings
         ],

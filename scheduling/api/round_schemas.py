@@ -85,7 +85,12 @@ class ShareRow(s.Serializer[object]):
 
 
 class CertificateLine(s.Serializer[object]):
-    """A property of a round: whether it holds, and the numbers that the caller may see."""
+    """A property of a round: whether it holds, and the numbers that the caller may see.
+
+    Of misreports: `of` so many were `checked`, the best found says `factor` times the speed on
+    `gpu_type`, or on all but the slowest where that is blank. `bound`: by what it is known that
+    none gains.
+    """
 
     property = s.CharField()
     verdict = s.CharField()
@@ -99,6 +104,10 @@ class CertificateLine(s.Serializer[object]):
     other = TenantRef(allow_null=True)
     hidden = s.BooleanField()
     why = s.CharField(allow_blank=True)
+    of = s.IntegerField()
+    gpu_type = s.CharField(allow_blank=True)
+    factor = s.FloatField(allow_null=True)
+    bound = s.CharField(allow_blank=True)
 
 
 class CertificateRow(s.Serializer[object]):

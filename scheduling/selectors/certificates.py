@@ -50,6 +50,10 @@ class CertificateItemView:
     named: tuple[VisibleTenant, ...]
     hidden: bool
     why: str
+    of: int = 0
+    gpu_type: str = ""
+    factor: float | None = None
+    bound: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +188,10 @@ def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemVie
         named=tuple(one for one in named if one is not None),
         hidden=hidden and row.worst is not None,
         why=row.why,
+        of=row.of,
+        gpu_type="" if hidden else row.gpu_type,
+        factor=None if hidden else row.factor,
+        bound=row.bound,
     )
 
 

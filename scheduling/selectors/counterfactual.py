@@ -1,7 +1,8 @@
 """What a stored round would have given a tenant's job type, had it reported other speeds.
 
-Own job types alone, and rounds whose bytes are kept. Each report is one decision of the policy
-that decided the round; the speeds that were true at the round decide what the answer is worth.
+Own job types alone, and rounds whose bytes are kept. Each report is answered by the policy that
+decided the round; the speeds that were true at the round decide what the answer is worth. The whole
+search of `evenshare_core.fairness.misreports` is made, and the best of it told: the best found.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from evenshare_core.fairness.misreports import (
     Speeds,
     honest_result,
     misreport_result,
-    misreported_speeds,
+    misreports_of,
     profile_of,
 )
-from evenshare_core.policies.base import decide_round, promises
+from evenshare_core.policies.base import promises, round_ideals
 from scheduling.models import Profile, Round
 from scheduling.selectors.stored_rounds import (
     DamagedRoundError,
@@ -29,9 +30,7 @@ from scheduling.selectors.stored_rounds import (
 )
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
-# Over and under: half of what it says to twice as much.
-FACTORS = (0.5, 0.8, 0.95, 1.05, 1.25, 2.0)
-# A report is a whole decision; larger rounds would keep the page waiting.
+# Each report solves the policy's program; larger rounds would keep the page waiting.
 MAX_JOBS = 2000
 
 
@@ -53,10 +52,12 @@ class OwnProfile:
 class ReportTrial:
     """One report: its speeds in thousandths, the shares it would have got, their true worth.
 
-    `factor` is None for the truth and for speeds of the viewer's own choice.
+    `factor` is None for the truth and for speeds of the viewer's own choice. Else it scales the
+    speed on `gpu_type`, or on all types but the slowest where that is "".
     """
 
     factor: float | None
+    gpu_type: str
     speeds: Speeds
     outcome: MisreportResult
     gain: float
@@ -67,7 +68,7 @@ class Counterfactual:
     """A round's own job types and, for the chosen one, the truth and what was tried.
 
     `noise`: a gain below it is none. `promised`: the policy promises for this round that
-    overstating does not pay.
+    overstating does not pay; `bound`: by what that is known, whatever was tried.
     """
 
     profiles: tuple[OwnProfile, ...]
@@ -78,6 +79,21 @@ class Counterfactual:
     tried: tuple[ReportTrial, ...]
     noise: float
     promised: bool
+    bound: str = ""
+
+    @property
+    def shown(self) -> tuple[ReportTrial, ...]:
+        """The viewer's own report, and the best of each way to scale that was tried."""
+        best: dict[tuple[str, bool], ReportTrial] = {}
+        own = []
+        for one in self.tried:
+            if one.factor is None:
+                own.append(one)
+                continue
+            way = (one.gpu_type, one.factor > 1)
+            if way not in best or one.gain > best[way].gain:
+                best[way] = one
+        return (*own, *best.values())
 
     @property
     def best(self) -> ReportTrial | None:
@@ -113,6 +129,7 @@ def read_counterfactual(
         return Counterfactual(profiles, chosen, measured.has_ideals, (), None, (), 0.0, False)
     place = rows.index((chosen.tenant.id, chosen.id))
     truth, tried = _tried(measured, place, speeds)
+    promised = promises(snapshot, measured)
     return Counterfactual(
         profiles=profiles,
         chosen=chosen,
@@ -121,7 +138,8 @@ def read_counterfactual(
         truth=truth,
         tried=tried,
         noise=2 * float(measured.judged.noise[place]),
-        promised=Property.OVERSTATING in promises(snapshot, measured).properties,
+        promised=Property.OVERSTATING in promised.properties,
+        bound=promised.proofs.get(Property.OVERSTATING, ""),
     )
 
 
@@ -151,16 +169,18 @@ def _tried(
     profile = profile_of(measured.snapshot, measured.judged.rows[place][1])
     true_speeds = {name: speed for name, speed in profile.speedups if speed}
     honest = honest_result(measured, place)
-    truth = ReportTrial(None, true_speeds, honest, 0.0)
-    reports: list[tuple[float | None, Speeds]] = []
+    truth = ReportTrial(None, "", true_speeds, honest, 0.0)
+    reports: list[tuple[float | None, str, Speeds]] = []
     own = {name: speeds.get(name, speed) for name, speed in true_speeds.items()}
     if own != true_speeds:
-        reports.append((None, own))
-    reports += [(factor, misreported_speeds(profile, factor)) for factor in FACTORS]
+        reports.append((None, "", own))
+    over, under = misreports_of(profile, measured.judged.gpu_types)
+    for one in (*over, *under):
+        report = {name: speed for name, speed in one.speeds if speed}
+        reports.append((one.factor, one.gpu_type, report))
     tried = []
-    for factor, report in reports:
-        if report == true_speeds:
-            continue  # it runs equally fast everywhere, or on one type alone
-        result = misreport_result(measured, place, report, decide_round)
-        tried.append(ReportTrial(factor, report, result, result.throughput - honest.throughput))
+    for factor, gpu_type, report in reports:
+        result = misreport_result(measured, place, report, round_ideals)
+        gain = result.throughput - honest.throughput
+        tried.append(ReportTrial(factor, gpu_type, report, result, gain))
     return truth, tuple(tried)

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property, Verdict
-from evenshare_core.fairness.certify import FACTORS
-from evenshare_core.policies.base import certify_round, decide_round
+from evenshare_core.fairness.certify import BUDGET
+from evenshare_core.fairness.measure import Measured
+from evenshare_core.fairness.misreports import misreports_of, probe_row, profile_of
+from evenshare_core.fairness.properties import Probe
+from evenshare_core.policies.base import certify_round, decide_round, round_ideals
 from tests.papers.mixed_pool import mixed_cluster, queue, rounds
 from tests.papers.test_sharing_properties import mixed
 from tests.unit.core.certificates import line
@@ -74,25 +78,61 @@ def one_type_each(environment: str) -> list[tuple[Snapshot, Any]]:
     ]
 
 
+def searched(snapshot: Snapshot, decision: Decision) -> tuple[list[Probe], list[Probe]]:
+    """All misreports of all rows, above and below the truth."""
+    measured = Measured(snapshot, decision, frozenset())
+    over, under = list[Probe](), list[Probe]()
+    for place, (_, profile) in enumerate(measured.judged.rows):
+        both = misreports_of(profile_of(snapshot, profile), measured.judged.gpu_types)
+        over += probe_row(measured, place, both[0], round_ideals)
+        under += probe_row(measured, place, both[1], round_ideals)
+    return over, under
+
+
 class TestMisreports:
     def test_upwards_do_not_pay_without_cooperation(self) -> None:
-        """Each round tries another tenant; with one job type each it is promised."""
+        """Each round tries another tenant; with one job type each it is promised, and proven."""
         tried = set()
         for snapshot, decision in one_type_each("noncooperative"):
             found = certify_round(snapshot, decision)
             row = line(found, P.OVERSTATING)
-            assert (found.failure, row.verdict, row.checked) == ("", Verdict.HOLDS, 1)
+            assert (found.failure, row.verdict, row.checked) == ("", Verdict.HOLDS, BUDGET)
+            assert (row.of, row.bound) == (15, "OEF (Middleware 2024), theorem 5.4")
             tried.add(row.tenant)
         assert len(tried) == 4
+
+    def test_upwards_do_not_pay_by_any_factor_on_any_type(self) -> None:
+        """What is called proven is searched: each single type and all, up to four times."""
+        snapshot, decision = one_type_each("noncooperative")[0]
+        over, under = searched(snapshot, decision)
+        assert len(over) == 4 * 15
+        assert max(probe.gain for probe in over) < 1e-4
+        assert max(probe.gain for probe in under) > 0.1
 
     def test_downwards_may_pay_and_are_not_promised(self) -> None:
         lines = [
             line(certify_round(*pair), P.UNDERSTATING) for pair in one_type_each("noncooperative")
         ]
         assert {row.verdict for row in lines} == {Verdict.NOT_PROMISED}
+        assert {row.bound for row in lines} == {""}
         assert max(row.worst or 0 for row in lines) > 0.1
 
     def test_upwards_may_pay_with_cooperation_and_are_not_promised(self) -> None:
         lines = [line(certify_round(*pair), P.OVERSTATING) for pair in one_type_each("cooperative")]
         assert {row.verdict for row in lines} == {Verdict.NOT_PROMISED}
-        assert all(row.checked == sum(factor > 1 for factor in FACTORS) for row in lines)
+        assert all((row.checked, row.of, row.bound) == (BUDGET, 15, "") for row in lines)
+
+    def test_are_all_tried_in_turn(self) -> None:
+        """The search over all rounds is the whole search, and finds what it finds."""
+        snapshot, decision = one_type_each("cooperative")[0]
+        over, _ = searched(snapshot, decision)
+        rows, turns = 4, 5
+        found = [
+            line(certify_round(replace(snapshot, number=number), decision), P.OVERSTATING)
+            for number in range(rows * turns)
+        ]
+        best = max(over, key=lambda probe: probe.gain)
+        seen = max(found, key=lambda row: row.worst or 0)
+        assert seen.worst == pytest.approx(best.gain, abs=1e-6)
+        assert (seen.gpu_type, seen.factor) == (best.gpu_type, best.factor)
+        assert best.factor > 1.25  # one try of that does not find it

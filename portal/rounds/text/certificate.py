@@ -14,6 +14,7 @@ from portal.charts.figures import percent, plural, thousands
 from portal.charts.notes import CertificatePanel, LineItem, Note, Promise, count_note
 from portal.rounds.text.borrowing_lines import owners_sentence, value_sentence
 from portal.rounds.text.declared import declared_sentence
+from portal.rounds.text.fairness_lines import misreport_sentence, order_sentence
 from portal.rounds.text.tenant_names import name_of, names_of
 from portal.site.tenant_badges import badge_of
 from scheduling.selectors.certificates import CertificateItemView, CertificateView
@@ -59,7 +60,7 @@ SAID = {
 }
 HIDDEN = "This pool shows you your own rows; the number is another tenant's."
 # Their sentences do without the numbers that are not for the viewer.
-WITHOUT_NUMBERS = frozenset({P.INDIVIDUAL_RATIONALITY, P.MEASURED_SPEEDS})
+WITHOUT_NUMBERS = frozenset({P.LONG_TERM_ORDER, P.INDIVIDUAL_RATIONALITY, P.MEASURED_SPEEDS})
 SAME = 1e-4  # what two figures on the page may differ by and be the same
 UNIT = "Throughput is counted in GPUs of the slowest type."
 
@@ -176,15 +177,6 @@ def _single(row: CertificateItemView) -> str:
     return f"{plural(row.checked, 'job holds', 'jobs hold')} one each."
 
 
-def _order(row: CertificateItemView) -> str:
-    if row.verdict is Verdict.NOT_PROMISED:
-        return "This policy serves in another order."
-    if row.count:
-        who = names_of(row) or plural(row.count, "tenant")
-        return f"{who} {_was(row.count)} served while one further below its share was queued."
-    return f"{plural(row.checked, 'pick')} played again in order: each was its turn."
-
-
 def _guarantee(row: CertificateItemView) -> str:
     if row.verdict is Verdict.NOT_PROMISED:
         return "This policy promises no time within which a quota is there."
@@ -259,24 +251,11 @@ def _pareto(row: CertificateItemView) -> str:
     return f"{_gpus(row.worst)} more than the {total} could be had at nobody's cost."
 
 
-def _probed(row: CertificateItemView) -> str:
-    if row.worst is None:
-        return ""
-    who = name_of(row.tenant)
-    tried = f"{plural(row.checked, 'misreport')} of {who} tried"
-    if row.count:
-        return f"{tried}: {who} would gain {_gpus(row.worst)} over {_gpus(row.total)}."
-    if row.worst > -0.005:
-        return f"{tried}: nothing gained over {_gpus(row.total)}."
-    which = "it" if row.checked == 1 else "the best of them"
-    return f"{tried}: {which} loses {_gpus(-row.worst)} of {_gpus(row.total)}."
-
-
 SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
     P.CAPACITY: _capacity,
     P.GANG: _gang,
     P.SINGLE_HOLD: _single,
-    P.LONG_TERM_ORDER: _order,
+    P.LONG_TERM_ORDER: order_sentence,
     P.QUOTA_GUARANTEE: _guarantee,
     P.TRADES: _trades,
     P.INDIVIDUAL_RATIONALITY: value_sentence,
@@ -284,14 +263,14 @@ SENTENCES: dict[Property, Callable[[CertificateItemView], str]] = {
     P.SHARING_INCENTIVE: _alone,
     P.EQUAL_THROUGHPUT: _equal,
     P.PARETO: _pareto,
-    P.OVERSTATING: _probed,
-    P.UNDERSTATING: _probed,
+    P.OVERSTATING: misreport_sentence,
+    P.UNDERSTATING: misreport_sentence,
     P.MEASURED_SPEEDS: declared_sentence,
 }
 BASES = {
     Basis.LEASES: "GPUs held after the round",
     Basis.IDEALS: "shares before rounding to whole GPUs",
-    Basis.SUMS: "GPU-time received and due at each pick",
+    Basis.SUMS: "GPU-time received and due at each pick, and on who could have been served",
     Basis.TRADES: "the records of trades, and the speeds of the jobs that they were made for",
     Basis.TERMS: "leases after the round, and when the terms of those that borrow are over",
     Basis.VALUES: "what jobs say that they are worth, and the prices posted for the round",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from evenshare_core.units import ONE_MILLI
-from portal.charts.figures import percent, thousands
+from portal.charts.figures import percent, plural, thousands
 from portal.charts.glyphs import StateBadge
+from portal.rounds.text.fairness_lines import scaling_text
 from scheduling.models import Round
 from scheduling.selectors.counterfactual import Counterfactual, ReportTrial
 
@@ -29,7 +30,8 @@ def counterfactual_body(
             (name, _speed(speeds.get(name, milli)), _speed(milli), name in wrong)
             for name, milli in ((one, result.truth.speeds[one]) for one in result.gpu_types)
         ],
-        "rows": [_row(result.truth, result), *(_row(one, result) for one in result.tried)],
+        "rows": [_row(result.truth, result), *(_row(one, result) for one in result.shown)],
+        "tried": plural(len(result.tried), "report"),
         "source": SOURCES.get(result.chosen.source, "no longer kept"),
     }
 
@@ -40,10 +42,10 @@ def _headline(result: Counterfactual, round_: Round) -> str:
     if result.chosen is None:
         return f"You had no job type with speeds in round {thousands(round_.number)}."
     if result.best is None or result.truth is None:
-        return "The truth was your best report."
+        return f"Of {plural(len(result.tried), 'other report')} tried, none would have gained."
     whole = result.truth.outcome.throughput
     gain = percent(result.best.gain / whole, 1) if whole > 0 else "something"
-    return f"Another report would have gained {gain} in this round."
+    return f"Another report would have gained {gain} in this round, the best found."
 
 
 def _deck(result: Counterfactual, round_: Round) -> str:
@@ -59,7 +61,8 @@ def _deck(result: Counterfactual, round_: Round) -> str:
             rest = "it does not promise that a false report never gains"
         return f"{policy} is not truthful here: {rest}."
     if result.promised:
-        return f"{policy} promises here: no gain from overstating, one job type."
+        known = f": exact, by {result.bound}" if result.bound else ""
+        return f"{policy} promises here: no gain from overstating, one job type{known}."
     return f"{policy} does not promise that; it is so for the reports that were tried."
 
 
@@ -71,7 +74,7 @@ def _speed(milli: int) -> str:
 def _row(one: ReportTrial, result: Counterfactual) -> dict[str, Any]:
     truth = result.truth
     return {
-        "text": "The truth" if one is truth else _report_text(one.factor),
+        "text": "The truth" if one is truth else _report_text(one),
         "truth": one is truth,
         "says": ", ".join(_speed(one.speeds.get(name, 0)) for name in result.gpu_types),
         "shares": [(name, one.outcome.shares.get(name, 0.0)) for name in result.gpu_types],
@@ -81,11 +84,11 @@ def _row(one: ReportTrial, result: Counterfactual) -> dict[str, Any]:
     }
 
 
-def _report_text(factor: float | None) -> str:
-    if factor is None:
+def _report_text(one: ReportTrial) -> str:
+    if one.factor is None:
         return "Your own report"
-    kind = "Overstated" if factor > 1 else "Understated"
-    return f"{kind}, \N{MULTIPLICATION SIGN}{factor:g}"
+    kind = "Overstated" if one.factor > 1 else "Understated"
+    return f"{kind}, {scaling_text(one.factor, one.gpu_type)}"
 
 
 def _state(one: ReportTrial, result: Counterfactual) -> StateBadge:

@@ -25,6 +25,7 @@ from evenshare_core.fairness.certificate import (
 )
 from evenshare_core.fairness.properties import envy_matrix
 from evenshare_core.policies.base import certify_round, decide_round
+from evenshare_core.units import HOUR_US
 from tests.unit.core import snapshots
 from tests.unit.core.certificates import (
     AT_US,
@@ -162,7 +163,9 @@ class TestLeases:
         assert certify_round(snapshot, decide_round(snapshot)).violated == ()
 
 
-def served(rhos: dict[int, float], order: list[int], note: str = "") -> tuple[Any, Decision]:
+def served(
+    rhos: dict[int, float], order: list[int], note: str = "", passed_us: int | None = None
+) -> tuple[Any, Decision]:
     """A round of ltgf in which tenants with these rhos are served a GPU each in this order."""
     hour = 3_600_000_000
     claims = tuple(
@@ -174,7 +177,10 @@ def served(rhos: dict[int, float], order: list[int], note: str = "") -> tuple[An
         Job(id=place, tenant=tenant, gpus=1, submitted_us=place)
         for place, tenant in enumerate(order, start=1)
     )
-    snapshot = two_types(dict.fromkeys(rhos, 1.0), gpus=8, policy="ltgf", jobs=jobs, profiles=())
+    passed = {} if passed_us is None else {"passed": {str(job.id): passed_us for job in jobs}}
+    snapshot = two_types(
+        dict.fromkeys(rhos, 1.0), gpus=8, policy="ltgf", jobs=jobs, profiles=(), memory=passed
+    )
     grants = tuple(
         Grant(job.id, job.id, job.tenant, FAST, ((FAST_NODE, 1),), Key(None, None, note))
         for job in jobs
@@ -204,7 +210,13 @@ class TestTheOrderOfLtgf:
         )
 
     def test_lets_gangs_go_first_for_which_gpus_were_kept(self) -> None:
-        assert certify_round(*served({1: 0.5, 2: 0.9}, [2, 1], note="reserved")).violated == ()
+        rhos = {1: 0.5, 2: 0.9}
+        late_us = AT_US - 3 * HOUR_US
+        assert certify_round(*served(rhos, [2, 1], "reserved", late_us)).violated == ()
+        # It was passed over for one lease length: that it goes first is not so.
+        soon_us = AT_US - HOUR_US
+        said = [served(rhos, [2, 1], "reserved", soon_us), served(rhos, [2, 1], "reserved")]
+        assert [certify_round(*one).violated for one in said] == [(P.LONG_TERM_ORDER,)] * 2
 
     def test_holds_in_rounds_of_the_policy_itself(self) -> None:
         jobs = [snapshots.job(n, 1 + n % 3, tenant=1 + n % 3) for n in range(1, 40)]

@@ -65,6 +65,7 @@ def test_all_that_is_written_is_read_again() -> None:
     item = CertificateItem(
         Property.ENVY_FREE, Verdict.VIOLATED, Basis.IDEALS, checked=4, count=2, broken=(1, 2),
         worst=0.5, tenant=1, other=2, in_gpus=0.25, total=7.0, tolerance=1e-6, why="because",
+        of=15, gpu_type="v100", factor=2.0, bound="by theorem",
     )  # fmt: skip
     row = JobTypeResult(1, 2, 1.0, 3.0, 2.0, ideal=2.5, best_other=4.0, other=9, capped=True)
     whole = certificate((item,), (row,), failure="none")
@@ -96,7 +97,7 @@ def test_is_not_changed(data: dict[str, Any]) -> None:
 
 def test_says_how_many_rows_it_leaves_out() -> None:
     rows = tuple(JobTypeResult(n, n, 1.0, 1.0, 1.0) for n in range(MAX_ROWS + 2))
-    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 5)
+    assert (MAX_ROWS, MAX_NAMED, VERSION) == (200, 20, 6)
     assert [certificate((), rows[:n]).left_out for n in (0, 199, 200, 201, 202)] == [0, 0, 0, 1, 2]
     assert certificate((), rows).rows == rows[:MAX_ROWS]
 
@@ -114,8 +115,22 @@ def test_is_of_the_newest_version_only_with_the_line_that_came_in_it() -> None:
     trades = CertificateItem(Property.TRADES, Verdict.HOLDS, Basis.TRADES)
     speeds = CertificateItem(Property.MEASURED_SPEEDS, Verdict.HOLDS, Basis.SPEEDS)
     assert certificate((trades, worth)).version == 4
-    assert certificate((trades, worth, speeds)).version == certificate((speeds,)).version == VERSION
+    assert certificate((trades, worth, speeds)).version == certificate((speeds,)).version == 5
     assert certificate((trades,)).version == VERSION_BEFORE == 3
+
+
+def test_is_of_the_newest_version_with_an_order_or_misreports_as_they_are_measured_now() -> None:
+    speeds = CertificateItem(Property.MEASURED_SPEEDS, Verdict.HOLDS, Basis.SPEEDS)
+    order = CertificateItem(Property.LONG_TERM_ORDER, Verdict.HOLDS, Basis.SUMS)
+    other = CertificateItem(Property.LONG_TERM_ORDER, Verdict.NOT_PROMISED, Basis.SUMS)
+    probes = CertificateItem(Property.OVERSTATING, Verdict.HOLDS, Basis.PROBES, checked=3, of=15)
+    before = CertificateItem(Property.OVERSTATING, Verdict.HOLDS, Basis.PROBES, checked=1)
+    assert certificate((order,)).version == certificate((speeds, probes)).version == VERSION == 6
+    assert certificate((other, before)).version == VERSION_BEFORE
+    # What was written before is read as it was.
+    old = plain(certificate((other, before)))
+    assert plain(read(old)) == old
+    assert '"of"' not in msgspec.json.encode(old).decode()
 
 
 @pytest.mark.parametrize(

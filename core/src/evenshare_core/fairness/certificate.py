@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 # The newest version, and that of certificates without any of the lines that came since.
-VERSION, VERSION_BEFORE = 5, 3
+VERSION, VERSION_BEFORE = 6, 3
 # A certificate of any pool stays small: rows of tenants, and the ids that a finding names.
 MAX_ROWS = 200
 MAX_NAMED = 20
@@ -43,8 +43,9 @@ class Property(StrEnum):
 
 
 # Lines that came later, with the version of the certificates that have them. Bytes of those
-# without stay.
-SINCE = {Property.INDIVIDUAL_RATIONALITY: 4, Property.MEASURED_SPEEDS: VERSION}
+# without stay. Version 6 has an order that is compared with all who could have been served, and
+# misreports of several GPU types and factors (`CertificateItem.since`).
+SINCE = {Property.INDIVIDUAL_RATIONALITY: 4, Property.MEASURED_SPEEDS: 5}
 
 
 class Verdict(StrEnum):
@@ -80,7 +81,9 @@ class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     it, `broken` the first of their ids (tenants; of capacity, gangs and holds: nodes or jobs).
     `worst` is the number that decides (its meaning and unit depend on the property, see
     docs/fairness.md), of `tenant`, against `other`. `in_gpus` is the same measured on whole GPUs.
-    `total` is a sum over the pool. `tolerance`: what is smaller is noise.
+    `total` is a sum over the pool. `tolerance`: what is smaller is noise. Of misreports: `of` so
+    many were `checked`, the best of them scales the speed of `gpu_type` ("": of all but the
+    slowest) by `factor`; `bound`: by what it is known that none gains, tried or not.
     """
 
     name: Property
@@ -96,6 +99,17 @@ class CertificateItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     total: float | None = None
     tolerance: float | None = None
     why: str = ""
+    of: int = 0
+    gpu_type: str = ""
+    factor: float | None = None
+    bound: str = ""
+
+    @property
+    def since(self) -> int:
+        """The version of the certificates that came with such a line."""
+        if self.name is Property.LONG_TERM_ORDER and self.verdict is not Verdict.NOT_PROMISED:
+            return VERSION  # before it compared picks with each other alone
+        return VERSION if self.of else SINCE.get(self.name, VERSION_BEFORE)
 
 
 class JobTypeResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -162,9 +176,8 @@ def certificate(
     overclaims: tuple[Overclaim, ...] = (),
 ) -> Certificate:
     """Return a certificate of these lines, within its size."""
-    later = (SINCE[row.name] for row in findings if row.name in SINCE)
     return Certificate(
-        version=max(later, default=VERSION_BEFORE),
+        version=max((row.since for row in findings), default=VERSION_BEFORE),
         violated=tuple(row.name for row in findings if row.verdict is Verdict.VIOLATED),
         findings=findings,
         rows=rows[:MAX_ROWS],

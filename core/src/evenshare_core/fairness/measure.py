@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from evenshare_core.fairness.certificate import (
 )
 from evenshare_core.fairness.guarantee import Guarantee, unserved
 from evenshare_core.fairness.job_value import ValueRule, check_value
+from evenshare_core.fairness.order import OrderRule, check_order
 from evenshare_core.fairness.owners import check_owners
 from evenshare_core.fairness.pareto import UnsolvedError, pareto_slack
 from evenshare_core.fairness.properties import TOLERANCE, Array, Probe
@@ -33,17 +35,28 @@ MAX_MEASURED = 400
 RATIONALITY = Property.INDIVIDUAL_RATIONALITY
 
 
+class TriedMisreports(NamedTuple):
+    """Misreports of one row that were tried, and of how many: above the truth, and below it."""
+
+    over: Sequence[Probe]
+    of_over: int
+    under: Sequence[Probe]
+    of_under: int
+
+
 @dataclass(eq=False)
 class Measured:
     """A round being measured: its promises, its leases, and its allocation twice.
 
-    `deserves_quota`: by eq. (16) and not (8), see `evenshare_core.fairness.holds.order_broken`.
+    `order`: by which rule those go first who received least; None: they do not. `proofs`: by what
+    it is known of a promise that it holds, whatever was tried.
     """
 
     snapshot: Snapshot
     decision: Decision
     promised: frozenset[Property]
-    deserves_quota: bool = False
+    order: OrderRule | None = None
+    proofs: Mapping[Property, str] = field(default_factory=dict)
     guarantee: Guarantee | None = None
     owners_first: bool = False
     value_rule: ValueRule | None = None
@@ -79,12 +92,11 @@ class Measured:
     def _unmeasured(self, name: Property) -> Verdict:
         return Verdict.UNKNOWN if name in self.promised else Verdict.NOT_PROMISED
 
-    def findings(
-        self, probes: Sequence[Probe] | None, why: str = ""
-    ) -> tuple[CertificateItem, ...]:
-        """Return all lines; `probes` None: no misreport was tried, for the reason `why`."""
+    def findings(self, tried: TriedMisreports | None, why: str = "") -> tuple[CertificateItem, ...]:
+        """Return all lines; `tried` None: no misreport was, for the reason `why`."""
         untried = why or "no misreport was tried on this round"
-        tried = tuple(probes or ())
+        over, under = (tried.over, tried.under) if tried else ((), ())
+        of_over, of_under = (tried.of_over, tried.of_under) if tried else (0, 0)
         measures: dict[Property, Callable[[], CertificateItem]] = {
             Property.CAPACITY: self._capacity,
             Property.GANG: self._gang,
@@ -100,8 +112,8 @@ class Measured:
         }
         items = [measure() for measure in measures.values()]
         items += [
-            self._probes(Property.OVERSTATING, [p for p in tried if p.factor > 1], untried),
-            self._probes(Property.UNDERSTATING, [p for p in tried if p.factor < 1], untried),
+            self._probes(Property.OVERSTATING, over, of_over, untried),
+            self._probes(Property.UNDERSTATING, under, of_under, untried),
         ]
         return tuple(items)
 
@@ -143,10 +155,23 @@ class Measured:
     def _order(self) -> CertificateItem:
         """Only a policy that promises the order is asked for it: others have another key."""
         name = Property.LONG_TERM_ORDER
-        if name not in self.promised:
+        if name not in self.promised or self.order is None:
             return CertificateItem(name, Verdict.NOT_PROMISED, Basis.SUMS)
-        count = holds.order_broken(self.snapshot, self.decision, by_quota=self.deserves_quota)
-        return _with(self._counted(name, count), basis=Basis.SUMS)
+        check = check_order(self.snapshot, self.decision, self.order)
+        broken = sorted({*check.early, *check.idle})
+        tenant, other = check.passed or (None, None)
+        return CertificateItem(
+            name=name,
+            verdict=self.verdict(name, bool(broken)),
+            basis=Basis.SUMS,
+            checked=check.picks,
+            count=len(broken),
+            broken=tuple(broken)[:MAX_NAMED],
+            worst=figure(check.largest) if check.idle else None,
+            tenant=tenant,
+            other=other,
+            total=figure(check.jobs),
+        )
 
     def _quota_guarantee(self) -> CertificateItem:
         """Tenants with a job that is owed GPUs and waits while room could be made for it."""
@@ -365,7 +390,10 @@ class Measured:
 
     # ---- misreports ----
 
-    def _probes(self, name: Property, tried: Sequence[Probe], untried: str) -> CertificateItem:
+    def _probes(
+        self, name: Property, tried: Sequence[Probe], of: int, untried: str
+    ) -> CertificateItem:
+        """The best that was found of the misreports of one row that were tried."""
         if not self.has_ideals:
             why = "this policy does not look at speeds"
             return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.PROBES, why=why)
@@ -386,6 +414,10 @@ class Measured:
             tenant=self.judged.rows[best.row][0],
             total=figure(best.honest),
             tolerance=figure(noise[best.row]),
+            of=of,
+            gpu_type=best.gpu_type,
+            factor=figure(best.factor),
+            bound=self.proofs.get(name, "") if name in self.promised else "",
         )
 
     # ---- rows ----

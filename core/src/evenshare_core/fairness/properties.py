@@ -18,7 +18,7 @@ Source: OEF (Middleware 2024) 2.3 and (9), (10).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,13 +157,15 @@ def throughput_spread(speedups: Array, shares: Array, weights: Array) -> float:
 class Probe:
     """One misreport: what the row's true throughput is when it is honest, and when it is not.
 
-    `factor` > 1 overstates, < 1 understates.
+    `factor` > 1 overstates, < 1 understates: one GPU type, or all but the slowest where
+    `gpu_type` is "".
     """
 
     row: int
     factor: float
     honest: float
     misreported: float
+    gpu_type: str = ""
 
     @property
     def gain(self) -> float:
@@ -171,17 +173,21 @@ class Probe:
         return self.misreported - self.honest
 
 
-def misreport(speedups: Array, factor: float) -> Array:
+def misreport(speedups: Array, factor: float, types: Collection[int] | None = None) -> Array:
     """Return one row's speedups with every type but its slowest multiplied by `factor`.
 
-    A type is never reported slower than the slowest, and one that cannot run stays at 0.
+    `types`: of these alone, by index. A type is never reported slower than the slowest, and one
+    that cannot run stays at 0.
     """
     row = np.asarray(speedups, float)
     usable = row > 0
     if not usable.any():
         return row.copy()
     slowest = float(row[usable].min())
-    reported = np.where(row > slowest, np.maximum(slowest, row * factor), row)
+    scaled = row > slowest
+    if types is not None:
+        scaled &= np.isin(np.arange(len(row)), list(types))
+    reported = np.where(scaled, np.maximum(slowest, row * factor), row)
     return np.where(usable, reported, 0.0)
 
 

@@ -20,7 +20,7 @@ from functools import partial
 import msgspec
 
 from evenshare_core.domain.cluster import capacity_by_type
-from evenshare_core.domain.decision import Decision, Grant, Renew, Share, with_swaps
+from evenshare_core.domain.decision import Decision, Grant, Ideal, Renew, Share, with_swaps
 from evenshare_core.domain.invariants import InvariantViolation, violations
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import PoolPrice, Service, Snapshot, Surcharge
@@ -48,6 +48,7 @@ __all__ = [
     "decide_round",
     "promises",
     "queue_order",
+    "round_ideals",
 ]
 
 
@@ -134,7 +135,19 @@ def _without_hopeless(snapshot: Snapshot) -> Snapshot:
 def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:
     """Return the certificate of a round, see `evenshare_core.fairness.certify.certify`."""
     snapshot = without_backoffs(snapshot)
-    return certify(snapshot, decision, promised=partial(promises, snapshot), decide=decide_round)
+    return certify(snapshot, decision, promised=partial(promises, snapshot), ideals_of=round_ideals)
+
+
+def round_ideals(snapshot: Snapshot) -> tuple[Ideal, ...]:
+    """Return what the pool's policy gives before rounding: the `ideals` of `decide_round`.
+
+    At a fraction of its cost: nothing is rounded or placed.
+
+    Raises:
+        UnknownPolicyError, OptionError: the pool's setting is wrong.
+    """
+    options = registry.options(snapshot.policy, snapshot.options)
+    return registry.policy(snapshot.policy).ideals(without_backoffs(snapshot), options)
 
 
 def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
@@ -149,9 +162,10 @@ def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
     policy = registry.policy(snapshot.policy)
     properties = policy.promises(options, measured)
     guarantee = None if measured is None else policy.guarantee(options, measured.decision)
+    order = None if measured is None else policy.order_rule(options, snapshot, measured.decision)
     return Promises(
-        properties, options.deserves_quota, guarantee, policy.traits.owners_first,
-        policy.value_rule(options), policy.traits.needs_profiles,
+        properties, order, guarantee, policy.traits.owners_first,
+        policy.value_rule(options), policy.traits.needs_profiles, policy.proofs(options),
     )  # fmt: skip
 
 

@@ -34,11 +34,6 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return 0
 
     @property
-    def deserves_quota(self) -> bool:
-        """Whether a tenant deserves its quota at all times, and not min(demand, quota)."""
-        return False
-
-    @property
     def min_runtime_us(self) -> int:
         """How long a new lease is protected: before that, no rule ends it."""
         return 0

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.decision import Decision, Ideal
 from evenshare_core.domain.ids import Fields
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.utilities import Utility
@@ -21,6 +21,7 @@ from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.guarantee import Guarantee
 from evenshare_core.fairness.job_value import ValueRule
 from evenshare_core.fairness.measure import Measured
+from evenshare_core.fairness.order import OrderRule
 from evenshare_core.policies.options import Options
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
 from evenshare_core.policies.shared.session import Session, StaticQueue
@@ -125,6 +126,17 @@ class Policy(ABC):
         `snapshot.service` is as of `snapshot.at_us`, and `snapshot.changes` is empty.
         """
 
+    def ideals(
+        self,
+        snapshot: Snapshot,  # noqa: ARG002 - for policies that solve a program
+        options: Options,  # noqa: ARG002 - the same
+    ) -> tuple[Ideal, ...]:
+        """Return the `ideals` of `decide` for a snapshot without memory, at less cost.
+
+        The snapshot's service sums are not asked.
+        """
+        return ()
+
     def queue_order(
         self,
         snapshot: Snapshot,  # noqa: ARG002 - for policies that have an order
@@ -163,6 +175,28 @@ class Policy(ABC):
         """Return to whom it guarantees quotas in a round; None: to nobody.
 
         Rounds are certified for it where `Property.QUOTA_GUARANTEE` is promised.
+        """
+        return None
+
+    def proofs(
+        self,
+        options: Options,  # noqa: ARG002 - for policies of which something is proven
+    ) -> Mapping[Property, str]:
+        """Return by what it is known that a property holds in each round of which it is promised.
+
+        A certificate says so beside what was tried.
+        """
+        return {}
+
+    def order_rule(
+        self,
+        options: Options,  # noqa: ARG002 - for policies that serve who received least
+        snapshot: Snapshot,  # noqa: ARG002 - the same; as the round found it
+        decision: Decision,  # noqa: ARG002 - the same
+    ) -> OrderRule | None:
+        """Return by which rule those go first who received least for their due; None: by none.
+
+        Rounds are certified by it where `Property.LONG_TERM_ORDER` is promised.
         """
         return None
 

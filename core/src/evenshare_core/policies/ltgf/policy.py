@@ -43,11 +43,14 @@ from heapq import heapify, heappop, heapreplace
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.ids import Fields
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property
+from evenshare_core.fairness.order import KeptGpus, OrderRule
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.placement.stability import keep_placements
 from evenshare_core.policies.ltgf.options import LtgfOptions
@@ -64,7 +67,12 @@ from evenshare_core.policies.ltgf.quiet import CalmQueues, EmptyRound, calm_queu
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.policies.quota_promise import QuotaPromiseKind
-from evenshare_core.policies.shared.reservation import MEMORY_IDS, RESERVED_TEXTS, Reservations
+from evenshare_core.policies.shared.reservation import (
+    MEMORY_IDS,
+    RESERVED,
+    RESERVED_TEXTS,
+    Reservations,
+)
 from evenshare_core.policies.shared.session import (
     KeptRound,
     Session,
@@ -143,6 +151,22 @@ class Ltgf(Policy):
             else:
                 heappop(heap)
         return tuple(order)
+
+    def order_rule(self, options: Options, snapshot: Snapshot, decision: Decision) -> OrderRule:
+        """Return by which rule a round is certified; gangs that waited too long go first."""
+        assert isinstance(options, LtgfOptions)  # noqa: S101 - narrows; they are of `options_type`
+        kept_us = options.reserve_after_leases * snapshot.lease_us
+        found = Reservations.load(snapshot, options.reserve_after_leases)
+        left = Reservations.load(replace(snapshot, memory=decision.memory), 1)
+        return OrderRule(
+            by_quota=options.deserves_quota,
+            work_conserving=options.work_conserving,
+            spread=options.spread,
+            passed_since=found.passed_since,
+            late_us=snapshot.at_us - kept_us if kept_us else None,
+            late_note=RESERVED,
+            kept=tuple(KeptGpus(*row) for row in left.kept) if kept_us else (),
+        )
 
     def session(self, options: dict[str, Any]) -> Session:
         """Return queues that go on from round to round."""

@@ -81,6 +81,16 @@ class Reservations:
         """Whether a job was not scheduled so far, though first in line."""
         return job in self._passed
 
+    @property
+    def passed_since(self) -> Mapping[int, int]:
+        """Jobs that were not scheduled though first in line, and since when."""
+        return self._passed
+
+    @property
+    def kept(self) -> list[tuple[str, int, Placement]]:
+        """(GPU type, job, GPUs by node) of every reservation, by type."""
+        return [(gpu_type, *row) for gpu_type, row in sorted(self._reserved.items())]
+
     def keep(self, pending: dict[int, str], refused: Collection[int] = ()) -> None:
         """Drop what belongs to jobs that do not wait; reserve for the longest not scheduled.
 

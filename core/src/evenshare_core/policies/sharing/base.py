@@ -145,6 +145,13 @@ class SharingPolicy(Policy):
         options = parse_options(self.options_type, known)
         return solve_shares(problem, self.rule(options), options.backend)
 
+    def ideals(self, snapshot: Snapshot, options: Options) -> tuple[Ideal, ...]:
+        """Return the shares before rounding, solved anew."""
+        assert isinstance(options, SharingOptions)  # noqa: S101 - narrows; of `options_type`
+        types, job_types = read_job_types(snapshot, by_starvation=False)
+        shares = RoundProgram(job_types, types, self.rule(options), options.backend).solve()
+        return _with_ideals(job_types, types, shares)
+
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round."""
         options = parse_options(self.options_type, snapshot.options)
@@ -156,8 +163,7 @@ def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) 
     types, job_types = read_job_types(snapshot, by_starvation=options.job_order == "starvation")
     program = RoundProgram(job_types, types, rule, options.backend)
     shares = stored_shares(snapshot.memory, program) or program.solve()
-    for job_type in job_types:
-        job_type.ideal = shares.micro.get(job_type.key, job_type.ideal)
+    ideals = _with_ideals(job_types, types, shares)
     read_deviations(snapshot, job_types)
     _round(job_types, types, snapshot.lease_us)
     picks = SharingPicks(snapshot, types, spread=options.spread)
@@ -179,7 +185,7 @@ def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) 
         ends=expired_ends(snapshot, {renewal.lease for renewal in renewals}, picks.refused),
         skips=_skips(job_types, types, picks),
         memory=memory | reservations.memory(picks.picked),
-        ideals=_ideals(job_types, types, shares),
+        ideals=ideals,
         solve=shares.solve,
     )
 
@@ -242,12 +248,16 @@ def _rates(job_type: JobType, picks: SharingPicks) -> list[int]:
     return rates
 
 
-def _ideals(
+def _with_ideals(
     job_types: list[JobType], types: list[GpuTypeCapacity], shares: SolvedShares
 ) -> tuple[Ideal, ...]:
-    """The shares that are not 0, as GPUs; a job type that has none is there with one 0."""
+    """Give each job type its share; return those that are not 0, as GPUs.
+
+    A job type that has none is there with one 0.
+    """
     ideals = []
     for job_type in job_types:
+        job_type.ideal = shares.micro.get(job_type.key, job_type.ideal)
         if job_type.key not in shares.micro:
             continue
         some = [type_index for type_index, micro in enumerate(job_type.ideal) if micro] or [0]

@@ -27,6 +27,7 @@ Departures, each with its test:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -40,6 +41,8 @@ from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 COOPERATIVE = frozenset({Property.ENVY_FREE, Property.SHARING_INCENTIVE})
 NONCOOPERATIVE = frozenset({Property.EQUAL_THROUGHPUT, Property.OVERSTATING})
+
+PROOFS = MappingProxyType({Property.OVERSTATING: "OEF (Middleware 2024), theorem 5.4"})
 
 
 class OefOptions(SharingOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -73,6 +76,10 @@ class Oef(SharingPolicy):
     def rule(self, options: SharingOptions) -> ShareRule:
         """The program whose optimum is shared."""
         return ShareRule(_environment(options))
+
+    def proofs(self, options: Options) -> Mapping[Property, str]:
+        """Return by what it is known that overstating does not pay, where that is promised."""
+        return {} if _environment(options) == ShareRule.COOPERATIVE.value else PROOFS
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
         """Return what it promises in its environment.

@@ -1,0 +1,157 @@
+"""What would refuse a job GPUs in a round: quota modes, prices and credit, from what is stored.
+
+Worked out from the snapshot and the round's terms alone, apart from the admission of policies.
+Limits only get stricter while a round picks: who may still take GPUs at its end could have done so
+all along. Of those of the job's own tenant only the end is looked at; quotas that others keep for
+themselves are followed from pick to pick, for they depend on what others take.
+
+Source: docs/policies.md; ADR 0200.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+
+from evenshare_core.domain.decision import Decision, Grant, Renew
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.room import PickedTerm
+from evenshare_core.money.fixed_point import worst_case_micro
+
+ClaimKey = tuple[int, str]  # (tenant, GPU type)
+
+
+class _Use:
+    """What a tenant uses of one GPU type: idle own quota, and GPUs beyond it."""
+
+    __slots__ = ("borrowed", "idle", "row")
+
+    def __init__(self, row: Entitlement) -> None:
+        self.row, self.idle, self.borrowed = row, row.gpus, 0
+
+    @property
+    def kept(self) -> int:
+        """Idle own quota that others may not use."""
+        return self.idle - self.row.lendable(self.idle)
+
+
+class RoundLimits:
+    """Quota, credit and lendable GPUs that are left, followed through a round's picks."""
+
+    def __init__(self, snapshot: Snapshot, decision: Decision, unused: Mapping[str, int]) -> None:
+        """Before the first pick. `unused`: GPUs by type that no lease holds which goes on."""
+        self._lease_us = snapshot.lease_us
+        self._lengths = {row.job: row.lease_us for row in decision.lengths}
+        self._rows = {(row.tenant, row.gpu_type): row for row in snapshot.entitlements}
+        self._uses: dict[ClaimKey, _Use] = {}
+        own: dict[ClaimKey, int] = {}
+        for lease in snapshot.leases:
+            if not lease.ends_by(snapshot.at_us):
+                key = (lease.tenant, lease.gpu_type)
+                own[key] = own.get(key, 0) + lease.own
+                self.use(*key).borrowed += lease.borrowed
+        for key, gpus in own.items():
+            self.use(*key).idle = max(0, self.use(*key).row.gpus - gpus)
+        self._prices = {row.gpu_type: row.price_micro for row in snapshot.prices}
+        self._spendable = {
+            row.id: row.spendable_micro
+            for row in snapshot.tenants
+            if row.spendable_micro is not None
+        }
+        self._settled = _settled(self._spendable, decision, self._lengths, self._lease_us)
+        self._kept: dict[str, int] = {}
+        for key, row in self._rows.items():
+            if row.lendable(row.gpus) != row.gpus:
+                self._kept[key[1]] = self._kept.get(key[1], 0) + self.use(*key).kept
+        # Before each pick of the type, and at the end: GPUs that nobody holds or keeps.
+        self._open = {name: [unused.get(name, 0) - kept] for name, kept in self._kept.items()}
+
+    def use(self, tenant: int, gpu_type: str) -> _Use:
+        """What a tenant uses now of a type."""
+        key = (tenant, gpu_type)
+        use = self._uses.get(key)
+        if use is None:
+            row = self._rows.get(key) or Entitlement(*key, gpus=0)
+            use = self._uses[key] = _Use(row)
+        return use
+
+    def take(self, terms: Iterable[PickedTerm]) -> None:
+        """Follow picks, in their order."""
+        for term in terms:
+            self._take(term.tenant, term.gpu_type, term.gpus, self._lengths.get(term.job))
+
+    def withdraw(self, tenant: int, gpu_type: str, gpus: int) -> None:
+        """A pick that was withdrawn had taken its GPUs when others asked; nobody knows when."""
+        self._take(tenant, gpu_type, gpus, None)
+        if gpu_type in self._open:
+            self._open[gpu_type] = [left - gpus for left in self._open[gpu_type][:-1]]
+
+    def _take(self, tenant: int, gpu_type: str, gpus: int, lease_us: int | None) -> None:
+        use = self.use(tenant, gpu_type)
+        kept = use.kept
+        own = min(gpus, use.idle)
+        use.idle -= own
+        use.borrowed += gpus - own
+        if gpu_type in self._open:
+            left = self._open[gpu_type]
+            left.append(left[-1] - gpus + kept - use.kept)
+        if gpus > own and tenant in self._spendable:
+            price = self._prices.get(gpu_type, 0)
+            cost = worst_case_micro(gpus - own, price, lease_us or self._lease_us)
+            self._spendable[tenant] -= cost
+
+    def is_own(self, tenant: int, gpu_type: str, gpus: int) -> bool:
+        """Whether a gang is within its tenant's quota still."""
+        return gpus <= self.use(tenant, gpu_type).idle
+
+    def refuses(
+        self, tenant: int, gpu_type: str, gpus: int, max_price_micro: int | None,
+        *, settled: bool = False,
+    ) -> bool:  # fmt: skip
+        """Whether a limit of its own tenant or job refuses a gang now.
+
+        `settled`: by the credit that is left of the terms as they were settled.
+        """
+        use = self.use(tenant, gpu_type)
+        borrowed = gpus - use.idle
+        if borrowed <= 0:
+            return False
+        may_borrow = use.row.may_borrow
+        if may_borrow is not None and use.borrowed + borrowed > may_borrow:
+            return True
+        price = self._prices.get(gpu_type, 0)
+        if max_price_micro is not None and price > max_price_micro:
+            return True
+        left = (self._settled if settled else self._spendable).get(tenant)
+        return left is not None and worst_case_micro(borrowed, price, self._lease_us) > left
+
+    def open_until(self, tenant: int, gpu_type: str, gpus: int, end: int) -> int:
+        """The last moment of a type at which quota that others keep leaves a gang its GPUs.
+
+        Moments are as in `evenshare_core.fairness.room`, `end` the last.
+        """
+        left = self._open.get(gpu_type)
+        use = self.use(tenant, gpu_type)
+        if left is None or gpus <= use.idle:
+            return end
+        # Own idle quota that this tenant keeps from others is no obstacle to itself.
+        return min(end, _falling_until(left, gpus - use.kept))
+
+
+def _falling_until(left: Sequence[int], least: int) -> int:
+    """How many of the numbers, which fall, are at least `least`."""
+    return bisect_right(left, -least, key=lambda count: -count)
+
+
+def _settled(
+    spendable: Mapping[int, int], decision: Decision, lengths: Mapping[int, int], lease_us: int
+) -> dict[int, int]:
+    """The credit that is left of the terms with the own and borrowed GPUs that they were told."""
+    left = dict(spendable)
+    terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
+    for term in terms if left else ():
+        if term.borrowed and term.tenant in left:
+            lasts_us = lengths.get(term.job, lease_us)
+            left[term.tenant] -= worst_case_micro(term.borrowed, term.price_micro, lasts_us)
+    return left

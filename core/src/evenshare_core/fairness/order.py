@@ -1,0 +1,407 @@
+"""Whether a round served those first who received least for what they deserved, and passed over
+nobody whom it could have served.
+
+Each pick is compared with every tenant that could have been served at that moment instead: one with
+a job that waits, or whose lease ended, that fitted the GPUs which were free then and that no limit
+refused. None of them may have received less for its due than who was picked. At the end of the
+round nobody is left who fits the GPUs that stay idle. So it is no excuse that a tenant was not
+picked at all; and what a decision says of why a job waits is not asked, only what can be recomputed
+(`evenshare_core.fairness.room` and `limits`).
+
+What a round may legally pass over, and how that is checked:
+
+| why | checked by |
+|---|---|
+| its gang fits nowhere | the GPUs of each node, and the picks before |
+| quota, price or credit refuse it | the same rules, computed again from the snapshot |
+| others keep their idle quota | the same, from pick to pick |
+| GPUs are kept for a gang | that gang waits, did not fit, and was passed over for long enough by what the snapshot remembers |
+| a limit withdrew the term | that limit, on what the round gave in the end |
+| line 17: its tenant's first job did not fit | a job of the tenant that does not fit |
+| it accepts several types and came later on this one | quota and room on the others |
+
+Source: LTGF, Algorithm 1, lines 4-17; ADR 0200.
+"""  # noqa: E501 - the table
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple
+
+from evenshare_core.domain.cluster import Placement, capacity_by_type
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.gpu_time import windowed
+from evenshare_core.fairness.limits import ClaimKey, RoundLimits
+from evenshare_core.fairness.room import PickedTerm, Room, free_at_start, picked_terms
+
+Rank = tuple[float, float]
+
+
+class KeptGpus(NamedTuple):
+    """GPUs that a round keeps from all others for a gang that waits."""
+
+    gpu_type: str
+    job: int
+    holds: Placement
+
+
+class OrderRule(NamedTuple):
+    """By which rule a policy serves who received least for its due.
+
+    `by_quota`: what is due is the quota at all times, eq. (16), else min(demand, quota), eq. (8).
+    `work_conserving`: a job that does not fit takes its tenant not out of the round, else it does
+    (line 17). `spread`: gangs that fit on one node may go to several. `passed_since`: jobs that
+    were first in line and did not fit, and since when, as the round found it. One for which that
+    is before `late_us` goes before all others, with the note `late_note`, and GPUs may be kept for
+    it: `kept`.
+    """
+
+    by_quota: bool = False
+    work_conserving: bool = True
+    spread: bool = False
+    passed_since: Mapping[int, int] = {}
+    late_us: int | None = None
+    late_note: str = ""
+    kept: tuple[KeptGpus, ...] = ()
+
+    def is_late(self, job: int) -> bool:
+        """Whether a job has waited so long that it goes first."""
+        return self.late_us is not None and self.passed_since.get(job, self.late_us) < self.late_us
+
+
+class OrderCheck(NamedTuple):
+    """What came of it.
+
+    `early`: tenants that were served before one that had received less and could have been served;
+    `idle`: tenants that could have been served with GPUs that stay idle; both sorted. `passed`: the
+    first of whom was passed over, and for whom; None: for nobody. `largest`: the largest gang that
+    GPUs which stay idle would have room for. `picks` and `jobs` that waited were looked at.
+    """
+
+    picks: int
+    jobs: int
+    early: tuple[int, ...]
+    idle: tuple[int, ...]
+    passed: tuple[int, int | None] | None
+    largest: int
+
+
+class _Kind(NamedTuple):
+    """Jobs that are alike to a round: tenant, gang, accepted types, highest price.
+
+    `held_type`: of the lease that ended; "" of one that held none.
+    """
+
+    tenant: int
+    gpus: int
+    gpu_types: tuple[str, ...]
+    max_price_micro: int | None
+    held_type: str
+
+
+class _Until(NamedTuple):
+    """Until when claims could have been served, by moments of their GPU type."""
+
+    last: dict[ClaimKey, int]
+    largest: int  # of those that fit at the end
+
+
+def check_order(snapshot: Snapshot, decision: Decision, rule: OrderRule) -> OrderCheck:
+    """Compare each pick of a round with all who could have been served instead."""
+    return _Order(snapshot, decision, rule).check()
+
+
+class _Order:
+    """A round, its picks by GPU type, and who waits."""
+
+    def __init__(self, snapshot: Snapshot, decision: Decision, rule: OrderRule) -> None:
+        self._snapshot, self._decision, self._rule = snapshot, decision, rule
+        self._capacity = capacity_by_type(snapshot.nodes)
+        self._terms = picked_terms(snapshot, decision)
+        self._picks: dict[str, list[PickedTerm]] = {name: [] for name in self._capacity}
+        for term in self._terms:
+            self._picks.setdefault(term.gpu_type, []).append(term)
+        free = free_at_start(snapshot)
+        unused = {name: sum(nodes.values()) for name, nodes in free.items()}
+        self._limits = RoundLimits(snapshot, decision, unused)
+        self._started = {
+            (row.tenant, row.gpu_type): self._limits.use(row.tenant, row.gpu_type).idle
+            for row in snapshot.entitlements
+        }
+        self._limits.take(self._terms)
+        self._running = {
+            lease.job for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)
+        }
+        self._served = {term.job: term for term in self._terms}
+        self._last_plain = max((term.order for term in self._terms if not term.note), default=0)
+        self._jobs = {job.id: job for job in snapshot.jobs}
+        self._withdrawn, withdrawn_jobs = self._find_withdrawn()
+        self._busy = self._running | self._served.keys() | withdrawn_jobs
+        for (tenant, gpu_type), gpus in self._withdrawn.items():
+            self._limits.withdraw(tenant, gpu_type, gpus)
+        self._rooms = {name: self._room(name, nodes) for name, nodes in free.items()}
+
+    def _find_withdrawn(self) -> tuple[dict[ClaimKey, int], set[int]]:
+        """GPUs of picks that a limit withdrew, by claim, and their jobs: where one does refuse."""
+        gpus: Counter[ClaimKey] = Counter()
+        jobs = set[int]()
+        for skip in self._decision.skips:
+            gpu_type = skip.numbers.get("gpu_type")
+            if not skip.numbers.get("withdrawn") or gpu_type not in self._picks:
+                continue
+            for job_id in skip.jobs:
+                job = self._jobs.get(job_id)
+                if job is None or job_id in self._running or job_id in self._served:
+                    continue
+                ask = (job.tenant, gpu_type, job.gpus)
+                end = len(self._picks[gpu_type]) + 1
+                if (
+                    self._limits.refuses(*ask, job.max_price_micro, settled=True)
+                    or self._limits.open_until(*ask, end) < end
+                ):
+                    gpus[job.tenant, gpu_type] += job.gpus
+                    jobs.add(job_id)
+        return dict(gpus), jobs
+
+    def _room(self, gpu_type: str, free: dict[int, int]) -> Room:
+        sizes = [row.gpus for row in self._snapshot.nodes if row.gpu_type == gpu_type]
+        terms, spread = self._picks[gpu_type], self._rule.spread
+        withdrawn = sum(count for (_, name), count in self._withdrawn.items() if name == gpu_type)
+        withdrawn += self._kept_in_vain(gpu_type)
+        room = Room(sizes, free, terms, withdrawn=withdrawn, spread=spread)
+        held = dict(free)
+        for kept in self._rule.kept:
+            if kept.gpu_type == gpu_type and self._is_kept(kept, room):
+                for node, gpus in kept.holds:
+                    held[node] = max(0, held.get(node, 0) - gpus)
+        if held == free:
+            return room
+        return Room(sizes, held, terms, withdrawn=withdrawn, spread=spread)
+
+    def _is_kept(self, kept: KeptGpus, room: Room) -> bool:
+        """Whether GPUs are rightly kept for a gang: it waits too long, and did not fit."""
+        job = self._jobs.get(kept.job)
+        return (
+            job is not None
+            and kept.job not in self._busy
+            and kept.gpu_type in self._types(job.gpu_types)
+            and self._rule.is_late(kept.job)
+            and sum(gpus for _, gpus in kept.holds) <= job.gpus
+            and not room.fits_at_start(job.gpus)
+        )
+
+    def _kept_in_vain(self, gpu_type: str) -> int:
+        """GPUs that may have been kept for gangs which then started on another type."""
+        if self._rule.late_us is None or len(self._capacity) < 2:
+            return 0
+        late = (job for job in self._rule.passed_since if self._rule.is_late(job))
+        return sum(
+            self._jobs[job].gpus
+            for job in late
+            if job in self._served
+            and job in self._jobs
+            and self._served[job].gpu_type != gpu_type
+            and gpu_type in self._types(self._jobs[job].gpu_types)
+        )
+
+    def _types(self, accepted: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted(name for name in accepted or self._capacity if name in self._capacity))
+
+    # ---- who could have been served, and until when ----
+
+    def _kinds(self) -> tuple[dict[_Kind, int], int]:
+        """Jobs that waited for a pick and got none, counted by kind; and how many there are."""
+        ended = {row.job: row.gpu_type for row in self._snapshot.leases}
+        busy, held = self._busy, ended.get
+        kinds = Counter(
+            (job.tenant, job.gpus, job.gpu_types, job.max_price_micro, held(job.id, ""))
+            for job in self._snapshot.jobs
+            if job.id not in busy
+        )
+        return {_Kind(*kind): count for kind, count in kinds.items()}, kinds.total()
+
+    def _until(self, kinds: Iterable[_Kind]) -> _Until:
+        """The last moment of each claim at which a job of it could have been served."""
+        last: dict[ClaimKey, int] = {}
+        for name, terms in self._picks.items():
+            for moment, term in enumerate(terms, start=1):
+                if self._is_judged(term):
+                    last[term.tenant, name] = moment
+        first_unfit: dict[ClaimKey, int] = {}  # line 17
+        waiting: dict[ClaimKey, int] = {}
+        largest = 0
+        for kind in kinds:
+            for name in self._types(kind.gpu_types):
+                key, room = (kind.tenant, name), self._rooms[name]
+                fits = room.last(kind.gpus)
+                first_unfit[key] = min(fits, first_unfit.get(key, room.end))
+                moment = self._last_moment(kind, name, fits)
+                waiting[key] = max(moment, waiting.get(key, 0))
+                if moment == room.end:
+                    largest = max(largest, kind.gpus)
+        if not self._rule.work_conserving:
+            self._served_elsewhere(first_unfit)
+        for key, moment in waiting.items():
+            unfit = moment if self._rule.work_conserving else first_unfit[key]
+            last[key] = max(min(moment, unfit), last.get(key, 0))
+        return _Until(last, largest)
+
+    def _last_moment(self, kind: _Kind, gpu_type: str, fits: int) -> int:
+        """The last moment at which a kind could have been served; 0: never."""
+        if not fits:
+            return 0
+        tenant, gpus, end = kind.tenant, kind.gpus, self._rooms[gpu_type].end
+        if self._limits.refuses(tenant, gpu_type, gpus, kind.max_price_micro):
+            return 0
+        moment = min(fits, self._limits.open_until(tenant, gpu_type, gpus, end))
+        if moment < end and self._may_come_later(kind, gpu_type):
+            return 0
+        return moment
+
+    def _may_come_later(self, kind: _Kind, gpu_type: str) -> bool:
+        """Whether a job of several types was perhaps tried on this one when all others were.
+
+        It stays where it runs; and borrows nowhere while its tenant's quota of another type has
+        room for it.
+        """
+        types = self._types(kind.gpu_types)
+        if len(types) < 2:
+            return False
+        if kind.held_type:
+            return kind.held_type != gpu_type
+        if self._limits.is_own(kind.tenant, gpu_type, kind.gpus):
+            return False
+        return any(
+            kind.gpus <= self._started.get((kind.tenant, name), 0)
+            and self._rooms[name].fits_at_start(kind.gpus)
+            for name in types
+            if name != gpu_type
+        )
+
+    def _served_elsewhere(self, first_unfit: dict[ClaimKey, int]) -> None:
+        """Line 17: a job may have been first in line on a type before it was served on another."""
+        for term in self._terms:
+            job = self._jobs.get(term.job)
+            for name in self._types(job.gpu_types) if job is not None else ():
+                if name != term.gpu_type:
+                    key, fits = (term.tenant, name), self._rooms[name].last(term.gpus)
+                    first_unfit[key] = min(fits, first_unfit.get(key, fits))
+
+    # ---- whose turn it was ----
+
+    def _is_judged(self, term: PickedTerm) -> bool:
+        """Whether a pick must be in order: not where its note says why it is not, and rightly.
+
+        It waited too long; or it accepts several types, and came after all that are in order.
+        """
+        if not term.note:
+            return True
+        if term.note == self._rule.late_note:
+            return not self._rule.is_late(term.job)
+        job = self._jobs.get(term.job)
+        came_last = term.order > self._last_plain
+        return not came_last or job is None or len(self._types(job.gpu_types)) < 2
+
+    def check(self) -> OrderCheck:
+        """Compare each pick with all who could have been served instead."""
+        kinds, jobs = self._kinds()
+        until = self._until(kinds)
+        by_type: dict[str, dict[int, int]] = {}
+        for (tenant, name), moment in until.last.items():
+            by_type.setdefault(name, {})[tenant] = moment
+        early, idle = set[int](), set[int]()
+        passed: list[tuple[int, int | None]] = []
+        for name in sorted(by_type):
+            last = by_type[name]
+            end = self._rooms[name].end if name in self._rooms else 0
+            found = list(self._out_of_order(name, last))
+            early.update(served for _, served in found)
+            passed += found[:1]
+            unserved = sorted(tenant for tenant, moment in last.items() if end and moment == end)
+            idle.update(unserved)
+            passed += [(tenant, None) for tenant in unserved[:1]]
+        first = min(passed, key=lambda pair: pair[1] is None, default=None)
+        return OrderCheck(
+            len(self._terms), jobs, tuple(sorted(early)), tuple(sorted(idle)), first, until.largest
+        )
+
+    def _out_of_order(self, gpu_type: str, last: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+        """(who was passed over, who was served before it), in the order of the picks."""
+        terms = self._picks[gpu_type]
+        tenants = last.keys() | {term.tenant for term in terms}
+        sums = self._sums(gpu_type, tenants)
+        heap = [(sums[tenant].most(), tenant) for tenant in last]
+        heapify(heap)
+        for moment, term in enumerate(terms, start=1):
+            if self._is_judged(term):
+                least = _least(heap, last, sums, moment)
+                if least is not None and least[0] < sums[term.tenant].least():
+                    yield least[1], term.tenant
+            sums[term.tenant].take(term.gpus * self._snapshot.lease_us)
+
+    def _sums(self, gpu_type: str, tenants: Collection[int]) -> dict[int, _Sums]:
+        at_us = self._decision.service.at_us
+        rows = {
+            row.tenant: row
+            for row in self._decision.service.claims
+            if row.gpu_type == gpu_type and row.tenant in tenants
+        }
+        sums = {}
+        for tenant in tenants:
+            alloc = fair = quota = 0
+            if tenant in rows:
+                alloc, fair = windowed(rows[tenant], at_us, by_quota=self._rule.by_quota)
+                quota = rows[tenant].quota
+            unseen = self._withdrawn.get((tenant, gpu_type), 0) * self._snapshot.lease_us
+            sums[tenant] = _Sums(alloc, fair, quota, unseen)
+        return sums
+
+
+def _least(
+    heap: list[tuple[Rank, int]], last: Mapping[int, int], sums: Mapping[int, _Sums], moment: int
+) -> tuple[Rank, int] | None:
+    """Who received least for its due of those that could be served; ranks only rise in a round."""
+    while heap:
+        rank, tenant = heap[0]
+        if last[tenant] < moment:
+            heappop(heap)
+        elif (now := sums[tenant].most()) != rank:
+            heapreplace(heap, (now, tenant))
+        else:
+            return heap[0]
+    return None
+
+
+class _Sums:
+    """What a tenant received and what was due to it, in GPU-microseconds.
+
+    `unseen`: what picks that were withdrawn had added, nobody knows since when.
+    """
+
+    __slots__ = ("alloc", "fair", "quota", "unseen")
+
+    def __init__(self, alloc: int, fair: int, quota: int, unseen: int) -> None:
+        self.alloc, self.fair, self.quota, self.unseen = alloc, fair, quota, unseen
+
+    def take(self, gpu_us: int) -> None:
+        """It is served."""
+        self.alloc += gpu_us
+
+    def least(self) -> Rank:
+        """Its rank without what is not seen."""
+        return self._rank(self.alloc)
+
+    def most(self) -> Rank:
+        """Its rank with all of it."""
+        return self._rank(self.alloc + self.unseen)
+
+    def _rank(self, alloc: int) -> Rank:
+        """Least first; while nothing is due: 0 before any GPU-time, then behind all by quota."""
+        if self.fair:
+            return alloc / self.fair, 0.0
+        if not alloc:
+            return 0.0, 0.0
+        return float("inf"), alloc / self.quota if self.quota else float("inf")

@@ -1,0 +1,166 @@
+"""Until when in a round a gang would have fitted, from the snapshot and the round's terms alone.
+
+*Moments* of a GPU type: moment k is just before the k-th pick of that type, and the last one, after
+all picks, is the end of the round. GPUs only get fewer while a round picks: what fits at a moment
+did so at each one before. So for each gang there is one number that says it all, the last moment at
+which it fits; 0 where it never does.
+
+What was free is worked out backwards, from what the round leaves. That is exact but for two things
+that a decision does not tell, and for which less is taken to be free than may have been:
+
+- Jobs that hold an ended lease may have changed places with others after they were picked, so that
+  they stay where they ran. What each node gives in the end is the same; who took it first is not.
+  A node surely had as much room as each later pick took on one, and as the round leaves.
+- A term that a limit withdrew took its GPUs on nodes that are not told.
+
+Written apart from the placement of policies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+
+
+class PickedTerm(NamedTuple):
+    """A pick of the round. `note`: by which rule, where not by the plain order.
+
+    `is_renewal`: it keeps the GPUs of a lease that ended.
+    """
+
+    order: int
+    job: int
+    tenant: int
+    gpu_type: str
+    gpus: int
+    placement: Placement
+    note: str
+    is_renewal: bool
+
+
+def picked_terms(snapshot: Snapshot, decision: Decision) -> list[PickedTerm]:
+    """Return the grants and renewals of a round in the order of its picks."""
+    places = {lease.id: lease.placement for lease in snapshot.leases} if decision.renewals else {}
+    terms = [
+        PickedTerm(
+            row.order, row.job, row.tenant, row.gpu_type, sum(gpus for _, gpus in row.placement),
+            row.placement, row.key.note, is_renewal=False,
+        )
+        for row in decision.grants
+    ]  # fmt: skip
+    terms += [
+        PickedTerm(
+            row.order, row.job, row.tenant, row.gpu_type, row.gpus, places.get(row.lease, ()),
+            row.key.note, is_renewal=True,
+        )
+        for row in decision.renewals
+    ]  # fmt: skip
+    terms.sort()
+    return terms
+
+
+def free_at_start(snapshot: Snapshot) -> dict[str, dict[int, int]]:
+    """Return the GPUs of each type and node that no lease holds which goes on."""
+    kept: Counter[int] = Counter()
+    for lease in snapshot.leases:
+        if not lease.ends_by(snapshot.at_us):
+            for node, gpus in lease.placement:
+                kept[node] += gpus
+    free: dict[str, dict[int, int]] = {}
+    for row in snapshot.nodes:
+        free.setdefault(row.gpu_type, {})[row.id] = max(0, row.gpus - kept[row.id])
+    return free
+
+
+class Room:
+    """Until when gangs fit on one GPU type; see the module's docstring for moments.
+
+    `spread`: a gang that fits on one node may go to several.
+    """
+
+    def __init__(
+        self, sizes: Iterable[int], free: Mapping[int, int], terms: Sequence[PickedTerm],
+        *, withdrawn: int = 0, spread: bool = False,
+    ) -> None:  # fmt: skip
+        """`sizes` of the nodes, what is `free` on them at the start, and who took it in order.
+
+        `withdrawn`: GPUs that were taken besides, nobody knows when and where.
+        """
+        self._size, self._spread = max(sizes, default=0), spread
+        self.end = len(terms) + 1
+        left = dict(free)
+        self._start = (max(left.values(), default=0), sum(left.values()))
+        for term in terms:
+            for node, gpus in term.placement:
+                left[node] = max(0, left.get(node, 0) - gpus)
+        taken = accumulate((term.gpus for term in reversed(terms)), initial=sum(left.values()))
+        # Before each pick, and at the end.
+        self._totals = [max(0, total - withdrawn) for total in taken][::-1]
+        self._last = self._last_moments(left, terms, withdrawn)
+
+    def fits_at_start(self, gpus: int) -> bool:
+        """Whether a gang fitted before the first pick; that is known exactly."""
+        largest, total = self._start
+        return gpus <= (largest if gpus <= self._size and not self._spread else total)
+
+    def last(self, gpus: int) -> int:
+        """The last moment at which a gang fits; `end` if it would do so after the round."""
+        if gpus <= self._size and not self._spread:
+            return self._last[gpus]
+        # Totals fall: those that are enough come first.
+        return bisect_left(self._totals, True, key=lambda total: total < gpus)
+
+    def _last_moments(
+        self, left: dict[int, int], terms: Sequence[PickedTerm], withdrawn: int
+    ) -> list[int]:
+        """By the size of a gang that goes to one node."""
+        last = [0] * (self._size + 1)
+        sure = _surely_free(left.values(), withdrawn)  # on one node
+        told = max(left.values(), default=0)  # the same, if nobody changed places
+        known = 0
+        for moment, unclear in zip(range(self.end, 0, -1), _unclear(terms), strict=True):
+            if moment < self.end:
+                for node, gpus in terms[moment - 1].placement:
+                    sure = max(sure, gpus)
+                    left[node] = left.get(node, 0) + gpus
+                    told = max(told, left[node])
+            largest = min(self._size, max(sure, told - unclear - withdrawn))
+            for gpus in range(known + 1, largest + 1):
+                last[gpus] = moment
+            known = max(known, largest)
+        return last
+
+
+def _surely_free(free: Iterable[int], withdrawn: int) -> int:
+    """The most on one node, if as many were taken besides as does most harm."""
+    if not withdrawn:
+        return max(free, default=0)
+    rows = sorted(free, reverse=True)
+    above = accumulate(rows)
+    # The k fullest nodes are brought down to one level by all that may have been taken.
+    return max((-(-(total - withdrawn) // k) for k, total in enumerate(above, start=1)), default=0)
+
+
+def _unclear(terms: Sequence[PickedTerm]) -> list[int]:
+    """By how many GPUs a node may be told wrong, from the end of the round back to its start.
+
+    An exchange moves a renewal and the grants that had taken its GPUs. It makes a difference at a
+    moment only if some of them were picked before and others not; so at most what those had
+    picked before that may have been in one.
+    """
+    alone = [term.gpus if len(term.placement) == 1 else 0 for term in terms]
+    renewed = [gpus if term.is_renewal else 0 for gpus, term in zip(alone, terms, strict=True)]
+    granted = [
+        gpus for gpus, term in zip(alone, terms, strict=True) if gpus and not term.is_renewal
+    ]
+    if not granted or max(renewed, default=0) < min(granted):
+        return [0] * (len(terms) + 1)
+    before = accumulate(map(sum, zip(alone, renewed, strict=True)), initial=0)
+    return list(before)[::-1]

@@ -1,0 +1,75 @@
+"""What a certificate says of whose turn it was, and of misreports that were tried."""
+
+from __future__ import annotations
+
+from evenshare_core.fairness.certificate import Property, Verdict
+from portal.charts.figures import percent, plural, thousands
+from portal.rounds.text.tenant_names import name_of, names_of
+from scheduling.selectors.certificates import CertificateItemView
+
+SAME = 0.005  # a gain that the page shows as 0
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def order_sentence(row: CertificateItemView) -> str:
+    """Return whether nobody was passed over whom the round could have served."""
+    if row.verdict is Verdict.NOT_PROMISED:
+        return "This policy serves in another order."
+    if row.count:
+        return _passed_over(row)
+    picks = plural(row.checked, "pick")
+    if row.total is None:  # of before version 6, or out of sight
+        return f"{picks} played again in order: each was its turn."
+    jobs = plural(int(row.total), "job that was left", "jobs that were left")
+    return (
+        f"{picks} compared with the {jobs} waiting: nobody further below its share could have been"
+        " served before, nor anybody with the GPUs that stay idle."
+    )
+
+
+def _passed_over(row: CertificateItemView) -> str:
+    if row.tenant is not None and row.other is None and row.worst is not None:
+        gang = plural(int(row.worst), "GPU")
+        return f"{row.tenant.name} waits, though there is room for a job of up to {gang}."
+    if row.tenant is not None and row.other is not None:
+        return (
+            f"{row.other.name} was served before {row.tenant.name}, which was further below its"
+            " share and could have been."
+        )
+    who = names_of(row) or plural(row.count, "tenant")
+    was = "was" if row.count == 1 else "were"
+    return (
+        f"{who} {was} served before one further below its share, or left waiting beside idle GPUs"
+        " that there was a job for."
+    )
+
+
+def misreport_sentence(row: CertificateItemView) -> str:
+    """Return the best that was found of the misreports of one row, and of how many."""
+    if row.worst is None:
+        return ""
+    who = name_of(row.tenant)
+    known = f" No {_kind(row)} gains at all: exact, by {row.bound}." if row.bound else ""
+    if row.count:
+        known = ""  # what was found says otherwise
+    if not row.of:  # of before version 6
+        found = f"{plural(row.checked, 'misreport')} of {who} tried"
+    else:
+        found = f"Best found, {row.checked} of {plural(row.of, 'misreport')} of {who} tried here"
+    how = scaling_text(row.factor, row.gpu_type) if row.factor is not None else "the best of them"
+    whole = thousands(row.total, 2)
+    if row.count:
+        part = f" ({percent(row.worst / row.total, 1)})" if row.total else ""
+        return f"{found}: {how} would gain {thousands(row.worst, 2)} over {whole}{part}."
+    if row.worst > -SAME:
+        return f"{found}: none of them gains over {whole}.{known}"
+    return f"{found}: {how} loses {thousands(-row.worst, 2)} of {whole}.{known}"
+
+
+def _kind(row: CertificateItemView) -> str:
+    return "overstating" if row.name is Property.OVERSTATING else "understating"
+
+
+def scaling_text(factor: float, gpu_type: str) -> str:
+    """2.0, "v100" -> "x2 on v100"; 0.25, "" -> "x0.25 on all but the slowest type"."""
+    return f"{TIMES}{factor:.3g} on {gpu_type or 'all but the slowest type'}"

@@ -1,0 +1,286 @@
+"""The order of LTGF as certificates check it: honest rounds are green, planted ones are red."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from benchmarks.ltgf_pool import advanced, pool
+from evenshare_core.domain.decision import Decision, Grant, Key, Renew, Skip
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.fairness.certificate import CertificateItem, Property, Verdict
+from evenshare_core.policies.base import certify_round, decide_round
+from tests.papers.mixed_pool import cluster, mixed_cluster, mixed_workload, rounds
+from tests.unit.core import snapshots
+from tests.unit.core.certificates import line
+
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"work_conserving": False},
+    {"tenant_share": "quota", "spread": True},
+    {"work_conserving": False, "reserve_after_leases": 0, "new_jobs_first": True},
+)
+TYPES = (("v100",), ("k80", "v100"), ("k80", "p100", "v100"))
+
+
+def random_round(seed: int, **fields: Any) -> Snapshot:
+    """A pool of one to three types, its limits, its options, and gangs that were passed over."""
+    rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
+    drawn: dict[str, Any] = {
+        "nodes": rng.randint(1, 14),
+        "tenants": rng.randint(1, 8),
+        "pending": rng.randint(0, 60),
+        "fill": rng.choice((0, 0.3, 0.6, 0.9, 1.0)),
+        "expired": rng.choice((0, 0.1, 0.3, 0.6, 1.0)),
+        "gpu_types": rng.choice(TYPES),
+        "limits": rng.random() < 0.6,
+        "several": rng.choice((0, 0, 0.3, 1.0)),
+    }
+    snapshot = advanced(pool(seed=seed, **(drawn | fields)))
+    held = {lease.job for lease in snapshot.leases}
+    waiting = [job.id for job in snapshot.jobs if job.id not in held]
+    passed = rng.sample(waiting, min(len(waiting), rng.randint(0, 5)))
+    since = {str(job): snapshot.at_us - rng.choice((1, 3)) * snapshot.lease_us for job in passed}
+    return replace(snapshot, options=rng.choice(OPTIONS), memory={"passed": since})
+
+
+def order(snapshot: Snapshot, decision: Decision) -> CertificateItem:
+    found = certify_round(snapshot, decision)
+    assert found.failure == ""
+    return line(found, Property.LONG_TERM_ORDER)
+
+
+class TestNoHonestRoundIsRed:
+    def test_of_random_pools(self) -> None:
+        seen: Counter[str] = Counter()
+        for seed in range(400):
+            snapshot = random_round(seed)
+            decision = decide_round(snapshot)
+            row = order(snapshot, decision)
+            assert row.verdict is Verdict.HOLDS, f"seed {seed}: {row}"
+            seen["picks"] += row.checked
+            seen["withdrawn"] += any(skip.numbers.get("withdrawn") for skip in decision.skips)
+            seen["kept"] += bool(decision.memory.get("reserved"))
+            seen["noted"] += any(grant.key.note for grant in decision.grants)
+        # All that a round may legally pass over came up.
+        assert seen["picks"] > 3000
+        assert min(seen["withdrawn"], seen["kept"], seen["noted"]) >= 2
+
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"work_conserving": False}, {"reserve_after_leases": 1}, {"spread": True}],
+        ids=str,
+    )
+    def test_of_a_pool_over_hours(self, options: dict[str, Any]) -> None:
+        """What the policy remembers goes on from round to round, so gangs have their turn."""
+        jobs = mixed_workload(1, jobs=150, hours=6).jobs
+        kept = picks = 0
+        for snapshot, decision, _ in rounds(
+            mixed_cluster(), jobs, 120, "ltgf", round_min=2, lease_min=10, options=options
+        ):
+            row = order(snapshot, decision)
+            assert row.verdict is Verdict.HOLDS, f"round {snapshot.number}: {row}"
+            kept += bool(decision.memory.get("reserved"))
+            picks += row.checked
+        assert picks > 100
+        assert kept > 0 or options == {"spread": True}
+
+    def test_of_another_policy_is_not_asked(self) -> None:
+        snapshot = replace(random_round(1), policy="evenshare", options={}, memory={})
+        assert order(snapshot, decide_round(snapshot)).verdict is Verdict.NOT_PROMISED
+
+
+# ---- plants ----
+
+
+def busy(seed: int, **fields: Any) -> tuple[Snapshot, Decision]:
+    """A round of several tenants without reservations, and what was decided."""
+    known: dict[str, Any] = {
+        "nodes": 6, "tenants": 4, "pending": 40, "fill": 0.9, "expired": 0.6,
+        "gpu_types": ("v100",), "several": 0,
+    }  # fmt: skip
+    snapshot = replace(random_round(seed, **(known | fields)), options={}, memory={})
+    return snapshot, decide_round(snapshot)
+
+
+def terms(decision: Decision) -> list[Grant | Renew]:
+    return sorted([*decision.grants, *decision.renewals], key=lambda term: term.order)
+
+
+def without(decision: Decision, tenant: int) -> Decision:
+    """The decision without all picks of a tenant."""
+    grants = tuple(row for row in decision.grants if row.tenant != tenant)
+    renewals = tuple(row for row in decision.renewals if row.tenant != tenant)
+    return replace(decision, grants=grants, renewals=renewals)
+
+
+def served_tenants(seeds: range) -> Iterator[tuple[Snapshot, Decision, int]]:
+    for seed in seeds:
+        snapshot, decision = busy(seed)
+        assert order(snapshot, decision).verdict is Verdict.HOLDS
+        for tenant in sorted({term.tenant for term in terms(decision)}):
+            yield snapshot, decision, tenant
+
+
+class TestAPlant:
+    def test_of_all_picks_of_a_tenant_dropped_is_seen(self) -> None:
+        """GPUs stay idle that its jobs fit."""
+        cases = 0
+        for snapshot, decision, tenant in served_tenants(range(20)):
+            row = order(snapshot, without(decision, tenant))
+            assert (row.verdict, tenant in row.broken) == (Verdict.VIOLATED, True)
+            assert row.worst is not None
+            cases += 1
+        assert cases > 40
+
+    def test_of_one_pick_dropped_is_seen(self) -> None:
+        cases = 0
+        for seed in range(20):
+            snapshot, decision = busy(seed, limits=False)
+            for row in decision.grants:
+                left = tuple(one for one in decision.grants if one is not row)
+                found = order(snapshot, replace(decision, grants=left))
+                assert found.verdict is Verdict.VIOLATED
+                assert row.tenant in {*found.broken, found.tenant}
+                cases += 1
+        assert cases > 100
+
+    @pytest.mark.parametrize("withdrawn", [False, True])
+    @pytest.mark.parametrize("reason", [Reason.BUDGET, Reason.QUOTA_LIMIT, Reason.NO_FREE_GPUS])
+    def test_of_a_false_reason_is_no_excuse(self, reason: Reason, withdrawn: bool) -> None:
+        for snapshot, decision, tenant in served_tenants(range(8)):
+            jobs = tuple(sorted(term.job for term in terms(decision) if term.tenant == tenant))
+            said = {"gpu_type": "v100", "needed": 1, "free": 0, "spendable_micro": 0}
+            if withdrawn:
+                said["withdrawn"] = True
+            skip = Skip(reason, tenant, jobs, len(jobs), said)
+            lied = replace(without(decision, tenant), skips=(*decision.skips, skip))
+            row = order(snapshot, lied)
+            assert (row.verdict, tenant in row.broken) == (Verdict.VIOLATED, True)
+
+    def test_of_gpus_kept_for_a_gang_that_did_not_wait_is_no_excuse(self) -> None:
+        seen = 0
+        for snapshot, decision, tenant in served_tenants(range(12)):
+            large = max(snapshot.jobs, key=lambda job: job.gpus)
+            holds = [[node.id, node.gpus] for node in snapshot.nodes]
+            memory: dict[str, Any] = {"reserved": {"v100": {"job": large.id, "holds": holds}}}
+            memory["passed"] = {str(large.id): snapshot.at_us - 9 * snapshot.lease_us}
+            row = order(snapshot, replace(without(decision, tenant), memory=memory))
+            assert (row.verdict, tenant in row.broken) == (Verdict.VIOLATED, True)
+            seen += 1
+        assert seen > 20
+
+    def test_of_picks_of_the_least_and_the_most_in_each_others_turn_is_seen(self) -> None:
+        cases = 0
+        for seed in range(40):
+            snapshot, decision = busy(seed)
+            picks = terms(decision)
+            rho = {row.tenant: row.rho_before or 0.0 for row in decision.shares}
+            first, last = picks[0], picks[-1]
+            if rho[first.tenant] >= rho[last.tenant]:
+                continue
+            swapped = {first.job: last.order, last.job: first.order}
+            grants = tuple(
+                replace(row, order=swapped.get(row.job, row.order)) for row in decision.grants
+            )
+            renewals = tuple(
+                replace(row, order=swapped.get(row.job, row.order)) for row in decision.renewals
+            )
+            row = order(snapshot, replace(decision, grants=grants, renewals=renewals))
+            assert row.verdict is Verdict.VIOLATED
+            assert last.tenant in row.broken
+            cases += 1
+        assert cases > 10
+
+    def test_of_gpus_of_the_least_given_to_the_most_is_seen(self) -> None:
+        """Nothing stays idle: a tenant far above its share has what a starving one could have."""
+        snapshot = starving()
+        honest = decide_round(snapshot)
+        assert {grant.tenant for grant in honest.grants} == {1, 2}
+        assert order(snapshot, honest).verdict is Verdict.HOLDS
+        mine = [job for job in snapshot.jobs if job.tenant == 2]
+        row = order(snapshot, replace(honest, grants=given(mine[:8], [(1, 1)] * 8)))
+        assert (row.verdict, row.broken) == (Verdict.VIOLATED, (2,))
+        assert (row.tenant, row.other, row.worst) == (1, 2, None)
+
+    def test_of_small_jobs_in_place_of_a_gang_is_seen(self) -> None:
+        """Each takes one GPU of a node, so that the gang fits no more after the first."""
+        snapshot = starving(gang=8)
+        mine = [job for job in snapshot.jobs if job.tenant == 2]
+        honest = decide_round(snapshot)
+        assert [grant.job for grant in honest.grants] == [1]
+        row = order(snapshot, replace(honest, grants=given(mine[:8], [(1, 1)] * 8)))
+        assert (row.verdict, row.broken, row.tenant) == (Verdict.VIOLATED, (2,), 1)
+
+    def test_of_idle_gpus_on_one_of_several_types_is_seen(self) -> None:
+        seen = 0
+        for seed in range(12):
+            snapshot, decision = busy(seed, gpu_types=("k80", "v100"), several=0.3, limits=False)
+            for row in decision.grants:
+                left = tuple(one for one in decision.grants if one is not row)
+                found = order(snapshot, replace(decision, grants=left))
+                assert found.verdict is Verdict.VIOLATED
+                seen += 1
+        assert seen > 50
+
+
+def starving(gang: int = 1) -> Snapshot:
+    """8 GPUs; tenant 2 had them all, tenant 1 nothing, and both wait for as many."""
+    mine = [snapshots.job(n, gang, tenant=1) for n in range(1, 1 + 8 // gang)]
+    theirs = [snapshots.job(n, 1, tenant=2) for n in range(21, 37)]
+    held = [snapshots.lease(n, n, (1, 1), tenant=2) for n in range(21, 29)]
+    quotas = [Entitlement(tenant, "v100", 4) for tenant in (1, 2)]
+    snapshot = snapshots.snapshot([*mine, *theirs], held, nodes={1: 8}, quotas=quotas)
+    # They end their leases for good: only jobs that wait are candidates for grants.
+    ended = {lease.job for lease in held}
+    return replace(
+        snapshot,
+        jobs=tuple(job for job in snapshot.jobs if job.id not in ended),
+        leases=(),
+        changes=(
+            *snapshot.changes,
+            *(Change(snapshots.AT_US, ChangeKind.INACTIVE, 2, job) for job in sorted(ended)),
+        ),
+    )
+
+
+def given(jobs: list[Job], places: list[tuple[int, int]]) -> tuple[Grant, ...]:
+    """Grants of these jobs at these places, in this order."""
+    return tuple(
+        Grant(number, job.id, job.tenant, "v100", (place,), Key(None, None))
+        for number, (job, place) in enumerate(zip(jobs, places, strict=True), start=1)
+    )
+
+
+def test_an_exchange_of_places_hides_no_room_at_the_end() -> None:
+    """A renewal that changed places with a grant: what each node gives in the end is exact."""
+    jobs = [snapshots.job(n, 4, tenant=1 + n % 2) for n in range(1, 7)]
+    held = [snapshots.lease(n, n, (n, 4), tenant=1 + n % 2) for n in (1, 2)]
+    quotas = [Entitlement(tenant, "v100", 8) for tenant in (1, 2)]
+    snapshot = snapshots.snapshot(jobs, held, nodes={1: 4, 2: 4, 3: 4}, quotas=quotas)
+    decision = decide_round(snapshot)
+    assert order(snapshot, decision).verdict is Verdict.HOLDS
+    for row in decision.grants:
+        left = tuple(one for one in decision.grants if one is not row)
+        assert order(snapshot, replace(decision, grants=left)).verdict is Verdict.VIOLATED
+
+
+def test_a_pool_of_one_tenant_has_idle_gpus_too() -> None:
+    snapshot = snapshots.snapshot([snapshots.job(1, 2), snapshots.job(2, 2)], nodes={1: 4})
+    decision = decide_round(snapshot)
+    row = order(snapshot, replace(decision, grants=decision.grants[:1]))
+    assert (row.verdict, row.tenant, row.other, row.worst) == (Verdict.VIOLATED, 1, None, 2)
+
+
+def test_a_cluster_without_jobs_holds() -> None:
+    snapshot, decision, _ = next(rounds(cluster([[4]], {1: 4}), [], 1, "ltgf"))
+    row = order(snapshot, decision)
+    assert (row.verdict, row.checked, row.total) == (Verdict.HOLDS, 0, 0)
