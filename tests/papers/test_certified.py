@@ -126,7 +126,7 @@ class TestMisreports:
         """The search over all rounds is the whole search, and finds what it finds."""
         snapshot, decision = one_type_each("cooperative")[0]
         over, _ = searched(snapshot, decision)
-        rows, turns = 4, 5
+        rows, turns = 4, 8
         found = [
             line(certify_round(replace(snapshot, number=number), decision), P.OVERSTATING)
             for number in range(rows * turns)

@@ -53,17 +53,17 @@ def misreport_sentence(row: CertificateItemView) -> str:
     if row.count:
         known = ""  # what was found says otherwise
     if not row.of:  # of before version 6
-        found = f"{plural(row.checked, 'misreport')} of {who} tried"
+        tried = f"{plural(row.checked, 'misreport')} of {who} tried"
     else:
-        found = f"Best found, {row.checked} of {plural(row.of, 'misreport')} of {who} tried here"
+        tried = f"Best found, {row.checked} of {plural(row.of, 'misreport')} of {who} tried here"
     how = scaling_text(row.factor, row.gpu_type) if row.factor is not None else "the best of them"
     whole = thousands(row.total, 2)
     if row.count:
         part = f" ({percent(row.worst / row.total, 1)})" if row.total else ""
-        return f"{found}: {how} would gain {thousands(row.worst, 2)} over {whole}{part}."
+        return f"{tried}: {how} would gain {thousands(row.worst, 2)} over {whole}{part}."
     if row.worst > -SAME:
-        return f"{found}: none of them gains over {whole}.{known}"
-    return f"{found}: {how} loses {thousands(-row.worst, 2)} of {whole}.{known}"
+        return f"{tried}: none of them gains over {whole}.{known}"
+    return f"{tried}: {how} loses {thousands(-row.worst, 2)} of {whole}.{known}"
 
 
 def _kind(row: CertificateItemView) -> str:

@@ -27,7 +27,7 @@ from evenshare_core.fairness.order import OrderRule
 
 # One row a round is probed, so often above the truth and as often below it; the next round probes
 # the next row, and in its next turn a row is probed by what was not tried before.
-BUDGET = 3
+BUDGET = 2
 # A probe solves the policy's program. Larger rounds are probed on demand only.
 MAX_PROBED_ROWS, MAX_PROBED_JOBS = 40, 400
 UNTRIED = "the misreport could not be tried: "

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.room import PickedTerm
 from evenshare_core.money.fixed_point import worst_case_micro
@@ -39,20 +40,24 @@ class _Use:
 class RoundLimits:
     """Quota, credit and lendable GPUs that are left, followed through a round's picks."""
 
-    def __init__(self, snapshot: Snapshot, decision: Decision, unused: Mapping[str, int]) -> None:
-        """Before the first pick. `unused`: GPUs by type that no lease holds which goes on."""
+    def __init__(
+        self, snapshot: Snapshot, decision: Decision, kept: Iterable[Lease],
+        unused: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        """Before the first pick. Leases that go on are `kept`; `unused`: GPUs of none, by type."""
         self._lease_us = snapshot.lease_us
         self._lengths = {row.job: row.lease_us for row in decision.lengths}
         self._rows = {(row.tenant, row.gpu_type): row for row in snapshot.entitlements}
         self._uses: dict[ClaimKey, _Use] = {}
         own: dict[ClaimKey, int] = {}
-        for lease in snapshot.leases:
-            if not lease.ends_by(snapshot.at_us):
-                key = (lease.tenant, lease.gpu_type)
-                own[key] = own.get(key, 0) + lease.own
+        for lease in kept:
+            key = (lease.tenant, lease.gpu_type)
+            own[key] = own.get(key, 0) + lease.own
+            if lease.borrowed:
                 self.use(*key).borrowed += lease.borrowed
         for key, gpus in own.items():
-            self.use(*key).idle = max(0, self.use(*key).row.gpus - gpus)
+            use = self.use(*key)
+            use.idle = max(0, use.row.gpus - gpus)
         self._prices = {row.gpu_type: row.price_micro for row in snapshot.prices}
         self._spendable = {
             row.id: row.spendable_micro

@@ -22,6 +22,7 @@ from evenshare_core.fairness.certificate import (
     figure,
 )
 from evenshare_core.fairness.guarantee import Guarantee, unserved
+from evenshare_core.fairness.job_type_results import job_type_results
 from evenshare_core.fairness.job_value import ValueRule, check_value
 from evenshare_core.fairness.order import OrderRule, check_order
 from evenshare_core.fairness.owners import check_owners
@@ -420,41 +421,11 @@ class Measured:
             bound=self.proofs.get(name, "") if name in self.promised else "",
         )
 
-    # ---- rows ----
-
     def rows(self) -> tuple[JobTypeResult, ...]:
         """Return what every row does with its share, in the order of (tenant, profile)."""
-        allocation = self.judged
-        if not allocation.rows or len(allocation.rows) > MAX_MEASURED:
+        if len(self.judged.rows) > MAX_MEASURED:
             return ()
-        held = properties.throughputs(self.got.speedups, self.got.shares)
-        each, alone = properties.sharing_incentive(
-            allocation.speedups,
-            allocation.shares,
-            allocation.capacity,
-            allocation.weights,
-            allocation.demand,
-        )
-        gain = properties.envy_matrix(
-            allocation.speedups, allocation.shares, allocation.weights, allocation.demand
-        )
-        np.fill_diagonal(gain, -np.inf)
-        best = gain.argmax(axis=1)
-        several = len(allocation.rows) > 1
-        return tuple(
-            JobTypeResult(
-                tenant=tenant,
-                profile=profile,
-                weight=figure(allocation.weights[place]),
-                held=figure(held[place]),
-                alone=figure(alone[place]),
-                ideal=figure(each[place]) if self.has_ideals else None,
-                best_other=figure(each[place] + gain[place, best[place]]) if several else None,
-                other=allocation.rows[best[place]][0] if several else None,
-                capped=bool(allocation.capped[place]),
-            )
-            for place, (tenant, profile) in enumerate(allocation.rows)
-        )
+        return job_type_results(self.judged, self.got, has_ideals=self.has_ideals)
 
 
 def _spread(allocation: Allocation, rows: Array) -> float:

@@ -78,7 +78,7 @@ def _distinct(
     truth: Speeds, known: Sequence[str], others: Sequence[int], factors: Iterable[float]
 ) -> tuple[Misreport, ...]:
     """Other reports of the types `known`, of which those at the indexes `others` are scaled."""
-    found: dict[tuple[tuple[str, int], ...], Misreport] = {}
+    reports: dict[tuple[tuple[str, int], ...], Misreport] = {}
     scaled = [(ALL_TYPES, others), *((known[index], [index]) for index in others)]
     row = np.array([truth[name] for name in known], float)
     for factor in factors:
@@ -86,9 +86,9 @@ def _distinct(
             reported = map(round, misreport(row, factor, types).tolist())
             speeds = truth | dict(zip(known, reported, strict=True))
             if speeds != truth:
-                told = tuple(sorted(speeds.items()))
-                found.setdefault(told, Misreport(name, factor, told))
-    return tuple(found.values())
+                report = tuple(sorted(speeds.items()))
+                reports.setdefault(report, Misreport(name, factor, report))
+    return tuple(reports.values())
 
 
 def misreported_snapshot(snapshot: Snapshot, profile: int, speeds: Mapping[str, int]) -> Snapshot:

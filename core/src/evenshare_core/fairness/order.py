@@ -27,11 +27,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from evenshare_core.domain.cluster import Placement, capacity_by_type
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import windowed
 from evenshare_core.fairness.limits import ClaimKey, RoundLimits
@@ -120,29 +122,33 @@ class _Order:
     def __init__(self, snapshot: Snapshot, decision: Decision, rule: OrderRule) -> None:
         self._snapshot, self._decision, self._rule = snapshot, decision, rule
         self._capacity = capacity_by_type(snapshot.nodes)
+        self._accepted: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._terms = picked_terms(snapshot, decision)
         self._picks: dict[str, list[PickedTerm]] = {name: [] for name in self._capacity}
         for term in self._terms:
             self._picks.setdefault(term.gpu_type, []).append(term)
-        free = free_at_start(snapshot)
+        at_us = snapshot.at_us
+        kept = [lease for lease in snapshot.leases if not lease.ends_by(at_us)]
+        free = free_at_start(snapshot.nodes, kept)
         unused = {name: sum(nodes.values()) for name, nodes in free.items()}
-        self._limits = RoundLimits(snapshot, decision, unused)
+        self._limits = RoundLimits(snapshot, decision, kept, unused)
         self._started = {
             (row.tenant, row.gpu_type): self._limits.use(row.tenant, row.gpu_type).idle
             for row in snapshot.entitlements
         }
         self._limits.take(self._terms)
-        self._running = {
-            lease.job for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)
-        }
+        self._running = {lease.job for lease in kept}
         self._served = {term.job: term for term in self._terms}
         self._last_plain = max((term.order for term in self._terms if not term.note), default=0)
-        self._jobs = {job.id: job for job in snapshot.jobs}
         self._withdrawn, withdrawn_jobs = self._find_withdrawn()
         self._busy = self._running | self._served.keys() | withdrawn_jobs
         for (tenant, gpu_type), gpus in self._withdrawn.items():
             self._limits.withdraw(tenant, gpu_type, gpus)
         self._rooms = {name: self._room(name, nodes) for name, nodes in free.items()}
+
+    @cached_property
+    def _jobs(self) -> dict[int, Job]:
+        return {job.id: job for job in self._snapshot.jobs}
 
     def _find_withdrawn(self) -> tuple[dict[ClaimKey, int], set[int]]:
         """GPUs of picks that a limit withdrew, by claim, and their jobs: where one does refuse."""
@@ -208,13 +214,18 @@ class _Order:
         )
 
     def _types(self, accepted: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(sorted(name for name in accepted or self._capacity if name in self._capacity))
+        types = self._accepted.get(accepted)
+        if types is None:
+            there = (name for name in accepted or self._capacity if name in self._capacity)
+            types = self._accepted[accepted] = tuple(sorted(there))
+        return types
 
     # ---- who could have been served, and until when ----
 
     def _kinds(self) -> tuple[dict[_Kind, int], int]:
         """Jobs that waited for a pick and got none, counted by kind; and how many there are."""
-        ended = {row.job: row.gpu_type for row in self._snapshot.leases}
+        running = self._running
+        ended = {row.job: row.gpu_type for row in self._snapshot.leases if row.job not in running}
         busy, held = self._busy, ended.get
         kinds = Counter(
             (job.tenant, job.gpus, job.gpu_types, job.max_price_micro, held(job.id, ""))
@@ -232,7 +243,7 @@ class _Order:
                     last[term.tenant, name] = moment
         first_unfit: dict[ClaimKey, int] = {}  # line 17
         waiting: dict[ClaimKey, int] = {}
-        largest = 0
+        largest: dict[ClaimKey, int] = {}  # gang that fits at the end
         for kind in kinds:
             for name in self._types(kind.gpu_types):
                 key, room = (kind.tenant, name), self._rooms[name]
@@ -241,13 +252,14 @@ class _Order:
                 moment = self._last_moment(kind, name, fits)
                 waiting[key] = max(moment, waiting.get(key, 0))
                 if moment == room.end:
-                    largest = max(largest, kind.gpus)
+                    largest[key] = max(kind.gpus, largest.get(key, 0))
         if not self._rule.work_conserving:
             self._served_elsewhere(first_unfit)
         for key, moment in waiting.items():
             unfit = moment if self._rule.work_conserving else first_unfit[key]
             last[key] = max(min(moment, unfit), last.get(key, 0))
-        return _Until(last, largest)
+        left = (gpus for key, gpus in largest.items() if last[key] == self._rooms[key[1]].end)
+        return _Until(last, max(left, default=0))
 
     def _last_moment(self, kind: _Kind, gpu_type: str, fits: int) -> int:
         """The last moment at which a kind could have been served; 0: never."""
@@ -317,9 +329,9 @@ class _Order:
         for name in sorted(by_type):
             last = by_type[name]
             end = self._rooms[name].end if name in self._rooms else 0
-            found = list(self._out_of_order(name, last))
-            early.update(served for _, served in found)
-            passed += found[:1]
+            pairs = list(self._out_of_order(name, last))
+            early.update(served for _, served in pairs)
+            passed += pairs[:1]
             unserved = sorted(tenant for tenant, moment in last.items() if end and moment == end)
             idle.update(unserved)
             passed += [(tenant, None) for tenant in unserved[:1]]
@@ -342,7 +354,7 @@ class _Order:
                     yield least[1], term.tenant
             sums[term.tenant].take(term.gpus * self._snapshot.lease_us)
 
-    def _sums(self, gpu_type: str, tenants: Collection[int]) -> dict[int, _Sums]:
+    def _sums(self, gpu_type: str, tenants: Collection[int]) -> dict[int, _ClaimSums]:
         at_us = self._decision.service.at_us
         rows = {
             row.tenant: row
@@ -356,12 +368,15 @@ class _Order:
                 alloc, fair = windowed(rows[tenant], at_us, by_quota=self._rule.by_quota)
                 quota = rows[tenant].quota
             unseen = self._withdrawn.get((tenant, gpu_type), 0) * self._snapshot.lease_us
-            sums[tenant] = _Sums(alloc, fair, quota, unseen)
+            sums[tenant] = _ClaimSums(alloc, fair, quota, unseen)
         return sums
 
 
 def _least(
-    heap: list[tuple[Rank, int]], last: Mapping[int, int], sums: Mapping[int, _Sums], moment: int
+    heap: list[tuple[Rank, int]],
+    last: Mapping[int, int],
+    sums: Mapping[int, _ClaimSums],
+    moment: int,
 ) -> tuple[Rank, int] | None:
     """Who received least for its due of those that could be served; ranks only rise in a round."""
     while heap:
@@ -375,7 +390,7 @@ def _least(
     return None
 
 
-class _Sums:
+class _ClaimSums:
     """What a tenant received and what was due to it, in GPU-microseconds.
 
     `unseen`: what picks that were withdrawn had added, nobody knows since when.

@@ -19,13 +19,13 @@ Written apart from the placement of policies.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
 
 
@@ -66,16 +66,15 @@ def picked_terms(snapshot: Snapshot, decision: Decision) -> list[PickedTerm]:
     return terms
 
 
-def free_at_start(snapshot: Snapshot) -> dict[str, dict[int, int]]:
-    """Return the GPUs of each type and node that no lease holds which goes on."""
-    kept: Counter[int] = Counter()
-    for lease in snapshot.leases:
-        if not lease.ends_by(snapshot.at_us):
-            for node, gpus in lease.placement:
-                kept[node] += gpus
+def free_at_start(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, dict[int, int]]:
+    """Return the GPUs of each type and node that no lease holds which goes on; those are `kept`."""
+    held: dict[int, int] = {}
+    for lease in kept:
+        for node, gpus in lease.placement:
+            held[node] = held.get(node, 0) + gpus
     free: dict[str, dict[int, int]] = {}
-    for row in snapshot.nodes:
-        free.setdefault(row.gpu_type, {})[row.id] = max(0, row.gpus - kept[row.id])
+    for row in nodes:
+        free.setdefault(row.gpu_type, {})[row.id] = max(0, row.gpus - held.get(row.id, 0))
     return free
 
 
@@ -123,15 +122,15 @@ class Room:
         """By the size of a gang that goes to one node."""
         last = [0] * (self._size + 1)
         sure = _surely_free(left.values(), withdrawn)  # on one node
-        told = max(left.values(), default=0)  # the same, if nobody changed places
+        apparent = max(left.values(), default=0)  # the same, if nobody changed places
         known = 0
         for moment, unclear in zip(range(self.end, 0, -1), _unclear(terms), strict=True):
             if moment < self.end:
                 for node, gpus in terms[moment - 1].placement:
                     sure = max(sure, gpus)
                     left[node] = left.get(node, 0) + gpus
-                    told = max(told, left[node])
-            largest = min(self._size, max(sure, told - unclear - withdrawn))
+                    apparent = max(apparent, left[node])
+            largest = min(self._size, max(sure, apparent - unclear - withdrawn))
             for gpus in range(known + 1, largest + 1):
                 last[gpus] = moment
             known = max(known, largest)

@@ -156,16 +156,16 @@ class Ltgf(Policy):
         """Return by which rule a round is certified; gangs that waited too long go first."""
         assert isinstance(options, LtgfOptions)  # noqa: S101 - narrows; they are of `options_type`
         kept_us = options.reserve_after_leases * snapshot.lease_us
-        found = Reservations.load(snapshot, options.reserve_after_leases)
-        left = Reservations.load(replace(snapshot, memory=decision.memory), 1)
+        before = Reservations.load(snapshot, options.reserve_after_leases)
+        after = Reservations.load(replace(snapshot, memory=decision.memory), 1)
         return OrderRule(
             by_quota=options.deserves_quota,
             work_conserving=options.work_conserving,
             spread=options.spread,
-            passed_since=found.passed_since,
+            passed_since=before.passed_since,
             late_us=snapshot.at_us - kept_us if kept_us else None,
             late_note=RESERVED,
-            kept=tuple(KeptGpus(*row) for row in left.kept) if kept_us else (),
+            kept=tuple(KeptGpus(*row) for row in after.kept) if kept_us else (),
         )
 
     def session(self, options: dict[str, Any]) -> Session:

@@ -1,0 +1,67 @@
+"""Until when gangs would have fitted in a round, and what limits leave: small cases by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.fairness.room import PickedTerm, Room
+
+
+def pick(order: int, *placement: tuple[int, int], renewed: bool = False) -> PickedTerm:
+    gpus = sum(count for _, count in placement)
+    return PickedTerm(order, order, 1, "v100", gpus, placement, "", is_renewal=renewed)
+
+
+class TestRoom:
+    def test_is_known_at_each_moment(self) -> None:
+        """4 and 4 free: two GPUs go, then four, then one; one is left."""
+        terms = [pick(1, (1, 2)), pick(2, (2, 4)), pick(3, (1, 1))]
+        room = Room((4, 4), {1: 4, 2: 4}, terms)
+        assert room.end == 4
+        # Four fit before the second pick, two before the third, one after the round.
+        assert [room.last(gpus) for gpus in (1, 2, 3, 4)] == [4, 3, 2, 2]
+        # A gang over nodes needs the total: 8, 6, 2, 1.
+        assert [room.last(gpus) for gpus in (5, 6, 7, 8, 9)] == [2, 2, 1, 1, 0]
+        assert (room.fits_at_start(8), room.fits_at_start(9)) == (True, False)
+
+    def test_of_gangs_that_may_be_spread_is_the_total(self) -> None:
+        room = Room((4, 4), {1: 2, 2: 2}, [pick(1, (1, 1))], spread=True)
+        assert [room.last(gpus) for gpus in (1, 3, 4, 5)] == [2, 2, 1, 0]
+
+    def test_is_less_by_what_was_withdrawn_nobody_knows_where(self) -> None:
+        """4 and 2 are free after the round; two were taken besides, by a term that is gone."""
+        free = {1: 4, 2: 2}
+        assert [Room((4, 4), free, []).last(gpus) for gpus in (2, 3, 4)] == [1, 1, 1]
+        room = Room((4, 4), free, [], withdrawn=2)
+        assert [room.last(gpus) for gpus in (2, 3, 4)] == [1, 0, 0]
+
+    def test_is_what_was_surely_there_where_places_may_have_changed(self) -> None:
+        """The renewal may have been placed on node 2, and the grant have taken its GPUs first."""
+        terms = [pick(1, (2, 2)), pick(2, (1, 2), renewed=True), pick(3, (3, 4))]
+        room = Room((2, 2, 4), {1: 2, 2: 2, 3: 4}, terms)
+        # Four went to one node at the third pick, so they were there before.
+        assert [room.last(gpus) for gpus in (1, 2, 3, 4)] == [3, 3, 3, 3]
+
+    @pytest.mark.parametrize("seed", range(30))
+    def test_is_never_more_than_there_was(self, seed: int) -> None:
+        """Against the plain way: free GPUs of nodes, pick by pick."""
+        rng = random.Random(seed)  # noqa: S311 - a seeded case, not a secret
+        free = {node: rng.randint(0, 8) for node in range(1, 6)}
+        left, states, terms = dict(free), [dict(free)], []
+        for order in range(1, 12):
+            node = rng.choice([*left])
+            if not left[node]:
+                continue
+            place: Placement = ((node, rng.randint(1, left[node])),)
+            left[node] -= place[0][1]
+            terms.append(pick(order, *place))
+            states.append(dict(left))
+        room = Room([8] * 5, free, terms)
+        for gpus in range(1, 9):
+            fits = [max(state.values()) >= gpus for state in states]
+            assert room.last(gpus) == sum(fits)
+        for gpus in range(9, 41):
+            assert room.last(gpus) == sum(sum(state.values()) >= gpus for state in states)
