@@ -123,6 +123,11 @@ def passed_over(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decis
     return replace(snapshot, policy="market", options={}, jobs=jobs), decision
 
 
+def starved(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
+    """A round of ltgf that serves nobody, though alpha's job fits the GPUs that stay idle."""
+    return replace(snapshot, policy="ltgf", options={}, memory={}), replace(decision, grants=())
+
+
 def _granted(decision: Decision) -> Decision:
     """The same decision with a first grant of two GPUs on its node."""
     first, *rest = decision.grants

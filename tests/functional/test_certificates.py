@@ -23,6 +23,7 @@ from tests.functional.certificate_stage import (
     partial,
     passed_over,
     plant,
+    starved,
 )
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round, stage
@@ -149,12 +150,14 @@ PLANTED = [
     (partial, Property.GANG, "No job holds a part of its GPUs violated"),
     (overpriced, Property.INDIVIDUAL_RATIONALITY, "Individual rationality violated"),
     (passed_over, Property.QUOTA_GUARANTEE, "Quotas are guaranteed violated"),
+    (starved, Property.LONG_TERM_ORDER, "Who received least for its due goes first violated"),
 ]
 # Of these the pool's own policy has no number in the round before.
 NEW_LINES = {
     Property.ENVY_FREE,
     Property.INDIVIDUAL_RATIONALITY,
     Property.QUOTA_GUARANTEE,
+    Property.LONG_TERM_ORDER,
 }
 
 

@@ -42,6 +42,62 @@ def market_line(name: Property, **fields: Any) -> str:
     return _sentence(CertificateItemView(name=name, **row))
 
 
+class TestTheOrder:
+    ORDER = Property.LONG_TERM_ORDER
+
+    def test_says_with_whom_picks_were_compared(self) -> None:
+        assert market_line(self.ORDER, checked=5, total=1.0, tenant=None) == (
+            "5 picks compared with the 1 job that was left waiting: nobody further below its share"
+            " could have been served before, nor anybody with the GPUs that stay idle."
+        )
+
+    def test_of_before_says_no_more_than_it_was(self) -> None:
+        assert market_line(self.ORDER, checked=5, total=None, tenant=None) == (
+            "5 picks played again in order: each was its turn."
+        )
+
+    def test_says_who_was_passed_over(self) -> None:
+        broken = {"verdict": Verdict.VIOLATED, "count": 1}
+        assert market_line(self.ORDER, **broken, other=seen("blue")) == (
+            "blue was served before red, which was further below its share and could have been."
+        )
+        assert market_line(self.ORDER, **broken, worst=4.0) == (
+            "red waits, though there is room for a job of up to 4 GPUs."
+        )
+        assert market_line(self.ORDER, **broken, tenant=None, worst=4.0, hidden=True) == (
+            "1 tenant was served before one further below its share, or left waiting beside idle"
+            " GPUs that there was a job for."
+        )
+
+
+class TestMisreports:
+    OVER, UNDER = Property.OVERSTATING, Property.UNDERSTATING
+
+    def test_are_the_best_that_was_found(self) -> None:
+        tried = {"of": 15, "factor": 2.0, "gpu_type": "v100"}
+        start = "Best found, 2 of 15 misreports of red tried here:"
+        assert market_line(self.OVER, **tried, worst=0.339, count=1) == (
+            f"{start} \N{MULTIPLICATION SIGN}2 on v100 would gain 0.34 over 3.00 (11.3 %)."
+        )
+        assert market_line(self.UNDER, **tried | {"factor": 0.25, "gpu_type": ""}, worst=-1.0) == (
+            f"{start} \N{MULTIPLICATION SIGN}0.25 on all but the slowest type loses 1.00 of 3.00."
+        )
+
+    def test_are_exact_only_where_a_bound_is_known(self) -> None:
+        tried = {"of": 15, "factor": 2.0, "gpu_type": "v100", "worst": 0.0}
+        text = market_line(self.OVER, **tried, bound="OEF, theorem 5.4")
+        assert text.endswith("No overstating gains at all: exact, by OEF, theorem 5.4.")
+        assert "exact" not in market_line(self.OVER, **tried)
+        # What was found against it is told, and not the theorem.
+        gained = market_line(self.OVER, **tried | {"worst": 1.0}, count=1, bound="a theorem")
+        assert "theorem" not in gained
+
+    def test_of_before_are_not_called_a_search(self) -> None:
+        assert market_line(self.OVER, checked=1, worst=0.0) == (
+            "1 misreport of red tried: none of them gains over 3.00."
+        )
+
+
 class TestAMarket:
     QUOTAS, WORTH = Property.QUOTA_GUARANTEE, Property.INDIVIDUAL_RATIONALITY
 
