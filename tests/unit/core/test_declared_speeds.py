@@ -11,7 +11,6 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.fairness.certificate import (
     VERSION,
-    VERSION_BEFORE,
     Basis,
     Certificate,
     CertificateItem,
@@ -110,15 +109,15 @@ class TestTheLine:
         snapshot = asked(measured(1, 4500, 2000), policy="ltgf")
         found = certify_round(snapshot, answer({}))
         assert SPEEDS not in {row.name for row in found.findings}
-        assert (found.version, found.overclaims) == (VERSION_BEFORE, ())
+        assert (found.version, found.overclaims) == (VERSION, ())
 
 
 class TestRoundsOfBefore:
-    def test_certify_as_they_did(self) -> None:
+    def test_have_no_line_of_it(self) -> None:
         before = asked()
         found = certified(before)
         assert SPEEDS not in {row.name for row in found.findings}
-        assert found.version == VERSION_BEFORE
+        assert found.version == VERSION  # for its misreports
         assert "overclaims" not in plain(found)
 
     def test_have_the_same_bytes(self) -> None:
