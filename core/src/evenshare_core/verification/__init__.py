@@ -1,0 +1,1 @@
+"""What a tenant recomputes on its own machine of rounds that others decided."""

@@ -1,0 +1,153 @@
+"""Whether a round begins with what the round before it left. Pure.
+
+A round that is recomputed shows that its decision is the one of its snapshot. It does not show
+that the snapshot is true: sums that somebody lowered between two rounds give a round that replays
+to the same bytes. So each snapshot is held against the decision before it: GPU-time sums, the
+policy's memory, posted prices and leases go on as that decision left them, and what happened
+between is among the changes, in the time between.
+
+What no pair of rounds can tell: quotas, credit, nodes, base and theta are the operator's to set;
+jobs arrive, are cancelled, held back and released; a process starts, ends or is lost. A price of a
+type whose nodes were all away in the round before was posted by a round further back.
+Source: docs/adr/0198-sums-are-history.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import ChangeKind, PoolPrice, Snapshot, Surcharge
+from evenshare_core.verification.following_ids import Pairing, RoundText, ToldRound, pairing_of
+from evenshare_core.verification.following_jobs import job_breaks
+from evenshare_core.verification.following_leases import lease_breaks
+from evenshare_core.verification.following_memory import memory_breaks
+from evenshare_core.verification.following_sums import sum_breaks
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRound:
+    """A round as the engine keeps it, with the database's ids."""
+
+    snapshot: Snapshot
+    decision: Decision
+    superseded: Sequence[Mapping[str, Any]]
+    day: str = ""
+    names: None = None
+
+
+def breaks(before: ToldRound, after: ToldRound) -> tuple[str, ...]:
+    """Return why a round does not follow from the round before it; empty where it does.
+
+    Each is one sentence with its numbers. Tenants, jobs and leases are those of the round after,
+    by name where the rounds have names.
+
+    Raises:
+        UnknownPolicyError: the rounds have names, and their policy is not known here.
+    """
+    order = tuple(_order(before, after))
+    if order:
+        return order  # nothing else can be compared
+    text = RoundText(before, after)
+    sums, ids = _sums(before, after, text)
+    found = [*sums, *_prices(before, after, text), *_times(before, after)]
+    if ids is not None:
+        found += [
+            *memory_breaks(before, after, ids, text),
+            *job_breaks(before, after, ids, text),
+            *lease_breaks(before, after, ids, text),
+        ]
+    return tuple(found)
+
+
+def _order(before: ToldRound, after: ToldRound) -> Iterator[str]:
+    """Rounds of one pool, one after the other."""
+    first, second = before.snapshot, after.snapshot
+    if first.pool != second.pool:
+        yield f"It is a round of pool {second.pool}, and the round before it is of {first.pool}."
+    if second.number != first.number + 1:
+        yield f"It is round {second.number}, and the round before it that is there {first.number}."
+    if second.at_us <= first.at_us:
+        yield (
+            f"It is at {second.at_us:,} µs, which is not after round {first.number}"
+            f" at {first.at_us:,} µs."
+        )
+
+
+def _sums(before: ToldRound, after: ToldRound, text: RoundText) -> tuple[list[str], Pairing | None]:
+    """What is wrong with the sums, and who is who by them; None where that is not known."""
+    ids = pairing_of(before, after)
+    return list(sum_breaks(before.decision.service, after.snapshot.service, ids, text)), ids
+
+
+def _prices(before: ToldRound, after: ToldRound, text: RoundText) -> Iterator[str]:
+    """What was posted is what holds; base and theta are the operator's, for the next posting."""
+    number = text.before
+    posted = {row.gpu_type: row for row in before.decision.prices}
+    held = {row.gpu_type: row for row in after.snapshot.prices}
+    present = {node.gpu_type for node in after.snapshot.nodes}
+    for gpu_type in sorted(posted.keys() & present):
+        row, was = held.get(gpu_type), posted[gpu_type]
+        if row is None:
+            yield f"{number.capitalize()} posted a price of {gpu_type}, which is missing."
+        elif _posting(row) != _posting(was):
+            yield (
+                f"The price of {gpu_type} is {_posting_text(row)},"
+                f" and {number} posted {_posting_text(was)}."
+            )
+    queued = {row.gpu_type: row for row in before.decision.surcharges}
+    for surcharge in after.snapshot.surcharges:
+        if surcharge.gpu_type not in posted:
+            continue
+        was_queued = queued.get(surcharge.gpu_type, Surcharge(surcharge.gpu_type, 0, 0))
+        if (surcharge.queued, surcharge.surcharge_micro) != (
+            was_queued.queued, was_queued.surcharge_micro
+        ):  # fmt: skip
+            yield (
+                f"The surcharge of {surcharge.gpu_type} is {surcharge.surcharge_micro:,}"
+                f" micro-credits for {surcharge.queued} queued GPUs, and {number} posted"
+                f" {was_queued.surcharge_micro:,} for {was_queued.queued}."
+            )
+
+
+def _posting(row: PoolPrice) -> tuple[int, int, int]:
+    return row.price_micro, row.used, row.capacity
+
+
+def _posting_text(row: PoolPrice) -> str:
+    return f"{row.price_micro:,} micro-credits for {row.used} of {row.capacity} GPUs used"
+
+
+def _times(before: ToldRound, after: ToldRound) -> Iterator[str]:
+    """Changes lie between both rounds, in order; quotas tell what differs from the sums."""
+    since_us, at_us = before.snapshot.at_us, after.snapshot.at_us
+    last_us = since_us
+    for change in after.snapshot.changes:
+        # The very first quotas count from the start of the sums, which may be before any round.
+        if not since_us <= change.at_us <= at_us:
+            yield (
+                f"A change ({change.kind.value}) is at {change.at_us:,} µs,"
+                f" not between {since_us:,} µs and {at_us:,} µs."
+            )
+        elif change.at_us < last_us:
+            yield (
+                f"A change ({change.kind.value}) at {change.at_us:,} µs"
+                f" comes after one at {last_us:,} µs."
+            )
+        last_us = max(last_us, change.at_us)
+    known = {(row.tenant, row.gpu_type): row.quota for row in after.snapshot.service.claims}
+    told = {
+        (row.tenant, row.gpu_types[0]): row.gpus
+        for row in after.snapshot.changes
+        if row.kind is ChangeKind.QUOTA and row.gpu_types
+    }
+    read = {(row.tenant, row.gpu_type): row.gpus for row in after.snapshot.entitlements}
+    for key in sorted(known.keys() | read.keys() | told.keys()):
+        counts = told.get(key, known.get(key, 0))
+        if counts != read.get(key, 0):
+            yield (
+                f"A quota of {key[1]} is {read.get(key, 0)} GPUs, and {counts} are counted"
+                " in the sums."
+            )

@@ -1,0 +1,187 @@
+"""Whether the leases of a round are those that the round before left. Pure.
+
+Of a job at most one lease is told, so leases are compared by their job. One whose process is being
+stopped is not told any more, nor is its job.
+Source: `scheduling.engine.apply`, `grants`, `observe` and `revoke`, which write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Renew
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import Change, ChangeKind, JobService
+from evenshare_core.policies import registry
+from evenshare_core.verification.following_ids import Pairing, RoundText, ToldRound
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A lease as the round before left it; `lease` 0: granted in it."""
+
+    lease: int
+    job: int
+    tenant: int
+    gpu_type: str
+    placement: Placement
+    started_us: int
+    expires_us: int
+    term: int
+    own: int
+    borrowed: int
+    price_micro: int
+    protected_until_us: int | None  # None: not known
+
+
+def lease_breaks(
+    before: ToldRound, after: ToldRound, ids: Pairing, text: RoundText
+) -> Iterator[str]:
+    """Say which leases came, went or changed otherwise than the round before decided."""
+    number = before.snapshot.number
+    left, over = _left(before, ids)
+    known = {ids.lease(lease.id) for lease in before.snapshot.leases}
+    now = {lease.job: lease for lease in after.snapshot.leases}
+    holds = _Holds(before, after, ids)
+    for job, lease in now.items():
+        was = left.get(job)
+        if was is None:
+            yield (
+                f"{text.job(job).capitalize()} has a lease of {lease.gpus} {lease.gpu_type} that"
+                f" round {number} {'ended' if job in over else 'did not grant'}."
+            )
+            continue
+        if ids.by_name and (lease.id != was.lease if was.lease else lease.id in known):
+            yield (
+                f"The lease of {text.job(job)} is another one than round {number}"
+                f" {'left' if was.lease else 'granted'}."
+            )
+        wrong = [*_altered(was, lease, text), *holds.wrong_start(was, lease)]
+        if wrong:
+            yield (
+                f"The lease of {text.job(job)} is not as round {number} left it:"
+                f" {', '.join(wrong)}."
+            )
+    jobs = {job.id for job in after.snapshot.jobs}
+    for job in sorted(left.keys() - now.keys()):
+        # Of a job that is not told, the process is being stopped; one that never ran just ends.
+        if job in jobs and holds.holds(left[job]):
+            yield (
+                f"{text.job(job).capitalize()} held {left[job].own + left[job].borrowed}"
+                f" {left[job].gpu_type}, and its lease is gone: round {number} did not end it,"
+                " and no change says that it did."
+            )
+
+
+def _left(before: ToldRound, ids: Pairing) -> tuple[dict[int, _Left], set[int]]:
+    """The leases that go on after a round, by job as in the round after; jobs of those it ended."""
+    snapshot, decision = before.snapshot, before.decision
+    left_out = {(row["item"], row["id"]) for row in before.superseded}
+    lengths = {row.job: row.lease_us for row in decision.lengths}
+    renewals = {row.lease: row for row in decision.renewals}
+    ends = {row.lease for row in decision.ends}
+    left: dict[int, _Left] = {}
+    over: set[int] = set()
+    for lease in snapshot.leases:
+        if ("renewal", lease.id) in left_out or (
+            lease.id in ends and ("end", lease.id) not in left_out
+        ):
+            over.add(ids.job(lease.job))
+            continue
+        renewal = renewals.get(lease.id)
+        until_us = snapshot.at_us + lengths.get(lease.job, snapshot.lease_us)
+        left[ids.job(lease.job)] = _of_lease(lease, renewal, until_us, ids)
+    protected_us = _protection(before)
+    for grant in decision.grants:
+        if ("grant", grant.job) in left_out:
+            continue
+        until_us = snapshot.at_us + lengths.get(grant.job, snapshot.lease_us)
+        left[ids.job(grant.job)] = _Left(
+            0, ids.job(grant.job), ids.tenant(grant.tenant), grant.gpu_type, grant.placement,
+            snapshot.at_us, until_us, 1, grant.own, grant.borrowed, grant.price_micro,
+            protected_us,
+        )  # fmt: skip
+    return left, over
+
+
+def _of_lease(lease: Lease, renewal: Renew | None, until_us: int, ids: Pairing) -> _Left:
+    terms = (
+        (lease.expires_us, lease.term, lease.own, lease.borrowed, lease.price_micro)
+        if renewal is None
+        else (until_us, lease.term + 1, renewal.own, renewal.borrowed, renewal.price_micro)
+    )
+    return _Left(
+        ids.lease(lease.id), ids.job(lease.job), ids.tenant(lease.tenant), lease.gpu_type,
+        lease.placement, lease.started_us, *terms, lease.protected_until_us,
+    )  # fmt: skip
+
+
+def _protection(before: ToldRound) -> int | None:
+    """Until when no policy may end what a round grants; None of a policy that is gone."""
+    snapshot = before.snapshot
+    if snapshot.policy not in registry.POLICIES:
+        return None
+    min_us = registry.options(snapshot.policy, snapshot.options).min_runtime_us
+    return snapshot.at_us + min_us if min_us else 0
+
+
+def _altered(was: _Left, now: Lease, text: RoundText) -> Iterator[str]:
+    """What of a lease is not as it was left; its start and its protection aside."""
+    if now.tenant != was.tenant:
+        yield f"{text.tenant(now.tenant)} instead of {text.tenant(was.tenant)}"
+    if now.placement != was.placement:
+        yield f"GPUs by node {_places(now.placement)} instead of {_places(was.placement)}"
+    for name in ("gpu_type", "expires_us", "term", "own", "borrowed", "price_micro"):
+        if getattr(now, name) != getattr(was, name):
+            yield f"{name} {getattr(now, name)} instead of {getattr(was, name)}"
+    late_us = max(now.started_us - was.started_us, 0)
+    until_us = was.protected_until_us
+    if until_us:
+        until_us += late_us
+    if until_us is not None and now.protected_until_us != until_us:
+        yield f"protected_until_us {now.protected_until_us} instead of {until_us}"
+
+
+def _places(placement: Placement) -> str:
+    return "+".join(f"{node}:{gpus}" for node, gpus in placement)
+
+
+class _Holds:
+    """Which jobs hold GPUs between the rounds, by the sums and the changes."""
+
+    def __init__(self, before: ToldRound, after: ToldRound, ids: Pairing) -> None:
+        self._since_us, self._at_us = before.snapshot.at_us, after.snapshot.at_us
+        rows = before.decision.service.jobs
+        self._rows: dict[int, JobService] = {ids.job(row.job): row for row in rows if row.held}
+        self._changes: dict[int, list[Change]] = {}
+        for change in after.snapshot.changes:
+            if change.kind in (ChangeKind.HOLD, ChangeKind.RELEASE, ChangeKind.INACTIVE):
+                self._changes.setdefault(change.job, []).append(change)
+
+    def holds(self, lease: _Left) -> bool:
+        """Whether a lease held GPUs, and nothing says that it gave them back."""
+        changes = self._changes.get(lease.job, [])
+        if changes:
+            return changes[-1].kind is ChangeKind.HOLD
+        return self._held(lease)
+
+    def _held(self, lease: _Left) -> bool:
+        """Whether the round before counted it: not the lease before, whose GPUs it waits for."""
+        row = self._rows.get(lease.job)
+        return row is not None and bool(lease.lease) and row.held_since_us >= lease.started_us
+
+    def wrong_start(self, was: _Left, now: Lease) -> Iterator[str]:
+        """A lease starts once, when its job begins to hold; one that goes on gave nothing back."""
+        changes = self._changes.get(now.job, [])
+        holds = [change for change in changes if change.kind is ChangeKind.HOLD]
+        if now.started_us != was.started_us:
+            earliest_us = min(max(now.started_us, self._since_us), self._at_us)
+            told = any(change.at_us >= earliest_us for change in holds)
+            # An end that was recorded late leaves a hold that the next lease takes over.
+            late = not holds and now.job in self._rows and not self._held(was)
+            if now.started_us < was.started_us or not (told or late):
+                yield f"started_us {now.started_us} instead of {was.started_us}"
+        elif self._held(was) and changes and changes[-1].kind is not ChangeKind.HOLD:
+            yield f"GPUs given back at {changes[-1].at_us} µs"

@@ -1,0 +1,78 @@
+"""Whether a policy begins a round with the memory that it left in the round before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+from evenshare_core.disclosure.renaming import Ids, collected, plan_of, renamed
+from evenshare_core.domain.ids import IdKind
+from evenshare_core.policies import registry
+from evenshare_core.verification.following_ids import Pairing, RoundText, ToldRound
+
+_NOTHING = object()
+# So many entries are named.
+NAMED = 5
+
+
+def memory_breaks(
+    before: ToldRound, after: ToldRound, ids: Pairing, text: RoundText
+) -> Iterator[str]:
+    """Say what of the memory is not what was left; of another policy or version, it is empty.
+
+    Raises:
+        UnknownPolicyError: ids are numbers, and the policy is not known here.
+    """
+    first, second = before.snapshot, after.snapshot
+    taken = second.memory
+    if (first.policy, first.policy_version) != (second.policy, second.policy_version):
+        if taken:
+            yield (
+                f"It begins with a memory of {len(taken)} entries, though {text.before} was"
+                f" decided by another policy or version ({first.policy} {first.policy_version})."
+            )
+        return
+    left = before.decision.memory
+    if not ids.exact:
+        left = _as_after(left, taken, first.policy, ids)
+    if left == taken:
+        return
+    entries = left.keys() | taken.keys()
+    wrong = sorted(
+        name for name in entries if left.get(name, _NOTHING) != taken.get(name, _NOTHING)
+    )
+    yield (
+        f"The policy's memory is not what {text.before} left: {len(wrong)} of {len(entries)}"
+        f" entries differ ({', '.join(wrong[:NAMED])})."
+    )
+
+
+class _After(dict[Any, Any]):
+    """Ids in the round after, by those in the round before; negative where there is none."""
+
+    def __missing__(self, key: Any) -> Any:
+        return -key if key else key
+
+
+def _as_after(
+    left: dict[str, Any], taken: dict[str, Any], policy: str, ids: Pairing
+) -> dict[str, Any]:
+    """The memory that was left, with the ids of the round after."""
+    plan = plan_of(registry.policy(policy).memory_ids)
+    known = {
+        IdKind.TENANT: ids.tenants,
+        IdKind.JOB: ids.jobs,
+        IdKind.LEASE: ids.leases,
+        IdKind.PROFILE: ids.profiles,
+    }
+    after: dict[IdKind, Mapping[Any, Any]] = {kind: _After(rows) for kind, rows in known.items()}
+    if not ids.by_name:
+        # Memories of the same ids in the same order: those that the sums do not tell, by rank.
+        were, are = collected(deepcopy(left), plan), collected(deepcopy(taken), plan)
+        after = {
+            kind: _After(dict(zip(were[kind], are[kind], strict=False)) | known[kind])
+            for kind in known
+        }
+    found: Ids = after
+    return dict(renamed(deepcopy(left), plan, found))

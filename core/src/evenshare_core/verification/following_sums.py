@@ -1,0 +1,102 @@
+"""Whether the GPU-time sums that a round begins with are those that the round before left. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from evenshare_core.domain.snapshot import ClaimService, ClassService, JobService, Service
+from evenshare_core.verification.following_ids import Pairing, RoundText
+
+RowT = TypeVar("RowT", ClaimService, ClassService, JobService)
+
+# So many rows of a kind are named; of the others, how many there are.
+NAMED = 5
+
+
+def sum_breaks(
+    left: Service, taken: Service, ids: Pairing | None, text: RoundText
+) -> Iterator[str]:
+    """Say which sums are not those that were left, row by row.
+
+    `ids`: None where rows cannot be paired, because there are more or fewer of them.
+    """
+    if left.at_us != taken.at_us:
+        yield (
+            f"The sums are as of {taken.at_us:,} µs, and {text.before} left them"
+            f" at {left.at_us:,} µs."
+        )
+    if ids is None:
+        yield (
+            f"The sums have rows of {len(taken.claims)} claims and {len(taken.jobs)} jobs, and"
+            f" {text.before} left {len(left.claims)} and {len(left.jobs)}."
+        )
+        return
+    if ids.exact and left == taken:
+        return
+    tenant, job = ids.tenant, ids.job
+    claims = [replace(row, tenant=tenant(row.tenant)) for row in left.claims]
+    classes = [replace(row, tenant=tenant(row.tenant)) for row in left.classes]
+    jobs = [replace(row, tenant=tenant(row.tenant), job=job(row.job)) for row in left.jobs]
+    yield from _differing(
+        claims, taken.claims, text, lambda row: (row.tenant, row.gpu_type),
+        lambda row: f"The sums of {text.tenant(row.tenant)} for {row.gpu_type}",
+    )  # fmt: skip
+    yield from _differing(
+        classes, taken.classes, text,
+        lambda row: (row.tenant, row.gpu_type, row.demand, row.weight),
+        lambda row: (
+            f"The sums of jobs of {text.tenant(row.tenant)} that ask for {row.demand}"
+            f" {row.gpu_type} with weight {row.weight}"
+        ),
+    )  # fmt: skip
+    yield from _differing(
+        jobs, taken.jobs, text, lambda row: (row.job,),
+        lambda row: f"The sums of {text.job(row.job)}",
+    )  # fmt: skip
+
+
+def _differing(
+    left: Sequence[RowT],
+    taken: Sequence[RowT],
+    text: RoundText,
+    key: Callable[[RowT], tuple[object, ...]],
+    name: Callable[[RowT], str],
+) -> Iterator[str]:
+    if list(left) == list(taken):
+        return
+    were: dict[tuple[object, ...], RowT] = {key(row): row for row in left}
+    are: dict[tuple[object, ...], RowT] = {key(row): row for row in taken}
+    found = []
+    for one in (*were, *(one for one in are if one not in were)):
+        was, now = were.get(one), are.get(one)
+        if was == now:
+            continue
+        if now is None and was is not None:
+            found.append(f"{name(was)} are missing, and {text.before} left some.")
+        elif was is None and now is not None:
+            found.append(f"{name(now)} are new, and {text.before} left none.")
+        elif was is not None and now is not None:
+            found.append(f"{name(now)} are not those that {text.before} left: {_fields(was, now)}.")
+    if not found:
+        found = [f"The sums are in another order than {text.before} left them."]
+    yield from found[:NAMED]
+    if len(found) > NAMED:
+        yield f"So are {len(found) - NAMED} more rows like the last one."
+
+
+def _fields(was: RowT, now: RowT) -> str:
+    """The fields that differ, with both values."""
+    return ", ".join(
+        f"{field} {_value(getattr(now, field))} instead of {_value(getattr(was, field))}"
+        for field in was.__struct_fields__
+        if getattr(was, field) != getattr(now, field)
+    )
+
+
+def _value(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value) if isinstance(value, str) else f"{len(value)} marks"  # type: ignore[arg-type]

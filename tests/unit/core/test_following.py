@@ -1,0 +1,338 @@
+"""Every round begins with what the round before it left; whoever bends that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.domain.backoff import Backoff
+from evenshare_core.domain.decision import End
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import EndReason
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.units import SECOND_US
+from evenshare_core.verification.following import StoredRound, breaks
+from tests.unit.core.following_rounds import history
+
+Bend = Callable[[Snapshot], Snapshot]
+
+
+def bent(number: int, bend: Bend) -> tuple[str, ...]:
+    """What is said of a round of the history, bent, after the round before it."""
+    rounds = history()
+    before, after = rounds[number - 2], rounds[number - 1]
+    told = StoredRound(bend(after.snapshot), after.decision, after.superseded)
+    return breaks(before, told)
+
+
+def row_of(rows: Sequence[Any], job: int) -> Any:
+    return next(row for row in rows if getattr(row, "job", getattr(row, "id", 0)) == job)
+
+
+def with_lease(snapshot: Snapshot, job: int, **fields: Any) -> Snapshot:
+    """The snapshot with a lease of a job that says something else."""
+    leases = tuple(replace(row, **fields) if row.job == job else row for row in snapshot.leases)
+    return replace(snapshot, leases=leases)
+
+
+def with_job(snapshot: Snapshot, job: int, **fields: Any) -> Snapshot:
+    jobs = tuple(replace(row, **fields) if row.id == job else row for row in snapshot.jobs)
+    return replace(snapshot, jobs=jobs)
+
+
+def with_claim(snapshot: Snapshot, tenant: int, **fields: Any) -> Snapshot:
+    service = snapshot.service
+    claims = tuple(
+        replace(row, **fields) if row.tenant == tenant else row for row in service.claims
+    )
+    return replace(snapshot, service=replace(service, claims=claims))
+
+
+def with_changes(snapshot: Snapshot, *changes: Change) -> Snapshot:
+    told = sorted((*snapshot.changes, *changes), key=lambda change: change.at_us)
+    return replace(snapshot, changes=tuple(told))
+
+
+class TestAHistory:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_of_any_policy_follows(self, policy: str) -> None:
+        assert [breaks(*two) for two in pairwise(history(policy))] == [(), (), ()]
+
+    def test_has_leases_that_begin_go_on_and_are_renewed(self) -> None:
+        one, two, three, four = history()
+        assert {row.job for row in one.decision.grants} == {11, 12}
+        assert [(row.job, row.term) for row in two.snapshot.leases] == [(11, 1), (12, 1)]
+        assert {row.job for row in three.decision.renewals} == {12}
+        assert row_of(four.snapshot.leases, 12).term == 2
+
+    def test_follows_although_the_operator_sets_base_theta_and_quotas(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            prices = tuple(replace(row, base_micro=1, theta_milli=3) for row in snapshot.prices)
+            quotas = tuple(replace(row, gpus=1) for row in snapshot.entitlements)
+            told = [
+                Change(snapshot.at_us, ChangeKind.QUOTA, row.tenant, 0, 1, ("v100",))
+                for row in quotas
+            ]
+            return with_changes(replace(snapshot, prices=prices, entitlements=quotas), *told)
+
+        assert bent(2, bend) == ()
+
+    def test_follows_where_another_policy_begins_without_memory(self) -> None:
+        assert bent(3, lambda snapshot: replace(snapshot, policy="fifo", memory={})) == ()
+
+
+class TestSums:
+    """The sums of tenants, of classes of jobs and of jobs are those that were left."""
+
+    def test_that_were_lowered_are_named_with_both_values(self) -> None:
+        found = bent(2, lambda snapshot: with_claim(snapshot, 2, alloc_gpu_us=7))
+        name = "The sums of tenant 2 for v100 are not those that round 1 left:"
+        assert found == (f"{name} alloc_gpu_us 7 instead of 0.",)
+
+    def test_of_a_class_are_compared(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            first, *rest = snapshot.service.classes
+            rows = (replace(first, fair_gpu_us=first.fair_gpu_us + 1), *rest)
+            return replace(snapshot, service=replace(snapshot.service, classes=rows))
+
+        (found,) = bent(2, bend)
+        assert "that ask for" in found
+        assert "fair_gpu_us" in found
+
+    def test_of_a_job_are_compared(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            rows = tuple(
+                replace(row, baseline_gpu_us=5) if row.job == 13 else row
+                for row in snapshot.service.jobs
+            )
+            return replace(snapshot, service=replace(snapshot.service, jobs=rows))
+
+        (found,) = bent(2, bend)
+        assert found.startswith("The sums of job 13 are not those that round 1 left: baseline")
+
+    @pytest.mark.parametrize("part", ["claims", "classes", "jobs"])
+    def test_that_lack_a_row_are_named(self, part: str) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            rows = getattr(snapshot.service, part)[:-1]
+            return replace(snapshot, service=replace(snapshot.service, **{part: rows}))
+
+        assert any("are missing, and round 1 left some" in text for text in bent(2, bend))
+
+    def test_of_another_instant_are_named(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            return replace(snapshot, service=replace(snapshot.service, at_us=9))
+
+        assert bent(2, bend) == ("The sums are as of 9 µs, and round 1 left them at 10,000 µs.",)
+
+    def test_that_all_differ_are_counted_and_not_all_named(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            rows = tuple(
+                replace(row, job=row.job * 100 + n, baseline_gpu_us=5)
+                for row in snapshot.service.jobs
+                for n in range(9)
+            )
+            return replace(snapshot, service=replace(snapshot.service, jobs=rows))
+
+        found = [text for text in bent(2, bend) if "sums of job" in text or "more rows" in text]
+        assert len(found) == 6
+        assert found[-1] == "So are 35 more rows like the last one."
+
+
+class TestOrder:
+    def test_a_round_that_is_missing_is_named(self) -> None:
+        rounds = history()
+        assert breaks(rounds[0], rounds[2]) == (
+            "It is round 3, and the round before it that is there 1.",
+        )
+
+    def test_an_instant_that_is_not_later_is_named(self) -> None:
+        (found,) = bent(2, lambda snapshot: replace(snapshot, at_us=10_000))
+        assert found == "It is at 10,000 µs, which is not after round 1 at 10,000 µs."
+
+    def test_another_pool_is_named(self) -> None:
+        (found,) = bent(2, lambda snapshot: replace(snapshot, pool=4))
+        assert "pool 4" in found
+
+
+class TestPricesAndMemory:
+    @pytest.mark.parametrize("field", ["price_micro", "used", "capacity"])
+    def test_a_price_that_was_not_posted_is_named(self, field: str) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            (price,) = snapshot.prices
+            return replace(snapshot, prices=(replace(price, **{field: 123456}),))
+
+        (found,) = bent(2, bend)
+        assert found.startswith("The price of v100 is ")
+        assert "123" in found
+
+    def test_a_price_that_is_missing_is_named(self) -> None:
+        (found,) = bent(2, lambda snapshot: replace(snapshot, prices=()))
+        assert found == "Round 1 posted a price of v100, which is missing."
+
+    def test_a_memory_that_was_altered_is_named(self) -> None:
+        (found,) = bent(3, lambda snapshot: replace(snapshot, memory={"passed": {}}))
+        assert found == (
+            "The policy's memory is not what round 2 left: 1 of 1 entries differ (passed)."
+        )
+
+    def test_a_memory_of_another_policy_is_named(self) -> None:
+        (found,) = bent(3, lambda snapshot: replace(snapshot, policy="fifo"))
+        assert "decided by another policy or version (ltgf 1)" in found
+
+
+class TestChanges:
+    def test_before_the_round_before_is_named(self) -> None:
+        early = Change(5, ChangeKind.INACTIVE, 2, 13)
+        found = bent(2, lambda snapshot: with_changes(snapshot, early))
+        assert "A change (inactive) is at 5 µs, not between 10,000 µs and 10,010,000 µs." in found
+
+    def test_out_of_order_are_named(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            return replace(snapshot, changes=snapshot.changes[::-1])
+
+        assert any("comes after one at" in text for text in bent(2, bend))
+
+    def test_that_hide_a_quota_are_named(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            first, *rest = snapshot.entitlements
+            return replace(snapshot, entitlements=(replace(first, gpus=4), *rest))
+
+        assert bent(2, bend) == ("A quota of v100 is 4 GPUs, and 2 are counted in the sums.",)
+
+
+class TestJobs:
+    def test_that_came_from_nowhere_are_named(self) -> None:
+        (found,) = bent(2, lambda snapshot: replace(snapshot, changes=snapshot.changes[:2]))
+        assert found == "The sums do not count job 15, and no change says that it came."
+
+    def test_that_waited_and_are_gone_are_named(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            return replace(snapshot, jobs=tuple(row for row in snapshot.jobs if row.id != 13))
+
+        (found,) = bent(2, bend)
+        assert found == "Job 13, which waited, is gone, and no change says that it is over."
+
+    def test_that_are_over_and_still_there_are_named(self) -> None:
+        over = Change(2 * SECOND_US, ChangeKind.INACTIVE, 2, 13)
+        (found,) = bent(2, lambda snapshot: with_changes(snapshot, over))
+        assert found == "A change says that job 13 is over, and it is among the jobs."
+
+    @pytest.mark.parametrize(
+        ("job", "field", "value"),
+        [
+            (13, "submitted_us", 1), (13, "gpu_types", ("k80",)), (13, "weight", 3),
+            (13, "tenant", 1), (13, "terms", 1), (12, "terms", 0), (13, "gpus", 1),
+        ],
+    )  # fmt: skip
+    def test_that_were_altered_are_named(self, job: int, field: str, value: Any) -> None:
+        found = bent(2, lambda snapshot: with_job(snapshot, job, **{field: value}))
+        assert any(text.startswith(f"Job {job} is another one than in round 1") for text in found)
+
+    def test_that_hold_more_than_their_gang_are_named(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            changes = tuple(
+                replace(row, gpus=1) if row.kind is ChangeKind.HOLD else row
+                for row in snapshot.changes
+            )
+            return replace(snapshot, changes=changes)
+
+        assert "A change says that job 12 holds 1 GPUs, and it asks for 2." in bent(2, bend)
+
+    def test_that_are_held_back_although_nothing_of_theirs_was_lost_are_named(self) -> None:
+        back = (Backoff(13, 99 * SECOND_US, 1),)
+        (found,) = bent(2, lambda snapshot: replace(snapshot, backoffs=back))
+        assert found.startswith("Job 13 may not start before 99,000,000 µs, and round 1 said 0 µs")
+
+
+class TestLeases:
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("tenant", 2), ("gpu_type", "k80"), ("placement", ((6, 2),)), ("expires_us", 1),
+            ("term", 5), ("own", 0), ("borrowed", 2), ("price_micro", 9),
+            ("protected_until_us", 77), ("started_us", 1), ("started_us", 3 * SECOND_US),
+        ],
+    )  # fmt: skip
+    @pytest.mark.parametrize("number", [2, 3])
+    def test_that_were_altered_are_named(self, number: int, field: str, value: Any) -> None:
+        """Of round 2 as it was granted, of round 3 as it went on."""
+        job = {2: 11, 3: 12}[number]
+        value = {"tenant": 3 - {2: 1, 3: 2}[number]}.get(field, value)
+        found = bent(number, lambda snapshot: with_lease(snapshot, job, **{field: value}))
+        name = f"The lease of job {job} is not as round {number - 1} left it:"
+        assert any(text.startswith(name) for text in found), found
+
+    @pytest.mark.parametrize("field", ["term", "expires_us", "own", "price_micro"])
+    def test_that_were_renewed_otherwise_are_named(self, field: str) -> None:
+        (found,) = bent(4, lambda snapshot: with_lease(snapshot, 12, **{field: 1_000}))
+        assert found.startswith("The lease of job 12 is not as round 3 left it:")
+
+    def test_without_a_grant_are_named(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            new = Lease(900, 13, 2, "v100", ((5, 4),), 12_000, 99, 1, 2, 2, 3)
+            return replace(snapshot, leases=(*snapshot.leases, new))
+
+        assert bent(2, bend) == ("Job 13 has a lease of 4 v100 that round 1 did not grant.",)
+
+    def test_that_were_ended_and_go_on_are_named(self) -> None:
+        rounds = history()
+        ended = history()[3]
+        lease = row_of(rounds[2].snapshot.leases, 12)
+        decision = replace(rounds[2].decision, renewals=(), ends=(_end(lease),))
+        found = breaks(StoredRound(rounds[2].snapshot, decision, ()), ended)
+        assert "Job 12 has a lease of 2 v100 that round 3 ended." in found
+
+    def test_that_are_gone_without_a_word_are_named(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            return replace(snapshot, leases=snapshot.leases[1:])
+
+        name = "Job 12 held 2 v100, and its lease is gone: round 2 did not end it, and no change"
+        assert any(text.startswith(name) for text in bent(3, bend))
+
+    def test_of_a_job_whose_process_is_being_stopped_are_not_told(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            jobs = tuple(row for row in snapshot.jobs if row.id != 12)
+            return replace(snapshot, leases=snapshot.leases[1:], jobs=jobs)
+
+        assert bent(3, bend) == ()
+
+    def test_that_never_started_may_be_lost(self) -> None:
+        def bend(snapshot: Snapshot) -> Snapshot:
+            changes = tuple(row for row in snapshot.changes if row.job != 11)
+            return replace(snapshot, leases=snapshot.leases[1:], changes=changes)
+
+        assert bent(2, bend) == ()
+
+    def test_that_go_on_although_their_gpus_were_given_back_are_named(self) -> None:
+        back = Change(15 * SECOND_US, ChangeKind.RELEASE, 2, 12)
+        (found,) = bent(3, lambda snapshot: with_changes(snapshot, back))
+        assert found.endswith("left it: GPUs given back at 15000000 µs.")
+
+    def test_of_another_id_are_named(self) -> None:
+        (found,) = bent(3, lambda snapshot: with_lease(snapshot, 12, id=950))
+        assert found == "The lease of job 12 is another one than round 2 left."
+
+    def test_that_were_superseded_do_not_go_on(self) -> None:
+        """What could not be applied leaves its job as it was."""
+        one, two, *_ = history()
+        why = ({"item": "grant", "id": 11, "why": "the job no longer waited"},)
+        found = breaks(StoredRound(one.snapshot, one.decision, why), two)
+        assert "Job 11 has a lease of 2 v100 that round 1 did not grant." in found
+
+        after = replace(
+            two.snapshot,
+            leases=two.snapshot.leases[1:],
+            jobs=tuple(row if row.id != 11 else replace(row, terms=0) for row in two.snapshot.jobs),
+            changes=tuple(row for row in two.snapshot.changes if row.job != 11),
+        )
+        superseded = StoredRound(one.snapshot, one.decision, why)
+        assert breaks(superseded, StoredRound(after, two.decision, ())) == ()
+
+
+def _end(lease: Lease) -> End:
+    return End(lease.id, lease.job, lease.tenant, EndReason.NOT_RENEWED)

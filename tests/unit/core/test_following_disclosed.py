@@ -1,0 +1,102 @@
+"""Rounds follow each other in the form in which tenants get them: by name, and across days."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.disclosure.bundle import Disclosed, Naming, ids_of, make_bundle, read_bundle
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.verification.following import StoredRound, breaks
+from tests.unit.core.following_rounds import history
+
+
+def disclosed(told: StoredRound, day: str = "") -> Disclosed:
+    """A round as it is disclosed, with names that say whose they are; `day` gives other ones."""
+    ids = ids_of(told.snapshot)
+    naming = Naming(
+        *({id_: f"{day}{kind[0]}{id_}" for id_ in getattr(ids, kind)} for kind in Naming._fields)
+    )
+    data = make_bundle(
+        told.snapshot, told.decision, pool="lab", naming=naming, certificate=None,
+        superseded=told.superseded, versions={},
+    )  # fmt: skip
+    read = read_bundle(data)
+    return Disclosed(**{**_fields(read), "day": day or read.day})
+
+
+def _fields(told: Disclosed) -> dict[str, Any]:
+    return {name: getattr(told, name) for name in Disclosed.__dataclass_fields__}
+
+
+def bent(told: Disclosed, **fields: Any) -> Disclosed:
+    """The round with a snapshot that says something else."""
+    return Disclosed(**{**_fields(told), "snapshot": replace(told.snapshot, **fields)})
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+class TestAHistory:
+    def test_of_one_day_follows(self, policy: str) -> None:
+        rounds = [disclosed(told) for told in history(policy)]
+        assert [breaks(*two) for two in pairwise(rounds)] == [(), (), ()]
+
+    def test_across_days_follows(self, policy: str) -> None:
+        rounds = [disclosed(told, f"day{n}") for n, told in enumerate(history(policy))]
+        assert [breaks(*two) for two in pairwise(rounds)] == [(), (), ()]
+
+
+@pytest.mark.parametrize("days", [("", ""), ("one", "two")])
+class TestABend:
+    """It is named, whether or not names are those of the day before."""
+
+    def pair(self, days: tuple[str, str], number: int = 2) -> tuple[Disclosed, Disclosed]:
+        rounds = history()
+        before, after = rounds[number - 2], rounds[number - 1]
+        return disclosed(before, days[0]), disclosed(after, days[1])
+
+    def test_of_sums_is_named(self, days: tuple[str, str]) -> None:
+        before, after = self.pair(days)
+        first, second = after.snapshot.service.claims
+        claims = (first, replace(second, fair_gpu_us=7))
+        service = replace(after.snapshot.service, claims=claims)
+        (found,) = breaks(before, bent(after, service=service))
+        assert found.startswith(f"The sums of tenant {days[1]}t2 for v100 are not those that")
+
+    def test_that_changes_whose_sums_they_are_is_named(self, days: tuple[str, str]) -> None:
+        """The sums of two jobs, exchanged: the same rows, but for their ids."""
+        before, after = self.pair(days)
+        one, two, *rest = after.snapshot.service.jobs
+        jobs = (replace(two, job=one.job), replace(one, job=two.job), *rest)
+        service = replace(after.snapshot.service, jobs=jobs)
+        found = breaks(before, bent(after, service=service))
+        assert any(text.startswith(f"The sums of job {days[1]}j11 are not") for text in found)
+
+    def test_of_a_lease_is_named(self, days: tuple[str, str]) -> None:
+        before, after = self.pair(days, 3)
+        (lease,) = after.snapshot.leases
+        (found,) = breaks(before, bent(after, leases=(replace(lease, own=0, borrowed=2),)))
+        assert found.startswith(f"The lease of job {days[1]}j12 is not as round 2 left it: own 0")
+
+    def test_of_the_order_of_arrival_is_named(self, days: tuple[str, str]) -> None:
+        before, after = self.pair(days)
+        jobs = tuple(
+            replace(row, submitted_us=1) if row.submitted_us == 13 else row
+            for row in after.snapshot.jobs
+        )
+        (found,) = breaks(before, bent(after, jobs=jobs))
+        assert found.startswith(f"Job {days[1]}j13 is another one than in round 1: submitted_us 1")
+
+    def test_of_the_memory_is_named(self, days: tuple[str, str]) -> None:
+        before, after = self.pair(days, 3)
+        ((job, at_us),) = after.snapshot.memory["passed"].items()
+        (found,) = breaks(before, bent(after, memory={"passed": {job: at_us + 1}}))
+        assert found.startswith("The policy's memory is not what round 2 left")
+
+    def test_that_removes_rows_is_named(self, days: tuple[str, str]) -> None:
+        before, after = self.pair(days)
+        service = after.snapshot.service
+        service = replace(service, jobs=service.jobs[1:], claims=service.claims[1:])
+        assert breaks(before, bent(after, service=service))
