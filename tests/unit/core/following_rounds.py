@@ -48,7 +48,7 @@ def next_round(
     over. `new`: jobs that came.
     """
     since_us = before.at_us + SECOND_US
-    granted = {row.job: row for row in decision.grants}
+    grants = sorted(decision.grants, key=lambda grant: grant.job)
     renewed = {row.lease: row for row in decision.renewals}
     ended = {row.lease for row in decision.ends}
     leases = []
@@ -56,11 +56,11 @@ def next_round(
         if lease.id in ended or lease.job in gone:
             continue
         if lease.id in renewed:
-            row = renewed[lease.id]
+            term = renewed[lease.id]
             leases.append(
                 replace(
                     lease, term=lease.term + 1, expires_us=before.at_us + before.lease_us,
-                    own=row.own, borrowed=row.borrowed, price_micro=row.price_micro,
+                    own=term.own, borrowed=term.borrowed, price_micro=term.price_micro,
                 )
             )  # fmt: skip
         else:
@@ -68,21 +68,19 @@ def next_round(
     starts = []
     protected_us = options(before.policy, before.options).min_runtime_us
     first = max((lease.id for lease in before.leases), default=100) + 1
-    for id_, (job_id, row) in enumerate(sorted(granted.items()), first):
-        if job_id in gone:
-            continue
+    for id_, row in enumerate((row for row in grants if row.job not in gone), first):
         leases.append(
             Lease(
-                id_, job_id, row.tenant, row.gpu_type, row.placement, since_us,
+                id_, row.job, row.tenant, row.gpu_type, row.placement, since_us,
                 before.at_us + before.lease_us, 1, row.own, row.borrowed, row.price_micro,
                 since_us + protected_us if protected_us else 0,
             )
         )  # fmt: skip
         hold = Change(
-            since_us, ChangeKind.HOLD, row.tenant, job_id, row.own + row.borrowed, ("v100",)
+            since_us, ChangeKind.HOLD, row.tenant, row.job, row.own + row.borrowed, ("v100",)
         )
         starts.append(hold)
-    terms = {row.job for row in (*decision.grants, *decision.renewals)}
+    terms = {row.job for row in grants} | {row.job for row in decision.renewals}
     jobs = [
         replace(row, terms=row.terms + (row.id in terms))
         for row in (*before.jobs, *new)
