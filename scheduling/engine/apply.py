@@ -8,15 +8,14 @@ caller's token, so that at most one holder writes and event numbers have no gaps
 from __future__ import annotations
 
 import zlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db import connection
 from django.db.models import Sum
 
-from evenshare_core.domain.decision import Decision, End, with_swaps
+from evenshare_core.domain.decision import End, with_swaps
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.reasons import EndReason, Reason
-from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
 from evenshare_core.money.fixed_point import to_credits
@@ -39,6 +38,7 @@ from scheduling.engine.records import (
     throughputs,
     trade_row,
 )
+from scheduling.engine.states import keep_state
 from scheduling.engine.write import (
     Kind,
     RoundPlan,
@@ -51,12 +51,15 @@ from scheduling.models import (
     Intent,
     LeaseSlot,
     Node,
-    PoolState,
     Round,
     RoundBlob,
 )
+from scheduling.selectors.round_states import LeftState, posted_prices
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
+
+# As many as the column takes.
+NOTE_CHARACTERS = 255
 
 
 def apply_round(plan: RoundPlan) -> Round:
@@ -102,13 +105,12 @@ def _record_entitlements(write: RoundWrite) -> None:
     They are those that trades have made: idle quota is lent by whoever has it now.
     """
     snapshot = with_swaps(write.plan.snapshot, write.plan.decision.swaps)
-    before = PoolState.objects.values_list("entitled", flat=True).get(pool_id=snapshot.pool)
+    before = write.plan.left.entitled
     now = entitled_rows(snapshot, known=before)
     for gpu_type in now:
         if before.get(gpu_type) != now[gpu_type]:
             write.events.add(Kind.ENTITLED, write.at, {"gpu_type": gpu_type, **now[gpu_type]})
-    if before != now:
-        PoolState.objects.filter(pool_id=snapshot.pool).update(entitled=now)
+    write.entitled = now
 
 
 def _record_trades(write: RoundWrite) -> None:
@@ -262,29 +264,6 @@ def _record_prices(write: RoundWrite) -> None:
     write.events.add(Kind.PRICED, write.at, {"valid_from_round": valid_from, "prices": prices})
 
 
-def _posted_prices(snapshot: Snapshot, decision: Decision) -> list[dict[str, Any]]:
-    """Return the price posted last of every GPU type, by type.
-
-    One whose nodes were all removed keeps its own: billing holds it valid until the next one is
-    posted, and so does the first round that has nodes of the type again. Base and theta
-    are those that it was posted with.
-    """
-    state = PoolState.objects.values_list("prices", flat=True).get(pool_id=snapshot.pool)
-    posted = {row["gpu_type"]: row for row in state}
-    for price in decision.prices:
-        posted[price.gpu_type] = {
-            "gpu_type": price.gpu_type,
-            "price_micro": price.price_micro,
-            "used": price.used,
-            "capacity": price.capacity,
-            "base_micro": price.base_micro,
-            "theta_milli": price.theta_milli,
-        }
-    for row in decision.surcharges:
-        posted[row.gpu_type] |= {"queued": row.queued, "surcharge_micro": row.surcharge_micro}
-    return [posted[gpu_type] for gpu_type in sorted(posted)]
-
-
 def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) -> Round:
     plan, snapshot, decision = write.plan, write.plan.snapshot, write.plan.decision
     snapshot_bytes, decision_bytes = canonical_bytes(snapshot), canonical_bytes(decision)
@@ -301,15 +280,17 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
             )
         ]
     )
-    PoolState.objects.filter(pool_id=snapshot.pool).update(
-        round=snapshot.number,
+    left = LeftState(
+        number=snapshot.number,
         at=write.at,
-        service=canonical_bytes(decision.service),
         policy=snapshot.policy,
         policy_version=snapshot.policy_version,
+        service=canonical_bytes(decision.service),
         memory=canonical_bytes(decision.memory),
-        prices=_posted_prices(snapshot, decision),
+        prices=posted_prices(plan.left.prices, decision),
+        entitled=write.entitled,
     )
+    keep_state(snapshot.pool, left, day)
     return Round.objects.create(
         pool_id=snapshot.pool,
         number=snapshot.number,
@@ -332,4 +313,6 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
         superseded=write.superseded,
         certificate=plain(plan.certificate),
         fallback=fallback_text(decision),
+        state_sha256=left.sha256(),
+        state_note=plan.left.note[:NOTE_CHARACTERS],
     )

@@ -21,6 +21,7 @@ def drop_old_rows() -> tuple[int, int]:
     with site_scope(), connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_drop_blob_days(%s)", [KEEP_BLOB_DAYS])
         days = int(cursor.fetchone()[0])
+        cursor.execute("SELECT evenshare_drop_state_days(%s)", [KEEP_BLOB_DAYS])
         cursor.execute(
             """
             DELETE FROM scheduling_intent WHERE state = 'done' AND lease_id IN (

@@ -35,9 +35,10 @@ from scheduling.engine.quarantine import find_faulty_job, quarantine_job
 from scheduling.engine.reconcile import reconcile
 from scheduling.engine.revoke import revoke_cancelled, revoke_quarantined
 from scheduling.engine.snapshot_rows import UNREADABLE, unreadable_jobs
-from scheduling.engine.snapshots import next_number, read_snapshot
+from scheduling.engine.snapshots import next_number, read_with_state
 from scheduling.engine.write import RoundPlan
 from scheduling.models import Lease, Pool, PoolFence, Round
+from scheduling.selectors.round_states import LeftState
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
@@ -133,7 +134,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     _dispatch(pool, executor, token, at)
     # 3. One consistent view.
     began = time.perf_counter_ns()
-    snapshot = _read(pool, executor, token, at)
+    snapshot, left = _read(pool, executor, token, at)
     read = time.perf_counter_ns()
     fault_point("round.after_snapshot")
     if _quiet(snapshot):
@@ -150,7 +151,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     certified = time.perf_counter_ns()
     # 5. Apply in one transaction, at our token.
     plan = RoundPlan(
-        snapshot=snapshot, decision=decision, certificate=certificate, token=token,
+        snapshot=snapshot, left=left, decision=decision, certificate=certificate, token=token,
         wall_at=wall_at, book=pool.book, scale=scale, grace_s=pool.grace_s,
         snapshot_us=(read - began) // MICROSECOND_NS,
         decide_us=(decided - read) // MICROSECOND_NS,
@@ -186,7 +187,7 @@ def _profile(pool: Pool, token: int, at: datetime) -> None:
         log.warning("profiling.unreadable", pool=pool.name, why=f"{type(error).__name__}: {error}")
 
 
-def _read(pool: Pool, executor: Executor, token: int, at: datetime) -> Snapshot:
+def _read(pool: Pool, executor: Executor, token: int, at: datetime) -> tuple[Snapshot, LeftState]:
     """Read the snapshot; jobs with rows that cannot be read are quarantined, and it is read again.
 
     Those that hold GPUs are asked to stop: nobody can say any more what they hold them for.
@@ -210,8 +211,8 @@ def _quarantine(pool: Pool, token: int, faulty_jobs: Mapping[int, str]) -> None:
             quarantine_job(job, why)
 
 
-def _snapshot(pool: Pool, at: datetime) -> Snapshot:
-    return read_snapshot(pool.pk, number=next_number(pool.pk), at=at)
+def _snapshot(pool: Pool, at: datetime) -> tuple[Snapshot, LeftState]:
+    return read_with_state(pool.pk, number=next_number(pool.pk), at=at)
 
 
 def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[Snapshot, Decision]:
@@ -226,7 +227,7 @@ def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[S
             if faulty_job is None:
                 raise
             _quarantine(pool, token, {faulty_job.id: f"{type(error).__name__}: {error}"})
-            snapshot = _snapshot(pool, at)
+            snapshot, _ = _snapshot(pool, at)  # what the last round left is what it was
     return snapshot, decide_round(snapshot)
 
 

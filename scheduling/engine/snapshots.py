@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 from django.db.models import Q
 
 from evenshare_core.domain.backoff import Backoff
@@ -25,10 +24,8 @@ from evenshare_core.domain.snapshot import (
     quotas_since,
     schema_of,
 )
-from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.pricing import DEFAULT_THETA_MILLI
-from evenshare_core.policies.policy import Policy
 from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.units import ONE_MILLI, SECOND_US
@@ -49,8 +46,9 @@ from scheduling.engine.snapshot_rows import (
     read_measured_profiles,
     with_price_limits,
 )
-from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PoolState, PriceSetting
+from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PriceSetting
 from scheduling.models import Node as NodeRow
+from scheduling.selectors.round_states import LeftState, read_left_state
 from scheduling.selectors.sharing import narrowed, price_limits, sharing_rules
 from tenants.models import Quota
 from tenants.scopes import engine_view
@@ -81,15 +79,24 @@ def read_snapshot(pool_id: int, *, number: int, at: datetime) -> Snapshot:
     Reads in one REPEATABLE READ transaction, so that all rows are of one moment. The caller
     holds the pool's fence; nothing is locked here.
     """
+    return read_with_state(pool_id, number=number, at=at)[0]
+
+
+def read_with_state(pool_id: int, *, number: int, at: datetime) -> tuple[Snapshot, LeftState]:
+    """Return the snapshot, and what the last round left, which is in it.
+
+    Raises:
+        MissingStateError: nobody can say what the last round left.
+    """
     with engine_view(pool_id):
-        return _read(pool_id, number, to_us(at))
+        left = read_left_state(pool_id)
+        return _read(pool_id, number, to_us(at), left), left
 
 
-def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
+def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     pool = Pool.objects.get(pk=pool_id)
     scale = PoolClock.objects.values_list("scale", flat=True).get(pool_id=pool_id)
-    state = PoolState.objects.get(pool_id=pool_id)
-    service = decode(bytes(state.service), Service)
+    service = left.sums()
     policy = policy_named(pool.policy)
     options = policy_options(pool.policy, pool.options)
     lease_us = pool.lease_s * SECOND_US
@@ -99,7 +106,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
     held_us = max(lease_us, *bounds_us, options.min_runtime_us)
     until_us = at_us + held_us + pool.round_s * scale * SECOND_US
     nodes = _nodes(pool_id, from_us(at_us), from_us(until_us))
-    prices, surcharges = _prices(pool_id, nodes, state)
+    prices, surcharges = _prices(pool_id, nodes, left.prices)
     entitlements, quota_changes = _entitlements(pool_id, nodes, service, prices, at_us)
     # What was submitted after the grid instant is the next round's: nothing acts on the future.
     job_rows = with_price_limits(active_jobs(pool_id, from_us(at_us)), price_limits(pool_id))
@@ -140,7 +147,7 @@ def _read(pool_id: int, number: int, at_us: int) -> Snapshot:
         prices=prices,
         changes=tuple(sorted(changes, key=lambda change: change.at_us)),
         service=service,
-        memory=_memory(state, policy),
+        memory=left.remembered(policy.name, policy.version),
         profiles=profiles, backoffs=backoffs, surcharges=surcharges, lease_bounds_us=bounds_us,
         node_resources=has, job_resources=needs, utilities=utilities, deadlines=deadlines,
         estimates=estimates, profilers=profilers, measured=measured,
@@ -230,22 +237,14 @@ def _tenants(pool: Pool, rows: Iterable[Entitlement | JobValue], at_us: int) -> 
     )
 
 
-def _memory(state: PoolState, policy: Policy) -> dict[str, Any]:
-    """What the policy remembers; nothing of another one, or of another version."""
-    if (state.policy, state.policy_version) != (policy.name, policy.version):
-        return {}
-    memory: dict[str, Any] = msgspec.json.decode(bytes(state.memory))
-    return memory
-
-
 def _prices(
-    pool_id: int, nodes: tuple[Node, ...], state: PoolState
+    pool_id: int, nodes: tuple[Node, ...], last: Iterable[Mapping[str, Any]]
 ) -> tuple[tuple[PoolPrice, ...], tuple[Surcharge, ...]]:
     """The prices posted last, with the operator's present setting for the next posting.
 
     The surcharges are of the types whose price rises with the queue.
     """
-    posted = {row["gpu_type"]: row for row in state.prices}
+    posted = {row["gpu_type"]: row for row in last}
     settings = {
         setting.gpu_type.name: setting
         for setting in PriceSetting.objects.filter(pool_id=pool_id).select_related("gpu_type")

@@ -22,6 +22,7 @@ from evenshare_core.money.fixed_point import to_credits, to_text, worst_case_mic
 from scheduling.engine.bulk import insert_rows
 from scheduling.engine.events import EventLog
 from scheduling.models import Intent, LeaseEvent, PoolFence
+from scheduling.selectors.round_states import LeftState
 
 Kind = LeaseEvent.Kind
 
@@ -30,10 +31,12 @@ Kind = LeaseEvent.Kind
 class RoundPlan:
     """A decided round, ready to be applied at its fencing token.
 
-    `grace_s`: pool seconds that a process has to save its state once it is asked to stop.
+    `grace_s`: pool seconds that a process has to save its state once it is asked to stop. `left`:
+    what the round before left, which is in the snapshot.
     """
 
     snapshot: Snapshot
+    left: LeftState
     decision: Decision
     certificate: Certificate
     token: int
@@ -59,7 +62,7 @@ class RoundWrite:
 
     `unfunded`: jobs and leases whose term their tenant's credit does not cover any more. `spared`:
     jobs whose lease goes on although the decision ends it, and why. `preempted`: ends before the
-    expiry that were applied, by rule.
+    expiry that were applied, by rule. `entitled`: what billing knows of quotas after the round.
     """
 
     plan: RoundPlan
@@ -72,6 +75,7 @@ class RoundWrite:
     spared: dict[int, str] = field(default_factory=dict)
     preempted: Counter[str] = field(default_factory=Counter)
     unfunded: Unfunded = field(default_factory=Unfunded)
+    entitled: dict[str, Any] = field(default_factory=dict)
     _lengths_us: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:

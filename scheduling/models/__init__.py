@@ -17,7 +17,7 @@ from scheduling.models.profiles import (
     RunRecord,
     VirtualSpeeds,
 )
-from scheduling.models.rounds import PoolState, Round, RoundBlob, RoundScrub
+from scheduling.models.rounds import Round, RoundBlob, RoundScrub, RoundState
 from scheduling.models.simulations import Simulation
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "Pool",
     "PoolClock",
     "PoolFence",
-    "PoolState",
     "PriceForecast",
     "PriceSetting",
     "Profile",
@@ -48,6 +47,7 @@ __all__ = [
     "RoundBlob",
     "RoundFailure",
     "RoundScrub",
+    "RoundState",
     "RunRecord",
     "Simulation",
     "StartEstimate",

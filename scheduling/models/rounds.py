@@ -1,4 +1,4 @@
-"""Rounds, their stored bytes, and what a pool carries from one round to the next."""
+"""Rounds, their stored bytes, and what each leaves for the next one."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ class Round(models.Model):
     superseded = models.JSONField(default=list)
     certificate = models.JSONField(null=True, help_text="What was found to hold, and what not.")
     fallback = models.CharField(max_length=120, default="", blank=True)
+    state_sha256 = models.CharField(
+        max_length=64, default="", help_text="Of what it leaves for the next round."
+    )
+    state_note = models.CharField(
+        max_length=255, default="", blank=True,
+        help_text="Why it did not begin with the state that the round before left.",
+    )  # fmt: skip
 
     class Meta:
         constraints = [
@@ -72,17 +79,28 @@ class RoundScrub(models.Model):
     damaged = models.JSONField(default=list)
 
 
-class PoolState(models.Model):
-    """What the next snapshot takes over: the GPU-time sums and the policy's memory."""
+class RoundState(models.Model):
+    """What a round leaves for the next one, in day partitions. Append-only.
 
-    pool = models.OneToOneField(
-        Pool, on_delete=models.CASCADE, primary_key=True, related_name="state"
-    )
-    round = models.BigIntegerField(default=0)
+    GPU-time sums and the policy's memory as compressed canonical bytes, the prices posted last of
+    every GPU type, and what billing was told of quotas. Number 0: a pool's beginning. The round's
+    row has the hash of it (`scheduling.selectors.round_states`). That of a pool's newest round is
+    never dropped.
+    """
+
+    day = models.DateField()
+    pool = models.ForeignKey(Pool, on_delete=models.DO_NOTHING, db_constraint=False)
+    number = models.BigIntegerField()
     at = models.DateTimeField()
+    policy = models.CharField(max_length=31)
+    policy_version = models.CharField(max_length=31)
     service = models.BinaryField()
-    policy = models.SlugField(max_length=31, default="", blank=True)
-    policy_version = models.CharField(max_length=31, default="", blank=True)
-    memory = models.BinaryField(default=b"{}")
-    prices = models.JSONField(default=list)
-    entitled = models.JSONField(default=dict)
+    memory = models.BinaryField()
+    prices = models.JSONField()
+    entitled = models.JSONField()
+
+    pk = models.CompositePrimaryKey("pool_id", "number", "day")
+
+    class Meta:
+        managed = False  # partitioned: made in migration 0034
+        db_table = "scheduling_roundstate"

@@ -34,7 +34,10 @@ SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.policy, p.options::text,
                HAVING count(*) = 1 AND bool_and(q.valid_until IS NULL AND q.valid_from <= s.at)
            ) limits WHERE gpus IS NOT NULL
        ), '{}')::text
-FROM scheduling_pool p JOIN scheduling_poolstate s ON s.pool_id = p.id
+FROM scheduling_pool p CROSS JOIN LATERAL (
+    SELECT at FROM scheduling_roundstate
+    WHERE pool_id = p.id ORDER BY number DESC, day DESC LIMIT 1
+) s
 WHERE p.name = %s
   AND EXISTS (SELECT FROM tenants_quota q WHERE q.pool_id = p.id AND q.tenant_id = %s)
 """

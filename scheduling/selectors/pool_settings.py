@@ -11,7 +11,8 @@ from django.db.models import QuerySet
 
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
-from scheduling.models import GpuType, Pool, PoolClock, PoolState, PriceSetting
+from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
+from scheduling.selectors.round_states import posted_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,7 @@ def price_settings(pool_id: int) -> dict[str, PriceSetting]:
 
 def posted_use(pool_id: int) -> dict[str, tuple[int, int]]:
     """Return (GPUs in use, GPUs in all) by type, as the pool's last round posted its prices."""
-    posted = PoolState.objects.filter(pool_id=pool_id).values_list("prices", flat=True).first()
-    return {row["gpu_type"]: (row["used"], row["capacity"]) for row in posted or []}
+    return {row["gpu_type"]: (row["used"], row["capacity"]) for row in posted_rows(pool_id)}
 
 
 def price_terms(row: PriceSetting) -> dict[str, str]:

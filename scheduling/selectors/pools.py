@@ -12,7 +12,7 @@ from uuid import UUID
 
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.money.fixed_point import to_credits
-from scheduling.models import LeaseSlot, Node, PoolState, Round
+from scheduling.models import LeaseSlot, Node, Round, RoundState
 from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
@@ -286,8 +286,9 @@ def _last(
     pool_id: int, gpu_types: Container[str]
 ) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime]:
     """Prices of these types, and shares, of the last round, and its instant."""
+    states = RoundState.objects.filter(pool=pool_id).order_by("-number", "-day")
     # Every pool has one from its beginning.
-    posted, number, at = PoolState.objects.values_list("prices", "round", "at").get(pool=pool_id)
+    posted, number, at = states.values_list("prices", "number", "at")[0]
     prices = tuple(
         PriceNow(row["gpu_type"], to_credits(row["price_micro"]), row["used"], row["capacity"])
         for row in posted

@@ -14,7 +14,7 @@ from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import ONE_MILLI
-from scheduling.models import Lease, Node, PoolState, PriceSetting, Round
+from scheduling.models import Lease, Node, PriceSetting, Round, RoundState
 from scheduling.selectors.pool_settings import price_settings
 from scheduling.selectors.sharing import SharingRules, narrowed, sharing_rules
 from tenants.models import Quota
@@ -96,8 +96,9 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
             .values_list("gpu_type__name", "own", "bor", "all")
         )
     held = {name: _LeasedGpus(own or 0, borrowed or 0, gpus) for name, own, borrowed, gpus in rows}
-    last = Round.objects.filter(pool_id=pool_id, number=OuterRef("round")).values("shares")
-    states = PoolState.objects.filter(pool_id=pool_id).annotate(shares=Subquery(last[:1]))
+    last = Round.objects.filter(pool_id=pool_id, number=OuterRef("number")).values("shares")
+    states = RoundState.objects.filter(pool_id=pool_id).order_by("-number", "-day")
+    states = states.annotate(shares=Subquery(last[:1]))
     posted, shares = states.values_list("prices", "shares").first() or (None, None)
     prices = {row["gpu_type"]: row for row in posted or []}
     swapped = {

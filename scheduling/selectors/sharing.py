@@ -13,7 +13,7 @@ from django.db import connection
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.offers import Offer, OwnSharing, narrow, offered
 from evenshare_core.money.fixed_point import to_micro
-from scheduling.models import PoolState
+from scheduling.selectors.round_states import posted_rows
 from tenants.models import PriceLimit
 
 # An offer stands from the instant at which it was made until, not at, its end; once it is
@@ -31,8 +31,11 @@ SELECT s.tenant_id, t.name, s.mode, s.borrow_limit, s.lend_limit, s.by_offer,
        ), '[]')::text,
        coalesce((
            SELECT (price->>'price_micro')::bigint
-           FROM scheduling_poolstate p, jsonb_array_elements(p.prices) price
-           WHERE p.pool_id = s.pool_id AND price->>'gpu_type' = t.name
+           FROM jsonb_array_elements((
+               SELECT prices FROM scheduling_roundstate
+               WHERE pool_id = %(pool)s ORDER BY number DESC, day DESC LIMIT 1
+           )) price
+           WHERE price->>'gpu_type' = t.name
        ), 0)
 FROM tenants_sharingsetting s JOIN scheduling_gputype t ON t.id = s.gpu_type_id
 WHERE s.pool_id = %(pool)s AND (%(tenants)s::bigint[] IS NULL OR s.tenant_id = ANY(%(tenants)s))
@@ -83,8 +86,7 @@ def sharing_rules(
 
 def posted_prices(pool_id: int) -> dict[str, int]:
     """Return the prices posted last, in micro-credits per GPU-hour, by GPU type. One query."""
-    posted = PoolState.objects.filter(pool_id=pool_id).values_list("prices", flat=True).first()
-    return {row["gpu_type"]: row["price_micro"] for row in posted or []}
+    return {row["gpu_type"]: row["price_micro"] for row in posted_rows(pool_id)}
 
 
 def narrowed(

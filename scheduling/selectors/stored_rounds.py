@@ -24,7 +24,7 @@ from scheduling.models import Round, RoundBlob
 # Partitions of whole days are dropped when they are older than seven; today's date may be one
 # further in the database than where the round was decided.
 SURELY_KEPT_DAYS = 6
-ROW, SNAPSHOT, DECISION = "row", "snapshot", "decision"
+ROW, SNAPSHOT, DECISION, STATE = "row", "snapshot", "decision", "state"
 
 ValueT = TypeVar("ValueT", bound=Value)
 
@@ -35,7 +35,8 @@ class ReplayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A part of a stored round (`row`, `snapshot`, `decision`) that is not what was written.
+    """A part of a stored round that is not what was written: `row`, `snapshot`, `decision` or
+    `state`, what it left for the next one.
 
     `expected` and `actual` are SHA-256 in hex; "" where there is nothing to take one of.
     """
@@ -146,18 +147,24 @@ def damage_text(round_: Round) -> str:
 
 def _unpack(part: str, packed: bytes, expected: str, damages: list[Damage]) -> bytes:
     """Return the bytes of one part; note what is wrong with them."""
+    data = unpacked(packed)
+    if data is None:
+        why = f"cannot be unpacked from the {len(packed):,} bytes that are there"
+        damages.append(Damage(part, why, expected, sha256_hex(packed)))
+        return b""
+    if sha256_hex(data) != expected:
+        damages.append(Damage(part, "is another one than was stored", expected, sha256_hex(data)))
+    return data
+
+
+def unpacked(packed: bytes) -> bytes | None:
+    """Return what was compressed; None where these are not the bytes of one whole."""
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(packed)
-        is_whole = unpacking.eof and not unpacking.unused_data
     except zlib.error:
-        data, is_whole = b"", False
-    if not is_whole:
-        why = f"cannot be unpacked from the {len(packed):,} bytes that are there"
-        damages.append(Damage(part, why, expected, sha256_hex(packed)))
-    elif sha256_hex(data) != expected:
-        damages.append(Damage(part, "is another one than was stored", expected, sha256_hex(data)))
-    return data
+        return None
+    return data if unpacking.eof and not unpacking.unused_data else None
 
 
 def _missing(round_: Round) -> list[Damage]:

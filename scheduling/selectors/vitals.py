@@ -24,7 +24,10 @@ SELECT p.id, p.name, p.policy, p.round_s,
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
 JOIN scheduling_poolfence f ON f.pool_id = p.id
-LEFT JOIN scheduling_poolstate s ON s.pool_id = p.id
+LEFT JOIN LATERAL (
+    SELECT memory, service FROM scheduling_roundstate
+    WHERE pool_id = p.id ORDER BY number DESC, day DESC LIMIT 1
+) s ON true
 LEFT JOIN scheduling_roundfailure x ON x.pool_id = p.id
 LEFT JOIN scheduling_roundscrub b ON b.pool_id = p.id
 CROSS JOIN LATERAL (

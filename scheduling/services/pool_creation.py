@@ -8,13 +8,14 @@ from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.snapshot import Service
 from evenshare_core.domain.values import canonical_bytes
 from scheduling.engine.clock import start_clock, wall_now
-from scheduling.models import Pool, PoolFence, PoolState
+from scheduling.engine.states import keep_state
+from scheduling.models import Pool, PoolFence
+from scheduling.selectors.round_states import LeftState
 
 
 def open_pool(pool: Pool, begin: datetime, *, scale: int) -> None:
     """Give a new pool its clock, its fence and empty sums, from `begin` of pool time."""
     start_clock(pool, begin, scale=scale)
     PoolFence.objects.create(pool=pool, until=wall_now())
-    PoolState.objects.create(
-        pool=pool, at=begin, service=canonical_bytes(Service(at_us=to_us(begin)))
-    )
+    service = canonical_bytes(Service(at_us=to_us(begin)))
+    keep_state(pool.pk, LeftState(0, begin, "", "", service, b"{}", [], {}), wall_now().date())

@@ -12,7 +12,7 @@ from portal.charts.deficits import day_deficit
 from portal.charts.explore.spans import DAY
 from portal.charts.figures import gpu_hours, percent
 from portal.site.clocks import pool_now
-from scheduling.models import GpuType, Job, LeaseSlot, Node, PoolState
+from scheduling.models import GpuType, Job, LeaseSlot, Node
 from scheduling.selectors.histories import claim_history
 from scheduling.selectors.lines import pool_facts
 from scheduling.selectors.pools import pool_overview
@@ -22,6 +22,7 @@ from tenants.scopes import site_scope
 from tenants.selectors.access import Access, access_of
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, headline, last_round, settled_stage, stage
+from tests.round_states import add_state
 
 
 @pytest.fixture
@@ -287,7 +288,7 @@ class TestThePoolsSums:
             assert sum(h.borrowed for n in kind.nodes for h in n.holds) == kind.borrowed
 
     def test_are_there_where_nothing_was_decided(self, there: Stage) -> None:
-        PoolState.objects.filter(pool=there.lab.pool).update(round=0, prices=[])
+        add_state(there.lab.pool, 10**6, [])
         (kind,) = pool_overview(
             there.lab.pool.pk, read_visibility(there.lab.pool.pk, access("owner"))
         ).types

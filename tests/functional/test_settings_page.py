@@ -11,10 +11,11 @@ from django.utils.html import escape
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.policies.options import describe_options
 from evenshare_core.policies.registry import DEFAULT, POLICIES
-from scheduling.models import PoolState, PriceSetting
+from scheduling.models import PriceSetting
 from tenants.models import AuditRecord
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
+from tests.round_states import left_by
 
 NO_BOUNDS = {"least_lease_s": "0", "most_lease_s": "0", "profiling_s": "0"}
 
@@ -148,7 +149,7 @@ class TestTheSettings:
 
     def test_tell_the_price_at_the_present_use(self, there: Town) -> None:
         pool = there.cluster.pool
-        posted = PoolState.objects.get(pool=pool).prices[0]
+        posted = left_by(pool).prices[0]
         shown = page(there.operator, f"/operate/pools/{pool.name}/settings/")
         assert f"now, {posted['used']} of {posted['capacity']} GPUs used" in shown
         cells = re.findall(r'data-use="[\d.]+">([\d.,]+)<', shown)

@@ -24,6 +24,7 @@ from tests.functional.certificate_stage import plant
 from tests.functional.pool_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.functional.trades import write_trade
+from tests.round_states import add_state, left_by
 
 # How the other side is called, by the pool's setting: the owner looks, who is alpha.
 OTHER = {"full": "beta", "pseudonyms": "tenant 2", "own": "other tenants"}
@@ -149,8 +150,7 @@ def swap_shares(there: Stage, swaps: dict[str, int]) -> None:
     last.pk, last.number = None, last.number + 1
     last.at = last.at.replace(year=last.at.year + 1)
     last.save(force_insert=True)
-    there.lab.pool.state.round = last.number
-    there.lab.pool.state.save(update_fields=["round"])
+    add_state(there.lab.pool, last.number, left_by(there.lab.pool).prices)
 
 
 def links_of(page: str) -> list[str]:

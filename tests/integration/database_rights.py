@@ -17,6 +17,7 @@ APPEND_ONLY = (
     "scheduling_leaseterm",
     "scheduling_round",
     "scheduling_roundblob",
+    "scheduling_roundstate",
     "tenants_auditrecord",
     "tenants_logentry",
     "tenants_logkey",
@@ -26,8 +27,10 @@ APPEND_ONLY = (
 # A balance is written by the trigger on entries, as the owner.
 # A limit is copied from the tenant's budget by another.
 COLUMNS = {"billing_account": {"overrun"}}
-# Sealed row by row; round bytes are sealed by the hashes of their round.
-SEALED = tuple(table for table in APPEND_ONLY if table != "scheduling_roundblob")
+# Sealed row by row; what is in day partitions by the hashes of its round.
+SEALED = tuple(
+    table for table in APPEND_ONLY if table not in ("scheduling_roundblob", "scheduling_roundstate")
+)
 
 _ROLE = "evenshare_app"
 _RIGHTS = """

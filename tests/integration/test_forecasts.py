@@ -15,8 +15,8 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import (
     Job,
     Lease,
-    PoolState,
     Round,
+    RoundState,
     StartEstimate,
     StartForecast,
 )
@@ -129,7 +129,7 @@ class TestAForecast:
             return [
                 list(Job.objects.order_by("id").values()),
                 list(Lease.objects.order_by("id").values()),
-                [(row.round, bytes(row.service)) for row in PoolState.objects.all()],
+                list(RoundState.objects.order_by("number").values()),
                 Round.objects.count(),
             ]
 

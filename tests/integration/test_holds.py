@@ -18,11 +18,12 @@ from scheduling.engine import rounds as engine
 from scheduling.engine.apply import apply_round
 from scheduling.engine.holds import UNSTORABLE, hold_credit, write_reserved
 from scheduling.engine.write import RoundPlan, RoundWrite
-from scheduling.models import Job, Lease, LeaseEvent, PoolState, Round
+from scheduling.models import Job, Lease, LeaseEvent, Round
 from tenants.models import Budget, DailySpend, Tenant
 from tenants.scopes import engine_scope, site_scope
 from tests.factories import BEGIN, Cluster, cluster
 from tests.integration.test_ledger import in_threads
+from tests.round_states import left_by
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -40,7 +41,7 @@ def two_pools() -> tuple[Cluster, Cluster]:
 
 def limit_to_one_term(lab: Cluster) -> int:
     """Let `a` pay for the term of one job and half of another; return what one may cost."""
-    (price,) = PoolState.objects.get(pool=lab.pool).prices
+    (price,) = left_by(lab.pool).prices
     micro = worst_case_micro(2, price["price_micro"], lab.pool.lease_s * SECOND_US)
     assert micro > 0
     Budget.objects.filter(tenant=lab.tenants["a"]).update(credit_limit=to_credits(micro * 3 // 2))

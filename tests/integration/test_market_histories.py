@@ -28,7 +28,7 @@ from billing.models import Transfer, UsageLine, UsageShare
 from billing.services.corrections import OverCorrectedError, correct_transfer
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_credits, to_micro
-from scheduling.models import LeaseTerm, PoolState
+from scheduling.models import LeaseTerm
 from scheduling.requests.sharing import OfferRequest, SharingRequest
 from scheduling.selectors.lines import pool_facts
 from scheduling.selectors.sharing_views import promised_return
@@ -39,6 +39,7 @@ from tenants.selectors.credit import credit_left
 from tests.factories import cluster
 from tests.integration.market_model import HOUR_S, OPERATOR, Model, ModelOffer, Term
 from tests.integration.market_steps import BOOKS, MET, QUOTAS, STEP
+from tests.round_states import left_by
 
 # By policy, which may run at once; together 2,000 steps. The first history is the simplest one, the
 # same step again and again.
@@ -302,7 +303,7 @@ class Markets(RuleBasedStateMachine):
     def rounds(self) -> None:
         """One round; the model is shown what it gave, and says whether it could."""
         at = seconds(self.lab.at)
-        posted = PoolState.objects.get(pool=self.lab.pool).prices
+        posted = left_by(self.lab.pool).prices
         price = posted[0]["price_micro"] if posted else 0
         most = {id_: row.most_lent(at, price) for id_, row in self.model.parties.items()}
         if self.lab.round().round is not None:

@@ -13,10 +13,10 @@ from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import CREDIT_MICRO
 from portal.pools.text.one_more import one_more_gpu
-from scheduling.models import PoolState
 from scheduling.selectors.prospects import StartProspect, prospects
 from scheduling.services.dry_run import dry_run_job
 from tests.factories import Cluster, cluster
+from tests.round_states import add_state, left_by
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -61,9 +61,9 @@ def test_a_price_is_reckoned_with_the_theta_that_it_was_posted_with() -> None:
 
 def test_without_a_posted_one_it_is_the_operators() -> None:
     lab = market()
-    row = PoolState.objects.get(pool=lab.pool)
-    kept = [{k: v for k, v in one.items() if k != "theta_milli"} for one in row.prices]
-    PoolState.objects.filter(pool=lab.pool).update(prices=kept)
+    left = left_by(lab.pool)
+    kept = [{k: v for k, v in one.items() if k != "theta_milli"} for one in left.prices]
+    add_state(lab.pool, left.number + 1, kept)
     assert first(lab, "b").theta == 2
 
 

@@ -14,7 +14,8 @@ from billing.tasks import meter
 from portal.demo.philly import seed_demo
 from scheduling.engine.clock import read_clock
 from scheduling.engine.rounds import RoundOutcome, execute_round
-from scheduling.models import Pool, PoolClock, PoolState
+from scheduling.models import Pool, PoolClock
+from tests.round_states import left_by
 
 ROUNDS = 30
 STEP = timedelta(seconds=300)
@@ -31,7 +32,7 @@ class TestTheDemo:
             if number % 3 == 0:
                 meter("unknown", argument=True)
         meter()
-        assert PoolState.objects.get(pool=pool).round == ROUNDS
+        assert left_by(pool).number == ROUNDS
         assert [v for result in run_checks() for v in result.violations] == []
         assert PostedPrice.objects.count() == ROUNDS
         assert UsageLine.objects.filter(meter="own").count() > 100

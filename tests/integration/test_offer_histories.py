@@ -23,13 +23,14 @@ from billing.checks import run_checks
 from billing.metering import meter_pool
 from evenshare_core.domain.entitlements import Mode
 from scheduling.engine.snapshots import read_snapshot
-from scheduling.models import Lease, PoolState
+from scheduling.models import Lease
 from scheduling.requests.sharing import OfferRequest, SharingRequest
 from scheduling.services.sharing import make_offer, revoke_offer, set_sharing
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.models import IdleOffer, Membership, Quota, User
 from tests.factories import cluster
+from tests.round_states import left_by
 
 EXAMPLES, STEPS = 20, 30
 MODES = st.sampled_from(list(Mode))
@@ -136,7 +137,7 @@ class Histories(RuleBasedStateMachine):
         return min(most, self._offered()) if self.by_offer else most
 
     def _offered(self) -> int:
-        posted = PoolState.objects.get(pool=self.lab.pool).prices
+        posted = left_by(self.lab.pool).prices
         price = Decimal(posted[0]["price_micro"] if posted else 0) / 10**6
         return sum(
             one.gpus

@@ -18,7 +18,7 @@ from evenshare_core.domain.snapshot import Service, Snapshot
 from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import to_text
 from scheduling.engine.rounds import RoundOutcome
-from scheduling.models import GpuType, LeaseEvent, LeaseSlot, Node, PoolState
+from scheduling.models import GpuType, LeaseEvent, LeaseSlot, Node
 from scheduling.requests.nodes import NodeRequest
 from scheduling.requests.pools import PriceRequest
 from scheduling.selectors.replay import find_rounds, replay_stored_round, round_bytes
@@ -26,6 +26,7 @@ from scheduling.services import nodes, pools
 from tenants.audit import Actor
 from tenants.models import Quota, User
 from tests.factories import BEGIN, Cluster, cluster
+from tests.round_states import left_by
 
 TYPES = ("a100", "k80", "v100")
 STEPS = 20
@@ -123,7 +124,7 @@ class Memory:
         self.check()
 
     def check(self) -> None:
-        state = PoolState.objects.get(pool=self.lab.pool)
+        state = left_by(self.lab.pool)
         events = LeaseEvent.objects.filter(pool=self.lab.pool).order_by("number")
         posted: dict[str, str] = {}
         entitled: dict[str, Any] = {}
@@ -138,7 +139,7 @@ class Memory:
         gone = [row["capacity"] for name, row in entitled.items() if name not in here]
         if self.steps[-1] != "remove":  # or the last round was quiet: no event since
             assert not any(gone), self.steps
-        self._check_sums(decode(bytes(state.service), Service))
+        self._check_sums(state.sums())
         broken = [f"{row.name}: {row.violations}" for row in run_checks() if not row.ok]
         assert not broken, self.steps
         last = find_rounds(self.lab.pool.name, [], every=True)[-1]
@@ -179,7 +180,7 @@ class TestWhatAPoolRemembers:
         memory.draw = Last()
         for name in OUT_AND_IN:
             memory.step(name)
-        (price,) = PoolState.objects.get(pool=memory.lab.pool).prices
+        (price,) = left_by(memory.lab.pool).prices
         assert price["gpu_type"] == "v100"
 
     @pytest.mark.parametrize(("seed", "policy"), list(enumerate(("gavel", "ltgf", "srtf"))))

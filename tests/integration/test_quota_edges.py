@@ -10,12 +10,11 @@ from billing.checks import run_checks
 from billing.metering import meter_pool
 from billing.models import UsageLine
 from evenshare_core.domain.instants import to_us
-from evenshare_core.domain.snapshot import Service
-from evenshare_core.domain.values import decode
 from evenshare_core.units import SECOND_US
-from scheduling.models import LeaseEvent, PoolState
+from scheduling.models import LeaseEvent
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
+from tests.round_states import sums_of
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -33,7 +32,7 @@ def change(lab: Cluster, tenant: str, gpus: int, after_s: int) -> None:
 
 def entitled(lab: Cluster) -> tuple[int, dict[int, int]]:
     """Until when, and the integral of each tenant's quota in the sums of fairness, in GPU-us."""
-    service = decode(bytes(PoolState.objects.get(pool=lab.pool).service), Service)
+    service = sums_of(lab.pool)
     at_us = service.at_us
     return at_us, {
         claim.tenant: claim.entitled_gpu_us + claim.quota * (at_us - claim.since_us)

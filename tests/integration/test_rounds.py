@@ -15,7 +15,6 @@ from billing.models import Book
 from evenshare_core.domain.decision import Decision, End, Grant, Key
 from evenshare_core.domain.reasons import EndReason
 from evenshare_core.domain.snapshot import Service, Snapshot
-from evenshare_core.domain.values import decode
 from evenshare_core.money.fixed_point import charge_micro, to_credits, to_micro, worst_case_micro
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.ltgf.policy import Ltgf
@@ -23,11 +22,12 @@ from evenshare_core.policies.registry import policy as policy_named
 from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
 from scheduling.engine.rounds import RoundOutcome
-from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, PoolState, Round
+from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, Pool, Round
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tenants.models import Budget
 from tenants.scopes import site_scope
 from tests.factories import BEGIN, cluster
+from tests.round_states import left_by, sums_of
 from tests.tools import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -38,7 +38,7 @@ def kinds(job: Job) -> list[str]:
 
 
 def service_of(pool_id: int) -> Service:
-    return decode(bytes(PoolState.objects.get(pool_id=pool_id).service), Service)
+    return sums_of(Pool.objects.get(pk=pool_id))
 
 
 class TestALease:
@@ -248,7 +248,7 @@ class TestARound:
         lab.rounds(10, every_s=10)
         numbers = list(LeaseEvent.objects.order_by("number").values_list("number", flat=True))
         assert numbers == list(range(1, len(numbers) + 1))
-        assert Round.objects.count() == PoolState.objects.get().round
+        assert Round.objects.count() == left_by(lab.pool).number
 
 
 class TestSupersession:

@@ -16,7 +16,7 @@ from evenshare_core.policies.registry import DEFAULT
 from scheduling import tasks
 from scheduling.engine.clock import wall_now
 from scheduling.engine.snapshots import read_snapshot
-from scheduling.models import Job, Lease, PoolClock, PoolState, Round, Simulation
+from scheduling.models import Job, Lease, PoolClock, Round, RoundState, Simulation
 from scheduling.requests.simulations import SimulationRequest
 from scheduling.selectors.work_left import work_done, work_left
 from scheduling.services import simulations as service
@@ -160,7 +160,7 @@ class TestARun:
             return [
                 list(Job.objects.order_by("id").values()),
                 list(Lease.objects.order_by("id").values()),
-                [(row.round, bytes(row.service)) for row in PoolState.objects.all()],
+                list(RoundState.objects.order_by("number").values()),
                 Round.objects.count(),
             ]
 

@@ -10,6 +10,7 @@ import pytest
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.engine.snapshot_rows import unreadable_jobs
 from scheduling.models import Job, Lease
+from scheduling.selectors.round_states import MissingStateError
 from tests.factories import Cluster, cluster
 from tests.plugin import Services
 
@@ -126,8 +127,9 @@ def test_that_is_no_jobs_fault_stops_the_round(vandal: psycopg.Connection) -> No
     with vandal:
         lab = cluster({"a": 8})
         job = lab.submit("a", 1, 10_000)
-        vandal.execute("UPDATE scheduling_poolstate SET service = 'x'")
-        with pytest.raises(Exception, match="malformed"):
+        vandal.execute("SET session_replication_role = replica")
+        vandal.execute("UPDATE scheduling_roundstate SET service = 'x'")
+        with pytest.raises(MissingStateError, match="that round 0 left cannot be read"):
             lab.round()
         job.refresh_from_db()
         assert job.quarantine == ""

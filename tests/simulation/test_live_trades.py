@@ -20,9 +20,10 @@ from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.simulator import SimulationResult
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import SECOND_US
-from scheduling.models import LeaseEvent, Pool, PoolState, Round
+from scheduling.models import LeaseEvent, Pool, Round
 from scheduling.selectors.replay import replay_stored_round, round_values
 from tests.factories import BEGIN, Cluster, cluster
+from tests.round_states import left_by
 from tests.simulation.test_live_equals_simulated import (
     HOUR_S,
     ROUND_S,
@@ -142,7 +143,7 @@ class TestQuotaAfterTrades:
                 lab.submit(slug, 1, 36_000, profile=profiles[slug], gpu_types=["k80", "v100"])
         lab.rounds(12, every_s=60)
         ids = {slug: str(lab.tenants[slug].pk) for slug in "ab"}
-        state = PoolState.objects.get(pool=lab.pool)
+        state = left_by(lab.pool)
         own = {slug: state.entitled["v100"]["quotas"][ids[slug]][0] for slug in "ab"}
         last = Round.objects.filter(pool=lab.pool).order_by("-number")[0]
         shares = {(row["tenant"], row["gpu_type"]): row for row in last.shares}
@@ -152,7 +153,7 @@ class TestQuotaAfterTrades:
         assert (row["quota"], row["swapped"]) == (2, own["b"] - 2)
         Pool.objects.filter(pk=lab.pool.pk).update(policy="ltgf")
         lab.round(after_s=60)
-        state.refresh_from_db()
+        state = left_by(lab.pool)
         assert state.entitled["v100"]["quotas"] == {ids["a"]: [2, None], ids["b"]: [2, None]}
         assert all("swapped" not in row for row in Round.objects.latest("number").shares)
         while meter_pool(lab.pool.pk).events:

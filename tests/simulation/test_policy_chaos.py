@@ -32,7 +32,6 @@ from scheduling.models import (
     LeaseTerm,
     Node,
     Pool,
-    PoolState,
     Profile,
     Round,
     VirtualWork,
@@ -46,6 +45,7 @@ from tenants.audit import Actor
 from tenants.faults import arm_faults
 from tenants.models import User
 from tests.factories import cluster
+from tests.round_states import left_by
 from tests.simulation.gated import CrashError, FaultyExecutor
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -282,7 +282,7 @@ class TestASwitchBetweenAllPolicies:
                 dropped += bool(left)
         assert kept > 1
         assert dropped > 1
-        state = PoolState.objects.get()
+        state = left_by(Pool.objects.get())
         assert (state.policy, state.policy_version) == (
             rounds[-1].policy, policy_named(rounds[-1].policy).version
         )  # fmt: skip

@@ -1,0 +1,33 @@
+"""Keeps what a round leaves for the next one, in the partition of its day."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import date
+
+from django.db import connection
+
+from scheduling.models import RoundState
+from scheduling.selectors.round_states import LeftState
+
+
+def keep_state(pool_id: int, left: LeftState, day: date) -> None:
+    """Add the row of a round; in the running transaction, if there is one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT evenshare_make_state_day(%s)", [day])
+    RoundState.objects.bulk_create(
+        [
+            RoundState(
+                day=day,
+                pool_id=pool_id,
+                number=left.number,
+                at=left.at,
+                policy=left.policy,
+                policy_version=left.policy_version,
+                service=zlib.compress(left.service, 1),
+                memory=zlib.compress(left.memory, 1),
+                prices=left.prices,
+                entitled=left.entitled,
+            )
+        ]
+    )

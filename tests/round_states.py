@@ -1,0 +1,30 @@
+"""What a pool's last round left for the next one, for tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from evenshare_core.domain.snapshot import Service
+from scheduling.engine.states import keep_state
+from scheduling.models import Pool
+from scheduling.selectors.round_states import LeftState, read_left_state
+from tenants.scopes import engine_scope
+
+
+def left_by(pool: Pool) -> LeftState:
+    """What the pool's last round left."""
+    with engine_scope(pool.pk):
+        return read_left_state(pool.pk)
+
+
+def sums_of(pool: Pool) -> Service:
+    """The GPU-time sums of the pool's last round."""
+    return left_by(pool).sums()
+
+
+def add_state(pool: Pool, number: int, prices: list[dict[str, Any]]) -> None:
+    """A state beyond the last round, as pages read the newest one."""
+    left = LeftState(number, datetime.now(UTC), "", "", b"", b"{}", prices, {})
+    with engine_scope(pool.pk):
+        keep_state(pool.pk, left, left.at.date())
