@@ -34,6 +34,7 @@ CHECKS: dict[str, Callable[[], CheckReport]] = {
     "events_gapless": history.events_gapless,
     "rounds_gapless": history.rounds_gapless,
     "rounds_stored_whole": history.rounds_stored_whole,
+    "rounds_follow": history.rounds_follow,
     "prices_equal_decisions": history.prices_equal_decisions,
     "terms_at_posted_price": history.terms_at_posted_price,
     "slots_held_once": history.slots_held_once,

@@ -8,6 +8,8 @@ from billing.checks.base import CheckReport, count, report_of, rows
 from billing.models import PostedPrice
 from evenshare_core.money.fixed_point import to_micro
 from scheduling.models import Round, RoundBlob
+from scheduling.selectors.following import Follower
+from scheduling.selectors.round_states import state_damages
 from scheduling.selectors.stored_rounds import (
     DamagedRoundError,
     ReplayError,
@@ -78,6 +80,29 @@ def rounds_stored_whole() -> CheckReport:
             report.wrong(f"pool {round_.pool_id}, {error}")
         except ReplayError:
             continue
+    return report
+
+
+def rounds_follow() -> CheckReport:
+    """The newest rounds begin with what the rounds before them left.
+
+    `replay_round --all` looks at all whose bytes are kept.
+    """
+    newest = Round.objects.order_by("-wall_at")[:DECISIONS]
+    report = CheckReport()
+    follower = Follower()
+    for round_ in sorted(newest, key=lambda row: (row.pool_id, row.number)):
+        report.checked += 1
+        for damage in state_damages(round_):
+            report.wrong(f"pool {round_.pool_id}, round {round_.number}: {damage}")
+        if round_.state_note:
+            report.wrong(f"pool {round_.pool_id}, round {round_.number}: {round_.state_note}")
+        following = follower.look(round_)
+        if following.follows is False:
+            report.wrong(
+                f"pool {round_.pool_id}, round {round_.number} does not follow from round"
+                f" {following.before}: {following.text}"
+            )
     return report
 
 

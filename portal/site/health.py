@@ -1,7 +1,8 @@
 """Is the portal ready? One check per thing that must work, each with its own limit of patience.
 
-Red are a database that cannot be asked, migrations that are missing, and a pool that should run
-and does not. A broker that is gone is a warning: wake-ups are lost, pages and the ledger not.
+Red are a database that cannot be asked, migrations that are missing, a pool that should run and
+does not, and a round that does not follow from the one before. A broker that is gone is a warning:
+wake-ups are lost, pages and the ledger not.
 """
 
 from __future__ import annotations
@@ -165,6 +166,8 @@ def _rounds(pool: PoolVitals) -> Check | None:
     failed = f", {pool.failures} failed in a row" if pool.failures else ""
     if age_s > INTERVALS * pool.round_s + SLACK_S:
         return Check("rounds", State.FAILING, f"{pool.name}: last {age_s:.0f} s ago{failed}")
+    if pool.broken:
+        return Check("rounds", State.FAILING, f"{pool.name}: {pool.broken}")
     if pool.failures:
         return Check("rounds", State.WARNING, f"{pool.name}{failed}")
     if pool.damaged:

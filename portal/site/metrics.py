@@ -228,7 +228,9 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
     age = _gauge("round_age_seconds", "Wall time since an instant was last looked at.", "pool")
     failing = _gauge("round_failures", "Rounds that failed in a row, up to now.", "pool")
     seconds = _summary("round_seconds", "Time of a round's steps.", "pool", "step")
-    damaged = _gauge("rounds_damaged", "Stored rounds that are not what was written.", "pool")
+    damaged = _gauge(
+        "rounds_damaged", "Stored rounds that are not as written, or do not follow.", "pool"
+    )
     fallbacks = _counter("round_fallbacks", "Rounds whose solver was cut short.", "pool")
     leases = _counter("lease_decisions", "Leases as rounds decided them.", "pool", "decision")
     early = _counter(
@@ -309,7 +311,9 @@ def _engine(pools: list[PoolVitals]) -> Iterator[Metric]:
     refused = _gauge("intents_refused", "Open intents that the executor refused.", "pool")
     attempts = _gauge("intent_attempts", "How often it refused those that are open.", "pool")
     oldest = _gauge("intent_age_seconds", "Wall time that the oldest intent is late.", "pool")
-    memory = _gauge("policy_state_bytes", "What a pool carries to its next round.", "pool", "part")
+    memory = _gauge(
+        "policy_state_bytes", "What a pool carries to its next round, compressed.", "pool", "part"
+    )
     for pool in pools:
         intents.add_metric([pool.name], pool.open_intents)
         refused.add_metric([pool.name], pool.refused)

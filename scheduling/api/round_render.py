@@ -72,6 +72,11 @@ def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) ->
             for damage in view.damages
         ],
         "trades": [trade_json(row) for row in view.trades],
+        "following": None if view.following is None else {
+            "round": view.following.before,
+            "follows": view.following.follows,
+            "why": list(view.following.why),
+        },
     }  # fmt: skip
 
 

@@ -155,10 +155,21 @@ class CertificateWhole(s.Serializer[object]):
 class RoundDamage(s.Serializer[object]):
     """A part of a stored round that is not what was written; hashes are "" where there is none."""
 
-    part = s.ChoiceField(choices=("row", "snapshot", "decision"))
+    part = s.ChoiceField(choices=("row", "snapshot", "decision", "state"))
     why = s.CharField()
     expected_sha256 = s.CharField(allow_blank=True)
     actual_sha256 = s.CharField(allow_blank=True)
+
+
+class RoundFollowing(s.Serializer[object]):
+    """Whether a round begins with what round `round` left, 0: with nothing, as the first one.
+
+    `follows` is null where that cannot be told any more. `why` says why not, in full to operators.
+    """
+
+    round = s.IntegerField()
+    follows = s.BooleanField(allow_null=True)
+    why = s.ListField(child=s.CharField())
 
 
 class RoundWhole(RoundRow):
@@ -173,3 +184,4 @@ class RoundWhole(RoundRow):
     why_no_decision = s.CharField(allow_blank=True)
     damages = RoundDamage(many=True)
     trades = TradeRow(many=True)
+    following = RoundFollowing(allow_null=True)

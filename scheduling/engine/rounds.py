@@ -34,6 +34,7 @@ from scheduling.engine.profiling import make_profiling_runs
 from scheduling.engine.quarantine import find_faulty_job, quarantine_job
 from scheduling.engine.reconcile import reconcile
 from scheduling.engine.revoke import revoke_cancelled, revoke_quarantined
+from scheduling.engine.scrub import note_round
 from scheduling.engine.snapshot_rows import UNREADABLE, unreadable_jobs
 from scheduling.engine.snapshots import next_number, read_with_state
 from scheduling.engine.write import RoundPlan
@@ -159,6 +160,8 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     round_ = apply_round(plan)
     fault_point("round.after_commit")
     applied = time.perf_counter_ns()
+    if round_.state_note:
+        note_round(round_)
     # 6. Carry it out.
     _dispatch(pool, executor, token, at)
     executor.extend(pool.pk, _extensions(pool.pk))

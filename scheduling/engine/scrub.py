@@ -1,24 +1,36 @@
 """Looks at stored rounds again, a part at a time: what is damaged is known before it is asked for.
 
-Hashes and seals alone are compared; `manage.py replay_round --all` decides rounds again.
+Hashes and seals are compared, and each round is held against the one before it; `manage.py
+replay_round --all` decides rounds again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import structlog
+from django.db import transaction
 from django.db.models import Max, Min
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import Pool, Round, RoundScrub
-from scheduling.selectors.stored_rounds import damage_text, kept_rounds, with_seals
-from tenants.scopes import site_scope
+from scheduling.selectors.following import Follower
+from scheduling.selectors.round_states import damages_of
+from scheduling.selectors.stored_rounds import (
+    STATE,
+    DamagedRoundError,
+    kept_rounds,
+    with_seals,
+)
+from tenants.scopes import engine_scope, site_scope
 
 log = structlog.get_logger(__name__)
 
 # A pool with a round every 10 s keeps 60,000: all are looked at within a day and a half.
 ROUNDS_AT_ONCE = 2000
+# What is found of a round: it is not what was written, or does not follow from the one before.
+DAMAGE, BREAK = "damage", "break"
 
 
 def scrub_rounds(*, limit: int = ROUNDS_AT_ONCE) -> int:
@@ -37,16 +49,54 @@ def _scrub(pool: Pool, limit: int) -> int:
     oldest, newest = ends["oldest"] or 0, ends["newest"] or 0
     after = scrub.number if scrub.number < newest else 0
     rows = kept.defer("summary", "shares", "certificate").filter(number__gt=after)[:limit]
-    damaged: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     last = after
+    follower = Follower()
     for row in rows.iterator(chunk_size=100):
         last = row.number
-        if text := damage_text(row):
-            damaged.append({"number": row.number, "text": text})
-            log.error("round.damaged", pool=pool.name, round=row.number, why=text)
-    known = [row for row in scrub.damaged if row["number"] >= oldest]
-    known = [row for row in known if not after < row["number"] <= last]
-    scrub.damaged = sorted([*known, *damaged], key=lambda row: int(row["number"]))
-    scrub.number, scrub.checked_at = last, wall_now()
-    scrub.save()
-    return len(scrub.damaged)
+        for kind, text in _looked_at(row, follower):
+            found.append({"number": row.number, "text": text, "kind": kind})
+            log.error("round.damaged", pool=pool.name, round=row.number, kind=kind, why=text)
+    with transaction.atomic():
+        # A round may have been noted meanwhile.
+        scrub = RoundScrub.objects.select_for_update().get(pool=pool)
+        known = [row for row in scrub.damaged if row["number"] >= oldest]
+        known = [row for row in known if not after < row["number"] <= last]
+        scrub.damaged = sorted([*known, *found], key=lambda row: int(row["number"]))
+        scrub.number, scrub.checked_at = last, wall_now()
+        scrub.save()
+    return len({row["number"] for row in scrub.damaged})
+
+
+def _looked_at(row: Round, follower: Follower) -> Iterator[tuple[str, str]]:
+    """What is wrong with a round, by kind; whether it follows too, where its bytes are whole."""
+    damages = damages_of(row)
+    if damages:
+        yield DAMAGE, str(DamagedRoundError(row.number, damages))
+    if row.state_note:
+        yield DAMAGE, note_text(row)
+    if any(damage.part != STATE for damage in damages):
+        follower.forget()
+        return
+    following = follower.look(row)
+    if following.follows is False:
+        why = f"does not follow from round {following.before}: {following.text}"
+        yield BREAK, f"round {row.number} {why}"
+
+
+def note_text(row: Round) -> str:
+    """Say that a round did not begin with what was stored for it, and with what."""
+    return f"round {row.number} did not begin as it should: {row.state_note}"
+
+
+def note_round(round_: Round) -> None:
+    """Let a round that did not begin with what was stored for it be known at once."""
+    text = note_text(round_)
+    with engine_scope(round_.pool_id):
+        RoundScrub.objects.get_or_create(
+            pool_id=round_.pool_id, defaults={"checked_at": wall_now()}
+        )
+        scrub = RoundScrub.objects.select_for_update().get(pool_id=round_.pool_id)
+        scrub.damaged = [*scrub.damaged, {"number": round_.number, "text": text, "kind": DAMAGE}]
+        scrub.save(update_fields=["damaged"])
+    log.error("round.began_otherwise", round=round_.number, why=round_.state_note)

@@ -68,7 +68,8 @@ class RoundBlob(models.Model):
 class RoundScrub(models.Model):
     """How far the stored rounds of a pool were looked at again, and which are damaged.
 
-    `damaged`: [{"number", "text"}, ...] of rounds whose bytes are kept, or should be.
+    `damaged`: [{"number", "text", "kind"}, ...] of rounds whose bytes are kept, or should be; kind
+    is damage, or break: it does not follow from the round before it.
     """
 
     pool = models.OneToOneField(

@@ -120,7 +120,12 @@ def damaged_rounds() -> list[DamagedRounds]:
     """Pools with stored rounds that were found damaged. One query."""
     rows = RoundScrub.objects.exclude(damaged=[]).order_by("pool_id")
     return [
-        DamagedRounds(pool, len(damaged), damaged[0]["number"], damaged[0]["text"])
+        DamagedRounds(
+            pool,
+            len({row["number"] for row in damaged}),
+            damaged[0]["number"],
+            damaged[0]["text"],
+        )
         for pool, damaged in rows.values_list("pool__name", "damaged")
     ]
 

@@ -12,6 +12,8 @@ from evenshare_core.fairness.certificate import plain
 from evenshare_core.policies.base import certify_round, decide_round
 from evenshare_core.policies.registry import policy as policy_named
 from scheduling.models import Pool, Round
+from scheduling.selectors.following import Follower, Following
+from scheduling.selectors.round_states import state_damages
 from scheduling.selectors.stored_rounds import (
     DamagedRoundError,
     ReplayError,
@@ -42,7 +44,8 @@ class Replay:
 
     `certified`: whether its certificate comes out the same too; None where none was stored, or
     one of another version. `versions`: of the policy that decided it, and of the one here, which
-    may decide otherwise where they differ; None where they are one.
+    may decide otherwise where they differ; None where they are one. `following`: whether it begins
+    with what the round before it left.
     """
 
     snapshot_sha256: str
@@ -50,6 +53,7 @@ class Replay:
     same: bool
     certified: bool | None = None
     versions: tuple[str, str] | None = None
+    following: Following | None = None
 
 
 def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) -> list[Round]:
@@ -74,14 +78,16 @@ def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) 
     return [by_number[number] for number in numbers]
 
 
-def replay_stored_round(round_: Round) -> Replay:
+def replay_stored_round(round_: Round, follower: Follower | None = None) -> Replay:
     """Decide a stored snapshot again, here, and compare with what was stored.
+
+    `follower`: one for all of many rounds in order, so that each is read once.
 
     Raises:
         ReplayError: the bytes are no longer kept.
         DamagedRoundError: they, or the round's row, are not what was written.
     """
-    damages = row_damages(round_)
+    damages = (*row_damages(round_), *state_damages(round_))
     try:
         snapshot, decision = round_values(round_)
     except DamagedRoundError as error:
@@ -96,6 +102,7 @@ def replay_stored_round(round_: Round) -> Replay:
         again == round_.decision_sha256,
         certificate_same(round_, snapshot, decision),
         None if snapshot.policy_version == here else (snapshot.policy_version, here),
+        (follower or Follower()).look(round_, (snapshot, decision)),
     )
 
 

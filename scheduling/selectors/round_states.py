@@ -22,7 +22,9 @@ from scheduling.selectors.stored_rounds import (
     STATE,
     Damage,
     ReplayError,
+    byte_damages,
     round_decision,
+    row_damages,
     unpacked,
 )
 
@@ -150,6 +152,11 @@ def state_damages(round_: Round) -> tuple[Damage, ...]:
     told = _read(rows[0])
     found = "" if told is None else told.sha256()
     return (Damage(STATE, "is another one than was left", round_.state_sha256, found),)
+
+
+def damages_of(round_: Round) -> tuple[Damage, ...]:
+    """Return all that is wrong with a round, read `with_seals`."""
+    return (*row_damages(round_), *byte_damages(round_), *state_damages(round_))
 
 
 def _whole(

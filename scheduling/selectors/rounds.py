@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,14 +14,17 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
+from scheduling.selectors.following import Follower, Following
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.promises import DecisionCounts, check_decision
 from scheduling.selectors.replay import certificate_same
 from scheduling.selectors.round_answers import RoundAnswers, round_answers
 from scheduling.selectors.round_lists import nothing_counted
 from scheduling.selectors.round_shares import RoundShare, round_shares
+from scheduling.selectors.round_states import state_damages
 from scheduling.selectors.stored_rounds import (
     ROW,
+    STATE,
     Damage,
     DamagedRoundError,
     ReplayError,
@@ -36,6 +39,7 @@ from scheduling.selectors.visibility import Visibility, VisibleTenant
 # Rows of one table of a round; those of the viewer are shown beyond it.
 LIMIT = 200
 NAMED_JOBS = 5
+UNFOLLOWED = "It does not; the operator can read why."
 # Reasons whose numbers are for the tenant alone.
 PRIVATE = (
     Reason.PRICE_ABOVE_MAX,
@@ -190,6 +194,7 @@ class RoundView:
     """A round as a viewer may see it; `decision` None where its bytes are not readable any more.
 
     `damages`: what of it is not what was written. Where its row is not, nothing of that is told.
+    `following`: whether it begins with what the round before left; why not is for operators.
     """
 
     round: Round
@@ -200,6 +205,7 @@ class RoundView:
     why_not: str = ""
     damages: tuple[Damage, ...] = ()
     trades: tuple[TradeView, ...] = ()
+    following: Following | None = None
 
     @property
     def is_row_damaged(self) -> bool:
@@ -214,19 +220,20 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
     if number not in near:
         return None
     round_ = near[number]
-    decision, why_not = None, ""
-    damages = row_damages(round_)
+    decision, why_not, following = None, "", None
+    damages = (*row_damages(round_), *state_damages(round_))
     try:
         raw = round_bytes(round_)
         snapshot, decided = decode_round(round_, raw)
-        if not damages:
+        following = _following(round_, (snapshot, decided), near.get(number - 1), visibility)
+        if all(damage.part == STATE for damage in damages):
             size = sum(map(len, raw))
             decision = _RowReader(round_, snapshot, decided, visibility).read(size)
     except DamagedRoundError as error:
         damages += error.damages
     except ReplayError as error:
         why_not = str(error)
-    if damages:
+    if damages and decision is None:
         why_not = str(DamagedRoundError(number, damages))
     is_row_damaged = any(damage.part == ROW for damage in damages)
     if is_row_damaged:
@@ -240,7 +247,21 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
         why_not=why_not,
         damages=damages,
         trades=trades_of_round(pool_id, number, visibility),
+        following=None if is_row_damaged else following,
     )
+
+
+def _following(
+    round_: Round,
+    values: tuple[Snapshot, Decision],
+    previous: Round | None,
+    visibility: Visibility,
+) -> Following:
+    """Whether a round follows from the one before; why not names tenants and their sums."""
+    following = Follower().look(round_, values, previous)
+    if following.follows is False and not visibility.all_jobs:
+        return replace(following, why=(UNFOLLOWED,))
+    return following
 
 
 def _blank(round_: Round) -> None:

@@ -133,16 +133,15 @@ def round_decision(round_: Round) -> Decision:
     return _read(round_, round_bytes(round_)[1], Decision)
 
 
-def damage_text(round_: Round) -> str:
-    """Say what of a round, read `with_seals`, is not what was written; "" where all is."""
-    damages = row_damages(round_)
+def byte_damages(round_: Round) -> tuple[Damage, ...]:
+    """Return what is wrong with the bytes of a round; nothing where they are no longer kept."""
     try:
         round_bytes(round_)
     except DamagedRoundError as error:
-        damages += error.damages
+        return error.damages
     except ReplayError:
         pass
-    return str(DamagedRoundError(round_.number, damages)) if damages else ""
+    return ()
 
 
 def _unpack(part: str, packed: bytes, expected: str, damages: list[Damage]) -> bytes:

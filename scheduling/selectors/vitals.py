@@ -20,7 +20,9 @@ SELECT p.id, p.name, p.policy, p.round_s,
        i.open, i.refused, i.attempts, i.oldest_at,
        coalesce(octet_length(s.memory), 0), coalesce(octet_length(s.service), 0),
        (SELECT count(*) FROM scheduling_arrival a WHERE a.pool_id = p.id),
-       coalesce(jsonb_array_length(b.damaged), 0)
+       (SELECT count(DISTINCT d->'number') FROM jsonb_array_elements(b.damaged) d),
+       coalesce((SELECT d->>'text' FROM jsonb_array_elements(b.damaged) d
+                 WHERE d->>'kind' = 'break' LIMIT 1), '')
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
 JOIN scheduling_poolfence f ON f.pool_id = p.id
@@ -96,7 +98,8 @@ class PoolVitals:
     `checked_at` is the last instant (pool time) that was looked at, `oldest_intent_at` when the
     oldest open intent was to take effect. `failures` counts rounds that failed in a row;
     `refused` open intents that the executor refused, `attempts` how often it did. `damaged`:
-    stored rounds that are not what was written.
+    stored rounds that are not what was written, or do not follow from the one before; `broken` says
+    of one why it does not follow.
     """
 
     id: int
@@ -118,6 +121,7 @@ class PoolVitals:
     service_bytes: int
     arrivals: int
     damaged: int
+    broken: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ def _damaged(row: operate.DamagedRounds) -> Alert:
         f"damaged-{row.pool}",
         "bad",
         "Rounds damaged",
-        f"{plural(row.count, 'stored round')} of {row.pool} {verb} not what was written.",
+        f"{plural(row.count, 'stored round')} of {row.pool} {verb} not what was written, or"
+        f" {'does' if row.count == 1 else 'do'} not follow from the one before.",
         f"{row.text[:1].upper()}{row.text[1:]}. Compare with a backup; check_ledger says what"
         " else is not as it was written.",
         reverse("round", args=[row.pool, row.number]),

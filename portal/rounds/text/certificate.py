@@ -18,6 +18,7 @@ from portal.rounds.text.fairness_lines import misreport_sentence, order_sentence
 from portal.rounds.text.tenant_names import name_of, names_of
 from portal.site.tenant_badges import badge_of
 from scheduling.selectors.certificates import CertificateItemView, CertificateView
+from scheduling.selectors.following import Following
 from scheduling.selectors.promises import DecisionCounts
 from scheduling.selectors.rounds import RoundView
 
@@ -78,6 +79,7 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
     else:
         promises += [_line(row, checked) for row in seen.findings]
     promises += _rest(checked) if checked else []
+    promises += [_follows(view.following)] if view.following else []
     return CertificatePanel(
         title=f"Certificate of round {thousands(view.round.number)}",
         promises=tuple(promises),
@@ -91,7 +93,7 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
 
 def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
     """What the sheet says of itself."""
-    if view.damages:
+    if view.damages and view.decision is None:
         return (
             "The round is damaged: this page cannot measure it again, and vouches for nothing"
             " that stands here."
@@ -112,6 +114,18 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
         None: ".",
     }
     return text + again[view.decision.again]
+
+
+def _follows(following: Following) -> Promise:
+    """Whether the round begins with what the one before left."""
+    before = f"round {thousands(following.before)}"
+    name = f"Follows from {before}" if following.before else "Begins with nothing"
+    if following.follows is None:
+        return Promise(name, "unmeasured", " ".join(following.why))
+    if not following.follows:
+        return Promise(name, "violated", " ".join(following.why[:3]))
+    text = f"Its GPU-time sums, memory, prices and leases are those that {before} left."
+    return Promise(name, "holds", text if following.before else "It is the pool's first round.")
 
 
 # ---- lines of fairness ----

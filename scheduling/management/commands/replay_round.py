@@ -8,11 +8,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.models import Round
+from scheduling.selectors.following import Follower
 from scheduling.selectors.lines import all_pool_names
-from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.replay import Replay, find_rounds, replay_stored_round
 from scheduling.selectors.stored_rounds import DamagedRoundError, ReplayError, round_bytes
 
 CERTIFIED = {True: "the same", False: "DIFFERENT", None: "not stored"}
+FOLLOWS = {False: "DOES NOT FOLLOW", None: "not known whether it follows"}
 
 
 class Command(BaseCommand):
@@ -38,10 +40,11 @@ class Command(BaseCommand):
         if options["export"]:
             self._export(rounds, Path(options["export"]))
             return
-        failed = damaged = outdated = 0
+        failed = damaged = outdated = broken = 0
+        follower = Follower()
         for round_ in rounds:
             try:
-                replay = replay_stored_round(round_)
+                replay = replay_stored_round(round_, follower)
             except ReplayError as error:
                 damaged += 1
                 label = "DAMAGED" if isinstance(error, DamagedRoundError) else "NOT READABLE"
@@ -50,24 +53,36 @@ class Command(BaseCommand):
             is_outdated = not replay.same and replay.versions is not None
             outdated += is_outdated
             failed += not is_outdated and (not replay.same or replay.certified is False)
-            verdict = "same bytes" if replay.same else "DIFFERENT"
-            if replay.versions is not None and is_outdated:
-                verdict = "another version: {} decided, here is {}".format(*replay.versions)
-            self.stdout.write(
-                f"{round_.pool.name}, round {round_.number}: {verdict}"
-                f"  snapshot {replay.snapshot_sha256}  decision {replay.decision_sha256}"
-                f"  certificate {CERTIFIED[replay.certified]}"
-            )
-            if not replay.same:
-                self.stdout.write(f"  stored: {round_.snapshot_sha256} {round_.decision_sha256}")
+            broken += replay.following is not None and replay.following.follows is False
+            self._tell(round_, replay, is_outdated=is_outdated)
         problems = [f"{failed} of {len(rounds)} rounds gave another answer"] if failed else []
         if damaged:
             problems.append(f"{damaged} of {len(rounds)} rounds are damaged or not readable")
+        if broken:
+            problems.append(f"{broken} of {len(rounds)} rounds do not follow from the one before")
         if problems:
             raise CommandError("; ".join(problems))
         same = f"{len(rounds) - outdated} of {len(rounds)} rounds gave the same bytes"
         rest = f"; {outdated} decided by another version of their policy" if outdated else ""
         self.stdout.write(same + rest)
+
+    def _tell(self, round_: Round, replay: Replay, *, is_outdated: bool) -> None:
+        """Print what came out, beside what was stored."""
+        verdict = "same bytes" if replay.same else "DIFFERENT"
+        if replay.versions is not None and is_outdated:
+            verdict = "another version: {} decided, here is {}".format(*replay.versions)
+        self.stdout.write(
+            f"{round_.pool.name}, round {round_.number}: {verdict}"
+            f"  snapshot {replay.snapshot_sha256}  decision {replay.decision_sha256}"
+            f"  certificate {CERTIFIED[replay.certified]}"
+        )
+        if not replay.same:
+            self.stdout.write(f"  stored: {round_.snapshot_sha256} {round_.decision_sha256}")
+        following = replay.following
+        if following is not None and not following.follows:
+            self.stdout.write(f"  {FOLLOWS[following.follows]} from round {following.before}:")
+            for why in following.why:
+                self.stdout.write(f"    {why}")
 
     def _rounds(self, pool: str | None, numbers: list[int], *, every: bool) -> list[Round]:
         """The rounds that are named; every stored one of every pool where `--all` names none."""

@@ -62,6 +62,22 @@ def breaks(before: ToldRound, after: ToldRound) -> tuple[str, ...]:
     return tuple(found)
 
 
+def beginning_breaks(first: ToldRound) -> tuple[str, ...]:
+    """Return why the first round of a pool does not begin with nothing; empty where it does."""
+    snapshot = first.snapshot
+    told = {
+        "sums of tenants": snapshot.service.claims,
+        "sums of classes of jobs": snapshot.service.classes,
+        "sums of jobs": snapshot.service.jobs,
+        "entries of memory": tuple(snapshot.memory),
+        "leases": snapshot.leases,
+        "posted prices": tuple(row for row in snapshot.prices if any(_posting(row))),
+    }
+    return tuple(
+        f"The first round begins with {len(rows)} {name}." for name, rows in told.items() if rows
+    )
+
+
 def _order(before: ToldRound, after: ToldRound) -> Iterator[str]:
     """Rounds of one pool, one after the other."""
     first, second = before.snapshot, after.snapshot

@@ -1,0 +1,355 @@
+"""Sums that somebody bends between two rounds: the database refuses, or every look names the round.
+
+Who has the application's password may not change them. Who owns the database can switch its guards
+off and compute hashes and seals again: the next round does not follow, and cannot be made to.
+"""
+
+# ruff: noqa: S608 - statements are made of constants
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, connections, transaction
+from msgspec.structs import replace
+
+from billing.checks import run_checks
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Service
+from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
+from portal.site.health import is_ready, readiness
+from scheduling.engine.failures import record_failure
+from scheduling.engine.housekeeping import drop_old_rows
+from scheduling.engine.scrub import scrub_rounds
+from scheduling.models import Round, RoundState
+from scheduling.selectors.round_states import LeftState, MissingStateError
+from tenants.scopes import site_scope
+from tests.functional.pool_stage import Stage, stage
+from tests.plugin import Services
+from tests.round_states import left_by
+
+STATE, ROUND, BLOB = "scheduling_roundstate", "scheduling_round", "scheduling_roundblob"
+
+
+class Owner:
+    """Whoever owns the database, with its guards switched off."""
+
+    def __init__(self, there: Stage, session: psycopg.Connection[Any]) -> None:
+        self.there, self.session = there, session
+        session.execute("SET session_replication_role = replica")
+
+    def execute(self, statement: str, *values: Any) -> None:
+        """Change exactly one row."""
+        assert self.session.execute(statement, values).rowcount == 1, statement
+
+    def bend_sums(self, number: int) -> LeftState:
+        """Let tenant alpha have received a hundredth of what it did, after a round."""
+        state = left_by(self.there.lab.pool)
+        service = canonical_bytes(self.bent(state.sums()))
+        self.execute(
+            f"UPDATE {STATE} SET service = %s WHERE number = %s", zlib.compress(service, 1), number
+        )
+        return LeftState(
+            state.number, state.at, state.policy, state.policy_version, service, state.memory,
+            state.prices, state.entitled,
+        )  # fmt: skip
+
+    def bent(self, service: Service) -> Service:
+        alpha = self.there.tenant("alpha").pk
+        claims = tuple(
+            replace(row, alloc_gpu_us=row.alloc_gpu_us // 100) if row.tenant == alpha else row
+            for row in service.claims
+        )
+        assert claims != service.claims
+        return replace(service, claims=claims)
+
+    def seal(self, number: int) -> None:
+        """Compute the seal of a round's row again."""
+        self.execute(
+            f"UPDATE {ROUND} r SET seal = scheduling_round_seal(r) WHERE number = %s", number
+        )
+
+    def rewrite(self, number: int) -> None:
+        """Let a round have left other sums: its decision, its state, all hashes and the seal."""
+        session = self.session
+        (packed,) = session.execute(
+            f"SELECT decision FROM {BLOB} WHERE number = %s", [number]
+        ).fetchall()[0]
+        decision = decode(zlib.decompress(bytes(packed)), Decision)
+        data = canonical_bytes(replace(decision, service=self.bent(decision.service)))
+        self.execute(
+            f"UPDATE {BLOB} SET decision = %s WHERE number = %s", zlib.compress(data, 1), number
+        )
+        self.execute(
+            f"UPDATE {ROUND} SET decision_sha256 = %s, state_sha256 = '' WHERE number = %s",
+            sha256_hex(data), number,
+        )  # fmt: skip
+        self.seal(number)
+
+
+@pytest.fixture
+def owner(committed_db: str, services: Services) -> Iterator[Owner]:
+    there = stage()
+    session = services.postgres.connect(committed_db)
+    yield Owner(there, session)
+    session.close()
+
+
+def replay() -> str:
+    said = StringIO()
+    try:
+        call_command("replay_round", all=True, stdout=said)
+    except CommandError as error:
+        return f"{said.getvalue()}{error}"
+    return said.getvalue()
+
+
+def broken_checks() -> dict[str, list[str]]:
+    return {result.name: result.violations for result in run_checks() if not result.ok}
+
+
+def rounds_check() -> tuple[str, str]:
+    (check,) = (check for check in readiness() if check.name == "rounds")
+    return check.state.value, check.detail
+
+
+def certificate_line(page: str, name: str) -> str:
+    """The part of a page after the name of a promise."""
+    assert name in page, name
+    return page.partition(name)[2][:700]
+
+
+def assert_everybody_says_so(owner: Owner, number: int, why: str) -> None:
+    """Replay, readiness, check_ledger, the page and REST name the round and say why."""
+    there = owner.there
+    said = replay()
+    assert f"DOES NOT FOLLOW from round {number - 1}:" in said
+    assert why in said
+    assert "1 of 3 rounds do not follow from the one before" in said
+    (violation,) = broken_checks()["rounds_follow"]
+    assert f"round {number} does not follow from round {number - 1}: {why}" in violation
+    assert scrub_rounds() == 1
+    state, detail = rounds_check()
+    assert state == "failing"
+    assert not is_ready(readiness())
+    assert f"{there.pool}: round {number} does not follow from round {number - 1}" in detail
+    assert why in detail
+    line = certificate_line(
+        there.page("operator", there.url(f"rounds/{number}/")), f"Follows from round {number - 1}"
+    )
+    assert why in line
+    body = there.get("owner", f"/api/v1/rounds/{there.pool}/{number}").json()
+    assert body["following"]["follows"] is False
+    assert body["following"]["round"] == number - 1
+    assert "does not follow" in there.page("operator", "/operate/")
+
+
+class TestTheApplicationsRole:
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "UPDATE {} SET service = ''",
+            "DELETE FROM {}",
+            "TRUNCATE {}",
+            "UPDATE {} SET prices = '[]'",
+        ],
+    )
+    def test_may_not_change_sums(self, owner: Owner, statement: str) -> None:
+        assert owner
+        for using, said in (("default", "permission denied"), ("owner", "append-only")):
+            with (
+                pytest.raises(DatabaseError, match=said),
+                transaction.atomic(using=using),
+                connections[using].cursor() as cursor,
+            ):
+                cursor.execute(statement.format(STATE))
+
+    def test_bends_nothing_by_another_row_for_a_round(self, owner: Owner) -> None:
+        """It may add rows: one for a round that has a row already is not the one that was left."""
+        there, before = owner.there, left_by(owner.there.lab.pool)
+        forged = canonical_bytes(owner.bent(before.sums()))
+        RoundState.objects.create(
+            day=before.at.date() - timedelta(days=400), pool=there.lab.pool, number=before.number,
+            at=before.at, policy=before.policy, policy_version=before.policy_version,
+            service=zlib.compress(forged, 1), memory=zlib.compress(before.memory, 1),
+            prices=before.prices, entitled=before.entitled,
+        )  # fmt: skip
+        assert left_by(there.lab.pool) == before
+        there.lab.round(after_s=10)
+        assert Round.objects.latest("number").state_note == ""
+        assert broken_checks() == {}
+
+
+class TestWholeRounds:
+    def test_follow_and_every_look_says_so(self, owner: Owner) -> None:
+        there = owner.there
+        there.lab.round(after_s=10)
+        assert "3 of 3 rounds gave the same bytes" in replay()
+        assert broken_checks() == {}
+        assert scrub_rounds() == 0
+        assert rounds_check()[0] == "ok"
+        page = there.page("neighbour", there.url("rounds/3/"))
+        assert "that round 2 left" in certificate_line(page, "Follows from round 2")
+        first = there.page("neighbour", there.url("rounds/1/"))
+        assert "the pool&#x27;s first round" in certificate_line(first, "Begins with nothing")
+        body = there.get("owner", f"/api/v1/rounds/{there.pool}/3").json()
+        assert body["following"] == {"round": 2, "follows": True, "why": []}
+
+
+class TestSumsThatTheOwnerBends:
+    def test_are_found_before_a_round_takes_them(self, owner: Owner) -> None:
+        there = owner.there
+        owner.bend_sums(2)
+        assert "its state is another one than was left" in replay()
+        assert "its state is another one" in broken_checks()["rounds_follow"][0]
+        assert scrub_rounds() == 1
+        assert rounds_check() == ("warning", f"{there.pool}: 1 stored are damaged")
+        body = there.get("owner", f"/api/v1/rounds/{there.pool}/2").json()
+        assert [row["part"] for row in body["damages"]] == ["state"]
+        assert body["decision"] is not None
+        assert "Damaged" in there.page("owner", there.url("rounds/2/"))
+
+    def test_are_not_taken_while_the_decision_is_kept(self, owner: Owner) -> None:
+        there, whole = owner.there, left_by(owner.there.lab.pool)
+        owner.bend_sums(2)
+        left = left_by(there.lab.pool)
+        note = "the state that round 2 left is another one than it left"
+        assert left.note == f"{note}: its decision says what that was"
+        assert replace_note(left) == whole
+        there.lab.round(after_s=10)
+        row = Round.objects.latest("number")
+        assert row.state_note == left.note
+        # Known at once, and to every look; the round itself follows.
+        assert rounds_check() == ("warning", f"{there.pool}: 1 stored are damaged")
+        assert "3 of 3 rounds" not in replay()
+        assert "do not follow" not in replay()
+        assert any(note in text for text in broken_checks()["rounds_follow"])
+        there.lab.round(after_s=10)
+        assert Round.objects.latest("number").state_note == ""
+
+    def test_with_the_hash_and_the_seal_are_taken_and_the_round_does_not_follow(
+        self, owner: Owner
+    ) -> None:
+        bent = owner.bend_sums(2)
+        owner.execute(f"UPDATE {ROUND} SET state_sha256 = %s WHERE number = 2", bent.sha256())
+        owner.seal(2)
+        assert "2 of 2 rounds gave the same bytes" in replay()
+        owner.there.lab.round(after_s=10)
+        assert Round.objects.latest("number").state_note == ""
+        alpha = owner.there.tenant("alpha").pk
+        why = f"The sums of tenant {alpha} for v100 are not those that round 2 left: alloc_gpu_us"
+        assert_everybody_says_so(owner, 3, why)
+
+    def test_name_no_sums_of_others_to_a_tenant(self, owner: Owner) -> None:
+        bent = owner.bend_sums(2)
+        owner.execute(f"UPDATE {ROUND} SET state_sha256 = %s WHERE number = 2", bent.sha256())
+        owner.seal(2)
+        there = owner.there
+        there.lab.round(after_s=10)
+        body = there.get("neighbour", f"/api/v1/rounds/{there.pool}/3").json()
+        assert body["following"]["why"] == ["It does not; the operator can read why."]
+        page = there.page("neighbour", there.url("rounds/3/"))
+        assert "alloc_gpu_us" not in page
+        assert "the operator can read why" in certificate_line(page, "Follows from round 2")
+
+
+class TestARoundThatTheOwnerRewrites:
+    def test_with_all_hashes_is_named_by_the_next_one(self, owner: Owner) -> None:
+        owner.there.lab.round(after_s=10)
+        owner.rewrite(2)
+        said = replay()
+        assert "round 2: DIFFERENT" in said  # what was decided does not come out
+        alpha = owner.there.tenant("alpha").pk
+        why = f"The sums of tenant {alpha} for v100 are not those that round 2 left: alloc_gpu_us"
+        assert_everybody_says_so(owner, 3, why)
+
+    def test_away_is_named_by_the_next_one(self, owner: Owner) -> None:
+        owner.there.lab.round(after_s=10)
+        owner.execute(f"DELETE FROM {ROUND} WHERE number = 2")
+        owner.execute(f"DELETE FROM {BLOB} WHERE number = 2")
+        said = replay()
+        assert "DOES NOT FOLLOW from round 2:" in said
+        assert "Round 2 is missing." in said
+        assert (
+            "round 3 does not follow from round 2: Round 2 is missing"
+            in (broken_checks()["rounds_follow"][0])
+        )
+        scrub_rounds()
+        assert "round 3 does not follow from round 2: Round 2 is missing" in rounds_check()[1]
+
+    def test_away_that_was_the_last_is_noted_by_the_next_one(self, owner: Owner) -> None:
+        owner.execute(f"DELETE FROM {ROUND} WHERE number = 2")
+        owner.there.lab.round(after_s=10)
+        row = Round.objects.latest("number")
+        assert row.number == 3
+        assert row.state_note.startswith("round 2 is missing, though another one was to follow it")
+
+
+class TestAStateThatIsMissing:
+    def test_is_taken_from_the_decision(self, owner: Owner) -> None:
+        whole = left_by(owner.there.lab.pool)
+        owner.execute(f"DELETE FROM {STATE} WHERE number = 2")
+        left = left_by(owner.there.lab.pool)
+        assert left.sums() == whole.sums()
+        assert left.prices == whole.prices
+        assert left.note == (
+            "the state that round 2 left is missing: its decision says what that was"
+        )
+        assert "its state is missing, though the next round begins with it" in replay()
+
+    def test_with_the_decision_stops_the_round_and_says_why(self, owner: Owner) -> None:
+        there = owner.there
+        owner.execute(f"DELETE FROM {STATE} WHERE number = 2")
+        owner.execute(f"DELETE FROM {BLOB} WHERE number = 2")
+        with pytest.raises(MissingStateError) as caught:
+            there.lab.round(after_s=10)
+        assert str(caught.value).startswith("the state that round 2 left is missing, and round 2")
+        assert Round.objects.latest("number").number == 2
+        record_failure(there.lab.pool.pk, caught.value)  # as the task does
+        assert "1 failed in a row" in rounds_check()[1]
+        assert "the state that round 2 left is missing" in there.page("operator", "/operate/")
+
+    def test_goes_on_with_what_there_is_where_only_the_decision_is_gone(self, owner: Owner) -> None:
+        bent = owner.bend_sums(2)
+        owner.execute(f"DELETE FROM {BLOB} WHERE number = 2")
+        owner.there.lab.round(after_s=10)
+        row = Round.objects.latest("number")
+        assert row.number == 3
+        assert "is another one than it left, and round 2" in row.state_note
+        assert rounds_check()[0] == "warning"
+        assert bent.service
+
+
+class TestHousekeeping:
+    def test_never_drops_what_the_next_round_begins_with(self, owner: Owner) -> None:
+        """A pool that was idle for weeks: its last state is of a day that is dropped."""
+        pool = owner.there.lab.pool
+        old = left_by(pool).at.date().replace(year=2020)
+        with site_scope(), connections["default"].cursor() as cursor:
+            cursor.execute("SELECT evenshare_make_state_day(%s)", [old])
+        moved = f"UPDATE {STATE} SET day = %s WHERE number = %s AND pool_id = %s"
+        for number in (0, 1, 2):
+            owner.execute(moved, old, number, pool.pk)
+        whole = left_by(pool)
+        drop_old_rows()
+        mine = RoundState.objects.filter(pool=pool)
+        assert list(mine.values_list("number", flat=True)) == [2]
+        assert left_by(pool) == whole
+        owner.there.lab.round(after_s=10)
+        assert Round.objects.latest("number").state_note == ""
+        drop_old_rows()
+        assert left_by(pool).number == 3
+
+
+def replace_note(state: LeftState) -> LeftState:
+    return LeftState(
+        state.number, state.at, state.policy, state.policy_version, state.service, state.memory,
+        state.prices, state.entitled,
+    )  # fmt: skip
