@@ -16,6 +16,7 @@ from scheduling.selectors.stored_rounds import (
     kept_rounds,
     round_bytes,
     round_decision,
+    with_seals,
 )
 
 # Decisions are large; older prices are still compared with their events.
@@ -88,7 +89,7 @@ def rounds_follow() -> CheckReport:
 
     `replay_round --all` looks at all whose bytes are kept.
     """
-    newest = Round.objects.order_by("-wall_at")[:DECISIONS]
+    newest = with_seals(Round.objects.all()).order_by("-wall_at")[:DECISIONS]
     report = CheckReport()
     follower = Follower()
     for round_ in sorted(newest, key=lambda row: (row.pool_id, row.number)):

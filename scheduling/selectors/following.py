@@ -52,14 +52,14 @@ class Follower:
         values: tuple[Snapshot, Decision] | None = None,
         previous: Round | None = None,
     ) -> Following:
-        """Return whether a round follows; never fails for what is stored.
+        """Return whether a round, read `with_seals`, follows; never fails for what is stored.
 
-        `values`: what was read of it already. `previous`: the row before it, read
-        `with_seals`.
+        `values`: what was read of it already. `previous`: the row before it, likewise.
         """
         before = round_.number - 1
         last, self._last = self._last, None
         try:
+            _guard_row(round_)
             told = StoredRound(*(values or round_values(round_)), round_.superseded)
         except ReplayError as error:
             return Following(before, None, (f"{_sentence(error)}",))
@@ -74,12 +74,16 @@ class Follower:
         if previous is None:
             return Following(before, False, (f"Round {before} is missing.",))
         try:
-            if damages := row_damages(previous):
-                raise DamagedRoundError(before, damages)
+            _guard_row(previous)
             there = StoredRound(*round_values(previous), previous.superseded)
         except ReplayError as error:
             return Following(before, None, (_sentence(error),))
         return _of(before, breaks(there, told))
+
+
+def _guard_row(round_: Round) -> None:
+    if damages := row_damages(round_):
+        raise DamagedRoundError(round_.number, damages)
 
 
 def _of(before: int, why: tuple[str, ...]) -> Following:
