@@ -116,7 +116,7 @@ def _timed_round(lab: Any, after_s: int) -> dict[str, float]:
         return call
 
     steps = {
-        "snapshot": "read_snapshot",
+        "snapshot": "read_with_state",
         "decide": "decide_round",
         "apply": "apply_round",
         "dispatch": "_dispatch",

@@ -90,7 +90,9 @@ def read_left_state(pool_id: int) -> LeftState:
     fence = PoolFence.objects.values_list("next_round", flat=True)
     number = fence.get(pool_id=pool_id) - 1
     rows = list(RoundState.objects.filter(pool_id=pool_id, number=number).order_by("day"))
-    round_ = Round.objects.filter(pool_id=pool_id, number=number).first()
+    # Without what it shows of a decision, which is long.
+    rounds = Round.objects.filter(pool_id=pool_id, number=number)
+    round_ = rounds.defer("summary", "shares", "superseded", "certificate").first()
     whole, why = _whole(rows, round_, number)
     if whole is not None:
         return whole

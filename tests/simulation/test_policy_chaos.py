@@ -37,6 +37,7 @@ from scheduling.models import (
     VirtualWork,
 )  # fmt: skip
 from scheduling.requests.pools import LENGTHS
+from scheduling.selectors.following import Follower
 from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.stored_rounds import round_values
 from scheduling.services.jobs import cancel_job
@@ -179,10 +180,13 @@ def assert_ended(chaos: Chaos) -> None:
 
 
 def assert_rounds(rounds: list[Round]) -> None:
-    """Rounds come out again as they were, and keep what their policies promise."""
+    """Rounds come out again as they were, follow, and keep what their policies promise."""
+    follower = Follower()
     for row in rounds:
-        replay = replay_stored_round(row)
+        replay = replay_stored_round(row, follower)
         assert replay.same, row.number
+        assert replay.following is not None
+        assert replay.following.follows, (row.number, replay.following.why)
         assert replay.certified is True, row.number
         said = row.certificate or {}
         assert (said["violated"], said.get("failure", "")) == ([], ""), (row.number, row.policy)
