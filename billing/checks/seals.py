@@ -19,6 +19,7 @@ SEALED = (
     "scheduling_jobanswer",
     "scheduling_leaseevent",
     "scheduling_leaseterm",
+    "scheduling_pseudonymkey",
     "scheduling_round",
     "tenants_auditrecord",
     "tenants_logentry",

@@ -1,4 +1,4 @@
-"""Drops what is kept for a limited time: the bytes of old rounds, intents carried out."""
+"""Drops what is kept for a limited time: bytes and bundles of old rounds, intents carried out."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KEEP_INTENTS = "1 day"
 
 
 def drop_old_rows() -> tuple[int, int]:
-    """Drop old day partitions of round bytes and old intents; return (days, intents).
+    """Drop old day partitions of round bytes and bundles, and old intents: (days, intents).
 
-    Hashes, summaries, shares and prices of rounds stay for ever; money is never dropped.
+    Records, hashes, summaries, shares and prices of rounds stay for ever; money is never dropped.
     """
     with site_scope(), connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_drop_blob_days(%s)", [KEEP_BLOB_DAYS])

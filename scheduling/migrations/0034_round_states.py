@@ -142,7 +142,7 @@ def revoke_change(apps, schema_editor):  # type: ignore[no-untyped-def]  # Djang
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0032_profiling_runs")]
+    dependencies = [("scheduling", "0033_round_bundles")]
 
     operations = [
         migrations.RunSQL(STATES, DROP_STATES),

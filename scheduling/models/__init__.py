@@ -2,6 +2,7 @@
 
 from scheduling.models.answers import JobAnswer
 from scheduling.models.arrivals import Arrival
+from scheduling.models.bundles import PseudonymKey, RoundBundle, RoundSealing
 from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence, PriceSetting
 from scheduling.models.evaluations import MetricHistory, StopForecast, criterion_of
 from scheduling.models.events import Intent, LeaseEvent
@@ -43,10 +44,13 @@ __all__ = [
     "PriceForecast",
     "PriceSetting",
     "Profile",
+    "PseudonymKey",
     "Round",
     "RoundBlob",
+    "RoundBundle",
     "RoundFailure",
     "RoundScrub",
+    "RoundSealing",
     "RoundState",
     "RunRecord",
     "Simulation",

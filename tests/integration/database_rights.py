@@ -15,8 +15,10 @@ APPEND_ONLY = (
     "scheduling_jobanswer",
     "scheduling_leaseevent",
     "scheduling_leaseterm",
+    "scheduling_pseudonymkey",
     "scheduling_round",
     "scheduling_roundblob",
+    "scheduling_roundbundle",
     "scheduling_roundstate",
     "tenants_auditrecord",
     "tenants_logentry",
@@ -27,10 +29,10 @@ APPEND_ONLY = (
 # A balance is written by the trigger on entries, as the owner.
 # A limit is copied from the tenant's budget by another.
 COLUMNS = {"billing_account": {"overrun"}}
-# Sealed row by row; what is in day partitions by the hashes of its round.
-SEALED = tuple(
-    table for table in APPEND_ONLY if table not in ("scheduling_roundblob", "scheduling_roundstate")
-)
+# In day partitions.
+PARTITIONED = ("scheduling_roundblob", "scheduling_roundbundle", "scheduling_roundstate")
+# Sealed row by row; what is in day partitions by the hashes of its round, or its record in the log.
+SEALED = tuple(table for table in APPEND_ONLY if table not in PARTITIONED)
 
 _ROLE = "evenshare_app"
 _RIGHTS = """
@@ -95,8 +97,8 @@ def unguarded_tables() -> list[str]:
 
 
 def partitions() -> list[str]:
-    """All partitions of round bytes."""
+    """All partitions of round bytes and bundles."""
     with connections["owner"].cursor() as cursor:
         cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits"
-                       " WHERE inhparent = 'scheduling_roundblob'::regclass")  # fmt: skip
+                       " WHERE inhparent = ANY (%s::regclass[])", [list(PARTITIONED)])  # fmt: skip
         return sorted(name for (name,) in cursor.fetchall())

@@ -21,7 +21,7 @@ from billing.metering import log_transfers
 from billing.models import APPEND_ONLY as OF_BILLING
 from billing.models import Book
 from scheduling.engine.housekeeping import drop_old_rows
-from scheduling.models import Job, JobAnswer, RoundBlob
+from scheduling.models import Job, JobAnswer, PseudonymKey, RoundBlob, RoundBundle
 from tenants import transparency
 from tenants.audit import Actor, write_audit
 from tenants.models import User
@@ -34,9 +34,10 @@ TODAY = date(2030, 1, 1)
 
 
 def make_day(day: date) -> None:
-    """As a round of that day does."""
+    """As a round of that day does, and who seals it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT evenshare_make_blob_day(%s)", [day])
+        cursor.execute("SELECT evenshare_make_bundle_day(%s)", [day])
 
 
 class TestTheApplicationsRole:
@@ -49,7 +50,7 @@ class TestTheApplicationsRole:
         for days in (-400, -20, 1, 400):
             make_day(TODAY + timedelta(days=days))
         drop_old_rows()
-        assert len(rights.partitions()) >= 4
+        assert len(rights.partitions()) >= 8
         assert rights.wrong_rights() == []
         assert rights.unguarded_tables() == []
         assert set(OF_BILLING) == {table for table in rights.SEALED if "billing" in table}
@@ -60,15 +61,17 @@ class TestTheApplicationsRole:
         make_day(TODAY)
         RoundBlob.objects.create(day=TODAY, pool_id=1, number=99, snapshot=b"1", decision=b"2")
         kept = sorted(RoundBlob.objects.values_list("day", "number", "snapshot"))
-        for part in ("scheduling_roundblob", *rights.partitions()):
+        RoundBundle.objects.create(day=TODAY, pool_id=1, number=99, sha256="", data=b"3")
+        for part in (*rights.PARTITIONED, *rights.partitions()):
             for statement in ("UPDATE {} SET number = 7", "DELETE FROM {}", "TRUNCATE {}"):
                 said = refused(statement.format(part), "default")
                 assert "permission denied" in said, (part, statement)
                 if said_to_owner := refused(statement.format(part), "owner", may_pass=True):
                     assert "append-only" in said_to_owner, (part, statement)
-            if part != "scheduling_roundblob":
+            if part not in rights.PARTITIONED:
                 assert "permission denied" in refused(f"SELECT FROM {part}", "default")
         assert sorted(RoundBlob.objects.values_list("day", "number", "snapshot")) == kept
+        assert list(RoundBundle.objects.values_list("number", "data")) == [(99, b"3")]
 
 
 def refused(statement: str, using: str, *, may_pass: bool = False) -> str:
@@ -102,7 +105,8 @@ OTHER = {
     "timestamp with time zone": "coalesce({}, '2030-01-01Z') + interval '1 microsecond'",
     "jsonb": "jsonb_build_object('was', {})",
     "uuid": "gen_random_uuid()",
-    "bytea": "coalesce({}, '') || '\\x00'",
+    "date": "coalesce({}, '2030-01-01') + 1",
+    "bytea": "set_byte({0}, 0, get_byte({0}, 0) # 1)",
 }
 TEXT = "left({0}, -1) || CASE right({0}, 1) WHEN 'x' THEN 'y' ELSE 'x' END"
 # Columns that no seal covers, with the reason.
@@ -119,6 +123,7 @@ class History:
             job=job, tenant_id=job.tenant_id, round=1, at=lab.at, state="missed", reward_micro=0,
             gpus=0, one_node=True, leases=[], blocked=[],
         )  # fmt: skip
+        PseudonymKey.objects.create(pool=lab.pool, day=TODAY, secret=bytes(32))
         user = User.objects.create(username="otto")
         with transaction.atomic():
             write_audit(Actor(user, "r-1"), "node.drained", "node n1", reason="fan")

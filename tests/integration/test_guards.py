@@ -8,7 +8,7 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 
 from scheduling.engine.housekeeping import drop_old_rows
-from scheduling.models import Job, Lease, LeaseSlot, RoundBlob
+from scheduling.models import Job, Lease, LeaseSlot, RoundBlob, RoundBundle
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -58,10 +58,14 @@ class TestAppendOnlyTables:
         old = date.today() - timedelta(days=30)  # noqa: DTZ011 - a day is all that is wanted
         with connection.cursor() as cursor:
             cursor.execute("SELECT evenshare_make_blob_day(%s)", [old])
+            cursor.execute("SELECT evenshare_make_bundle_day(%s)", [old])
         RoundBlob.objects.create(day=old, pool_id=1, number=1, snapshot=b"", decision=b"")
+        RoundBundle.objects.create(day=old, pool_id=1, number=1, sha256="", data=b"")
         assert "permission denied" in refused("DELETE FROM scheduling_roundblob")
-        assert drop_old_rows()[0] == 1
+        assert "permission denied" in refused("DELETE FROM scheduling_roundbundle")
+        assert drop_old_rows()[0] == 1, "a day of both is one day"
         assert RoundBlob.objects.count() == today
+        assert RoundBundle.objects.count() == 0
         with connection.cursor() as cursor:
             cursor.execute("SELECT evenshare_drop_blob_days(0)")
         assert RoundBlob.objects.count() == today

@@ -1,0 +1,66 @@
+"""What is published of rounds: bundles, the keys of their pseudonyms, how far they are sealed.
+
+The records of the chain itself are kept by `tenants.transparency`.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from scheduling.models.cluster import Pool
+
+
+class PseudonymKey(models.Model):
+    """The secret from which the pseudonyms of a pool's day (UTC, pool time) are made. Append-only.
+
+    32 random bytes. Nobody is given it: each tenant gets the key of its own that is made of it
+    (`evenshare_core.disclosure.pseudonyms.tenant_key`).
+    """
+
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="+")
+    day = models.DateField()
+    secret = models.BinaryField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "day"], name="pseudonym_key_once_a_day"),
+        ]
+
+
+class RoundBundle(models.Model):
+    """The disclosed form of a round as it is downloaded, gzip-compressed, in day partitions.
+
+    `day` is that of the round's `RoundBlob`, so that both are dropped together; `sha256` that of
+    the bundle before compression, which the round's record in the chain commits to.
+    """
+
+    day = models.DateField()
+    pool = models.ForeignKey(Pool, on_delete=models.DO_NOTHING, db_constraint=False)
+    number = models.BigIntegerField()
+    sha256 = models.CharField(max_length=64)
+    data = models.BinaryField()
+
+    pk = models.CompositePrimaryKey("day", "pool_id", "number")
+
+    class Meta:
+        managed = False  # partitioned: made in migration 0033
+        db_table = "scheduling_roundbundle"
+
+
+class RoundSealing(models.Model):
+    """How far the rounds of a pool are sealed; its row is the lock of whoever seals.
+
+    `first` is the round of the first record, `number` that of the last; 0: nothing is sealed yet.
+    `findings`:
+    [{"number", "kind": "damage" or "break", "text"}, ...] of rounds whose bytes are kept, or
+    should be. `failure`: why the next round cannot be sealed, "" while it can.
+    """
+
+    pool = models.OneToOneField(
+        Pool, on_delete=models.CASCADE, primary_key=True, related_name="sealing"
+    )
+    first = models.BigIntegerField(default=0)
+    number = models.BigIntegerField(default=0)
+    sealed_at = models.DateTimeField(null=True, help_text="Wall time.")
+    findings = models.JSONField(default=list)
+    failure = models.CharField(max_length=255, default="", blank=True)
