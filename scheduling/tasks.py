@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +19,9 @@ from scheduling.engine.housekeeping import drop_old_rows
 from scheduling.engine.refits import is_refit_due
 from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.engine.scrub import scrub_rounds
+from scheduling.engine.seal import retry_sealing, seal_rounds
 from scheduling.models import Job, Pool, PoolFence
+from scheduling.selectors.sealing import unsealed_pools
 from scheduling.services import forecasts as forecasting
 from scheduling.services.simulations import (
     LOST_FAILURE,
@@ -27,6 +30,7 @@ from scheduling.services.simulations import (
     give_up_simulation,
     is_simulation_wanted,
 )
+from scheduling.services.wake import wake_sealing
 from tenants.idempotency import drop_replies
 from tenants.lockout import drop_attempts
 from tenants.rate import drop_full_buckets
@@ -35,6 +39,8 @@ from tenants.transparency.scrub import scrub_logs
 
 log = structlog.get_logger(__name__)
 
+# The worker does the ticks as well.
+SEAL_S = 0.5
 # What this worker process started: (id, claim) of simulations and forecasts -> their process.
 _simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 _forecasts: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
@@ -64,7 +70,17 @@ def tick(**_: Any) -> int:
                 woken += 1
         except Exception:
             log.exception("tick.failed", pool=pool.name)
+    _wake_sealing()
     return woken
+
+
+def _wake_sealing() -> None:
+    """Ask for the sealing of what is not sealed: its own message was lost, or there is much."""
+    try:
+        for pool_id in unsealed_pools():
+            wake_sealing(pool_id)
+    except Exception:
+        log.exception("tick.unsealed")
 
 
 def _wanted(pool: Pool, checked: datetime | None) -> bool:
@@ -87,7 +103,23 @@ def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
         raise
     if outcome in (RoundOutcome.COMMITTED, RoundOutcome.QUIET):
         clear_failure(pool_id)
+    if outcome is RoundOutcome.COMMITTED:
+        wake_sealing(pool_id)
     return outcome.value
+
+
+@shared_task(name="scheduling.seal", ignore_result=True)
+def seal(pool_id: int, **_: Any) -> int:
+    """Seal the rounds of a pool that are not sealed yet, for a while; return how many.
+
+    The worker has the ticks to do as well: what is left is asked for by the next one.
+    """
+    until, sealed = time.monotonic() + SEAL_S, 0
+    while count := seal_rounds(pool_id):
+        sealed += count
+        if time.monotonic() > until:
+            break
+    return sealed
 
 
 @shared_task(name="scheduling.housekeeping", ignore_result=True)
@@ -99,8 +131,9 @@ def housekeeping(**_: Any) -> None:
     """
     failures = []
     for step in (
-        *(drop_old_rows, scrub_rounds, fail_lost_simulations, forecasting.drop_old_estimates),
-        *(drop_replies, drop_attempts, drop_full_buckets, scrub_logs),
+        *(drop_old_rows, scrub_rounds, retry_sealing, scrub_logs),
+        *(fail_lost_simulations, forecasting.drop_old_estimates),
+        *(drop_replies, drop_attempts, drop_full_buckets),
     ):
         try:
             step()

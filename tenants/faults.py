@@ -30,6 +30,8 @@ POINTS = {
     "observe.before_commit": True,
     "cancel.before_commit": True,
     "cancel.after_mark": False,
+    "seal.before_append": True,
+    "seal.before_commit": True,
     "meter.before_commit": True,
     "settle.before_post": True,
     "settle.before_commit": True,

@@ -11,6 +11,7 @@ from billing.models import Book
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.rounds import RoundResult, execute_round
+from scheduling.engine.seal import seal_rounds
 from scheduling.models import GpuType, Job, Node, Pool, PriceSetting, Profile, VirtualWork
 from scheduling.services.pool_creation import open_pool
 from tenants.models import Quota, Tenant
@@ -81,6 +82,11 @@ class Cluster:
         self.at += timedelta(seconds=after_s)
         with nobody():
             return execute_round(self.pool.pk, now=self.now(), **options)
+
+    def seal(self) -> int:
+        """Seal all rounds that are not sealed yet, as a worker does; return how many."""
+        with nobody():
+            return sum(iter(lambda: seal_rounds(self.pool.pk), 0))
 
     def rounds(self, count: int, *, every_s: int) -> list[RoundResult]:
         """Run several rounds, the first one now."""

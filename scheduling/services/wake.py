@@ -1,4 +1,5 @@
-"""Wakes a pool's round between two grid instants. A wake-up may be lost: the tick comes anyway."""
+"""Wakes a pool's round between two grid instants, and who seals rounds. A wake-up may be lost: the
+tick comes anyway."""
 
 from __future__ import annotations
 
@@ -10,10 +11,21 @@ from django.db import transaction
 
 log = structlog.get_logger(__name__)
 
+# The tick asks every second for what is not sealed yet.
+SEAL_EXPIRES_S = 30
+
 
 def wake_pool_after_commit(pool_id: int, *, expires_s: int) -> None:
     """Once the running transaction is committed, ask for a round of the pool."""
     transaction.on_commit(partial(wake_pool, pool_id, expires_s=expires_s), robust=True)
+
+
+def wake_sealing(pool_id: int) -> None:
+    """Ask that the rounds of a pool be sealed; should the message be lost, the tick asks again."""
+    try:
+        current_app.send_task("scheduling.seal", args=[pool_id], expires=SEAL_EXPIRES_S)
+    except Exception:
+        log.warning("wake.failed", pool=pool_id, exc_info=True)
 
 
 def wake_pool(pool_id: int, *, expires_s: int) -> None:

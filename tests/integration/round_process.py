@@ -29,6 +29,7 @@ from billing.models import Book  # noqa: E402 - the same
 from evenshare_core.policies import registry  # noqa: E402 - after django.setup()
 from scheduling.engine.clock import PoolNow  # noqa: E402 - after django.setup()
 from scheduling.engine.rounds import execute_round  # noqa: E402 - after django.setup()
+from scheduling.engine.seal import seal_rounds  # noqa: E402 - after django.setup()
 from tenants.faults import arm_faults  # noqa: E402 - after django.setup()
 
 
@@ -51,6 +52,7 @@ def main(pool: str, instant: str, where: str, hold_s: str, module: str = "") -> 
     now = PoolNow(at, at, 1, paused=False)
     with arm_faults(fail):
         print(execute_round(int(pool), now=now, hold_s=float(hold_s)).outcome.value)
+        seal_rounds(int(pool))
         meter_pool(int(pool))
         settle_pool(int(pool))
         for book in Book.objects.all():

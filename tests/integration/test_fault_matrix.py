@@ -22,7 +22,9 @@ from billing.checks import run_checks
 from billing.ledger import open_book, post_allowance
 from billing.metering import log_transfers, meter_pool, settle_pool
 from billing.models import Book
+from evenshare_core.chain.records import read_record
 from scheduling.engine.rounds import execute_round
+from scheduling.engine.seal import seal_rounds
 from scheduling.models import (
     Intent,
     Job,
@@ -33,6 +35,7 @@ from scheduling.models import (
     MetricHistory,
     VirtualSpeeds,
 )
+from tenants import transparency
 from tenants.faults import POINTS, arm_faults
 from tests.factories import Cluster, cluster
 from tests.tools import PATIENCE_S
@@ -80,8 +83,9 @@ def eventful_cluster() -> Cluster:
 
 
 def step(lab: Cluster) -> None:
-    """What the workers do: a round, and the meter."""
+    """What the workers do: a round, its sealing, and the meter."""
     execute_round(lab.pool.pk, now=lab.now())
+    seal_rounds(lab.pool.pk)
     meter_pool(lab.pool.pk)
     settle_pool(lab.pool.pk)
     for book in Book.objects.all():
@@ -133,6 +137,11 @@ def assert_heals(lab: Cluster) -> None:
     lab.at += timedelta(hours=2)
     step(lab)
     assert [check.name for check in run_checks() if check.violations] == []
+    # Each round has its record, in order, and follows from the one before.
+    entries = transparency.entries(transparency.round_log(lab.pool.name), 0, 1000)
+    records = [read_record(entry.record) for entry in entries]
+    assert [row.round for row in records] == list(range(1, lab.pool.rounds.count() + 1))
+    assert [row for row in records if row.damage or row.breaks] == []
 
 
 @pytest.mark.parametrize("point", POINTS)

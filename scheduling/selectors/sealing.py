@@ -1,0 +1,65 @@
+"""How far rounds are sealed, and what was found of them when they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import connection
+
+from scheduling.models import RoundSealing
+
+# A sealing that fails is tried again with the next round that is committed, and by the hour.
+_UNSEALED = """
+SELECT f.pool_id FROM scheduling_poolfence f
+LEFT JOIN scheduling_roundsealing s ON s.pool_id = f.pool_id
+WHERE f.next_round - 1 > coalesce(s.number, 0) AND coalesce(s.failure, '') = ''
+ORDER BY f.pool_id
+"""
+BREAK, DAMAGE = "break", "damage"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainFindings:
+    """Sealed rounds of a pool with a finding of one kind: how many, and the first of them."""
+
+    pool: str
+    kind: str
+    count: int
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailedSealing:
+    """A pool whose next round cannot be sealed, and why."""
+
+    pool: str
+    number: int
+    failure: str
+
+
+def unsealed_pools() -> list[int]:
+    """Return the pools with rounds that wait to be sealed. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_UNSEALED)
+        return [pool_id for (pool_id,) in cursor.fetchall()]
+
+
+def sealing_problems() -> tuple[list[FailedSealing], list[ChainFindings]]:
+    """Return where sealing fails, and what was found of rounds that are sealed. One query."""
+    rows = RoundSealing.objects.order_by("pool_id")
+    failures, chained = [], []
+    for pool, number, failure, findings in rows.values_list(
+        "pool__name", "number", "failure", "findings"
+    ):
+        if failure:
+            failures.append(FailedSealing(pool, number + 1, failure))
+        for kind in (BREAK, DAMAGE):
+            of_kind = [row for row in findings if row["kind"] == kind]
+            if of_kind:
+                numbers = {row["number"] for row in of_kind}
+                first = of_kind[0]
+                chained.append(
+                    ChainFindings(pool, kind, len(numbers), first["number"], first["text"])
+                )
+    return failures, chained
