@@ -15,7 +15,18 @@ from billing.api import (
 )
 from billing.api.contribution import ContributionShow, IncomeLines, RevenueFairness
 from portal.site import api
-from scheduling.api import answers, chain, jobs, nodes, pools, profiles, quotas, rounds, sharing
+from scheduling.api import (
+    answers,
+    bundles,
+    chain,
+    jobs,
+    nodes,
+    pools,
+    profiles,
+    quotas,
+    rounds,
+    sharing,
+)
 from scheduling.selectors.lines import all_books
 from tenants.api.audit import AuditList
 from tenants.api.tenants import TenantList
@@ -121,6 +132,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
         ledger_chain.LedgerConsistency.as_view(),
         name="api-ledger-chain-consistency",
     ),
+    path(
+        "rounds/<slug:name>/<int:number>/bundle",
+        bundles.RoundBundleShow.as_view(),
+        name="api-bundle",
+    ),
+    path("chain/<slug:name>/names", bundles.DayNamesShow.as_view(), name="api-chain-names"),
+    path("bundle-schema", bundles.BundleSchema.as_view(), name="api-bundle-schema"),
     path("usage", UsageList.as_view(), name="api-usage"),
     path("credit", credit.CreditList.as_view(), name="api-credit"),
     path("transfers", credit.TransferList.as_view(), name="api-transfers"),

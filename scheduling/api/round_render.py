@@ -8,6 +8,7 @@ from scheduling.api.answers import answer_json
 from scheduling.api.render import credits_text, job_ref_json, tenant_json, trade_json
 from scheduling.api.speeds import milli_text
 from scheduling.models import Round
+from scheduling.selectors.bundles import ChainPlace
 from scheduling.selectors.certificates import CertificateView
 from scheduling.selectors.job_lists import visible_numbers
 from scheduling.selectors.reasons import preemption_text
@@ -78,6 +79,24 @@ def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) ->
             "why": list(view.following.why),
         },
     }  # fmt: skip
+
+
+def chain_json(place: ChainPlace | None, pool: str) -> dict[str, Any]:
+    """Return where a round stands in its pool's log, and where its bundle is while it is kept."""
+    if place is None:
+        return {"bundle": None, "record": None}
+    record = place.record
+    return {
+        "bundle": f"/api/v1/rounds/{pool}/{record.round}/bundle" if place.is_kept else None,
+        "record": {
+            "index": place.index,
+            "sha256": place.hash,
+            "bundle_sha256": record.bundle,
+            "follows": place.follows,
+            "breaks": list(record.breaks),
+            "damage": record.damage,
+        },
+    }
 
 
 def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, Any] | None:

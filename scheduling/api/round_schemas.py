@@ -172,6 +172,17 @@ class RoundFollowing(s.Serializer[object]):
     why = s.ListField(child=s.CharField())
 
 
+class RoundRecordRow(s.Serializer[object]):
+    """A round's record in the log of its pool; `sha256` is its leaf hash."""
+
+    index = s.IntegerField()
+    sha256 = s.CharField()
+    bundle_sha256 = s.CharField(allow_blank=True)
+    follows = s.BooleanField(allow_null=True, help_text="Null: nothing to compare with.")
+    breaks = s.ListField(child=s.CharField())
+    damage = s.CharField(allow_blank=True)
+
+
 class RoundWhole(RoundRow):
     """One round with its shares and certificate and, while its bytes are kept, its decision.
 
@@ -185,3 +196,5 @@ class RoundWhole(RoundRow):
     damages = RoundDamage(many=True)
     trades = TradeRow(many=True)
     following = RoundFollowing(allow_null=True)
+    bundle = s.CharField(allow_null=True, help_text="Null: not sealed, damaged, or long ago.")
+    record = RoundRecordRow(allow_null=True)

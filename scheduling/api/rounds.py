@@ -10,7 +10,8 @@ from rest_framework.response import Response
 
 from scheduling.api import round_schemas, schemas
 from scheduling.api.base import SchedulingView
-from scheduling.api.round_render import round_json, round_view_json
+from scheduling.api.round_render import chain_json, round_json, round_view_json
+from scheduling.selectors.bundles import read_place
 from scheduling.selectors.certificates import view_certificate
 from scheduling.selectors.round_lists import rounds_page
 from scheduling.selectors.rounds import round_view
@@ -47,12 +48,17 @@ class RoundShow(SchedulingView):
 
     @extend_schema(operation_id="round_show", responses={200: round_schemas.RoundWhole})
     def get(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
-        """Show a round: shares, certificate, reasons, prices, trades, hashes of its bytes."""
+        """Show a round: shares, certificate, reasons, prices, trades, hashes of its bytes.
+
+        `bundle` is the address from which it can be recomputed, `record` its place in the log.
+        """
         facts = self.pool(name)
         with site_scope():
             visibility = read_visibility(facts.id, self.access)
             view = round_view(facts.id, number, visibility) if number < 2**62 else None
             seen = view_certificate(view.round, visibility) if view else None
+            place = read_place(facts.id, number) if view else None
         if view is None:
             raise not_there()
-        return Response(round_view_json(view, seen, facts.name))
+        shown = round_view_json(view, seen, facts.name)
+        return Response(shown | chain_json(place, facts.name))

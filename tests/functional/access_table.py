@@ -305,6 +305,10 @@ TABLE: dict[str, Route] = {
     "api/v1/ledgers/<slug:book>/chain/consistency": get(
         API_LIST, "first=0&second=1", book="main"
     ).showing(),
+    # Names of others stand in it where the pool shows them, texts and ids nowhere.
+    "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
+    "api/v1/chain/<slug:name>/names": get(API_POOL).showing("Tenant.slug", "Tenant.name"),
+    "api/v1/bundle-schema": get(PUBLIC).showing(),
     "api/v1/usage": get(API_TENANT, "tenant={slug}").showing(
         "Job.uid", "UsageLine.amount", "UsageLine.price"
     ),

@@ -43,6 +43,7 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
     stage.cluster.round()
     stage.cluster.submit("aa", 8, 60)
     stage.cluster.round(after_s=10)
+    stage.cluster.seal()
     return stage
 
 

@@ -32,7 +32,6 @@ from tests.functional.access_table import (
     Route,
 )
 from tests.functional.addresses import METHODS, ask, bearer, is_api, routes, said, session
-from tests.functional.logs import log_rounds
 from tests.functional.trades import write_trade
 
 # Stands in every name that is the owner's tenant's alone.
@@ -104,7 +103,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
         lab.round(after_s=900)
     meter_pool(lab.pool.pk)
     settle_pool(lab.pool.pk)
-    log_rounds(lab.pool)
+    lab.seal()
     log_transfers(Book.objects.get(slug=lab.pool.book))
     Job.objects.filter(tenant=lab.tenants["canary-lab"]).update(name="canary-job")
     # From here on its jobs are programs, which have logs.

@@ -49,7 +49,6 @@ from tenants.audit import Actor
 from tenants.models import ApiToken, Membership, Tenant, User
 from tenants.tokens import Scope, create_token
 from tests.factories import BEGIN, Cluster, cluster
-from tests.functional.logs import log_rounds
 from tests.functional.trades import write_event, write_trade
 
 LENDER = "lender"
@@ -142,6 +141,8 @@ def two_tenants(logs: Path) -> Pair:
         write_trade(shared, side.slug, LENDER)
     # So that numbers of trades differ.
     write_event(sides[1].alone, "priced", {"valid_from_round": 1, "prices": []})
+    for lab in (shared, mixed, hers, his):
+        lab.seal()
     operator = _operator()
     # What their jobs reported of their metrics.
     refit(most=100)
@@ -249,7 +250,6 @@ def run(lab: Cluster, *sides: Side, together: bool = True) -> None:
     lab.rounds(3, every_s=STEP_S)
     meter_pool(lab.pool.pk)
     settle_pool(lab.pool.pk)
-    log_rounds(lab.pool)
     log_transfers(Book.objects.get(slug=lab.pool.book))
 
 

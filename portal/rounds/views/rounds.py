@@ -14,12 +14,14 @@ from evenshare_core.units import MILLISECOND_US
 from portal.rounds.text import round as round_text
 from portal.rounds.text.answers import answers_context
 from portal.rounds.text.certificate import round_certificate, throughput_context
+from portal.rounds.text.chain import chain_context
 from portal.rounds.text.declared import overclaim_context
 from portal.rounds.text.tables import list_row, list_title, round_body
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
 from portal.site.trades import trade_rows, trades_title
 from scheduling.models import Round
+from scheduling.selectors.bundles import read_place
 from scheduling.selectors.certificates import view_certificate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.round_lists import rounds_page
@@ -72,6 +74,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         visibility = read_visibility(facts.id, access(request))
         view = round_view(facts.id, number, visibility)
         seen = view_certificate(view.round, visibility) if view else None
+        place = read_place(facts.id, number) if view else None
     if view is None:
         raise Http404
     context = {
@@ -79,6 +82,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         **round_body(view),
         **throughput_context(seen),
         **overclaim_context(seen),
+        **chain_context(facts, number, place),
         "visibility": visibility,
         "certificate": round_certificate(view, seen),
         "command": round_text.replay_command(name, number),

@@ -1,0 +1,54 @@
+"""Where a round stands in the log of its pool, in words, and the command that verifies it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+
+from portal.charts.figures import thousands
+from scheduling.selectors.bundles import ChainPlace
+from scheduling.selectors.lines import PoolFacts
+
+
+def verify_command(pool: str, number: int) -> str:
+    """The client's command that recomputes a round on the reader's own machine."""
+    return f"evenshare round verify {number} --pool {pool}"
+
+
+def chain_context(facts: PoolFacts, number: int, place: ChainPlace | None) -> dict[str, Any]:
+    """What the panel of a round's page shows; `chain` is None while the round is not sealed."""
+    return {
+        "chain": place,
+        "chain_state": _state(place),
+        "chain_text": _text(number, place),
+        "verify_command": verify_command(facts.name, number),
+        "bundle_url": (
+            reverse("api-bundle", args=[facts.name, number]) if place and place.is_kept else ""
+        ),
+    }
+
+
+def _state(place: ChainPlace | None) -> str:
+    """How the panel is marked: `bad`, `warn`, or not at all."""
+    if place is None:
+        return "warn"
+    return "bad" if place.record.damage or place.record.breaks else ""
+
+
+def _text(number: int, place: ChainPlace | None) -> str:
+    """One sentence: whether the round follows from the one before."""
+    if place is None:
+        return "Not sealed yet. A round is sealed within seconds of its end."
+    record = place.record
+    if record.damage:
+        return f"Sealed as damaged: {record.damage}."
+    if record.breaks:
+        return f"It does not follow from round {thousands(number - 1)}. {' '.join(record.breaks)}"
+    if not record.previous:
+        return "The first round of the log: there is none before it to follow from."
+    if place.follows is None:
+        return (
+            f"Round {thousands(number - 1)} was sealed as damaged: there is nothing to follow from."
+        )
+    return f"It follows from round {thousands(number - 1)}."

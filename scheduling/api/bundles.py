@@ -1,0 +1,200 @@
+"""Bundles of rounds, from which anybody recomputes them, and the names in them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from datetime import date
+from typing import Any, ClassVar
+
+from django.http import HttpResponse
+from django.utils.http import parse_etags
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers as s
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from evenshare_core.chain.records import read_record
+from evenshare_core.disclosure.bundle import bundle_schema
+from scheduling.api.base import SchedulingView
+from scheduling.selectors.bundles import (
+    DayNames,
+    bundle_sha256,
+    day_names,
+    own_form,
+    packed_bundle,
+    read_round_record,
+)
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.round_lists import find_round
+from scheduling.selectors.visibility import read_visibility
+from tenants.api.base import ApiView
+from tenants.api.problems import Problem, bad_field, not_there
+from tenants.rate import Rate, take
+from tenants.scopes import site_scope
+
+# By person: a day of rounds at once, then some every second.
+BUNDLES = Rate(per_s=20, full=1000)
+RETRY_S = 5
+NUMBER_END = 2**62
+SCHEMA_LINK = '</api/v1/bundle-schema>; rel="describedby"; type="application/schema+json"'
+# "gzip" as RFC 9110 has it, but for a weight of 0.
+_TAKES_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+DAY = OpenApiParameter(
+    "day", OpenApiTypes.DATE, description="UTC day of pool time; the newest one if left out."
+)
+
+
+class RoundBundleShow(SchedulingView):
+    """The bundle of one round."""
+
+    @extend_schema(
+        operation_id="round_bundle",
+        responses={
+            (200, "application/json"): OpenApiTypes.OBJECT,
+            304: OpenApiResponse(description="You have it: If-None-Match names its ETag."),
+        },
+    )
+    def get(self, request: Request, name: str, number: int) -> HttpResponse:
+        """Download all that a round was decided from and what came of it, under pseudonyms.
+
+        The bytes are those that the pool's log commits to, the same for every reader; they may
+        come compressed. Where the pool shows own rows alone you get the record of the round and
+        what the bundle has of your tenants (`form` is `own`). GET /bundle-schema describes it.
+        """
+        facts = self.pool(name)
+        take(f"bundle:{self.person.pk}", BUNDLES)
+        with site_scope():
+            visibility = read_visibility(facts.id, self.access)
+            sha256 = bundle_sha256(facts.id, number) if number < NUMBER_END else None
+            if sha256 is None:
+                raise _absent(facts, number)
+            if visibility.hides:
+                body = own_form(facts.id, number, visibility) or b""
+                sha256 = hashlib.sha256(body).hexdigest()
+                packed = b""
+            else:
+                body, packed = b"", _packed_unless_known(request, facts, number, sha256)
+        return _answer(request, sha256, body, packed)
+
+
+def _packed_unless_known(request: Request, facts: PoolFacts, number: int, sha256: str) -> bytes:
+    if _is_known(request, sha256):
+        return b""
+    return packed_bundle(facts.id, number) or b""
+
+
+def _answer(request: Request, sha256: str, body: bytes, packed: bytes) -> HttpResponse:
+    """A bundle as it is stored, or unpacked for who takes no gzip; 304 for who has it."""
+    takes_gzip = bool(_TAKES_GZIP.search(request.headers.get("Accept-Encoding", "")))
+    if _is_known(request, sha256):
+        answer = HttpResponse(status=304)
+        del answer["Content-Type"]
+    elif packed and takes_gzip:
+        answer = HttpResponse(packed, content_type="application/json")
+        answer["Content-Encoding"] = "gzip"
+    else:
+        body = gzip.decompress(packed) if packed else body
+        answer = HttpResponse(body, content_type="application/json")
+    # A strong one is for the bytes as they are sent; what is compressed, here or further out, has
+    # a weak one (portal.site.packing).
+    answer["ETag"] = f'W/"{sha256}"' if takes_gzip else f'"{sha256}"'
+    answer["Vary"] = "Accept-Encoding"
+    answer["Cache-Control"] = "private, no-cache"
+    answer["Link"] = SCHEMA_LINK
+    return answer
+
+
+def _is_known(request: Request, sha256: str) -> bool:
+    given = parse_etags(request.headers.get("If-None-Match", ""))
+    return sha256 in {one.removeprefix("W/").strip('"') for one in given}
+
+
+def _absent(facts: PoolFacts, number: int) -> Problem:
+    """Why a round has no bundle: it is not sealed yet, was damaged, or it is too long ago."""
+    if number >= NUMBER_END or find_round(facts.id, number) is None:
+        return not_there()
+    raw = read_round_record(facts.id, number)
+    if raw is None:
+        text = f"Round {number} of {facts.name} is not sealed. If it is new, it will be in seconds."
+        return Problem(404, "not_sealed", text, retry_after_s=RETRY_S)
+    if damage := read_record(raw).damage:
+        return Problem(404, "damaged", f"It was sealed as damaged, without a bundle: {damage}.")
+    return Problem(
+        404, "not_kept", f"The bundle of round {number} is no longer kept; its record is."
+    )
+
+
+class TenantKeyRow(s.Serializer[object]):
+    """The key of one of your tenants for a day. Keep it to yourself: it tells your rows apart."""
+
+    tenant = s.CharField()
+    key = s.CharField(help_text="32 bytes, hex.")
+    name = s.CharField(help_text="The tenant's pseudonym of the day.")
+
+
+class DayNamesBody(s.Serializer[object]):
+    """Who is who in the bundles of a pool's day, as far as you may know."""
+
+    pool = s.CharField()
+    day = s.DateField()
+    tenants = TenantKeyRow(many=True)
+    names = s.DictField(child=s.CharField(), help_text="Pseudonym: name of the tenant.")
+
+
+class DayNamesShow(SchedulingView):
+    """Pseudonyms of a pool's day."""
+
+    query: ClassVar[tuple[str, ...]] = ("day",)
+
+    @extend_schema(operation_id="chain_names", responses={200: DayNamesBody}, parameters=[DAY])
+    def get(self, request: Request, name: str) -> Response:
+        """Tell who is who in the bundles of a day: keys of your own tenants, names you may see."""
+        facts = self.pool(name)
+        day = _day(request.query_params.get("day", ""))
+        with site_scope():
+            known = day_names(facts.id, day, read_visibility(facts.id, self.access))
+        if known is None:
+            raise Problem(404, "not_sealed", "No round of this day is sealed.")
+        answer = Response(_names_json(facts.name, known))
+        answer["Cache-Control"] = "no-store"
+        return answer
+
+
+def _day(text: str) -> date | None:
+    if not text:
+        return None
+    wrong = bad_field("day", "is not a day", "Write it as 2026-11-25.")
+    if not _DAY.fullmatch(text):
+        raise wrong
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise wrong from error
+
+
+def _names_json(pool: str, known: DayNames) -> dict[str, Any]:
+    return {
+        "pool": pool,
+        "day": known.day.isoformat(),
+        "tenants": [
+            {"tenant": row.tenant, "key": row.key, "name": row.name} for row in known.tenants
+        ],
+        "names": dict(known.names),
+    }
+
+
+class BundleSchema(ApiView):
+    """The form of bundles, for everybody."""
+
+    schema = None
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+
+    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
+        """Return the JSON Schema of a round's bundle; docs/bundle.schema.json is the same."""
+        return Response(bundle_schema())
