@@ -21,6 +21,7 @@ from django.db import Error, connection
 from django.db.migrations.loader import MigrationLoader
 
 from scheduling.engine.clock import pool_time
+from scheduling.selectors.sealing import BREAK, DAMAGE
 from scheduling.selectors.vitals import PoolVitals, pool_vitals
 from tenants.scopes import site_scope
 from tenants.transparency.keys import key_problem
@@ -32,6 +33,8 @@ log = structlog.get_logger(__name__)
 INTERVALS, SLACK_S = 2, 5.0
 # An intent is carried out in its round, or tried again in the next one.
 INTENT_INTERVALS, INTENT_SLACK_S = 3, 30.0
+# Rounds are sealed within seconds; many at once, after an upgrade, take minutes.
+SEAL_SLACK_S = 120.0
 QUERY_MS = 2000
 BROKER_S = 1.0
 
@@ -122,10 +125,13 @@ def _logs() -> Check:
 def _of_pools(
     name: str, pools: list[PoolVitals], judge: Callable[[PoolVitals], Check | None], *, known: bool
 ) -> Check:
-    """The worst finding about a pool that should run; paused ones may stand still."""
+    """The worst finding about a pool that should run; paused ones may stand still.
+
+    What was sealed of them is looked at all the same.
+    """
     if not known:
         return Check(name, State.FAILING, "not known")
-    running = [pool for pool in pools if not pool.clock.paused]
+    running = [pool for pool in pools if not pool.clock.paused or name in _OF_PAUSED]
     problems = [check for pool in running if (check := judge(pool)) is not None]
     if not problems:
         return Check(name, State.OK, f"{len(running)} of {len(pools)} pools run")
@@ -185,11 +191,35 @@ def _intents(pool: PoolVitals) -> Check | None:
     return None
 
 
+def seal_age_s(pool: PoolVitals) -> float:
+    """Seconds of the wall since the oldest round was committed that is not sealed; 0 without."""
+    if pool.unsealed_at is None:
+        return 0.0
+    return max(0.0, (pool.wall - pool.unsealed_at).total_seconds())
+
+
+def _chain(pool: PoolVitals) -> Check | None:
+    """Red is what does not follow from the round before: nobody can recompute what came of it."""
+    for kind, state in ((BREAK, State.FAILING), (DAMAGE, State.WARNING)):
+        rows = [row for row in pool.findings if row["kind"] == kind]
+        if rows:
+            more = f" ({len(rows)} findings)" if len(rows) > 1 else ""
+            said = f"{pool.name}, round {rows[0]['number']}: {rows[0]['text']}{more}"
+            return Check("chain", state, said)
+    if pool.seal_failure or seal_age_s(pool) > SEAL_SLACK_S:
+        said = f"{pool.name}, round {pool.rounds - pool.unsealed + 1}: not sealed for"
+        why = f": {pool.seal_failure}" if pool.seal_failure else ""
+        return Check("chain", State.WARNING, f"{said} {seal_age_s(pool):.0f} s{why}")
+    return None
+
+
 _RUNNING: dict[str, Callable[[PoolVitals], Check | None]] = {
     "ticks": _ticks,
     "rounds": _rounds,
     "intents": _intents,
+    "chain": _chain,
 }
+_OF_PAUSED = ("chain",)
 
 
 def broker_client() -> redis.Redis:

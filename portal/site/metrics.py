@@ -43,9 +43,16 @@ from billing.selectors.vitals import BookVitals, book_vitals
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.units import SECOND_US
 from portal.site.celery import QUEUES
-from portal.site.health import broker_client, intent_age_s, round_age_s, tick_age_s
+from portal.site.health import (
+    broker_client,
+    intent_age_s,
+    round_age_s,
+    seal_age_s,
+    tick_age_s,
+)
 from portal.site.shared_counts import WebProcesses, kept, shared_folder
 from scheduling.engine.clock import pool_time
+from scheduling.selectors.sealing import BREAK, DAMAGE
 from scheduling.selectors.vitals import (
     CertificateVitals,
     GpuCount,
@@ -201,6 +208,7 @@ class DatabaseCollector(Collector):
                     *_work(pools),
                     *_gpus(pools, gpu_counts()),
                     *_engine(pools),
+                    *_chain(pools),
                     *_books(pools, book_vitals()),
                 ]
         except Error as error:
@@ -322,6 +330,20 @@ def _engine(pools: list[PoolVitals]) -> Iterator[Metric]:
         memory.add_metric([pool.name, "memory"], pool.memory_bytes)
         memory.add_metric([pool.name, "service"], pool.service_bytes)
     yield from (intents, refused, attempts, oldest, memory)
+
+
+def _chain(pools: list[PoolVitals]) -> Iterator[Metric]:
+    unsealed = _gauge("rounds_unsealed", "Rounds that wait to be sealed.", "pool")
+    age = _gauge("unsealed_age_seconds", "Wall time that the oldest of these waits.", "pool")
+    broken = _gauge("chain_breaks", "Sealed rounds that do not follow from the one before.", "pool")
+    damaged = _gauge("chain_damaged", "Rounds that were sealed as damaged.", "pool")
+    for pool in pools:
+        unsealed.add_metric([pool.name], pool.unsealed)
+        age.add_metric([pool.name], seal_age_s(pool))
+        for family, kind in ((broken, BREAK), (damaged, DAMAGE)):
+            rounds = {row["number"] for row in pool.findings if row["kind"] == kind}
+            family.add_metric([pool.name], len(rounds))
+    yield from (unsealed, age, broken, damaged)
 
 
 def _books(pools: list[PoolVitals], books: list[BookVitals]) -> Iterator[Metric]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +23,9 @@ SELECT p.id, p.name, p.policy, p.round_s,
        (SELECT count(*) FROM scheduling_arrival a WHERE a.pool_id = p.id),
        (SELECT count(DISTINCT d->'number') FROM jsonb_array_elements(b.damaged) d),
        coalesce((SELECT d->>'text' FROM jsonb_array_elements(b.damaged) d
-                 WHERE d->>'kind' = 'break' LIMIT 1), '')
+                 WHERE d->>'kind' = 'break' LIMIT 1), ''),
+       f.next_round - 1 - coalesce(z.number, 0), u.wall_at, coalesce(z.failure, ''),
+       coalesce(z.findings, '[]')::text
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
 JOIN scheduling_poolfence f ON f.pool_id = p.id
@@ -32,6 +35,11 @@ LEFT JOIN LATERAL (
 ) s ON true
 LEFT JOIN scheduling_roundfailure x ON x.pool_id = p.id
 LEFT JOIN scheduling_roundscrub b ON b.pool_id = p.id
+LEFT JOIN scheduling_roundsealing z ON z.pool_id = p.id
+LEFT JOIN LATERAL (
+    SELECT wall_at FROM scheduling_round
+    WHERE pool_id = p.id AND number > coalesce(z.number, 0) ORDER BY number LIMIT 1
+) u ON true
 CROSS JOIN LATERAL (
     SELECT count(*) AS open, count(*) FILTER (WHERE last_error <> '') AS refused,
            coalesce(sum(attempts), 0) AS attempts, min(at) AS oldest_at
@@ -99,7 +107,9 @@ class PoolVitals:
     oldest open intent was to take effect. `failures` counts rounds that failed in a row;
     `refused` open intents that the executor refused, `attempts` how often it did. `damaged`:
     stored rounds that are not what was written, or do not follow from the one before; `broken` says
-    of one why it does not follow.
+    of one why it does not follow. `unsealed` rounds wait to be sealed, the first of them since
+    `unsealed_at` (wall time); `seal_failure`: why that fails. `findings`: of sealed rounds, as
+    `RoundSealing.findings`.
     """
 
     id: int
@@ -122,6 +132,10 @@ class PoolVitals:
     arrivals: int
     damaged: int
     broken: str
+    unsealed: int
+    unsealed_at: datetime | None
+    seal_failure: str
+    findings: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +219,7 @@ def _vitals(row: tuple[Any, ...]) -> PoolVitals:
         paused=paused,
         seen_wall=seen_wall,
     )
+    figures[-1] = tuple(json.loads(figures[-1]))
     return PoolVitals(pool_id, name, policy, round_s, clock, *figures)
 
 

@@ -14,6 +14,13 @@ from portal.site.credit_text import budget_text
 from scheduling.models import Node
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.sealing import (
+    BREAK,
+    DAMAGE,
+    ChainFindings,
+    FailedSealing,
+    sealing_problems,
+)
 from tenants.selectors.credit import UsedBudget, used_up_budgets
 
 
@@ -36,7 +43,7 @@ def queue(
 ) -> list[Alert]:
     """Return everything that waits for a person, failing rounds first.
 
-    Seven queries, one for each book in which a budget of a period holds, and for each pool two, or
+    Eight queries, one for each book in which a budget of a period holds, and for each pool two, or
     three where orders to its executor do not get through.
     `with_jobs`: the reader may see jobs of every tenant, so those in quarantine are named.
     """
@@ -44,6 +51,7 @@ def queue(
     return [
         *(_failing(row) for row in operate.pool_failures()),
         *(_damaged(row) for row in operate.damaged_rounds()),
+        *_chained(),
         *(alert for facts in pools if (alert := _late(facts)) is not None),
         *(_stuck(row) for row in operate.stuck_intents(list(pools), dict(now))),
         *(_quarantined(row) for row in quarantined),
@@ -80,6 +88,53 @@ def _damaged(row: operate.DamagedRounds) -> Alert:
         f" {'does' if row.count == 1 else 'do'} not follow from the one before.",
         f"{row.text[:1].upper()}{row.text[1:]}. Compare with a backup; check_ledger says what"
         " else is not as it was written.",
+        reverse("round", args=[row.pool, row.number]),
+    )
+
+
+def _chained() -> list[Alert]:
+    """What the sealing of rounds found, what does not follow from the round before first."""
+    failures, findings = sealing_problems()
+    return [
+        *(_broken(row) for row in findings if row.kind == BREAK),
+        *(_unsealed(row) for row in failures),
+        *(_sealed_damaged(row) for row in findings if row.kind == DAMAGE),
+    ]
+
+
+def _broken(row: ChainFindings) -> Alert:
+    verb = "does" if row.count == 1 else "do"
+    return Alert(
+        f"broken-{row.pool}",
+        "bad",
+        "Chain broken",
+        f"{plural(row.count, 'round')} of {row.pool} {verb} not follow from the round before.",
+        f"Round {row.number}: {row.text} Somebody or something changed what the pool carries from"
+        " round to round. Compare with a backup; the record stays in the chain.",
+        reverse("round", args=[row.pool, row.number]),
+    )
+
+
+def _unsealed(row: FailedSealing) -> Alert:
+    return Alert(
+        f"unsealed-{row.pool}",
+        "bad",
+        "Rounds not sealed",
+        f"Round {row.number} of {row.pool} cannot be sealed, and none after it.",
+        f"{row.failure} Rounds go on; tenants cannot verify them until this is mended.",
+        reverse("round", args=[row.pool, row.number]),
+    )
+
+
+def _sealed_damaged(row: ChainFindings) -> Alert:
+    verb = "was" if row.count == 1 else "were"
+    return Alert(
+        f"sealed-damaged-{row.pool}",
+        "warn",
+        "Rounds sealed as damaged",
+        f"{plural(row.count, 'round')} of {row.pool} {verb} damaged when sealed.",
+        f"{row.text[:1].upper()}{row.text[1:]}. No tenant can recompute it, and its record says"
+        " why.",
         reverse("round", args=[row.pool, row.number]),
     )
 

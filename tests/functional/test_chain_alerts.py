@@ -1,0 +1,171 @@
+"""What sealing finds is seen by probes, metrics and the operator, with the round's name."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.test import Client
+from msgspec.structs import replace
+
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
+from portal.site import health
+from scheduling.models import PoolClock, RoundBlob
+from scheduling.selectors.bundles import read_place
+from tests.functional.pool_stage import Stage, stage
+from tests.functional.test_metrics import sample, scrape
+from tests.plugin import Services
+
+
+@pytest.fixture
+def there(committed_db: str) -> Stage:
+    """A pool whose rounds are all sealed, and whose clock stands still."""
+    assert committed_db
+    made = stage()
+    made.lab.seal()
+    PoolClock.objects.update(paused=True)
+    return made
+
+
+@pytest.fixture
+def owner(committed_db: str, services: Services) -> Iterator[psycopg.Connection[Any]]:
+    """A session that obeys no trigger, as of somebody who owns the database."""
+    with services.postgres.connect(committed_db) as session:
+        session.execute("SET session_replication_role = replica")
+        yield session
+
+
+def chain() -> health.Check:
+    (check,) = (one for one in health.readiness() if one.name == "chain")
+    return check
+
+
+def next_round(there: Stage) -> int:
+    there.lab.submit("alpha", 1, 1000)
+    round_ = there.lab.round(after_s=10).round
+    assert round_ is not None
+    return round_.number
+
+
+def rewrite_sums(owner: psycopg.Connection[Any], number: int) -> None:
+    """Let a stored round begin with other sums, with a matching hash and seal of its row."""
+    (packed,) = RoundBlob.objects.filter(number=number).values_list("snapshot", flat=True)
+    snapshot = decode(zlib.decompress(bytes(packed)), Snapshot)
+    first, *rest = snapshot.service.claims
+    claims = (replace(first, alloc_gpu_us=first.alloc_gpu_us + 777), *rest)
+    data = canonical_bytes(replace(snapshot, service=replace(snapshot.service, claims=claims)))
+    owner.execute(
+        "UPDATE scheduling_roundblob SET snapshot = %s WHERE number = %s",
+        [zlib.compress(data), number],
+    )
+    owner.execute(
+        "UPDATE scheduling_round SET snapshot_sha256 = %s WHERE number = %s",
+        [sha256_hex(data), number],
+    )
+    owner.execute(
+        "UPDATE scheduling_round r SET seal = scheduling_round_seal(r) WHERE number = %s", [number]
+    )
+
+
+class TestAWholeChain:
+    def test_is_green(self, there: Stage) -> None:
+        assert chain().state is health.State.OK
+        found = scrape(there.client(None))
+        for name in ("rounds_unsealed", "unsealed_age_seconds", "chain_breaks", "chain_damaged"):
+            assert sample(found, name, pool=there.pool) == 0
+
+
+class TestARoundThatDoesNotFollow:
+    @pytest.fixture
+    def broken(self, there: Stage, owner: psycopg.Connection[Any]) -> int:
+        """A round was rewritten with matching bytes: it begins with other sums of fairness."""
+        number = next_round(there)
+        rewrite_sums(owner, number)
+        there.lab.seal()
+        return number
+
+    def test_turns_readiness_red_and_names_pool_and_round(self, there: Stage, broken: int) -> None:
+        check = chain()
+        assert check.state is health.State.FAILING
+        assert check.detail.startswith(f"{there.pool}, round {broken}: ")
+        assert Client().get("/readyz").status_code == 503
+        assert sample(scrape(there.client(None)), "chain_breaks", pool=there.pool) == 1
+
+    def test_is_in_its_record_on_its_page_and_in_the_operators_queue(
+        self, there: Stage, broken: int
+    ) -> None:
+        place = read_place(there.lab.pool.pk, broken)
+        assert place is not None
+        assert place.record.breaks
+        assert place.follows is False
+        page = there.page("owner", there.url(f"rounds/{broken}/"))
+        assert f"It does not follow from round {broken - 1}." in page
+        assert "Chain broken" in there.page("operator", "/operate/")
+
+    def test_tells_no_figures_where_tenants_see_own_rows_alone(
+        self, there: Stage, owner: psycopg.Connection[Any]
+    ) -> None:
+        there.see("own")
+        number = next_round(there)
+        rewrite_sums(owner, number)
+        there.lab.seal()
+        place = read_place(there.lab.pool.pk, number)
+        assert place is not None
+        assert place.record.breaks == (f"It does not begin with what round {number - 1} left.",)
+        assert "777" not in place.raw.decode()
+        assert f"round {number}: " in chain().detail
+
+    def test_leaves_the_next_one_that_does(self, there: Stage, broken: int) -> None:
+        after = next_round(there)
+        there.lab.seal()
+        place = read_place(there.lab.pool.pk, after)
+        assert place is not None
+        assert place.follows
+        assert f"round {broken}: " in chain().detail
+
+
+class TestADamagedRound:
+    def test_is_a_warning_with_its_name(self, there: Stage, owner: psycopg.Connection[Any]) -> None:
+        number = next_round(there)
+        owner.execute("UPDATE scheduling_roundblob SET snapshot = 'x' WHERE number = %s", [number])
+        there.lab.seal()
+        check = chain()
+        assert check.state is health.State.WARNING
+        assert check.detail.startswith(f"{there.pool}, round {number}: round {number} is damaged")
+        assert sample(scrape(there.client(None)), "chain_damaged", pool=there.pool) == 1
+        assert "Rounds sealed as damaged" in there.page("operator", "/operate/")
+        assert "Sealed as damaged" in there.page("owner", there.url(f"rounds/{number}/"))
+
+
+class TestASealing:
+    def test_that_fails_is_a_warning_and_says_why(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(*_: Any, **__: Any) -> bytes:
+            raise ZeroDivisionError("by chance")
+
+        monkeypatch.setattr("scheduling.engine.seal.make_bundle", fails)
+        number = next_round(there)
+        there.lab.seal()
+        check = chain()
+        assert check.state is health.State.WARNING
+        assert check.detail.startswith(f"{there.pool}, round {number}: not sealed for")
+        assert "ZeroDivisionError: by chance" in check.detail
+        assert "Rounds not sealed" in there.page("operator", "/operate/")
+        assert sample(scrape(there.client(None)), "rounds_unsealed", pool=there.pool) == 1
+
+    def test_that_is_late_is_a_warning(self, there: Stage, owner: psycopg.Connection[Any]) -> None:
+        number = next_round(there)
+        assert chain().state is health.State.OK, "sealed in seconds"
+        owner.execute(
+            "UPDATE scheduling_round SET wall_at = clock_timestamp() - interval '1 hour'"
+            " WHERE number = %s",
+            [number],
+        )
+        check = chain()
+        assert check.state is health.State.WARNING
+        assert f"round {number}: not sealed for 36" in check.detail
