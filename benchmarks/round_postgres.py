@@ -45,7 +45,7 @@ def main() -> None:
 
 def crowded() -> None:
     """10,000 jobs wait behind 1,000 leases."""
-    lab = _filled(PENDING + RENEWALS)
+    lab = filled(PENDING + RENEWALS)
     print(f"{NODES:,} nodes x {GPUS}, {TENANTS} tenants, {PENDING:,} jobs waiting; milliseconds")
     print(f"{'round':<34}{'snapshot':>9}{'decide':>9}{'apply':>9}{'dispatch':>9}{'whole':>9}")
     _show("first: 1,000 granted", _timed_round(lab, 0))
@@ -56,7 +56,7 @@ def crowded() -> None:
 
 def calm() -> None:
     """1,000 leases, nobody waits: all renewed, in bulk and row by row."""
-    lab = _filled(RENEWALS)
+    lab = filled(RENEWALS)
     _timed_round(lab, 0)
     print(f"{RENEWALS:,} leases, nobody waits; milliseconds")
     print(f"{'round':<34}{'snapshot':>9}{'decide':>9}{'apply':>9}{'dispatch':>9}{'whole':>9}")
@@ -72,7 +72,8 @@ def calm() -> None:
     )
 
 
-def _filled(jobs: int) -> Any:
+def filled(jobs: int) -> Any:
+    """Make the pool with so many jobs."""
     from evenshare_core.units import SECOND_US
     from scheduling.models import Job, VirtualWork
     from tests.factories import BEGIN, cluster

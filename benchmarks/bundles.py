@@ -1,0 +1,138 @@
+"""Bundles of rounds with 10,000 jobs over HTTP's stack: served as stored, and made anew.
+
+`python -m benchmarks.bundles`. The pool of `benchmarks.round_postgres`: 1,000 nodes x 8 GPUs, 100
+tenants, 10,000 jobs behind 1,000 leases. As a member of a tenant gets it, in-process over one
+connection: compressed, unpacked, already there (304), and its own rows alone. Beside it, in the
+same run, what it takes to make the bundle anew from the round's stored bytes, as a portal that
+keeps none would for each reader. What sealing a round takes, and what of it the round waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+os.environ.setdefault("LOG_LEVEL", "WARNING")
+
+from benchmarks.round_postgres import GPUS, NODES, PENDING, RENEWALS, TENANTS, filled
+from portal.embedded.postgres import create_database
+from tests import plugin, scope  # the first names the temporary database before the settings
+
+TURNS, GOAL_MS = 9, 300
+
+
+def main() -> None:
+    """Start a temporary Postgres, fill it, run and seal rounds, and time bundles."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
+    import django
+
+    django.setup()
+    from portal.site import prepare
+
+    scope.begin()
+    plugin.SERVICES.start()
+    try:
+        with plugin.SERVICES.postgres.connect() as connection:
+            create_database(connection, plugin.SHARED)
+        prepare.migrate()
+        compare(filled(PENDING + RENEWALS))
+    finally:
+        plugin.SERVICES.stop()
+
+
+def compare(lab: Any) -> None:
+    """Two rounds are sealed; the second has all jobs waiting behind leases."""
+    import portal.site.celery  # noqa: F401 - the application that sends messages
+    from scheduling.engine.seal import seal_rounds
+    from scheduling.models import RoundBundle
+    from scheduling.services.wake import wake_sealing
+
+    lab.rounds(2, every_s=300)
+    first_ms = clocked(partial(seal_rounds, lab.pool.pk, limit=1))
+    second_ms = clocked(partial(seal_rounds, lab.pool.pk, limit=1))
+    row = RoundBundle.objects.get(pool=lab.pool, number=2)
+    client = member(lab)
+    path = f"/api/v1/rounds/{lab.pool.name}/2/bundle"
+    plain = client.get(path, headers={"Accept-Encoding": "identity"})
+    if plain.status_code != 200:
+        raise SystemExit(plain.content.decode())
+    print(f"{NODES:,} nodes x {GPUS}, {TENANTS} tenants, {PENDING:,} jobs waiting; milliseconds")
+    print(f"bundle: {len(plain.content):,} bytes, {len(row.data):,} compressed")
+    print(f"sealing a round: {first_ms:.0f} (first), {second_ms:.0f} (with the one before)")
+    show("what a round waits for: a message", partial(wake_sealing, lab.pool.pk))
+    made_ms = show("made anew from the round's bytes", partial(make_anew, lab))
+    packed = {"Accept-Encoding": "gzip"}
+    served_ms = show("GET, compressed", partial(client.get, path, headers=packed))
+    show("GET, unpacked", partial(client.get, path, headers={"Accept-Encoding": "identity"}))
+    known = packed | {"If-None-Match": plain["ETag"]}
+    show("GET, already there: 304", partial(client.get, path, headers=known))
+    lab.pool.visibility = "own"
+    lab.pool.save(update_fields=["visibility"])
+    own_ms = show("GET, own rows alone", partial(client.get, path, headers=packed))
+    print(f"served as stored: {made_ms / served_ms:.0f}x faster than made anew")
+    slowest = max(served_ms, own_ms)
+    print(f"goal: at most {GOAL_MS} ms; {'met' if slowest <= GOAL_MS else 'missed'}")
+
+
+def make_anew(lab: Any) -> bytes:
+    """What a reader would wait for if no bundle were kept."""
+    from datetime import date
+
+    from evenshare_core.disclosure.bundle import ids_of, make_bundle
+    from evenshare_core.disclosure.pseudonyms import day_of
+    from scheduling.engine.pseudonyms import day_key, name_rows
+    from scheduling.engine.seal import versions
+    from scheduling.models import Round
+    from scheduling.selectors.stored_rounds import round_values
+
+    round_ = Round.objects.get(pool=lab.pool, number=2)
+    snapshot, decision = round_values(round_)
+    secret = day_key(lab.pool.pk, date.fromisoformat(day_of(snapshot.at_us)))
+    return make_bundle(
+        snapshot,
+        decision,
+        pool=lab.pool.name,
+        naming=name_rows(secret, ids_of(snapshot)),
+        certificate=round_.certificate,
+        superseded=round_.superseded,
+        versions=versions(),
+    )
+
+
+def member(lab: Any) -> Any:
+    """A client with the token of a member of one tenant."""
+    from django.test import Client
+    from django.utils import timezone
+
+    from tenants.models import Membership, User
+    from tenants.tokens import Scope, create_token
+
+    user = User.objects.create(username="ada")
+    tenant = next(iter(lab.tenants.values()))
+    Membership.objects.create(user=user, tenant=tenant, role=Membership.Role.MEMBER)
+    secret = create_token(user=user, name="t", scopes=Scope, days=1, now=timezone.now())[1]
+    return Client(headers={"Authorization": f"Bearer {secret}"}, SERVER_NAME="localhost")
+
+
+def show(label: str, call: Callable[[], Any]) -> float:
+    """Print the median and the longest of several turns; return the median."""
+    call()
+    times = sorted(clocked(call) for _ in range(TURNS))
+    median = statistics.median(times)
+    print(f"{label:<36}{median:>8.1f}   longest {times[-1]:.1f}")
+    return median
+
+
+def clocked(call: Callable[[], Any]) -> float:
+    """Milliseconds of the wall that a call takes."""
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1000
+
+
+if __name__ == "__main__":
+    main()
