@@ -22,10 +22,12 @@ from evenshare_core.domain.deadlines import (
     PlannedLease,
 )
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.ids import ById, IdKind
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies import registry
-from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.options import Options
+from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.units import REWARD_MICRO
 
 _INNER = registry.policy("fifo")
@@ -74,7 +76,12 @@ class Answering(Policy):
     suits = "Tests."
     order_text = "Whoever was submitted first."
     traits = Traits(answers_deadlines=True)
+    memory_ids = ById(IdKind.JOB)
     options_type = _INNER.options_type
+
+    def reads(self, options: Options) -> frozenset[Private]:
+        """Return the base's, and what `answer_of` looks at."""
+        return super().reads(options) | {Private.DEADLINE, Private.ESTIMATE}
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Answer one round; memory: by job, what was answered last."""

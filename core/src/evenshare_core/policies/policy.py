@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from evenshare_core.domain.decision import Decision, Ideal
-from evenshare_core.domain.ids import Fields
+from evenshare_core.domain.ids import Fields, Shape
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.utilities import Utility
 from evenshare_core.fairness.certificate import Property
@@ -114,7 +114,7 @@ class Policy(ABC):
     note_texts: Mapping[str, str] = MappingProxyType({})
     traits: Traits = Traits()
     # Where its memory has ids; it has no keys but these.
-    memory_ids: Fields = Fields({})
+    memory_ids: Shape = Fields({})
     options_type: type[Options] = Options
     # What rounds are certified for besides `ALWAYS_PROMISED`.
     promised: frozenset[Property] = frozenset()
