@@ -78,16 +78,29 @@ def _metadata():
     return (
         "Metadata-Version: 2.1\n"
         "Name: {}\nVersion: {}\nSummary: {}\nLicense: {}\nRequires-Python: {}\n"
-        "Description-Content-Type: text/markdown\n\n{}"
+        "{}Description-Content-Type: text/markdown\n\n{}"
     ).format(
         *(_project(k) for k in ("name", "version", "description", "license", "requires-python")),
+        "".join(_extras()),
         (HERE / "README.md").read_text("utf-8"),
     )
 
 
+def _extras():
+    for line in _table("project.optional-dependencies").splitlines():
+        if not line.startswith("#"):
+            name, _, needed = line.partition(" = ")
+            yield f"Provides-Extra: {name}\n"
+            for package in re.findall(r'"([^"]+)"', needed):
+                yield f"Requires-Dist: {package}; extra == '{name}'\n"
+
+
 def _commands():
-    table = _toml().partition("[project.scripts]\n")[2].partition("\n\n")[0]
-    return "[console_scripts]\n" + table.replace('"', "") + "\n"
+    return "[console_scripts]\n" + _table("project.scripts").replace('"', "") + "\n"
+
+
+def _table(name):
+    return _toml().partition(f"[{name}]\n")[2].partition("\n\n")[0]
 
 
 def _project(key):

@@ -7,8 +7,9 @@ import json
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -87,6 +88,15 @@ class Client:
         """`key` makes a repetition find what the first attempt did."""
         return self.call("POST", path, body=body, key=key, repeatable=repeatable or bool(key))
 
+    def download(self, path: str, **query: object) -> bytes:
+        """The answer's bytes as they are stored there, sent compressed where that is possible."""
+        given = {key: str(value) for key, value in query.items() if value is not None}
+        path += f"?{urlencode(given)}" if given else ""
+        call = self._call("GET", path, None, None, repeatable=True)
+        call = replace(call, headers={**call.headers, "Accept-Encoding": "gzip"})
+        data: bytes = self._tried(call, bytes)
+        return data
+
     def pages(self, path: str, limit: int | None, **query: object) -> Iterator[Any]:
         """The items of a list, page after page, `limit` of them at most."""
         given: dict[str, object] = {**query, "limit": min(limit or PAGE, PAGE)}
@@ -114,19 +124,21 @@ class Client:
         repeatable: bool = False,
     ) -> Any:
         """The decoded answer. Raises ApiError, UnreachableError or ExplainedError."""
-        call = self._call(method, path, body, key, repeatable)
+        return self._tried(self._call(method, path, body, key, repeatable), _decoded)
+
+    def _tried(self, call: Call, read: Callable[[bytes], Any]) -> Any:
         if self.explain is not None:
             self.explain(call)
             raise ExplainedError
-        pauses = list(PAUSES_S if repeatable else ())
+        pauses = list(PAUSES_S if call.repeatable else ())
         tried = False
         while True:
             try:
-                return self._send(call)
+                return self._send(call, read)
             except ApiError as refused:
                 wait_s = refused.retry_after_s
                 # Our own first attempt, whose answer was cut, may still be at work.
-                ours = refused.status == 409 and tried and key is not None
+                ours = refused.status == 409 and tried and "Idempotency-Key" in call.headers
                 passing = ours or refused.status in PASSING
                 if not pauses or not passing or wait_s > LONGEST_PAUSE_S:
                     raise
@@ -154,7 +166,7 @@ class Client:
             headers["Idempotency-Key"] = key
         return Call(method, f"{self.server.url}/api/v1{path}", headers, body, repeatable)
 
-    def _send(self, call: Call) -> Any:
+    def _send(self, call: Call, read: Callable[[bytes], Any]) -> Any:
         data = None if call.body is None else json.dumps(call.body).encode()
         if data is None and call.method == "POST":
             data = b""
@@ -164,6 +176,8 @@ class Client:
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
                 text = answer.read(LARGEST_BYTES + 1)
+                if answer.headers.get("Content-Encoding") == "gzip":
+                    text = _unpacked(text)
         except urllib.error.HTTPError as refused:
             _raise_refused(refused)
         except urllib.error.URLError as problem:
@@ -172,12 +186,27 @@ class Client:
             raise UnreachableError(
                 f"the connection to {self.server.url} broke: {type(problem).__name__} {problem}"
             ) from None
+        except zlib.error:
+            raise UnreachableError(f"the answer of {self.server.url} is cut or damaged") from None
         if len(text) > LARGEST_BYTES:
             raise UnreachableError(f"the answer of {self.server.url} is too long")
         try:
-            return json.loads(text) if text.strip() else None
+            return read(text)
         except ValueError:
             raise UnreachableError(f"{self.server.url} answers, but not as a portal does") from None
+
+
+def _decoded(text: bytes) -> Any:
+    return json.loads(text) if text.strip() else None
+
+
+def _unpacked(data: bytes) -> bytes:
+    """At most as much as an answer may have, however far it would unfold."""
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    text = unpack.decompress(data, LARGEST_BYTES + 1)
+    if not unpack.eof and len(text) <= LARGEST_BYTES:
+        raise zlib.error
+    return text
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -190,10 +219,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
     problem: dict[str, Any] = {"title": refused.reason or "Refused", "status": refused.code}
     try:
-        answer = json.loads(refused.read(2**20))
+        text = refused.read(2**20)
+        packed = refused.headers.get("Content-Encoding") == "gzip"
+        answer = json.loads(_unpacked(text) if packed else text)
         if isinstance(answer, dict):
             problem.update(answer)
-    except (ValueError, OSError, http.client.HTTPException):
+    except (ValueError, OSError, http.client.HTTPException, zlib.error):
         # A proxy's page, perhaps: its status must do.
         problem["detail"] = "The answer is not one of the portal's own."
     if 300 <= refused.code < 400:

@@ -56,6 +56,8 @@ class Terminal:
         self._out, self._err = out, err
         wanted = not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
         self._colour = {stream: wanted and stream.isatty() for stream in (out, err)}
+        self._moves = environment.get("TERM") != "dumb" and err.isatty()
+        self._progress = False
 
     @property
     def is_wide(self) -> bool:
@@ -63,17 +65,29 @@ class Terminal:
         return self._out.isatty()
 
     def line(self, text: str = "") -> None:
+        self.progress("")
         print(text, file=self._out)
 
     def write(self, text: str) -> None:
+        self.progress("")
         self._out.write(text)
         self._out.flush()
 
     def note(self, text: str) -> None:
         """For people, not for pipes."""
+        self.progress("")
         print(text, file=self._err, flush=True)
 
+    def progress(self, text: str) -> None:
+        """How far it is, in place of what stood there; nothing where nobody watches."""
+        if self._moves and (text or self._progress):
+            # One line of the window: a longer one could not be taken back.
+            self._err.write(f"\r\x1b[K{short(text, shutil.get_terminal_size().columns - 1)}")
+            self._err.flush()
+        self._progress = bool(text)
+
     def json(self, value: object) -> None:
+        self.progress("")
         # ASCII only: what is not escaped by JSON cannot be an order to the terminal.
         print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"), file=self._out)
 

@@ -1,0 +1,178 @@
+"""Files of a verification: what the portal answered, byte for byte, each under a fixed name.
+
+Whatever is verified is verified from such a folder: one of the run's own, or one that is kept
+(`--save-dir`) and read again later, elsewhere, without the portal (`--from-dir`).
+
+| name | answer of |
+|---|---|
+| `chain.json` | `GET /chain/<pool>` |
+| `records.json` | all pages of `GET /chain/<pool>/records` of the rounds, in one list |
+| `inclusion.json` | `GET /chain/<pool>/inclusion` of the last of them |
+| `consistency.json` | `GET /chain/<pool>/consistency` from a pinned head, with both sizes |
+| `names/<day>.json` | `GET /chain/<pool>/names` |
+| `jobs.json` | one's own jobs of `GET /jobs`, in one list |
+| `bundles/<round>.json` | `GET /rounds/<pool>/<round>/bundle` |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .api import ApiError, Client, UnreachableError, part
+from .config import UsageError
+
+CHAIN, RECORDS, JOBS = "chain.json", "records.json", "jobs.json"
+INCLUSION, CONSISTENCY = "inclusion.json", "consistency.json"
+JOB_FIELDS = ("id", "tenant", "gpus", "submitted_at")
+RECORDS_AT_ONCE = 500
+_NAME = re.compile(r"[a-z0-9-]+(/[a-z0-9-]+)?\.json")
+
+
+class Files:
+    """A folder of answers by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes, None where there are none of this name."""
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise UsageError(f"{self._path(name)} cannot be read: {problem.strerror}") from None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Whole or not at all: a run that was interrupted leaves no half of an answer."""
+        path = self._path(name)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_bytes(data)
+            beside.replace(path)
+        except OSError as problem:
+            raise UsageError(f"{path} cannot be written: {problem.strerror}") from None
+
+    def write_json(self, name: str, value: object) -> None:
+        self.write(name, json.dumps(value).encode())
+
+    def _path(self, name: str) -> Path:
+        # A part of the name may come from an answer; it must not lead elsewhere.
+        if not _NAME.fullmatch(name):
+            raise UnreachableError(f"the portal answers with a name that is none: {name!r}")
+        return self.folder / name
+
+
+@contextmanager
+def to_save(folder: str | None) -> Iterator[Files]:
+    """The named folder, made if it is not there; else one that is gone at the end."""
+    if folder is not None:
+        yield Files(Path(folder))
+        return
+    with tempfile.TemporaryDirectory(prefix="evenshare-") as made:
+        yield Files(Path(made))
+
+
+def saved(folder: str) -> Files:
+    """The files of an earlier run."""
+    if not Path(folder).is_dir():
+        raise UsageError(f"{folder} is no folder; --from-dir takes one that --save-dir has filled")
+    return Files(Path(folder))
+
+
+def names_file(day: str) -> str:
+    return f"names/{day}.json"
+
+
+def bundle_file(number: int) -> str:
+    return f"bundles/{number}.json"
+
+
+def fetch_chain(client: Client, files: Files, pool: str) -> dict[str, Any]:
+    """The head of the pool's log of rounds."""
+    data = client.download(f"/chain/{part(pool)}")
+    files.write(CHAIN, data)
+    return _object(data)
+
+
+def fetch_records(client: Client, pool: str, first: int, last: int) -> list[dict[str, Any]]:
+    """The records of rounds from `first` to `last`, as the log has them."""
+    path = f"/chain/{part(pool)}/records"
+    rows: list[dict[str, Any]] = []
+    while first <= last:
+        until = min(last, first + RECORDS_AT_ONCE - 1)
+        rows += client.get(path, first=first, last=until)["results"]
+        first = until + 1
+    return rows
+
+
+def fetch_bundle(client: Client, files: Files, pool: str, number: int, sha256: str = "") -> bool:
+    """The bundle of a round, unless the folder has the one of this hash; whether it is kept there.
+
+    False: the portal has its hashes and proofs only, its bytes are no longer kept.
+    """
+    held = files.read(bundle_file(number))
+    if held is not None and hashlib.sha256(held).hexdigest() == sha256:
+        return True
+    try:
+        data = client.download(f"/rounds/{part(pool)}/{number}/bundle")
+    except ApiError as refused:
+        if refused.status in (404, 410):
+            return False
+        raise
+    files.write(bundle_file(number), data)
+    return True
+
+
+def fetch_names(client: Client, files: Files, pool: str, day: str) -> dict[str, Any]:
+    """The pseudonyms of a day of pool time that the reader may resolve, and its own keys."""
+    data = client.download(f"/chain/{part(pool)}/names", day=day)
+    files.write(names_file(day), data)
+    return _object(data)
+
+
+def fetch_consistency(client: Client, files: Files, pool: str, first: int, second: int) -> None:
+    """The proof that the log of size `second` begins with that of size `first`."""
+    answer = client.get(f"/chain/{part(pool)}/consistency", first=first, second=second)
+    files.write_json(CONSISTENCY, {"first": first, "second": second, "path": answer["path"]})
+
+
+def fetch_inclusion(client: Client, files: Files, pool: str, number: int, size: int) -> None:
+    """The proof that a round's record is in the log of this size."""
+    path = f"/chain/{part(pool)}/inclusion"
+    files.write(INCLUSION, client.download(path, round=number, size=size))
+
+
+def fetch_jobs(
+    client: Client, files: Files, pool: str, tenants: Sequence[str], missing: Callable[[str], int]
+) -> None:
+    """The reader's own jobs in the pool, newest first.
+
+    `missing`: told of each by its id, says how many of those that are looked for are still to come.
+    """
+    rows = []
+    for tenant in tenants:
+        for job in client.pages("/jobs", None, pool=pool, tenant=tenant):
+            rows.append({key: job[key] for key in JOB_FIELDS})
+            if not missing(str(job["id"])):
+                break
+    files.write_json(JOBS, rows)
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise UnreachableError("the portal answers, but not as a portal does")
+    return answer
