@@ -102,7 +102,7 @@ def sample_context(many: int = 0) -> dict[str, Any]:
         "viewer": Viewer("Sample Person", "manager", NAMES[0]),
         "round_line": sample_round_line(),
         "pool_choices": [PoolChoice("philly", "#", is_here=True), PoolChoice("mixed", "#")],
-        "recompute_command": "python manage.py replay_round 4211",
+        "recompute_command": "evenshare round verify 4211 --pool philly",
         "messages": [SampleMessage("Saved. A sample toast, docked at the bottom.", "success")],
         "badges": list(badges.values()),
         "stats": sample_stats(),
@@ -324,6 +324,6 @@ def sample_certificate(broken: bool = False) -> CertificatePanel:
             Promise("Lying does not pay", "unclaimed", "This policy does not promise it."),
         ),
         sha256=sha256(b"sample").hexdigest(),
-        command="python manage.py replay_round 4211",
+        command="evenshare round verify 4211 --pool philly",
         issued="Issued by policy ltgf 1, decided in 38 ms.",
     )

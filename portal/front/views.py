@@ -15,7 +15,7 @@ from portal.demo.names import BIDDING_POOL, DEADLINE_POOL
 from portal.demo.people import DEMO_PEOPLE
 from portal.front.text import DEMO_SIGN_INS, front_stats, tour
 from portal.site.access import access, pool_of_page
-from portal.site.context import replay_command
+from portal.site.context import verify_last_command
 from scheduling.selectors.lines import pool_id_named, pool_so_far
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
@@ -50,7 +50,7 @@ def front(request: HttpRequest) -> HttpResponse:
                 lender=lender.slug if lender else "",
                 deadlines=deadlines,
             ),
-            "command": replay_command(pool),
+            "command": verify_last_command(pool),
         }
     return render(request, "front/front.html", context)
 

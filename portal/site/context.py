@@ -113,16 +113,16 @@ def line_of(facts: PoolFacts) -> RoundLine:
 
 
 def recompute_command(request: HttpRequest) -> str:
-    """The command that decides the last round again."""
+    """The command that verifies the last round."""
     facts = access.pool_of_page(request)
-    return "" if facts is None else replay_command(facts)
+    return "" if facts is None else verify_last_command(facts)
 
 
-def replay_command(facts: PoolFacts) -> str:
-    """How to decide the pool's last round again on this machine; empty before the first."""
-    if facts.number is None:
-        return ""
-    return f"{PYTHON} manage.py replay_round --pool {facts.name} {facts.number}"
+def verify_last_command(facts: PoolFacts) -> str:
+    """How to verify the pool's last round on one's own machine; empty before the first."""
+    return "" if facts.number is None else verify_command(facts.name, facts.number)
 
 
-PYTHON = ".venv/bin/python"
+def verify_command(pool: str, number: int) -> str:
+    """The client's command that recomputes a round where it is run."""
+    return f"evenshare round verify {number} --pool {pool}"

@@ -88,7 +88,7 @@ class TestARound:
         assert "n000" in page
         assert round_.decision_sha256[:8] in page
         assert round_.snapshot_sha256[:8] in page
-        assert f"manage.py replay_round {round_.number} --pool {there.pool}" in page
+        assert f"evenshare round verify {round_.number} --pool {there.pool}" in page
 
     def test_links_own_jobs_and_hides_those_of_others(self, there: Stage) -> None:
         mine = there.page("owner", there.url("rounds/1/"))

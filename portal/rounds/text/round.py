@@ -5,7 +5,6 @@ from __future__ import annotations
 from evenshare_core.policies import registry
 from portal.charts.figures import gpu_hours, plural, ratio, thousands
 from portal.charts.notes import LineItem, Note, price_lines
-from portal.site.context import PYTHON
 from scheduling.models import Round
 from scheduling.selectors.reasons import ENDINGS, why
 from scheduling.selectors.round_shares import RoundShare
@@ -22,11 +21,6 @@ def _note_text(policy: str, note: str) -> str:
     """What the note of a pick means, else its own words."""
     known = registry.POLICIES.get(policy)
     return (known.note_texts.get(note) if known else None) or note.replace("_", " ")
-
-
-def replay_command(pool: str, number: int) -> str:
-    """The command that decides a round again and compares bytes."""
-    return f"{PYTHON} manage.py replay_round {number} --pool {pool}"
 
 
 # ---- the sentence ----

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -31,6 +33,7 @@ class Portal:
     income: list[dict[str, Any]] = field(default_factory=list)
     credit: list[dict[str, Any]] = field(default_factory=list)
     cursors: bool = False
+    rounds: Callable[[list[str], dict[str, str]], Answer] | None = None
     url: str = ""
 
     def job(self, state: str = "pending", **more: Any) -> dict[str, Any]:
@@ -49,6 +52,8 @@ class Portal:
         match (method, *words):
             case ("POST", "tokens"):
                 said = self._token(body)
+            case ("GET", "chain" | "rounds", *_) if self.rounds is not None:
+                said = self.rounds(words, query)
             case ("GET", "pools", *rest):
                 said = 200, {"results": self.queue if rest else [], "next": None}
             case ("POST", "jobs"):
@@ -192,8 +197,11 @@ class Handler(BaseHTTPRequestHandler):
         return self.portal.answer(method, path, query, body, headers.get("idempotency-key", ""))
 
     def _send(self, status: int, answer: Any) -> None:
-        data = json.dumps(answer).encode()
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
+        if isinstance(answer, bytes) and "gzip" in self.headers.get("Accept-Encoding", ""):
+            data = gzip.compress(data, mtime=0)
+            self.send_header("Content-Encoding", "gzip")
         if status in (301, 302, 308):
             self.send_header("Location", "http://elsewhere.invalid/")
         self.send_header("Content-Type", "application/problem+json")

@@ -1,16 +1,21 @@
 """The client alone: in an empty environment, without an index, in the oldest Python too."""
 
+import ast
+import email
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import ROOT, python_files
+from tests.architecture.sources import ROOT, name_of, python_files, tree
 
 CLIENT = ROOT / "client"
 OLDEST = "3.9"
@@ -22,6 +27,16 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("client") / "client"
     shutil.copytree(CLIENT, target, ignore=shutil.ignore_patterns("__pycache__"))
     return target
+
+
+@pytest.fixture(scope="module")
+def wheels(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheels of the client and of the library."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for project in (copy, ROOT / "core"):
+        build = [sys.executable, "-m", "uv", "build", "--wheel", "--offline", "-q", "-o"]
+        subprocess.run([*build, str(folder), str(project)], check=True, cwd=folder)
+    return folder
 
 
 def pip(environment: Path, *words: str) -> None:
@@ -98,16 +113,79 @@ def assert_known(folder: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+class TestTheExtraVerify:
+    """Verifying needs the library of the same version; all else goes on without it."""
+
+    def test_is_in_the_metadata_with_the_version_of_the_client(self, wheels: Path) -> None:
+        [path] = wheels.glob("evenshare-*.whl")
+        with zipfile.ZipFile(path) as wheel:
+            [name] = [name for name in wheel.namelist() if name.endswith("/METADATA")]
+            metadata = email.message_from_bytes(wheel.read(name))
+        assert metadata["Provides-Extra"] == "verify"
+        needed = f"evenshare-core[verify]=={metadata['Version']}; extra == 'verify'"
+        assert metadata.get_all("Requires-Dist") == [needed]
+        core = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text())["project"]
+        assert core["version"] == metadata["Version"]
+        assert "verify" in core["optional-dependencies"]
+
+    def test_is_named_until_all_that_it_brings_is_there(self, wheels: Path, tmp_path: Path) -> None:
+        venv.create(tmp_path / "venv", with_pip=False)
+        [client], [core] = wheels.glob("evenshare-*.whl"), wheels.glob("evenshare_core-*.whl")
+
+        def verify() -> tuple[int, str]:
+            done = subprocess.run(
+                ["evenshare", "round", "verify", "--pool", "local"],
+                env={
+                    "PATH": f"{tmp_path / 'venv' / 'bin'}:/usr/bin:/bin",
+                    "HOME": str(tmp_path),
+                    "EVENSHARE_URL": "http://127.0.0.1:9",
+                },
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            return done.returncode, done.stderr
+
+        pip(tmp_path / "venv", "install", "--no-deps", f"{client}[verify]")
+        code, text = verify()
+        assert (code, "evenshare_core: pip install 'evenshare[verify]'" in text) == (2, True), text
+        pip(tmp_path / "venv", "install", "--no-deps", str(core))
+        code, text = verify()
+        assert (code, "pip install 'evenshare[verify]'" in text) == (2, True), text
+        # What the library depends on, from this environment; the client and the library are not.
+        [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
+        for name in (
+            "msgspec",
+            "numpy",
+            "numpy.libs",
+            "highspy",
+            "highspy.libs",
+            "cryptography",
+            "cffi",
+        ):
+            path = Path(sysconfig.get_path("purelib")) / name
+            if path.exists():
+                (packages / name).symlink_to(path)
+        for path in Path(sysconfig.get_path("purelib")).glob("_cffi_backend*"):
+            (packages / path.name).symlink_to(path)
+        code, text = verify()
+        assert (code, "127.0.0.1:9 does not answer" in text) == (3, True), text
+
+
 def test_the_client_imports_only_itself_and_the_standard_library() -> None:
-    import ast
-
-    from tests.architecture.sources import tree
-
-    foreign = set()
+    """Those that import more are named, and imported by `with_core` alone."""
+    beside = {f"client/src/evenshare/cli/{name}.py" for name in ("verify_rounds", "verify_pins")}
     for path in python_files("client/"):
-        for node in ast.walk(tree(path)):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module or ""]
-            foreign |= {name.split(".")[0] for name in names}
-    assert foreign - sys.stdlib_module_names <= {"evenshare"}
+        allowed = {"evenshare"}
+        if name_of(path) in beside:
+            allowed |= {"evenshare_core", "msgspec"}
+        names = {module.partition(".")[0] for module in absolute_imports(path)}
+        assert names - sys.stdlib_module_names <= allowed, path
+
+
+def absolute_imports(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module or "")
+    return names

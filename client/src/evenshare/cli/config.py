@@ -45,21 +45,25 @@ def server(environment: Mapping[str, str], url: str | None = None) -> Server:
 
 
 def remember(environment: Mapping[str, str], url: str, token: str) -> Path:
-    """Keep a token; the file can be read by its owner alone from its first byte on."""
+    """Keep a token, and the address as that of the portal."""
     path = config_file(environment)
     kept = _read(path)
     kept["url"] = url
     kept["tokens"] = {**kept.get("tokens", {}), url: token}
+    write_private(path, json.dumps(kept, indent=2) + "\n")
+    return path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file whole or not at all; its owner alone can read it, from its first byte on."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(kept, file, indent=2)
-        file.write("\n")
+        file.write(text)
     beside.replace(path)
-    return path
 
 
 def checked_url(url: str) -> str:

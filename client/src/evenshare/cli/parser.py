@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from evenshare import __version__
 
-from . import commands, contribution, credit, jobs, login, sharing
+from . import commands, contribution, credit, jobs, login, sharing, verify
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 EXIT_CODES = """exit codes:
   0  done; with --wait: the job succeeded
   2  the command line is wrong; nothing was sent
-  3  refused, not reachable, not feasible; with --wait: the job did not succeed
+  3  refused, not reachable, not feasible; with --wait: the job did not succeed;
+     of verify and pin: something is not as it was committed to
   4  conflict: the idempotency key was used for another job, or the state has moved on
   130  interrupted; a job that was waited for goes on
 
@@ -51,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     _offers(nouns)
     _sharing(nouns)
     _credit(nouns)
+    _round(nouns)
     return top
 
 
@@ -208,6 +210,27 @@ def _sharing(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     most.add_argument("price", metavar="PRICE", help="credits per borrowed GPU-hour, or none")
     for leaf in (show, change, most):
         _of_a_tenant(leaf)
+
+
+def _round(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    noun = nouns.add_parser("round", help="verify, pin", allow_abbrev=False)
+    verbs = noun.add_subparsers(metavar="VERB", required=True, dest="verb")
+    about = "recompute rounds here, from what the portal committed to"
+    leaf = _leaf(verbs, "verify", verify.round_verify, about)
+    leaf.add_argument("round", metavar="N", nargs="?", type=_positive, help="default: the newest")
+    leaf.add_argument("--pool", help="may be left out with --from-dir")
+    leaf.add_argument("--last", metavar="K", type=_positive, help="the newest K rounds")
+    leaf.add_argument("--since", metavar="T", help="rounds from T on, RFC 3339, pool time")
+    leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
+    leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
+    pin = _leaf(verbs, "pin", verify.round_pin, "keep the head of a pool's rounds, and print it")
+    pin.add_argument("--pool", required=True)
+    pin.add_argument("--show", action="store_true", help="print what is kept; nothing is asked")
+    pin.add_argument("--against", metavar="FILE", help="compare with a colleague's pin")
+    for each in (leaf, pin):
+        each.add_argument(
+            "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
+        )
 
 
 def _of_a_tenant(leaf: argparse.ArgumentParser) -> None:

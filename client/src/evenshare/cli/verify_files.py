@@ -10,7 +10,7 @@ Whatever is verified is verified from such a folder: one of the run's own, or on
 | `inclusion.json` | `GET /chain/<pool>/inclusion` of the last of them |
 | `consistency.json` | `GET /chain/<pool>/consistency` from a pinned head, with both sizes |
 | `names/<day>.json` | `GET /chain/<pool>/names` |
-| `jobs.json` | one's own jobs of `GET /jobs`, in one list |
+| `jobs.json` | one's own jobs of `GET /jobs`: `jobs`, and `complete`: all that are looked for |
 | `bundles/<round>.json` | `GET /rounds/<pool>/<round>/bundle` |
 """
 
@@ -26,13 +26,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .api import ApiError, Client, UnreachableError, part
+from .api import PAGE, PAGES, ApiError, Client, UnreachableError, part
 from .config import UsageError
 
 CHAIN, RECORDS, JOBS = "chain.json", "records.json", "jobs.json"
 INCLUSION, CONSISTENCY = "inclusion.json", "consistency.json"
 JOB_FIELDS = ("id", "tenant", "gpus", "submitted_at")
 RECORDS_AT_ONCE = 500
+LONGEST_LIST = PAGE * PAGES
 _NAME = re.compile(r"[a-z0-9-]+(/[a-z0-9-]+)?\.json")
 
 
@@ -153,19 +154,27 @@ def fetch_inclusion(client: Client, files: Files, pool: str, number: int, size: 
 
 
 def fetch_jobs(
-    client: Client, files: Files, pool: str, tenants: Sequence[str], missing: Callable[[str], int]
+    client: Client,
+    files: Files,
+    pool: str,
+    tenants: Sequence[str],
+    missing: Callable[[str, str], int],
 ) -> None:
-    """The reader's own jobs in the pool, newest first.
+    """The reader's own jobs in the pool, newest first, until all that are looked for are there.
 
-    `missing`: told of each by its id, says how many of those that are looked for are still to come.
+    `missing`: told of each by its tenant and id, says how many are still to come.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
+    is_whole = True
     for tenant in tenants:
+        listed = 0
         for job in client.pages("/jobs", None, pool=pool, tenant=tenant):
+            listed += 1
             rows.append({key: job[key] for key in JOB_FIELDS})
-            if not missing(str(job["id"])):
+            if not missing(tenant, str(job["id"])):
                 break
-    files.write_json(JOBS, rows)
+        is_whole = is_whole and listed < LONGEST_LIST
+    files.write_json(JOBS, {"jobs": rows, "complete": is_whole})
 
 
 def _object(data: bytes) -> dict[str, Any]:

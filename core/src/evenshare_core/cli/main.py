@@ -1,4 +1,4 @@
-"""`evenshare-core simulate | decide | shares`."""
+"""`evenshare-core simulate | decide | shares | verify`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from evenshare_core.cli.command import CliError, say
 from evenshare_core.cli.decide import DECIDE
 from evenshare_core.cli.shares import SHARES
 from evenshare_core.cli.simulate import SIMULATE
+from evenshare_core.cli.verify import VERIFY
 
-COMMANDS = {command.name: command for command in (SIMULATE, DECIDE, SHARES)}
+COMMANDS = {command.name: command for command in (SIMULATE, DECIDE, SHARES, VERIFY)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

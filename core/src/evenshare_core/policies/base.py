@@ -49,6 +49,7 @@ __all__ = [
     "promises",
     "queue_order",
     "round_ideals",
+    "with_outcomes",
 ]
 
 
@@ -98,6 +99,19 @@ def decide_round(snapshot: Snapshot) -> Decision:
     if broken:
         raise InvariantViolation(broken)
     return decision
+
+
+def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
+    """Return a decision with what follows from its picks computed anew: shares and next prices.
+
+    For whoever has a plan that another solver made. Of a policy that sets prices itself, what it
+    set stays, and the prices posted by it are computed.
+    """
+    ready = msgspec.structs.replace(snapshot, service=decision.service, changes=())
+    settings = decision.prices if registry.traits(snapshot.policy).clears_prices else ()
+    decision = msgspec.structs.replace(decision, shares=_shares(ready, decision))
+    pool = with_swaps(without_backoffs(ready), decision.swaps)
+    return _with_prices(snapshot, pool, settings, decision)
 
 
 def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:

@@ -1,0 +1,36 @@
+"""`evenshare round ...`: what was decided, recomputed here. What does it needs evenshare-core."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from types import ModuleType
+
+from .api import Client
+from .config import UsageError
+from .terminal import Terminal
+
+NEEDS = (3, 11)
+INSTALL = "pip install 'evenshare[verify]'"
+
+
+def round_verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    return int(with_core("verify_rounds").verify(options, client, screen))
+
+
+def round_pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    return int(with_core("verify_pins").pin(options, client, screen))
+
+
+def with_core(module: str) -> ModuleType:
+    """A module of this package that imports evenshare-core, or what is to be installed for it."""
+    if sys.version_info < NEEDS:
+        here = ".".join(map(str, sys.version_info[:2]))
+        raise UsageError(f"verifying needs Python 3.11 or newer, this is {here}; there: {INSTALL}")
+    try:
+        return importlib.import_module(f"{__package__}.{module}")
+    except ImportError as problem:
+        if (problem.name or "").partition(".")[0] in ("", "evenshare"):
+            raise
+        raise UsageError(f"verifying needs {problem.name}: {INSTALL}") from None

@@ -1,0 +1,152 @@
+"""`evenshare round pin`: keep the head of a pool's log, show it, compare it with a colleague's.
+
+Imported by `verify` alone, where evenshare-core is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evenshare_core.verification.heads import (
+    HeadFinding,
+    HeadProblem,
+    Pin,
+    Proof,
+    compare_heads,
+    read_pin,
+    short_key,
+    verify_head,
+)
+
+from .api import ApiError, Client, UnreachableError, part
+from .config import UsageError
+from .pins import keep, pin_file, stored_pin
+from .terminal import Terminal, inert
+from .verify_files import Files, fetch_chain
+
+
+def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    path = pin_file(os.environ, client.server.url, options.pool)
+    options.file, known = path, pinned(path)
+    if options.show:
+        if known is None:
+            raise UsageError(f"nothing is pinned of {options.pool}; evenshare round pin does it")
+        _print(screen, options, known, (), [])
+        return 0
+    other = None if options.against is None else _given(Path(options.against))
+    with tempfile.TemporaryDirectory(prefix="evenshare-") as folder:
+        answer = fetch_chain(client, Files(Path(folder)), options.pool)
+    finding = _verified(options, client, answer, known)
+    problems: tuple[HeadProblem, ...] = tuple(finding.problems)
+    if finding.pin is not None:
+        keep_newer(path, finding.pin)
+        if other is not None:
+            problems = _compared(client, options.pool, finding.pin, other)
+    shown = finding.pin or known
+    _print(screen, options, shown, problems, finding.remarks)
+    return 3 if problems else 0
+
+
+def pinned(path: Path) -> Pin | None:
+    """The pin that is kept in a file; None where there is none."""
+    data = stored_pin(path)
+    if data is None:
+        return None
+    try:
+        return read_pin(data)
+    except ValueError as problem:
+        raise UsageError(f"{path} is no pin ({problem}); move it away to begin anew") from None
+
+
+def keep_newer(path: Path, new: Pin) -> None:
+    """Keep a pin, unless another run has kept a later one meanwhile."""
+    known = pinned(path)
+    if known is None or known.log != new.log or known.size <= new.size:
+        keep(path, msgspec.json.encode(new))
+
+
+def proof_of(client: Client, pool: str, first: int, second: int) -> Proof | None:
+    """The portal's proof that its log of the second size begins with that of the first."""
+    if not 0 < first < second:
+        return None
+    answer = client.get(f"/chain/{part(pool)}/consistency", first=first, second=second)
+    try:
+        return Proof(first, second, tuple(bytes.fromhex(step) for step in answer["path"]))
+    except (KeyError, TypeError, ValueError):
+        raise UnreachableError("the portal answers, but with no proof") from None
+
+
+def _verified(
+    options: argparse.Namespace, client: Client, answer: dict[str, Any], known: Pin | None
+) -> HeadFinding:
+    size = answer.get("size")
+    proof = None
+    if known is not None and isinstance(size, int):
+        proof = proof_of(client, options.pool, known.size, size)
+    keys = [str(key["vkey"]) for key in answer.get("keys", [])]
+    note, log = str(answer.get("checkpoint")), str(answer.get("log"))
+    return verify_head(note, log, keys, pin=known, given=tuple(options.vkey), proof=proof)
+
+
+def _given(path: Path) -> Pin:
+    try:
+        return read_pin(path.read_bytes())
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read: {problem.strerror}") from None
+    except ValueError as problem:
+        raise UsageError(f"{path} is no pin: {problem}") from None
+
+
+def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[HeadProblem, ...]:
+    first, second = sorted((mine.size, other.size))
+    try:
+        proof = proof_of(client, pool, first, second)
+    except ApiError as refused:
+        if refused.status not in (400, 404, 422):
+            raise
+        # The log here is shorter than the head that the portal signed for somebody else.
+        proof = None
+    return compare_heads(mine, other, proof)
+
+
+def _print(
+    screen: Terminal,
+    options: argparse.Namespace,
+    shown: Pin | None,
+    problems: tuple[HeadProblem, ...],
+    remarks: list[str],
+) -> None:
+    path = options.file
+    if options.output == "json":
+        screen.json(
+            {
+                "file": str(path),
+                "pin": None if shown is None else msgspec.to_builtins(shown),
+                "problems": [{"check": row.check.value, "text": row.text} for row in problems],
+                "remarks": remarks,
+            }
+        )
+        return
+    if shown is not None:
+        keys = ", ".join(map(short_key, shown.keys))
+        screen.pairs(
+            [
+                ("log", inert(shown.log)),
+                ("rounds", str(shown.size)),
+                ("root", inert(shown.root)),
+                ("keys", inert(keys)),
+                ("file", inert(path)),
+            ]
+        )
+    for problem in problems:
+        screen.line(f"WRONG: {problem.check.value}: {inert(problem.text)}")
+    for text in remarks:
+        screen.note(inert(text))
+    if options.against and shown is not None and not problems:
+        screen.line(f"{inert(options.against)} is of the same history")

@@ -1,0 +1,274 @@
+"""`evenshare round verify`: download what the portal committed to, and recompute it here.
+
+Imported by `verify` alone, where evenshare-core is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from evenshare_core.chain.records import RecordError, RoundRecord, read_record
+from evenshare_core.cli.verify_folder import version_here
+from evenshare_core.disclosure.bundle import BundleError, read_bundle
+from evenshare_core.disclosure.pseudonyms import day_of, job_name
+from evenshare_core.domain.instants import to_us
+from evenshare_core.verification.excerpts import is_excerpt
+from evenshare_core.verification.heads import HeadFinding, Pin
+from evenshare_core.verification.history import EvidenceError, History
+from evenshare_core.verification.names import own_job_names
+from evenshare_core.verification.rounds import RoundFinding
+from evenshare_core.verification.texts import head_lines, round_line, summary
+
+from .api import Client, UnreachableError
+from .config import UsageError
+from .pins import pin_file
+from .terminal import Terminal, inert
+from .verify_files import (
+    RECORDS,
+    RECORDS_AT_ONCE,
+    Files,
+    fetch_bundle,
+    fetch_chain,
+    fetch_consistency,
+    fetch_inclusion,
+    fetch_jobs,
+    fetch_names,
+    fetch_records,
+    saved,
+    to_save,
+)
+from .verify_pins import keep_newer, pinned
+
+Wanted = Callable[[RoundRecord], bool]
+
+
+def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    """Exit code 0: all that was looked at is as it should be; 3: something is not."""
+    if sum(value is not None for value in (options.round, options.last, options.since)) > 1:
+        raise UsageError("give one of a round's number, --last and --since")
+    since_us = None if options.since is None else _instant_us(options.since)
+    if options.from_dir is not None:
+        if options.save_dir is not None:
+            raise UsageError("give --from-dir or --save-dir, not both")
+        return _verify(options, client, screen, saved(options.from_dir), since_us)
+    if options.pool is None:
+        raise UsageError("give --pool, or --from-dir with files of an earlier run")
+    with to_save(options.save_dir) as files:
+        _download(options, client, screen, files, since_us)
+        return _verify(options, client, screen, files, since_us)
+
+
+def download_rounds(
+    client: Client, screen: Terminal, files: Files, pool: str, span: tuple[int, int]
+) -> None:
+    """Records, bundles and names of the rounds from the first of the span to its last."""
+    rows = fetch_records(client, pool, *span)
+    files.write_json(RECORDS, rows)
+    records = [_record(row) for row in rows]
+    for count, record in enumerate(records, start=1):
+        screen.progress(f"downloading round {count} of {len(records)}")
+        if not record.damage:
+            fetch_bundle(client, files, pool, record.round, record.bundle)
+    tenants: dict[str, None] = {}
+    for day in dict.fromkeys(day_of(record.at_us) for record in records):
+        answer = fetch_names(client, files, pool, day)
+        tenants.update(dict.fromkeys(str(row["tenant"]) for row in answer["tenants"]))
+    if tenants:
+        screen.progress("looking up own jobs")
+        fetch_jobs(client, files, pool, list(tenants), _search(files, records))
+    screen.progress("")
+
+
+def _download(
+    options: argparse.Namespace,
+    client: Client,
+    screen: Terminal,
+    files: Files,
+    since_us: int | None,
+) -> None:
+    pool = options.pool
+    chain = fetch_chain(client, files, pool)
+    newest, size = chain.get("round"), chain.get("size")
+    if not isinstance(newest, int) or not isinstance(size, int) or size < 1:
+        raise UnreachableError(f"no round of {pool} is in its log yet; the first takes seconds")
+    pin = pinned(pin_file(os.environ, client.server.url, pool))
+    if pin is not None and 0 < pin.size < size:
+        fetch_consistency(client, files, pool, pin.size, size)
+    last = newest if options.round is None else options.round
+    if last > newest:
+        raise UnreachableError(f"round {last} of {pool} is not in its log; the newest is {newest}")
+    first = _first(options, client, newest, since_us)
+    download_rounds(client, screen, files, pool, (max(1, first - 1), last))
+    fetch_inclusion(client, files, pool, last, size)
+
+
+def _first(options: argparse.Namespace, client: Client, newest: int, since_us: int | None) -> int:
+    """The first round that was asked for."""
+    if options.round is not None:
+        return int(options.round)
+    if since_us is None:
+        return newest + 1 - (options.last or 1)
+    last = newest
+    while last >= 1:
+        first = max(1, last + 1 - RECORDS_AT_ONCE)
+        records = [_record(row) for row in fetch_records(client, options.pool, first, last)]
+        before = [record.round for record in records if record.at_us < since_us]
+        if before or not records:
+            return max(before, default=last) + 1
+        last = first - 1
+    return 1
+
+
+def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], int]:
+    """Which own jobs of the rounds are still to be looked up, told job by job."""
+    history = History(files.read)
+    days: dict[str, set[str]] = {}
+    for record in records:
+        day = day_of(record.at_us)
+        data = history.bundle(record.round)
+        if data is None or is_excerpt(data):
+            continue
+        try:
+            names = own_job_names(read_bundle(data), history.own(day))
+        except BundleError:
+            continue
+        days.setdefault(day, set()).update(names)
+    # Read before jobs were there; what it keeps of a day is not asked for again.
+    keys = {day: history.keys(day) for day in days}
+
+    def missing(tenant: str, uid: str) -> int:
+        for day, names in days.items():
+            if tenant in keys[day]:
+                names.discard(job_name(keys[day][tenant], uid.replace("-", "")))
+        return sum(map(len, days.values()))
+
+    return missing
+
+
+def _verify(
+    options: argparse.Namespace,
+    client: Client,
+    screen: Terminal,
+    files: Files,
+    since_us: int | None,
+) -> int:
+    try:
+        history = History(files.read)
+        pool = options.pool or history.log.rpartition("/")[2]
+        path = pin_file(os.environ, client.server.url, pool)
+        head = _head(options, history, pinned(path))
+        wanted = _wanted(options, history, since_us)
+        findings = _findings(options, screen, history, wanted)
+    except EvidenceError as problem:
+        screen.note(f"evenshare: {inert(problem)}")
+        return 3
+    is_fine = not head.problems and all(finding.ok for finding in findings)
+    if head.pin is not None:
+        keep_newer(path, head.pin)
+    if options.output == "json":
+        screen.json(_plain(head, findings, is_fine=is_fine))
+    else:
+        for text in head_lines(head):
+            screen.line(inert(text))
+        rows = [(finding.round, finding.ok) for finding in findings]
+        screen.line(inert(summary(rows, not head.problems)))
+    return 0 if is_fine else 3
+
+
+def _head(options: argparse.Namespace, history: History, pin: Pin | None) -> HeadFinding:
+    if options.from_dir is not None and pin is not None and pin.size > history.chain.size:
+        # Files of before the pin: an older head is no shortened history.
+        finding = history.head(None, tuple(options.vkey) or pin.keys)
+        finding.remarks.append(f"the files are older than the head of {pin.size} that is pinned")
+        finding.pin = None
+        return finding
+    return history.head(pin, tuple(options.vkey))
+
+
+def _wanted(options: argparse.Namespace, history: History, since_us: int | None) -> Wanted:
+    numbers = history.numbers()
+    if options.round is not None:
+        if options.round not in numbers:
+            spans = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+            raise EvidenceError(f"round {options.round} is not among the records; they are {spans}")
+        return lambda record: record.round == options.round
+    if options.last is not None:
+        kept = set(numbers[-options.last :])
+        return lambda record: record.round in kept
+    return lambda record: since_us is None or record.at_us >= since_us
+
+
+def _findings(
+    options: argparse.Namespace, screen: Terminal, history: History, wanted: Wanted
+) -> list[RoundFinding]:
+    """Verify round by round, with a line for each as it comes."""
+    findings: list[RoundFinding] = []
+    total = len(history.numbers())
+    screen.progress(f"verifying round 1 of {total}")
+    for finding in history.rounds(version_here, wanted):
+        findings.append(finding)
+        if options.output != "json":
+            screen.line(inert(round_line(finding)))
+        # Of hundreds of rounds, their bundles need not stay.
+        finding.disclosed = None
+        screen.progress(f"verifying round {len(findings) + 1} of {total}")
+    screen.progress("")
+    return findings
+
+
+def _plain(head: HeadFinding, findings: list[RoundFinding], *, is_fine: bool) -> dict[str, Any]:
+    return {
+        "ok": is_fine,
+        "head": {
+            "log": head.log,
+            "size": head.size,
+            "root": head.root.hex(),
+            "problems": [{"check": row.check.value, "text": row.text} for row in head.problems],
+            "remarks": head.remarks,
+        },
+        "rounds": [_plain_round(finding) for finding in findings],
+    }
+
+
+def _plain_round(finding: RoundFinding) -> dict[str, Any]:
+    figures = finding.figures
+    return {
+        "round": finding.round,
+        "at_us": finding.at_us,
+        "ok": finding.ok,
+        "recomputed": [check.value for check in dict.fromkeys(finding.recomputed)],
+        "problems": [{"check": row.check.value, "text": row.text} for row in finding.problems],
+        "remarks": finding.remarks,
+        "figures": None
+        if figures is None
+        else {
+            **figures._asdict(),
+            "claims": [claim._asdict() for claim in figures.claims],
+            "prices": dict(figures.prices),
+        },
+    }
+
+
+def _record(row: dict[str, Any]) -> RoundRecord:
+    try:
+        return read_record(str(row["record"]).encode())
+    except (KeyError, RecordError) as problem:
+        raise UnreachableError(
+            f"the portal answers with a record that is none: {problem}"
+        ) from None
+
+
+def _instant_us(text: str) -> int:
+    try:
+        instant = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise UsageError(
+            f"--since takes an instant like 2030-01-01T00:00:00Z, not {text!r}"
+        ) from None
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=timezone.utc)
+    return to_us(instant)

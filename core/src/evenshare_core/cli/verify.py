@@ -1,0 +1,35 @@
+"""`evenshare-core verify`: rounds of a pool recomputed from files that a client has kept."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream
+
+NOT_INSTALLED = "verifying needs cryptography: pip install 'evenshare-core[verify]'"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", metavar="DIR", help="what `evenshare round verify --save-dir` kept"
+    )
+    parser.add_argument("--pin", metavar="FILE", help="a head that was checked before")
+    parser.add_argument(
+        "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
+    )
+
+
+def _run(options: Options, out: Stream, err: Stream) -> None:  # noqa: ARG001 - as all commands
+    try:
+        module = importlib.import_module("evenshare_core.cli.verify_folder")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "cryptography":
+            raise
+        raise CliError(NOT_INSTALLED) from error
+    module.verify_folder(options, out)
+
+
+VERIFY = CoreCommand(
+    "verify", "Recompute rounds from files of `evenshare round verify`.", _add_arguments, _run
+)

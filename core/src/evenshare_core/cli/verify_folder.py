@@ -1,0 +1,58 @@
+"""What `evenshare-core verify` does, once the packages of the extra `verify` are there."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+from evenshare_core.cli.command import CliError, Options, Stream, say
+from evenshare_core.verification.heads import Pin, read_pin
+from evenshare_core.verification.history import EvidenceError, History
+from evenshare_core.verification.texts import head_lines, round_line, summary
+
+
+def verify_folder(options: Options, out: Stream) -> None:
+    """Print a line per round, and the head; fail where anything is wrong."""
+    folder = Path(options["folder"])
+    if not folder.is_dir():
+        raise CliError(f"{folder} is no folder")
+    pin = None if options["pin"] is None else _pin(Path(options["pin"]))
+    rows = []
+    try:
+        history = History(lambda name: _read(folder / name))
+        for finding in history.rounds(version_here):
+            say(out, round_line(finding))
+            rows.append((finding.round, finding.ok))
+        head = history.head(pin, tuple(options["vkey"]))
+    except EvidenceError as error:
+        raise CliError(f"{folder}: {error}") from error
+    for text in head_lines(head):
+        say(out, text)
+    text = summary(rows, not head.problems)
+    if head.problems or not all(ok for _, ok in rows):
+        raise CliError(text)
+    say(out, text)
+
+
+def version_here(package: str) -> str:
+    """Return the version of an installed package, "" where it is not."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CliError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _pin(path: Path) -> Pin:
+    try:
+        return read_pin(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CliError(f"{path} is no pin: {error}") from error

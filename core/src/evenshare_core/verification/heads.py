@@ -1,0 +1,217 @@
+"""Heads of a log that a reader keeps, and what a new head must prove against them.
+
+A *pin* is the newest head that its holder has checked, with its signatures, and the public keys
+that it trusts. A log that was rewritten, forked or shortened cannot prove that it begins with what
+was pinned; two pins of two readers that no proof joins are, both signed, evidence to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from evenshare_core.chain.checkpoints import Checkpoint, NoteError, read_vkey, verify_note
+from evenshare_core.chain.merkle import ProofError, verify_consistency
+
+PIN_SCHEMA = 1
+
+
+class HeadCheck(StrEnum):
+    """What is looked at in a head. Names are part of the command's JSON."""
+
+    SIGNATURE = "signature"  # a known key has signed it
+    KEY = "key"  # the keys that sign are those of before, or came beside them
+    LOG = "log"  # it is the log that was pinned
+    HISTORY = "history"  # it begins with what was pinned
+    RECORDS = "records"  # the records that were read are under it
+
+
+class HeadProblem(NamedTuple):
+    """What is wrong with a head."""
+
+    check: HeadCheck
+    text: str
+
+
+class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A head that was checked: root in hex, the signed note, and the keys that are trusted."""
+
+    schema: int
+    log: str
+    size: int
+    root: str
+    note: str
+    keys: tuple[str, ...]
+
+
+class Proof(NamedTuple):
+    """That the log of size `second` begins with that of size `first`: hashes."""
+
+    first: int
+    second: int
+    path: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class HeadFinding:
+    """What came of a head. `pin`: what to keep of it; None where it cannot be trusted."""
+
+    log: str
+    size: int = 0
+    root: bytes = b""
+    problems: list[HeadProblem] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    pin: Pin | None = None
+
+    def refuse(self, check: HeadCheck, text: str) -> None:
+        """Record what is wrong."""
+        self.problems.append(HeadProblem(check, text))
+
+
+def verify_head(
+    note: str,
+    log: str,
+    offered: Sequence[str],
+    *,
+    pin: Pin | None = None,
+    given: Sequence[str] = (),
+    proof: Proof | None = None,
+) -> HeadFinding:
+    """Return what came of a signed head.
+
+    `offered`: the vkeys that came with it; `given`: those that the reader has from elsewhere, which
+    count instead of the pinned ones. Without either, the offered ones are trusted, this once.
+    """
+    finding = HeadFinding(log)
+    if pin is not None and pin.log != log:
+        finding.refuse(HeadCheck.LOG, f"the log is {log}; pinned is {pin.log}")
+        return finding
+    trusted = tuple(given) or (pin.keys if pin else ())
+    if not trusted:
+        trusted = tuple(offered)
+        names = ", ".join(map(short_key, trusted)) or "none"
+        finding.remarks.append(f"keys seen for the first time, compare them elsewhere: {names}")
+    try:
+        checkpoint = verify_note(note, trusted, log)
+    except NoteError as error:
+        finding.refuse(*_refused(error, note, log, offered, trusted))
+        return finding
+    finding.size, finding.root = checkpoint.size, checkpoint.root
+    signers = tuple(_signers(note, log, (*trusted, *offered)))
+    finding.remarks += [
+        f"key {short_key(key)} has joined, signing beside a known one"
+        for key in signers
+        if key not in trusted
+    ]
+    unproven: list[str] = []
+    if pin is not None:
+        finding.problems += _history(pin, checkpoint, proof, unproven)
+        finding.remarks += unproven
+    if not finding.problems and not unproven:
+        finding.pin = Pin(
+            PIN_SCHEMA, log, checkpoint.size, checkpoint.root.hex(), note, signers
+        )  # fmt: skip
+    return finding
+
+
+def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[HeadProblem, ...]:
+    """Return what is wrong between two pins of one log, by two readers.
+
+    `proof`: that the smaller is the beginning of the larger; not needed where sizes are the same.
+    The other's note must be signed by a key that is trusted here: its own word is not enough.
+    """
+    if mine.log != other.log:
+        text = f"it is of the log {other.log}, not of {mine.log}"
+        return (HeadProblem(HeadCheck.LOG, text),)
+    try:
+        theirs = verify_note(other.note, mine.keys, mine.log)
+        ours = verify_note(mine.note, mine.keys, mine.log)
+    except NoteError as error:
+        return (HeadProblem(HeadCheck.SIGNATURE, f"a head is not signed by a known key: {error}"),)
+    old, new = sorted((ours, theirs), key=lambda head: head.size)
+    pin = msgspec.structs.replace(mine, size=old.size, root=old.root.hex())
+    unproven: list[str] = []
+    problems = list(_history(pin, new, proof, unproven))
+    return (*problems, *(HeadProblem(HeadCheck.HISTORY, text) for text in unproven))
+
+
+def short_key(vkey: str) -> str:
+    """Return a key as people compare it: its id of eight hex digits, or what there is."""
+    parts = vkey.split("+")
+    return parts[1] if len(parts) > 1 else vkey[:20]
+
+
+def read_pin(data: bytes) -> Pin:
+    """Read a pin.
+
+    Raises:
+        ValueError: the bytes are none, or of a later version.
+    """
+    pin = msgspec.json.decode(data, type=Pin)
+    if pin.schema != PIN_SCHEMA:
+        raise ValueError(f"it is of version {pin.schema}; this one reads {PIN_SCHEMA}")
+    if len(bytes.fromhex(pin.root)) != 32 or pin.size < 0:
+        raise ValueError("it has no root of 32 bytes, or a size below 0")
+    for key in pin.keys:
+        read_vkey(key)
+    return pin
+
+
+def _refused(
+    error: NoteError, note: str, log: str, offered: Sequence[str], trusted: Sequence[str]
+) -> tuple[HeadCheck, str]:
+    """Tell a key that changed from a signature that is wrong."""
+    known = ", ".join(map(short_key, trusted)) or "none"
+    others = [key for key in _signers(note, log, offered) if key not in trusted]
+    if others:
+        names = ", ".join(map(short_key, others))
+        return HeadCheck.KEY, (
+            f"the head is signed by {names} alone; known is {known}, which did not sign beside it."
+            " If the operator confirms the new key, give it with --vkey"
+        )
+    return HeadCheck.SIGNATURE, f"the head is not signed by a known key ({known}): {error}"
+
+
+def _signers(note: str, log: str, keys: Sequence[str]) -> Iterator[str]:
+    for key in dict.fromkeys(keys):
+        try:
+            verify_note(note, (key,), log)
+        except NoteError:
+            continue
+        yield key
+
+
+def _history(
+    pin: Pin, head: Checkpoint, proof: Proof | None, remarks: list[str]
+) -> Iterator[HeadProblem]:
+    """Whether the head begins with what was pinned."""
+    if head.size < pin.size:
+        yield HeadProblem(
+            HeadCheck.HISTORY,
+            f"the history was shortened: {head.size} rounds now, pinned are {pin.size}",
+        )
+        return
+    if head.size == pin.size:
+        if head.root.hex() != pin.root:
+            text = f"the history was forked: two heads of {pin.size} rounds have different roots"
+            yield HeadProblem(HeadCheck.HISTORY, f"{text}, {head.root.hex()} and {pin.root}")
+        return
+    if proof is None or (proof.first, proof.second) != (pin.size, head.size):
+        remarks.append(
+            f"no proof at hand that the head of {head.size} rounds begins with that of {pin.size}"
+        )
+        return
+    try:
+        verify_consistency(
+            pin.size, head.size, proof.path, bytes.fromhex(pin.root), head.root
+        )  # fmt: skip
+    except ProofError as error:
+        yield HeadProblem(
+            HeadCheck.HISTORY,
+            f"the history was rewritten or forked: the {pin.size} rounds that were pinned are not"
+            f" the beginning of the {head.size} now ({error})",
+        )

@@ -1,0 +1,316 @@
+"""A span of a pool's rounds verified from what the portal answered, file by file.
+
+The files, by name, are those that `evenshare round verify --save-dir` keeps; what reads them is
+handed in, so that nothing here touches a disk. The first record is there to compare the second
+with: it is verified itself only where the log begins with it, or where it is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from evenshare_core.chain.merkle import (
+    Place,
+    ProofError,
+    completed,
+    leaf_hash,
+    root,
+    verify_inclusion,
+)
+from evenshare_core.chain.records import RecordError, RoundRecord, read_record
+from evenshare_core.disclosure.bundle import BundleError, Disclosed, read_bundle
+from evenshare_core.disclosure.pseudonyms import day_of
+from evenshare_core.domain.instants import to_us
+from evenshare_core.verification.excerpts import is_excerpt, verify_excerpts
+from evenshare_core.verification.heads import HeadCheck, HeadFinding, Pin, Proof, verify_head
+from evenshare_core.verification.names import OwnJob, OwnNames, own_names
+from evenshare_core.verification.rounds import (
+    RoundCheck,
+    RoundFinding,
+    verify_round,
+)
+
+# Returns the bytes of a file; None where there is none of this name.
+Reader = Callable[[str], bytes | None]
+VersionOf = Callable[[str], str]
+
+
+class EvidenceError(ValueError):
+    """A file that is needed is missing or is not what it should be; the message names it."""
+
+
+class LogKey(msgspec.Struct, frozen=True):
+    """A public key of a log, as the portal tells it."""
+
+    vkey: str
+
+
+class ChainAnswer(msgspec.Struct, frozen=True):
+    """The head of a log; `round`: the newest that it has."""
+
+    log: str
+    checkpoint: str
+    size: int
+    round: int | None
+    keys: tuple[LogKey, ...]
+
+
+class RecordAnswer(msgspec.Struct, frozen=True):
+    """An entry of the log by its place in it."""
+
+    index: int
+    record: str
+
+
+class InclusionAnswer(msgspec.Struct, frozen=True):
+    """That an entry is in the log of a size; hashes in hex."""
+
+    index: int
+    size: int
+    path: tuple[str, ...]
+
+
+class ConsistencyAnswer(msgspec.Struct, frozen=True):
+    """That a log begins with what it was; hashes in hex."""
+
+    first: int
+    second: int
+    path: tuple[str, ...]
+
+
+class TenantKeyAnswer(msgspec.Struct, frozen=True):
+    """The key of a tenant of the reader's, of one day, in hex."""
+
+    tenant: str
+    key: str
+
+
+class NamesAnswer(msgspec.Struct, frozen=True):
+    """The reader's own keys of a day."""
+
+    tenants: tuple[TenantKeyAnswer, ...]
+
+
+class JobAnswer(msgspec.Struct, frozen=True):
+    """A job of the reader's."""
+
+    id: str
+    tenant: str
+    gpus: int
+    submitted_at: datetime
+
+
+class JobsAnswer(msgspec.Struct, frozen=True):
+    """Jobs of the reader's; `complete`: all that there are."""
+
+    jobs: tuple[JobAnswer, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A record with its place and its bytes."""
+
+    index: int
+    data: bytes
+    record: RoundRecord
+
+
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass
+class History:
+    """What the portal answered of a pool's log of rounds, read from files."""
+
+    read: Reader
+    chain: ChainAnswer = field(init=False)
+    entries: tuple[LogEntry, ...] = field(init=False)
+    _days: dict[str, OwnNames] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read what all else needs.
+
+        Raises:
+            EvidenceError: it is missing, or wrong.
+        """
+        self.chain = self._needed("chain.json", ChainAnswer)
+        rows = self._needed("records.json", tuple[RecordAnswer, ...])
+        self.entries = tuple(map(_entry, rows))
+
+    @property
+    def log(self) -> str:
+        """The name of the log."""
+        return self.chain.log
+
+    def head(self, pin: Pin | None = None, given: tuple[str, ...] = ()) -> HeadFinding:
+        """Verify the head against a pin, and the newest record against the head."""
+        answer = self._read("consistency.json", ConsistencyAnswer)
+        proof = None
+        if answer is not None:
+            proof = Proof(answer.first, answer.second, _hashes("consistency.json", answer.path))
+        offered = tuple(key.vkey for key in self.chain.keys)
+        finding = verify_head(
+            self.chain.checkpoint, self.log, offered, pin=pin, given=given, proof=proof
+        )
+        if finding.root:
+            for text in self._record_breaks(finding):
+                finding.refuse(HeadCheck.RECORDS, text)
+                finding.pin = None
+        return finding
+
+    def _record_breaks(self, head: HeadFinding) -> Iterator[str]:
+        """Whether the records are of this log, in a row, and under the head."""
+        if self.chain.size != head.size:
+            yield f"the log is said to have {self.chain.size} entries; its head is of {head.size}"
+        for entry in self.entries:
+            if entry.record.log != self.log:
+                yield f"the record of round {entry.record.round} is of the log {entry.record.log}"
+        for before, entry in zip(self.entries, self.entries[1:], strict=False):
+            if entry.index != before.index + 1:
+                yield f"entry {before.index + 1} of the log is missing, before {entry.index}"
+        if self.entries:
+            yield from self._proof_breaks(head)
+
+    def _proof_breaks(self, head: HeadFinding) -> Iterator[str]:
+        """Whether the newest record is under the head; those before it are, by their hashes."""
+        newest = self.entries[-1]
+        inclusion = self._read("inclusion.json", InclusionAnswer)
+        leaves = [leaf_hash(entry.data) for entry in self.entries]
+        if self.entries[0].index == 0 and len(leaves) == head.size:
+            if _root(leaves) != head.root:
+                yield "its records, all of them hashed, do not give the root of its head"
+        elif inclusion is None:
+            yield f"inclusion.json, the proof that round {newest.record.round} is in it, is missing"
+        elif (inclusion.index, inclusion.size) != (newest.index, head.size):
+            yield (
+                f"the proof is of entry {inclusion.index} of {inclusion.size},"
+                f" not of {newest.index} of {head.size}"
+            )
+        else:
+            path = _hashes("inclusion.json", inclusion.path)
+            try:
+                verify_inclusion(leaves[-1], newest.index, head.size, path, head.root)
+            except ProofError as error:
+                number = newest.record.round
+                yield f"the record of round {number} is not under its head: {error}"
+
+    def numbers(self) -> list[int]:
+        """Return the rounds that can be verified, in order."""
+        entries = self.entries
+        if len(entries) > 1 and entries[0].record.previous:
+            entries = entries[1:]
+        return [entry.record.round for entry in entries]
+
+    def rounds(
+        self, version_here: VersionOf, wanted: Callable[[RoundRecord], bool] = lambda _: True
+    ) -> Iterator[RoundFinding]:
+        """Verify rounds, one after the other; `wanted` says which."""
+        due = set(self.numbers())
+        record_before, before = None, None
+        for record in [entry.record for entry in self.entries]:
+            data = self.bundle(record.round)
+            if record.round not in due or not wanted(record):
+                before = _disclosed(data)
+            else:
+                finding = self._verify(data, record, record_before, before, version_here)
+                before = finding.disclosed
+                yield finding
+            record_before = record
+
+    def _verify(
+        self,
+        data: bytes | None,
+        record: RoundRecord,
+        record_before: RoundRecord | None,
+        before: Disclosed | None,
+        version_here: VersionOf,
+    ) -> RoundFinding:
+        day = day_of(record.at_us)
+        if data is not None and is_excerpt(data):
+            finding = verify_round(None, record, record_before, None)
+            finding.remarks.clear()
+            keys = self.keys(day)
+            remarks, broken = verify_excerpts(data, record, keys)
+            finding.remarks += remarks
+            finding.note(RoundCheck.BYTES, broken)
+            return finding
+        return verify_round(
+            data, record, record_before, before, self.own(day), version_here=version_here
+        )
+
+    def bundle(self, number: int) -> bytes | None:
+        """Return the bytes of a round's bundle; None where they are not there."""
+        return self.read(f"bundles/{number}.json")
+
+    def keys(self, day: str) -> dict[str, bytes]:
+        """Return the reader's tenant keys of a day; none where it has none."""
+        answer = self._read(f"names/{day}.json", NamesAnswer)
+        rows = answer.tenants if answer else ()
+        try:
+            return {row.tenant: bytes.fromhex(row.key) for row in rows}
+        except ValueError:
+            raise EvidenceError(f"names/{day}.json: a key is not of hex digits") from None
+
+    def own(self, day: str) -> OwnNames:
+        """Return the reader's own pseudonyms of a day."""
+        if day not in self._days:
+            answer = self._read("jobs.json", JobsAnswer)
+            jobs = [] if answer is None else [_own_job(row) for row in answer.jobs]
+            is_whole = answer is not None and answer.complete
+            self._days[day] = own_names(self.keys(day), jobs, all_jobs=is_whole)
+        return self._days[day]
+
+    def _read(self, name: str, answer: type[AnswerT]) -> AnswerT | None:
+        data = self.read(name)
+        if data is None:
+            return None
+        try:
+            return msgspec.json.decode(data, type=answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise EvidenceError(f"{name}: {error}") from None
+
+    def _needed(self, name: str, answer: type[AnswerT]) -> AnswerT:
+        value = self._read(name, answer)
+        if value is None:
+            raise EvidenceError(f"{name} is missing")
+        return value
+
+
+def _entry(row: RecordAnswer) -> LogEntry:
+    data = row.record.encode()
+    try:
+        return LogEntry(row.index, data, read_record(data))
+    except RecordError as error:
+        raise EvidenceError(f"records.json: entry {row.index}: {error}") from None
+
+
+def _disclosed(data: bytes | None) -> Disclosed | None:
+    """The round before, which is not verified itself here."""
+    if data is None or is_excerpt(data):
+        return None
+    try:
+        return read_bundle(data)
+    except BundleError:
+        return None
+
+
+def _own_job(row: JobAnswer) -> OwnJob:
+    return OwnJob(row.id.replace("-", ""), row.tenant, row.gpus, to_us(row.submitted_at))
+
+
+def _hashes(name: str, path: tuple[str, ...]) -> tuple[bytes, ...]:
+    try:
+        return tuple(bytes.fromhex(step) for step in path)
+    except ValueError:
+        raise EvidenceError(f"{name}: a hash is not of hex digits") from None
+
+
+def _root(leaves: list[bytes]) -> bytes:
+    nodes: Mapping[Place, bytes] = completed(0, leaves, lambda _: ())
+    return root(len(leaves), lambda places: [nodes[place] for place in places])

@@ -1,0 +1,86 @@
+"""Whether a reader's own rows stand under the pseudonyms that its key gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from evenshare_core.disclosure.bundle import Disclosed
+from evenshare_core.disclosure.pseudonyms import job_name, tenant_name
+
+
+class OwnJob(NamedTuple):
+    """A job of the reader's, as it was submitted. `uid`: 32 hex digits; instants of pool time."""
+
+    uid: str
+    tenant: str
+    gpus: int
+    submitted_us: int
+
+
+class OwnNames(NamedTuple):
+    """The reader's own pseudonyms on one day, and what they stand for.
+
+    `tenants`: pseudonym -> name of the tenant. `jobs`: pseudonym -> job; `all_jobs`: whether these
+    are all that its tenants ever submitted to the pool, so that one that is missing is none.
+    """
+
+    tenants: Mapping[str, str]
+    jobs: Mapping[str, OwnJob]
+    all_jobs: bool = False
+
+
+def own_names(
+    keys: Mapping[str, bytes], jobs: Iterable[OwnJob] = (), *, all_jobs: bool = False
+) -> OwnNames:
+    """Return the pseudonyms of a day. `keys`: the tenant keys of that day, by the tenant's name."""
+    tenants = {tenant_name(key): tenant for tenant, key in keys.items()}
+    named = {job_name(keys[job.tenant], job.uid): job for job in jobs if job.tenant in keys}
+    return OwnNames(tenants, named, all_jobs)
+
+
+def own_numbers(disclosed: Disclosed, own: OwnNames) -> dict[int, str]:
+    """Return the reader's own tenants by their numbers in the round."""
+    names = enumerate(disclosed.names.tenants, start=1)
+    return {number: own.tenants[name] for number, name in names if name in own.tenants}
+
+
+def own_job_names(disclosed: Disclosed, own: OwnNames) -> list[str]:
+    """Return the pseudonyms of the jobs that the round says are of the reader's tenants."""
+    numbers = own_numbers(disclosed, own)
+    jobs = disclosed.names.jobs
+    return [jobs[row.id - 1] for row in disclosed.snapshot.jobs if row.tenant in numbers]
+
+
+def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
+    """Tell each of the reader's rows that stands under another's pseudonym, or is changed."""
+    names = disclosed.names
+    for kind in ("tenants", "jobs", "leases", "profiles"):
+        given = getattr(names, kind)
+        if len(set(given)) != len(given):
+            yield f"two of the {kind} have one pseudonym"
+    numbers = own_numbers(disclosed, own)
+    for row in disclosed.snapshot.jobs:
+        pseudonym = names.jobs[row.id - 1]
+        job, tenant = own.jobs.get(pseudonym), numbers.get(row.tenant)
+        if job is None:
+            if tenant is not None and own.all_jobs:
+                yield f"the job {pseudonym} is said to be of {tenant}, which has none of this name"
+            continue
+        label = f"job {job.uid[:8]} of {job.tenant}"
+        if tenant != job.tenant:
+            yield f"{label} stands under the pseudonym of {tenant or 'another tenant'}"
+        elif (row.gpus, row.submitted_us) != (job.gpus, job.submitted_us):
+            yield (
+                f"{label} asked for {job.gpus} GPUs at {job.submitted_us} us of pool time;"
+                f" the round has {row.gpus} at {row.submitted_us}"
+            )
+    yield from _lease_breaks(disclosed)
+
+
+def _lease_breaks(disclosed: Disclosed) -> Iterator[str]:
+    owners = {row.id: row.tenant for row in disclosed.snapshot.jobs}
+    for lease in disclosed.snapshot.leases:
+        if owners.get(lease.job, lease.tenant) != lease.tenant:
+            name = disclosed.names.leases[lease.id - 1]
+            yield f"the lease {name} is of another tenant than its job"

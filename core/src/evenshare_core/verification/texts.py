@@ -1,0 +1,75 @@
+"""Findings as lines for people: one line for a round, one for each thing that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from evenshare_core.domain.instants import from_us
+from evenshare_core.money.fixed_point import to_text
+from evenshare_core.verification.heads import HeadFinding
+from evenshare_core.verification.rounds import OwnClaim, RoundCheck, RoundFigures, RoundFinding
+
+_DONE = {
+    RoundCheck.BYTES: "hash",
+    RoundCheck.RECORD: "chain",
+    RoundCheck.DECISION: "decision",
+    RoundCheck.PLAN: "plan",
+    RoundCheck.CERTIFICATE: "certificate",
+    RoundCheck.FOLLOWS: "follows",
+    RoundCheck.NAMES: "own names",
+}
+
+
+def round_line(finding: RoundFinding) -> str:
+    """Return a round in one line: what was recomputed, with its numbers, and what came of it."""
+    done = ", ".join(
+        text for check, text in _DONE.items() if check in finding.recomputed
+    )  # fmt: skip
+    parts = [done, *(_figure_texts(finding.figures) if finding.figures else ())]
+    verdict = "ok" if finding.ok else "WRONG: " + "; ".join(_problem_texts(finding))
+    remarks = f" ({'; '.join(finding.remarks)})" if finding.remarks else ""
+    time = f"{from_us(finding.at_us):%Y-%m-%dT%H:%M:%SZ}"
+    return f"round {finding.round}  {time}  {'; '.join(parts)}: {verdict}{remarks}"
+
+
+def _problem_texts(finding: RoundFinding) -> Iterator[str]:
+    for problem in finding.problems:
+        yield f"{problem.check.value}: {problem.text}"
+
+
+def _figure_texts(figures: RoundFigures) -> Iterator[str]:
+    yield f"{figures.grants} grants, {figures.renewals} renewals, {figures.waiting} jobs wait"
+    by_tenant: dict[str, list[OwnClaim]] = {}
+    for claim in figures.claims:
+        by_tenant.setdefault(claim.tenant, []).append(claim)
+    for tenant, claims in by_tenant.items():
+        yield f"{tenant} {', '.join(map(_claim_text, claims))}"
+    prices = ", ".join(f"{gpu_type} {to_text(micro)}" for gpu_type, micro in figures.prices)
+    if prices:
+        yield f"price {prices}"
+
+
+def _claim_text(claim: OwnClaim) -> str:
+    rho = "-" if claim.rho is None else f"{claim.rho:.3f}"
+    return f"{claim.gpu_type} rho {rho} {claim.own} own + {claim.borrowed} borrowed"
+
+
+def head_lines(finding: HeadFinding) -> Iterator[str]:
+    """Return the head, then what is wrong with it and what is to be said of it."""
+    if finding.root:
+        yield f"head of {finding.log}: {finding.size} rounds, root {finding.root.hex()}"
+    for problem in finding.problems:
+        yield f"WRONG: {problem.check.value}: {problem.text}"
+    yield from finding.remarks
+
+
+def summary(findings: Iterable[tuple[int, bool]], head_ok: bool) -> str:
+    """Return the last line. `findings`: each round's number, and whether it is fine."""
+    rows = list(findings)
+    wrong = [number for number, ok in rows if not ok]
+    rounds = f"{len(rows)} {'round' if len(rows) == 1 else 'rounds'}"
+    if not wrong and head_ok:
+        return f"{rounds} verified, nothing is wrong"
+    named = ", ".join(map(str, wrong[:10])) + (" ..." if len(wrong) > 10 else "")
+    parts = [f"{len(wrong)} of {rounds} wrong ({named})" if wrong else f"{rounds} verified"]
+    return "; ".join([*parts, *([] if head_ok else ["the head is WRONG"])])

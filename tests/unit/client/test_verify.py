@@ -1,0 +1,374 @@
+"""`evenshare round verify` and `round pin` against a portal that may bend its history."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from evenshare.cli import verify, verify_files
+from evenshare.cli.terminal import Terminal
+from evenshare_core.chain.records import read_record, record_bytes
+from evenshare_core.cli.main import main as core_main
+from tests.unit.verified_rounds import (
+    ADA,
+    BOB,
+    LOG,
+    POOL,
+    StagedPool,
+    StagedRound,
+    decided,
+    key_of,
+    staged_rounds,
+    vkey_of,
+)
+
+from .conftest import Ran, Run
+from .portal import Portal
+
+ROUNDS = 8
+
+
+@pytest.fixture
+def pool(portal: Portal) -> StagedPool:
+    made = StagedPool(staged_rounds(ROUNDS))
+    portal.rounds = made.answer
+    portal.jobs = made.jobs()
+    return made
+
+
+@pytest.fixture
+def verify_all(run: Run, pool: StagedPool) -> Any:
+    assert pool.size == ROUNDS
+
+    def call(*more: str) -> Ran:
+        return run("round", "verify", "--pool", POOL, "--last", str(ROUNDS), *more)
+
+    return call
+
+
+def pin_path(tmp_path: Path) -> Path:
+    [path] = (tmp_path / "evenshare" / "pins").glob("*.json")
+    return path
+
+
+class TestVerify:
+    def test_prints_a_line_a_round_and_keeps_the_head(
+        self, verify_all: Any, tmp_path: Path
+    ) -> None:
+        done = verify_all()
+        assert done.code == 0, done.out + done.err
+        lines = done.out.splitlines()
+        assert [line.split()[1] for line in lines[:ROUNDS]] == [str(n + 1) for n in range(ROUNDS)]
+        assert all(line.endswith(": ok") for line in lines[:ROUNDS])
+        assert lines[ROUNDS].startswith(f"head of {LOG}: {ROUNDS} rounds, root ")
+        assert lines[ROUNDS + 1].startswith("keys seen for the first time")
+        assert lines[-1] == f"{ROUNDS} rounds verified, nothing is wrong"
+        assert done.err == "", "nothing for people who do not watch"
+        path = pin_path(tmp_path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert json.loads(path.read_text())["size"] == ROUNDS
+
+    def test_takes_the_newest_a_number_a_count_or_a_time(self, run: Run, pool: StagedPool) -> None:
+        def rounds(*words: str) -> list[int]:
+            done = run("round", "verify", "--pool", POOL, "--output", "json", *words)
+            assert done.code == 0, done.out + done.err
+            return [row["round"] for row in done.json["rounds"]]
+
+        assert rounds() == [ROUNDS]
+        assert rounds("1") == [1]
+        assert rounds("5") == [5]
+        assert rounds("--last", "3") == [6, 7, 8]
+        assert rounds("--last", "99") == list(range(1, ROUNDS + 1))
+        assert rounds("--since", "2030-03-17T17:47:20Z") == [5, 6, 7, 8]
+        assert rounds("--since", "2030-03-17T17:47:21Z") == [6, 7, 8]
+        assert rounds("--since", "2000-01-01T00:00:00") == list(range(1, ROUNDS + 1))
+        assert pool.size == ROUNDS
+
+    def test_has_its_findings_as_json(self, verify_all: Any, pool: StagedPool) -> None:
+        shown = verify_all("--output", "json").json
+        assert shown["ok"] is True
+        assert shown["head"]["size"] == ROUNDS
+        row = shown["rounds"][4]
+        assert row["recomputed"] == [
+            "record", "bytes", "decision", "certificate", "follows", "names",
+        ]  # fmt: skip
+        assert row["figures"]["grants"] == len(pool.rounds[4].decision.grants)
+        assert {claim["tenant"] for claim in row["figures"]["claims"]} == {ADA}
+
+    def test_does_it_again_elsewhere_from_the_files(
+        self, run: Run, verify_all: Any, tmp_path: Path, portal: Portal,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:  # fmt: skip
+        folder = tmp_path / "kept"
+        first = verify_all("--save-dir", str(folder))
+        seen = len(portal.seen)
+        again = run("round", "verify", "--from-dir", str(folder))
+        assert (again.code, len(portal.seen)) == (0, seen)
+        assert again.out.splitlines()[:ROUNDS] == first.out.splitlines()[:ROUNDS]
+        some = run("round", "verify", "--from-dir", str(folder), "--last", "2", "--output", "json")
+        assert [row["round"] for row in some.json["rounds"]] == [7, 8]
+        assert core_main(["verify", str(folder)]) == 0
+        assert capsys.readouterr().out.splitlines()[:ROUNDS] == first.out.splitlines()[:ROUNDS]
+        assert core_main(["verify", str(folder), "--pin", str(pin_path(tmp_path))]) == 0
+        assert core_main(["verify", str(folder), "--vkey", vkey_of(key_of("second"))]) == 1
+
+    def test_downloads_what_is_kept_once(
+        self, verify_all: Any, portal: Portal, tmp_path: Path
+    ) -> None:
+        folder = str(tmp_path / "kept")
+        verify_all("--save-dir", folder)
+        before = len(portal.seen)
+        assert verify_all("--save-dir", folder).code == 0
+        asked = [path for _, path, _, _ in portal.seen[before:]]
+        assert not [path for path in asked if path.endswith("/bundle")]
+
+    def test_reads_bundles_compressed(self, verify_all: Any, portal: Portal) -> None:
+        verify_all()
+        bundles = [headers for _, path, headers, _ in portal.seen if path.endswith("/bundle")]
+        assert len(bundles) == ROUNDS
+        assert {headers["accept-encoding"] for headers in bundles} == {"gzip"}
+
+    def test_shows_how_far_it_is_to_those_who_watch(self) -> None:
+        class Watched(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        out, err = io.StringIO(), Watched()
+        screen = Terminal(out, err, {})
+        screen.progress("verifying round 1 of 2")
+        screen.line("round 1  ok")
+        screen.progress("")
+        assert out.getvalue() == "round 1  ok\n"
+        assert err.getvalue() == "\r\x1b[Kverifying round 1 of 2\r\x1b[K"
+        err = Watched()
+        Terminal(out, err, {"TERM": "dumb"}).progress("verifying")
+        assert err.getvalue() == ""
+
+    @pytest.mark.parametrize(
+        ("words", "text"),
+        [
+            (["3", "--last", "2", "--pool", POOL], "give one of a round's number, --last"),
+            (["--since", "yesterday", "--pool", POOL], "--since takes an instant"),
+            ([], "give --pool, or --from-dir"),
+            (["--from-dir", "x", "--save-dir", "y"], "not both"),
+            (["--from-dir", "/nowhere"], "/nowhere is no folder"),
+            (["--last", "0", "--pool", POOL], "not a whole number"),
+        ],
+    )
+    def test_refuses_what_cannot_be(
+        self, run: Run, portal: Portal, words: list[str], text: str
+    ) -> None:
+        done = run("round", "verify", *words)
+        assert (done.code, text in done.err) == (2, True), done.err
+        assert portal.seen == []
+
+    def test_of_a_round_that_is_not_there_says_what_is(self, run: Run, pool: StagedPool) -> None:
+        done = run("round", "verify", "99", "--pool", POOL)
+        assert (done.code, pool.size) == (3, ROUNDS)
+        assert f"round 99 of {POOL} is not in its log; the newest is {ROUNDS}" in done.err
+
+    def test_says_what_to_install_where_the_library_is_missing(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(verify, "NEEDS", (9, 9))
+        done = run("round", "verify", "--pool", POOL)
+        assert (done.code, "needs Python" in done.err) == (2, True)
+        monkeypatch.undo()
+
+    def test_shows_its_first_call_with_explain(self, run: Run, portal: Portal) -> None:
+        done = run("round", "verify", "--pool", POOL, "--explain")
+        assert (done.code, portal.seen) == (0, [])
+        assert done.out.startswith(f"GET {portal.url}/api/v1/chain/{POOL}")
+
+    def test_takes_no_path_from_an_answer(self, tmp_path: Path) -> None:
+        with pytest.raises(Exception, match="a name that is none"):
+            verify_files.Files(tmp_path).write("names/../../x.json", b"")
+
+
+class TestAPlant:
+    """Each way to bend a history is named, and ends with 3."""
+
+    def assert_named(self, done: Ran, text: str) -> None:
+        assert done.code == 3, done.out + done.err
+        assert text in done.out, done.out
+        assert "nothing is wrong" not in done.out
+
+    def test_a_round_rewritten_with_matching_bytes(
+        self, verify_all: Any, pool: StagedPool, tmp_path: Path
+    ) -> None:
+        """A round decided again without one job, and all that follow sealed anew."""
+        assert verify_all().code == 0
+        kept = pin_path(tmp_path).read_bytes()
+        row = pool.rounds[-1].snapshot
+        gone = next(job for job in row.jobs if job.tenant == 2)
+        pool.rounds[-1] = decided(
+            replace(
+                row,
+                jobs=tuple(job for job in row.jobs if job.id != gone.id),
+                leases=tuple(lease for lease in row.leases if lease.job != gone.id),
+            )
+        )
+        pool.seal()
+        done = verify_all()
+        self.assert_named(done, "WRONG: history: the history was forked: two heads of 8 rounds")
+        self.assert_named(done, "the head is WRONG")
+        assert pin_path(tmp_path).read_bytes() == kept
+
+    def test_an_old_round_rewritten_under_a_longer_log(
+        self, verify_all: Any, run: Run, pool: StagedPool
+    ) -> None:
+        whole = pool.records
+        pool.records = whole[:6]
+        assert run("round", "pin", "--pool", POOL).code == 0
+        pool.records = whole
+        rewritten(pool, 3)
+        done = verify_all()
+        self.assert_named(done, "history: the history was rewritten or forked: the 6 rounds that")
+
+    def test_a_round_removed(self, verify_all: Any, pool: StagedPool) -> None:
+        del pool.records[3], pool.bundles[4]
+        self.assert_named(verify_all(), "record: the round before it in the log is 3")
+
+    def test_a_round_removed_and_the_rest_sealed_anew(
+        self, verify_all: Any, pool: StagedPool
+    ) -> None:
+        del pool.rounds[3]
+        pool.seal()
+        done = verify_all()
+        self.assert_named(done, "record: the round before it in the log is 3")
+        self.assert_named(done, "follows: ")
+
+    def test_a_history_shortened(self, verify_all: Any, run: Run, pool: StagedPool) -> None:
+        assert verify_all().code == 0
+        pool.records = pool.records[:5]
+        done = run("round", "verify", "--pool", POOL)
+        self.assert_named(done, "history: the history was shortened: 5 rounds now, pinned are 8")
+
+    def test_a_fork_shown_to_two_tenants(
+        self, run: Run, pool: StagedPool, portal: Portal, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        """Each alone sees a history that follows; together they see two."""
+        assert run("round", "pin", "--pool", POOL).code == 0
+        adas = pin_path(tmp_path)
+        other = StagedPool(staged_rounds(ROUNDS), reader=BOB)
+        rewritten(other, 5)
+        portal.rounds = other.answer
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "bob"))
+        assert run("round", "pin", "--pool", POOL).code == 0
+        done = run("round", "pin", "--pool", POOL, "--against", str(adas))
+        self.assert_named(done, "WRONG: history: the history was forked: two heads of 8 rounds")
+        assert pool.size == other.size
+
+    def test_a_fork_of_other_sizes(
+        self, run: Run, pool: StagedPool, portal: Portal, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        whole = pool.records
+        pool.records = whole[:6]
+        assert run("round", "pin", "--pool", POOL).code == 0
+        adas = pin_path(tmp_path)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "bob"))
+        pool.records = whole
+        assert run("round", "pin", "--pool", POOL, "--against", str(adas)).code == 0
+        rewritten(pool, 5)
+        (tmp_path / "bob" / "evenshare" / "pins").rename(tmp_path / "away")
+        done = run("round", "pin", "--pool", POOL, "--against", str(adas))
+        self.assert_named(done, "the 6 rounds that were pinned are not the beginning of the 8 now")
+        pool.records = pool.records[:5]
+        (tmp_path / "bob" / "evenshare" / "pins").rename(tmp_path / "away2")
+        done = run("round", "pin", "--pool", POOL, "--against", str(adas))
+        self.assert_named(done, "no proof at hand")
+        assert portal.seen
+
+    def test_a_price_changed_after_posting(self, verify_all: Any, pool: StagedPool) -> None:
+        row = pool.rounds[3]
+        first, *others = row.decision.prices
+        prices = (replace(first, price_micro=first.price_micro + 1), *others)
+        pool.rounds[3] = StagedRound(
+            row.snapshot, replace(row.decision, prices=prices), row.certificate
+        )
+        pool.seal()
+        done = verify_all()
+        self.assert_named(done, "decision: prices[0].price_micro")
+        self.assert_named(done, "The price of fast is")
+
+    def test_a_certificate_upgraded(self, verify_all: Any, pool: StagedPool) -> None:
+        row = pool.rounds[2]
+        assert row.certificate is not None
+        certificate = json.loads(json.dumps(row.certificate))
+        line = next(r for r in certificate["findings"] if r["verdict"] not in ("holds", "noted"))
+        before, line["verdict"] = line["verdict"], "holds"
+        pool.rounds[2] = StagedRound(row.snapshot, row.decision, certificate)
+        pool.seal()
+        self.assert_named(
+            verify_all(), f"certificate: {line['name']}: holds there, {before} here"
+        )  # fmt: skip
+
+    def test_a_bundle_with_a_pseudonym_swapped(self, verify_all: Any, pool: StagedPool) -> None:
+        def swap(_: int, data: bytes) -> bytes:
+            document = json.loads(data)
+            names = document["names"]["tenants"]
+            names[0], names[1] = names[1], names[0]
+            return json.dumps(document, separators=(",", ":")).encode()
+
+        pool.seal(swap)
+        self.assert_named(verify_all(), "of ada stands under the pseudonym of another tenant")
+
+    def test_a_record_edited(self, verify_all: Any, pool: StagedPool) -> None:
+        record = read_record(pool.records[3])
+        pool.records[3] = record_bytes(replace(record, bundle="0" * 64))
+        done = verify_all()
+        self.assert_named(done, "bytes: the record commits to the SHA-256 0000")
+        self.assert_named(done, "record: its record names ")
+
+    def test_a_checkpoint_signed_by_another_key(self, verify_all: Any, pool: StagedPool) -> None:
+        assert verify_all().code == 0
+        pool.keys = [key_of("second")]
+        self.assert_named(verify_all(), "WRONG: key: the head is signed by ")
+        assert verify_all("--vkey", vkey_of(key_of("second"))).code == 0
+        assert verify_all().code == 0, "the key that was given is pinned"
+
+
+class TestAPin:
+    def test_is_kept_and_shown(self, run: Run, pool: StagedPool, tmp_path: Path) -> None:
+        assert run("round", "pin", "--pool", POOL, "--show").code == 2
+        done = run("round", "pin", "--pool", POOL)
+        assert done.code == 0, done.err
+        shown = run("round", "pin", "--pool", POOL, "--show", "--output", "json").json
+        assert shown["pin"]["size"] == pool.size
+        assert shown["file"] == str(pin_path(tmp_path))
+        assert shown["pin"]["root"] in done.out
+
+    def test_is_another_for_each_portal_and_pool(self, tmp_path: Path) -> None:
+        from evenshare.cli.pins import pin_file
+
+        env = {"XDG_CONFIG_HOME": str(tmp_path)}
+        places = [
+            ("http://a:1", "x"), ("http://a:2", "x"), ("http://a:1", "y"), ("https://a:1", "x"),
+        ]  # fmt: skip
+        assert len({pin_file(env, *place) for place in places}) == 4
+
+    def test_that_is_none_is_said(self, run: Run, pool: StagedPool, tmp_path: Path) -> None:
+        run("round", "pin", "--pool", POOL)
+        pin_path(tmp_path).write_text("{}")
+        done = run("round", "verify", "--pool", POOL)
+        assert (done.code, "is no pin" in done.err, pool.size) == (2, True, ROUNDS)
+
+
+def rewritten(pool: StagedPool, number: int) -> None:
+    """The same rounds with another record from `number` on, linked and signed as they should be."""
+    row = pool.rounds[number - 1]
+    shares = row.decision.shares
+    first = replace(shares[0], rho_before=0.5)
+    pool.rounds[number - 1] = StagedRound(
+        row.snapshot, replace(row.decision, shares=(first, *shares[1:])), row.certificate
+    )
+    pool.seal()

@@ -1,0 +1,239 @@
+"""Heads that a reader keeps: what a new one must prove, and what two readers find out together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from evenshare_core.chain.merkle import consistency_proof
+from evenshare_core.chain.records import read_record, record_bytes, record_hash
+from evenshare_core.verification.heads import (
+    HeadCheck,
+    HeadFinding,
+    Pin,
+    Proof,
+    compare_heads,
+    read_pin,
+    short_key,
+    verify_head,
+)
+from evenshare_core.verification.history import History
+from tests.unit.verified_rounds import LOG, StagedPool, key_of, staged_rounds, vkey_of
+
+FIRST, SECOND = vkey_of(key_of("first")), vkey_of(key_of("second"))
+
+
+@pytest.fixture(scope="module")
+def sealed() -> StagedPool:
+    return StagedPool(staged_rounds(10))
+
+
+@pytest.fixture
+def pool(sealed: StagedPool) -> StagedPool:
+    copy = StagedPool([])
+    copy.rounds, copy.records, copy.bundles = (
+        list(sealed.rounds), list(sealed.records), dict(sealed.bundles),
+    )  # fmt: skip
+    return copy
+
+
+def proof(pool: StagedPool, first: int, second: int) -> Proof:
+    return Proof(first, second, consistency_proof(first, second, pool._nodes))
+
+
+def head(
+    pool: StagedPool, size: int, pin: Pin | None = None, given: tuple[str, ...] = ()
+) -> HeadFinding:
+    proven = proof(pool, pin.size, size) if pin and pin.size <= size else None
+    keys = [vkey_of(key) for key in pool.keys]
+    return verify_head(pool.note(size), LOG, keys, pin=pin, given=given, proof=proven)
+
+
+def pinned(pool: StagedPool, size: int) -> Pin:
+    pin = head(pool, size).pin
+    assert pin is not None
+    return pin
+
+
+def texts(finding: HeadFinding) -> list[str]:
+    return [f"{problem.check.value}: {problem.text}" for problem in finding.problems]
+
+
+class TestTheFirstHead:
+    def test_is_trusted_with_its_keys_and_says_so(self, pool: StagedPool) -> None:
+        finding = head(pool, 6)
+        assert finding.problems == []
+        [remark] = finding.remarks
+        assert remark.endswith(f"compare them elsewhere: {short_key(FIRST)}")
+        assert finding.pin is not None
+        assert (finding.pin.size, finding.pin.keys) == (6, (FIRST,))
+        assert read_pin(msgspec.json.encode(finding.pin)) == finding.pin
+
+    def test_by_another_key_than_the_one_given_is_refused(self, pool: StagedPool) -> None:
+        finding = head(pool, 6, given=(SECOND,))
+        assert finding.pin is None
+        assert [problem.check for problem in finding.problems] == [HeadCheck.KEY]
+        assert f"signed by {short_key(FIRST)} alone" in finding.problems[0].text
+
+    def test_whose_text_was_changed_is_refused(self, pool: StagedPool) -> None:
+        note = pool.note(6).replace("\n6\n", "\n7\n")
+        finding = verify_head(note, LOG, (FIRST,))
+        assert texts(finding)[0].startswith("signature: the head is not signed by a known key")
+
+
+class TestALaterHead:
+    @pytest.mark.parametrize("size", [1, 5, 8, 9, 10])
+    def test_that_grew_is_kept(self, pool: StagedPool, size: int) -> None:
+        finding = head(pool, 10, pinned(pool, size))
+        assert (finding.problems, finding.remarks) == ([], [])
+        assert finding.pin is not None
+        assert finding.pin.size == 10
+
+    def test_without_a_proof_is_kept_with_a_remark(self, pool: StagedPool) -> None:
+        finding = verify_head(pool.note(), LOG, (FIRST,), pin=pinned(pool, 4))
+        assert finding.problems == []
+        assert finding.remarks == [
+            "no proof at hand that the head of 10 rounds begins with that of 4"
+        ]
+        assert finding.pin is None, "what nothing proves must not take the place of what was proven"
+
+    def test_of_fewer_rounds_is_a_shortened_history(self, pool: StagedPool) -> None:
+        finding = head(pool, 7, pinned(pool, 10))
+        assert texts(finding) == ["history: the history was shortened: 7 rounds now, pinned are 10"]
+        assert finding.pin is None
+
+    def test_of_other_rounds_is_a_rewritten_history(self, pool: StagedPool) -> None:
+        pin = pinned(pool, 6)
+        rewritten(pool, 4)
+        finding = head(pool, 10, pin)
+        assert texts(finding)[0].startswith(
+            "history: the history was rewritten or forked: the 6 rounds"
+        )
+        assert finding.pin is None
+
+    def test_of_the_same_size_and_another_root_is_a_fork(self, pool: StagedPool) -> None:
+        pin = pinned(pool, 10)
+        rewritten(pool, 10)
+        assert texts(head(pool, 10, pin))[0].startswith(
+            "history: the history was forked: two heads"
+        )
+
+    def test_of_another_log_is_refused(self, pool: StagedPool) -> None:
+        pin = msgspec.structs.replace(pinned(pool, 3), log="evenshare/test/rounds/other")
+        assert [problem.check for problem in head(pool, 10, pin).problems] == [HeadCheck.LOG]
+
+
+class TestAKey:
+    def test_that_joins_beside_a_known_one_is_trusted_from_then_on(self, pool: StagedPool) -> None:
+        pin = pinned(pool, 4)
+        pool.keys = [key_of("first"), key_of("second")]
+        both = head(pool, 8, pin)
+        assert both.remarks == [f"key {short_key(SECOND)} has joined, signing beside a known one"]
+        assert both.pin is not None
+        pool.keys = [key_of("second")]
+        alone = head(pool, 10, both.pin)
+        assert (alone.problems, alone.remarks) == ([], [])
+        assert alone.pin is not None
+        assert alone.pin.keys == (SECOND,)
+
+    def test_that_changed_without_an_overlap_is_named(self, pool: StagedPool) -> None:
+        pin = pinned(pool, 4)
+        pool.keys = [key_of("second")]
+        finding = head(pool, 10, pin)
+        assert finding.problems[0].check is HeadCheck.KEY
+        assert (
+            f"signed by {short_key(SECOND)} alone; known is {short_key(FIRST)}" in texts(finding)[0]
+        )
+        assert finding.pin is None
+
+    def test_that_the_reader_gives_counts_instead(self, pool: StagedPool) -> None:
+        pin = pinned(pool, 4)
+        pool.keys = [key_of("second")]
+        finding = head(pool, 10, pin, given=(SECOND,))
+        assert finding.problems == []
+        assert finding.pin is not None
+        assert finding.pin.keys == (SECOND,)
+
+
+class TestTwoReaders:
+    def test_of_one_history_agree(self, pool: StagedPool) -> None:
+        mine, other = pinned(pool, 10), pinned(pool, 7)
+        assert compare_heads(mine, other, proof(pool, 7, 10)) == ()
+        assert compare_heads(other, mine, proof(pool, 7, 10)) == ()
+        assert compare_heads(mine, mine, None) == ()
+
+    @pytest.mark.parametrize("size", [7, 10])
+    def test_of_a_fork_find_it(self, pool: StagedPool, size: int) -> None:
+        mine = pinned(pool, 10)
+        rewritten(pool, 3)
+        other = pinned(pool, size)
+        [problem] = compare_heads(mine, other, proof(pool, size, 10))
+        assert problem.check is HeadCheck.HISTORY
+        assert "forked" in problem.text
+
+    def test_without_a_proof_are_not_called_agreed(self, pool: StagedPool) -> None:
+        [problem] = compare_heads(pinned(pool, 10), pinned(pool, 7), None)
+        assert problem.text.startswith("no proof at hand")
+
+    def test_take_no_head_that_the_log_did_not_sign(self, pool: StagedPool) -> None:
+        mine = pinned(pool, 10)
+        pool.keys = [key_of("third")]
+        [problem] = compare_heads(mine, pinned(pool, 7), proof(pool, 7, 10))
+        assert problem.check is HeadCheck.SIGNATURE
+
+
+class TestRecordsUnderAHead:
+    def test_are_proven_by_the_newest(self, pool: StagedPool) -> None:
+        files = pool.files(4, 8)
+        assert History(files.get).head().problems == []
+
+    def test_are_hashed_where_all_are_there(self, pool: StagedPool) -> None:
+        files = pool.files()
+        del files["inclusion.json"]
+        assert History(files.get).head().problems == []
+
+    @pytest.mark.parametrize(
+        ("name", "edit", "text"),
+        [
+            ("inclusion.json", lambda row: row["path"].pop(), "the path is shorter"),
+            ("inclusion.json", lambda row: row.update(index=5), "the proof is of entry 5 of 10"),
+            ("chain.json", lambda row: row.update(size=11), "is said to have 11 entries"),
+            ("records.json", lambda rows: rows.pop(2), "entry 4 of the log is missing, before 5"),
+        ],
+    )
+    def test_that_do_not_fit_are_named(
+        self, pool: StagedPool, name: str, edit: Callable[..., object], text: str
+    ) -> None:
+        files = pool.files(4, 8)
+        answer = json.loads(files[name])
+        edit(answer)
+        files[name] = json.dumps(answer).encode()
+        finding = History(files.get).head()
+        assert any(text in problem for problem in texts(finding)), texts(finding)
+        assert finding.pin is None
+
+    def test_of_an_edited_record_are_not_under_it(self, pool: StagedPool) -> None:
+        files = pool.files(4, 8)
+        rows = json.loads(files["records.json"])
+        record = read_record(rows[-1]["record"].encode())
+        rows[-1]["record"] = record_bytes(
+            msgspec.structs.replace(record, bundle="0" * 64)
+        ).decode()  # fmt: skip
+        files["records.json"] = json.dumps(rows).encode()
+        assert any("is not under its head" in text for text in texts(History(files.get).head()))
+
+
+def rewritten(pool: StagedPool, number: int) -> None:
+    """Another round in its place, and all that follow with hashes that match."""
+    for row in range(number - 1, len(pool.records)):
+        record = read_record(pool.records[row])
+        previous = record.previous
+        if row >= number:
+            previous = record_hash(pool.records[row - 1])
+        bundle = "f" * 64 if row == number - 1 else record.bundle
+        pool.records[row] = record_bytes(
+            msgspec.structs.replace(record, previous=previous, bundle=bundle)
+        )

@@ -1,0 +1,401 @@
+"""A round recomputed by a reader: what holds, and each thing that somebody may have bent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.chain.records import RoundRecord, read_record, record_bytes
+from evenshare_core.policies import registry
+from evenshare_core.verification.history import EvidenceError, History
+from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
+from evenshare_core.verification.texts import round_line, summary
+from tests.unit.verified_rounds import (
+    ADA,
+    BEGIN_US,
+    LOG,
+    ROUND_US,
+    StagedPool,
+    StagedRound,
+    decided,
+    staged_rounds,
+)
+
+WHOLE = [
+    RoundCheck.RECORD,
+    RoundCheck.BYTES,
+    RoundCheck.RECORD,
+    RoundCheck.DECISION,
+    RoundCheck.CERTIFICATE,
+    RoundCheck.FOLLOWS,
+    RoundCheck.NAMES,
+]
+DAY_US = 24 * 3600 * 1_000_000
+
+
+@pytest.fixture
+def pool() -> StagedPool:
+    return StagedPool()
+
+
+def verified(
+    pool: StagedPool, first: int = 1, versions: Callable[[str], str] = lambda _: ""
+) -> list[RoundFinding]:
+    files = pool.files(first)
+    return list(History(files.get).rounds(versions))
+
+
+def wrong(findings: list[RoundFinding]) -> dict[int, list[str]]:
+    return {
+        row.round: [f"{problem.check.value}: {problem.text}" for problem in row.problems]
+        for row in findings
+        if not row.ok
+    }
+
+
+class TestAnHonestRound:
+    @pytest.mark.parametrize("policy", ["ltgf", "evenshare", "oef", "gandiva_fair", "fifo"])
+    def test_is_recomputed_whole(self, policy: str) -> None:
+        findings = verified(StagedPool(staged_rounds(6, policy=policy)))
+        assert wrong(findings) == {}
+        assert [row.round for row in findings] == [1, 2, 3, 4, 5, 6]
+        assert [row.recomputed for row in findings[1:]] == [WHOLE] * 5
+        assert all(row.remarks == [] for row in findings)
+
+    def test_tells_what_was_recomputed_in_numbers(self, pool: StagedPool) -> None:
+        finding = verified(pool)[3]
+        row = pool.rounds[3]
+        figures = finding.figures
+        assert figures is not None
+        own = [share for share in row.decision.shares if share.tenant == 1]
+        assert [(c.tenant, c.gpu_type, c.rho, c.own, c.borrowed) for c in figures.claims] == [
+            (ADA, share.gpu_type, share.rho_before, share.own, share.borrowed) for share in own
+        ]
+        assert figures.grants == len(row.decision.grants)
+        assert figures.renewals == len(row.decision.renewals)
+        assert dict(figures.prices) == {p.gpu_type: p.price_micro for p in row.decision.prices}
+        line = round_line(finding)
+        assert line.startswith("round 4  2030-03-17T17:47:10Z  hash, chain, decision, certificate,")
+        assert f"{ADA} fast rho" in line
+        assert line.endswith(": ok")
+
+    def test_of_another_day_has_other_names_and_still_follows(self) -> None:
+        begin_us = BEGIN_US - BEGIN_US % DAY_US + DAY_US - 3 * ROUND_US
+        pool = StagedPool(staged_rounds(6, begin_us=begin_us))
+        days = {read_record(data).at_us // DAY_US for data in pool.records}
+        assert len(days) == 2
+        assert wrong(verified(pool)) == {}
+
+    def test_is_verified_from_the_one_before_it(self, pool: StagedPool) -> None:
+        findings = verified(pool, first=5)
+        assert [row.round for row in findings] == [5, 6, 7, 8]
+        assert all(RoundCheck.FOLLOWS in row.recomputed for row in findings)
+
+    def test_whose_bytes_are_gone_keeps_its_place_in_the_chain(self, pool: StagedPool) -> None:
+        del pool.bundles[4]
+        findings = verified(pool)
+        assert wrong(findings) == {}
+        assert findings[3].remarks == ["its bytes are no longer kept, its record is under the head"]
+        assert findings[4].remarks == ["not compared with the round before, which is not at hand"]
+
+
+def changed(pool: StagedPool, number: int, **fields: Any) -> None:
+    row = pool.rounds[number - 1]
+    pool.rounds[number - 1] = StagedRound(replace(row.snapshot, **fields), *_rest(row))
+
+
+def _rest(row: StagedRound) -> tuple[Any, Any]:
+    return row.decision, row.certificate
+
+
+def edited(pool: StagedPool, number: int, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Change a bundle after it was committed to."""
+    document = json.loads(pool.bundles[number])
+    edit(document)
+    pool.bundles[number] = msgspec.json.encode(document)
+
+
+class TestAPlant:
+    def test_of_other_bytes_is_named_with_both_hashes(self, pool: StagedPool) -> None:
+        def dearer(document: dict[str, Any]) -> None:
+            document["decision"]["prices"][0]["price_micro"] += 1
+
+        edited(pool, 4, dearer)
+        broken = wrong(verified(pool))
+        assert broken[4][0].startswith("bytes: the record commits to the SHA-256 ")
+        assert "decision: prices[0].price_micro: " in broken[4][1]
+        assert "price of fast" in broken[5][0]
+
+    def test_of_a_price_changed_after_posting_is_named(self, pool: StagedPool) -> None:
+        """By whoever seals, so that hashes match: the next round still has what was posted."""
+        row = pool.rounds[3]
+        prices = row.decision.prices
+        dearer = replace(prices[0], price_micro=prices[0].price_micro + 500_000)
+        pool.rounds[3] = StagedRound(
+            row.snapshot, replace(row.decision, prices=(dearer, *prices[1:])), row.certificate
+        )
+        pool.seal()
+        broken = wrong(verified(pool))
+        assert any(text.startswith("decision: prices[0].price_micro: ") for text in broken[4])
+        assert any("price of fast" in text for text in broken[5])
+
+    def test_of_a_round_with_sums_that_do_not_follow_is_named(self, pool: StagedPool) -> None:
+        """Decided again from sums that somebody lowered: it replays to the same bytes."""
+        snapshot = pool.rounds[4].snapshot
+        claims = snapshot.service.claims
+        lower = replace(claims[0], alloc_gpu_us=claims[0].alloc_gpu_us // 2)
+        service = replace(snapshot.service, claims=(lower, *claims[1:]))
+        pool.rounds[4] = decided(replace(snapshot, service=service))
+        pool.seal()
+        broken = wrong(verified(pool))
+        assert any(text.startswith("follows: The sums of tenant") for text in broken[5])
+        assert any(text.startswith("follows: the portal says: ") for text in broken[5])
+        assert not any(text.startswith("decision") for text in broken[5])
+
+    def test_of_a_certificate_upgraded_is_named(self, pool: StagedPool) -> None:
+        row = pool.rounds[2]
+        assert row.certificate is not None
+        certificate = json.loads(json.dumps(row.certificate))
+        line = next(
+            line for line in certificate["findings"] if line["verdict"] not in ("holds", "noted")
+        )
+        before, line["verdict"] = line["verdict"], "holds"
+        pool.rounds[2] = StagedRound(row.snapshot, row.decision, certificate)
+        pool.seal()
+        text = f"certificate: {line['name']}: holds there, {before} here"
+        assert wrong(verified(pool)) == {3: [text]}
+
+    def test_of_a_pseudonym_swapped_is_named(self, pool: StagedPool) -> None:
+        """An own job under another's row, with hashes that match."""
+
+        def swap(number: int, data: bytes) -> bytes:
+            if number != 5:
+                return data
+            document = json.loads(data)
+            jobs = {job["id"]: job["tenant"] for job in document["snapshot"]["jobs"]}
+            mine, other = (next(j for j, owner in jobs.items() if owner == t) for t in (1, 2))
+            names = document["names"]["jobs"]
+            names[mine - 1], names[other - 1] = names[other - 1], names[mine - 1]
+            return msgspec.json.encode(document)
+
+        pool.seal(swap)
+        broken = wrong(verified(pool))
+        named = [text for text in broken[5] if text.startswith("names: ")]
+        assert any("of ada stands under the pseudonym of another tenant" in text for text in named)
+        assert any("is said to be of ada, which has none of this name" in text for text in named)
+
+    def test_of_the_tenants_pseudonym_swapped_is_named(self, pool: StagedPool) -> None:
+        def swap(_: int, data: bytes) -> bytes:
+            document = json.loads(data)
+            names = document["names"]["tenants"]
+            names[0], names[1] = names[1], names[0]
+            return msgspec.json.encode(document)
+
+        pool.seal(swap)
+        broken = wrong(verified(pool))
+        assert any("of ada stands under the pseudonym of another" in text for text in broken[5])
+
+    def test_of_a_job_that_asks_for_fewer_gpus_is_named(self, pool: StagedPool) -> None:
+        mine = next(job for job in pool.rounds[5].snapshot.jobs if job.tenant == 1)
+        files = pool.files()
+        jobs = json.loads(files["jobs.json"])
+        row = next(row for row in jobs["jobs"] if row["id"].startswith(f"{mine.id:08x}"))
+        row["gpus"] += 1
+        files["jobs.json"] = json.dumps(jobs).encode()
+        broken = wrong(list(History(files.get).rounds(lambda _: "")))
+        assert any(f"asked for {mine.gpus + 1} GPUs" in text for text in broken[6])
+
+    def test_of_a_record_edited_breaks_the_chain(self, pool: StagedPool) -> None:
+        record = read_record(pool.records[3])
+        pool.records[3] = record_bytes(replace(record, at_us=record.at_us + 1))
+        broken = wrong(verified(pool))
+        assert any("at_us is" in text for text in broken[4])
+        assert broken[5][0].startswith("record: its record names ")
+
+    def test_of_a_round_removed_breaks_the_chain(self, pool: StagedPool) -> None:
+        del pool.records[3]
+        history = History(pool.files().get)
+        broken = wrong(list(history.rounds(lambda _: "")))
+        assert broken[5][0] == "record: the round before it in the log is 3"
+        assert broken[5][1].startswith("record: its record names ")
+
+    def test_that_the_portal_owns_up_to_is_named(self, pool: StagedPool) -> None:
+        record = replace(read_record(pool.records[7]), damage="its snapshot is gone", bundle="")
+        finding = verify_round(None, record, read_record(pool.records[6]), None)
+        assert [problem.check for problem in finding.problems] == [RoundCheck.DAMAGE]
+        assert finding.remarks == []
+
+    def test_of_no_bundle_at_all_is_named(self, pool: StagedPool) -> None:
+        pool.bundles[6] = b"{}"
+        broken = wrong(verified(pool))
+        assert broken[6][1].startswith("bytes: is no bundle: ")
+
+
+class TestAnotherVersion:
+    def solved(self, pool: StagedPool) -> RoundFinding:
+        """A round of a policy with a program, whose ideals come out otherwise here."""
+        return verified(pool, versions={"highspy": "1.16"}.get)[4]  # type: ignore[arg-type]
+
+    @pytest.fixture
+    def programs(self) -> StagedPool:
+        rounds = staged_rounds(6, policy="oef")
+        assert rounds[4].decision.ideals
+        return StagedPool(rounds)
+
+    def moved(self, pool: StagedPool, gpus: float, objective: float = 0.0) -> None:
+        """Move GPUs between the first two ideals, as another best answer would."""
+        row = pool.rounds[4]
+        first, second, *others = row.decision.ideals
+        ideals = (
+            replace(first, gpus=first.gpus + gpus),
+            replace(second, gpus=second.gpus - gpus),
+            *others,
+        )
+        solve = row.decision.solve
+        assert solve is not None
+        assert solve.objective is not None
+        decision = replace(
+            row.decision,
+            ideals=ideals,
+            solve=replace(solve, objective=solve.objective + objective),
+        )
+        pool.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+
+    def sealed(self, pool: StagedPool, **versions: str) -> StagedPool:
+        def told(_: int, data: bytes) -> bytes:
+            document = json.loads(data)
+            document["versions"] |= versions
+            return msgspec.json.encode(document)
+
+        pool.seal(told)
+        return pool
+
+    def test_of_a_solver_that_answers_the_same_is_no_matter(self, programs: StagedPool) -> None:
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        assert finding.ok
+        assert RoundCheck.DECISION in finding.recomputed
+        assert finding.remarks == []
+
+    def test_of_a_solver_has_its_plan_checked_and_says_so(self, programs: StagedPool) -> None:
+        self.moved(programs, 1e-9)
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        assert RoundCheck.PLAN in finding.recomputed
+        assert RoundCheck.DECISION not in finding.recomputed
+        assert "plan checked, highspy 1.15 there, 1.16 here" in finding.remarks
+        assert [row for row in finding.problems if row.check is RoundCheck.PLAN] == []
+
+    def test_of_a_solver_excuses_no_worse_objective(self, programs: StagedPool) -> None:
+        self.moved(programs, 1e-9, objective=-0.5)
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        assert any("plan: the objective is" in line for line in wrong([finding])[5])
+
+    def test_of_a_solver_excuses_nothing_that_does_not_fit(self, programs: StagedPool) -> None:
+        self.moved(programs, 50.0)
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        assert any(line.startswith("plan: ") for line in wrong([finding])[5])
+
+    def test_is_no_excuse_where_it_is_the_same_here(self, programs: StagedPool) -> None:
+        self.moved(programs, 1e-9)
+        findings = verified(self.sealed(programs, highspy="1.15"), versions=lambda _: "1.15")
+        assert any(line.startswith("decision: ideals[0].gpus") for line in wrong(findings)[5])
+
+    def test_is_no_excuse_where_nothing_is_solved(self, pool: StagedPool) -> None:
+        self.reordered(pool)
+        findings = verified(self.sealed(pool, highspy="1.15"), versions=lambda _: "1.16")
+        assert any(
+            line.startswith("decision: grants[0].key.tenant_rho: 0.125 there, ")
+            for line in wrong(findings)[5]
+        )
+
+    def test_of_the_policy_is_said(self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reordered(pool)
+        pool.seal()
+        there = pool.rounds[4].snapshot.policy_version
+        monkeypatch.setattr(type(registry.POLICIES["ltgf"]), "version", "99")
+        finding = verified(pool)[4]
+        assert [row for row in finding.problems if row.check is not RoundCheck.FOLLOWS] == []
+        assert f"plan checked, ltgf {there} there, 99 here" in finding.remarks
+
+    def test_of_the_policy_excuses_no_shares_that_do_not_follow(
+        self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row = pool.rounds[4]
+        shares = row.decision.shares
+        first = replace(shares[0], rho_after=0.25)
+        decision = replace(row.decision, shares=(first, *shares[1:]))
+        pool.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+        pool.seal()
+        monkeypatch.setattr(type(registry.POLICIES["ltgf"]), "version", "99")
+        text = "plan: does not follow from the plan: shares[0].rho_after: 0.25 there, "
+        assert any(line.startswith(text) for line in wrong(verified(pool))[5])
+
+    def reordered(self, pool: StagedPool) -> None:
+        """A pick for other reasons, which only its policy knows."""
+        row = pool.rounds[4]
+        first, *others = row.decision.grants
+        grants = (replace(first, key=replace(first.key, tenant_rho=0.125)), *others)
+        decision = replace(row.decision, grants=grants)
+        pool.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+
+    def test_that_knows_no_such_policy_checks_the_plan(
+        self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delitem(registry.POLICIES, "ltgf")
+        record, before = (read_record(pool.records[n]) for n in (4, 3))
+        finding = verify_round(pool.bundles[5], record, before, None)
+        assert RoundCheck.PLAN in finding.recomputed
+        assert any("ltgf" in text and "none here" in text for text in finding.remarks)
+
+
+class TestOwnRowsAlone:
+    def test_are_checked_by_their_digest_and_the_rest_is_said(self, pool: StagedPool) -> None:
+        pool.visibility = "own"
+        findings = verified(pool)
+        assert wrong(findings) == {}
+        assert findings[3].recomputed == [RoundCheck.RECORD, RoundCheck.BYTES]
+        assert findings[3].remarks
+
+    def test_that_were_changed_are_named(self, pool: StagedPool) -> None:
+        pool.visibility = "own"
+        files = pool.files()
+        answer = json.loads(files["bundles/4.json"])
+        answer["own"][0]["excerpt"]["round"] = 5
+        files["bundles/4.json"] = json.dumps(answer).encode()
+        findings = list(History(files.get).rounds(lambda _: ""))
+        text = "bytes: the record commits to none of the rows of ada that were answered"
+        assert wrong(findings) == {4: [text]}
+
+
+class TestFiles:
+    def test_that_are_missing_or_wrong_are_named(self, pool: StagedPool) -> None:
+        files = pool.files()
+        for name, data, text in (
+            ("chain.json", None, "chain.json is missing"),
+            ("records.json", b"[{}]", "records.json: "),
+            ("records.json", b'[{"index":0,"record":"{}"}]', "records.json: entry 0: "),
+            ("chain.json", b"\xff", "chain.json: "),
+        ):
+            broken = {**files, name: data}
+            with pytest.raises(EvidenceError, match=text):
+                History(broken.get)
+
+    def test_are_summed_up_in_the_last_line(self) -> None:
+        assert (
+            summary([(1, True), (2, True)], head_ok=True) == "2 rounds verified, nothing is wrong"
+        )
+        assert summary([(1, True), (2, False)], head_ok=False) == (
+            "1 of 2 rounds wrong (2); the head is WRONG"
+        )
+
+
+def test_a_first_record_has_none_before_it() -> None:
+    record = RoundRecord(1, LOG, 7, 1, "", "0" * 64, ())
+    finding = verify_round(None, record, None, None)
+    assert [problem.text for problem in finding.problems] == [
+        "its record says that there is no round before it"
+    ]
