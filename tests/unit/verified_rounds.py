@@ -287,6 +287,8 @@ class StagedPool:
         """The reader's jobs that were submitted until the last round, newest first."""
         id_ = next(id_ for id_, slug in TENANTS.items() if slug == self.reader)
         jobs = {job.id: job for row in self.rounds for job in row.snapshot.jobs}
+        last = {job.id: row.snapshot.at_us for row in self.rounds for job in row.snapshot.jobs}
+        end_us = self.rounds[-1].snapshot.at_us
         return [
             {
                 "id": str(uid_of(job.id)),
@@ -294,7 +296,8 @@ class StagedPool:
                 "pool": POOL,
                 "state": "running",
                 "gpus": job.gpus,
-                "submitted_at": from_us(job.submitted_us).isoformat().replace("+00:00", "Z"),
+                "submitted_at": _text(job.submitted_us),
+                "ended_at": None if last[job.id] == end_us else _text(last[job.id] + 1),
             }
             for job in sorted(jobs.values(), key=lambda job: -job.id)
             if job.tenant == id_
@@ -323,3 +326,7 @@ class StagedPool:
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 files[f"bundles/{number}.json"] = data
         return files
+
+
+def _text(at_us: int) -> str:
+    return from_us(at_us).isoformat().replace("+00:00", "Z")

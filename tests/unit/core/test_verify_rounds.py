@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -210,6 +211,15 @@ class TestAPlant:
         broken = wrong(list(History(files.get).rounds(lambda _: "")))
         assert any(f"asked for {mine.gpus + 1} GPUs" in text for text in broken[6])
 
+    def test_of_a_job_left_out_is_said(self, pool: StagedPool) -> None:
+        """No problem by itself: a round may leave jobs out. But its tenant is told."""
+        files = pool.files()
+        jobs = json.loads(files["jobs.json"])
+        jobs["jobs"][-1] |= {"id": str(uuid.UUID(int=1)), "ended_at": None}
+        files["jobs.json"] = json.dumps(jobs).encode()
+        findings = list(History(files.get).rounds(lambda _: ""))
+        assert findings[6].remarks == ["own jobs that are not in it: 00000000"]
+
     def test_of_a_record_edited_breaks_the_chain(self, pool: StagedPool) -> None:
         record = read_record(pool.records[3])
         pool.records[3] = record_bytes(replace(record, at_us=record.at_us + 1))
@@ -341,6 +351,17 @@ class TestAnotherVersion:
         grants = (replace(first, key=replace(first.key, tenant_rho=0.125)), *others)
         decision = replace(row.decision, grants=grants)
         pool.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+
+    def test_of_a_solver_is_read_from_the_policys_too(
+        self, programs: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.moved(programs, 1e-9, objective=-0.5)
+        programs.seal()
+        own, _, solver = programs.rounds[4].snapshot.policy_version.partition(" highs ")
+        monkeypatch.setattr(type(registry.POLICIES["oef"]), "version", f"{own} highs 9.9")
+        finding = verified(programs)[4]
+        assert f"plan checked, highspy {solver} there, 9.9 here" in finding.remarks
+        assert any("plan: the objective is" in line for line in wrong([finding])[5])
 
     def test_that_knows_no_such_policy_checks_the_plan(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ Imported by `verify` alone, where evenshare-core is there.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -28,6 +29,7 @@ from .config import UsageError
 from .pins import pin_file
 from .terminal import Terminal, inert
 from .verify_files import (
+    CHAIN,
     RECORDS,
     RECORDS_AT_ONCE,
     Files,
@@ -64,9 +66,13 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 
 def download_rounds(
     client: Client, screen: Terminal, files: Files, pool: str, span: tuple[int, int]
-) -> None:
-    """Records, bundles and names of the rounds from the first of the span to its last."""
-    rows = fetch_records(client, pool, *span)
+) -> list[RoundRecord]:
+    """Records, bundles and names of the rounds from the first of the span to its last.
+
+    Not of those that came after the head that is there already: nothing proves them yet.
+    """
+    size = json.loads(files.read(CHAIN) or b"{}").get("size", 0)
+    rows = [row for row in fetch_records(client, pool, *span) if row["index"] < size]
     files.write_json(RECORDS, rows)
     records = [_record(row) for row in rows]
     for count, record in enumerate(records, start=1):
@@ -81,6 +87,7 @@ def download_rounds(
         screen.progress("looking up own jobs")
         fetch_jobs(client, files, pool, list(tenants), _search(files, records))
     screen.progress("")
+    return records
 
 
 def _download(
@@ -102,8 +109,9 @@ def _download(
     if last > newest:
         raise UnreachableError(f"round {last} of {pool} is not in its log; the newest is {newest}")
     first = _first(options, client, newest, since_us)
-    download_rounds(client, screen, files, pool, (max(1, first - 1), last))
-    fetch_inclusion(client, files, pool, last, size)
+    records = download_rounds(client, screen, files, pool, (max(1, first - 1), last))
+    if records:
+        fetch_inclusion(client, files, pool, records[-1].round, size)
 
 
 def _first(options: argparse.Namespace, client: Client, newest: int, since_us: int | None) -> int:

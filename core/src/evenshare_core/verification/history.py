@@ -103,6 +103,7 @@ class JobAnswer(msgspec.Struct, frozen=True):
     tenant: str
     gpus: int
     submitted_at: datetime
+    ended_at: datetime | None = None
 
 
 class JobsAnswer(msgspec.Struct, frozen=True):
@@ -301,7 +302,9 @@ def _disclosed(data: bytes | None) -> Disclosed | None:
 
 
 def _own_job(row: JobAnswer) -> OwnJob:
-    return OwnJob(row.id.replace("-", ""), row.tenant, row.gpus, to_us(row.submitted_at))
+    ended_us = None if row.ended_at is None else to_us(row.ended_at)
+    uid = row.id.replace("-", "")
+    return OwnJob(uid, row.tenant, row.gpus, to_us(row.submitted_at), ended_us)
 
 
 def _hashes(name: str, path: tuple[str, ...]) -> tuple[bytes, ...]:

@@ -10,12 +10,16 @@ from evenshare_core.disclosure.pseudonyms import job_name, tenant_name
 
 
 class OwnJob(NamedTuple):
-    """A job of the reader's, as it was submitted. `uid`: 32 hex digits; instants of pool time."""
+    """A job of the reader's, as it was submitted. `uid`: 32 hex digits; instants of pool time.
+
+    `ended_us`: None of one that is not over.
+    """
 
     uid: str
     tenant: str
     gpus: int
     submitted_us: int
+    ended_us: int | None = None
 
 
 class OwnNames(NamedTuple):
@@ -50,6 +54,22 @@ def own_job_names(disclosed: Disclosed, own: OwnNames) -> list[str]:
     numbers = own_numbers(disclosed, own)
     jobs = disclosed.names.jobs
     return [jobs[row.id - 1] for row in disclosed.snapshot.jobs if row.tenant in numbers]
+
+
+def absent_jobs(disclosed: Disclosed, own: OwnNames, since_us: int) -> list[str]:
+    """Return the reader's jobs, by the beginning of their ids, that the round should know.
+
+    Those that were submitted before `since_us`, when the round before was, and not over at the
+    round's instant. Who may not start, for a fault of its program, may be left out of rounds.
+    """
+    present = set(disclosed.names.jobs)
+    return [
+        job.uid[:8]
+        for pseudonym, job in own.jobs.items()
+        if job.submitted_us < since_us
+        and (job.ended_us is None or job.ended_us > disclosed.at_us)
+        and pseudonym not in present
+    ]
 
 
 def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:

@@ -24,15 +24,20 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
 from evenshare_core.policies import registry
-from evenshare_core.policies.base import certify_round, decide_round
-from evenshare_core.policies.options import OptionError
+from evenshare_core.policies.base import InvariantViolation, certify_round, decide_round
 from evenshare_core.verification.differences import differences
 from evenshare_core.verification.following import breaks
-from evenshare_core.verification.names import OwnNames, name_breaks, own_numbers
+from evenshare_core.verification.names import OwnNames, absent_jobs, name_breaks, own_numbers
 from evenshare_core.verification.plans import plan_breaks
 
 # Whose versions may change what a policy with a program answers.
 SOLVERS = ("highspy", "numpy", "scipy")
+# Policies with a program have its solver in their version: "4 highs 1.15.1".
+_SOLVED_BY = " highs "
+# What a snapshot gives that no policy answers; of another version it may be anything of these.
+_REFUSED = (
+    InvariantViolation, LookupError, ValueError, ArithmeticError, TypeError, AttributeError,
+)  # fmt: skip
 NOBODY = OwnNames({}, {})
 
 
@@ -147,6 +152,9 @@ def verify_round(
         finding.remarks.append("not compared with the round before, which is not at hand")
     if own.tenants:
         finding.note(RoundCheck.NAMES, name_breaks(disclosed, own))
+        absent = absent_jobs(disclosed, own, before.at_us) if before is not None else []
+        if absent:
+            finding.remarks.append(f"own jobs that are not in it: {', '.join(absent[:10])}")
     finding.figures = figures(disclosed, own)
     return finding
 
@@ -214,9 +222,7 @@ def _decide(
     again: Decision | None = None
     try:
         again = decide_round(snapshot)
-    except registry.UnknownPolicyError:
-        finding.remarks.append(f"policy {snapshot.policy} is not known here: only its plan checked")
-    except (OptionError, ValueError, LookupError, ArithmeticError) as error:
+    except _REFUSED as error:
         if not others:
             text = f"the snapshot cannot be decided: {type(error).__name__}: {error}"
             finding.note(RoundCheck.DECISION, (text,))
@@ -226,10 +232,9 @@ def _decide(
     elif again is not None and not others:
         finding.note(RoundCheck.DECISION, differences(stored, again))
     else:
-        same_policy = not others.get(snapshot.policy)
+        same_policy = snapshot.policy not in others
         finding.note(RoundCheck.PLAN, plan_breaks(snapshot, stored, again if same_policy else None))
-        finding.remarks.append(f"plan checked, {_versions_text(others)}" if others else "")
-        finding.remarks = [text for text in finding.remarks if text]
+        finding.remarks.append(f"plan checked, {_versions_text(others)}")
     _certify(finding, disclosed, others)
 
 
@@ -238,7 +243,11 @@ def _certify(finding: RoundFinding, disclosed: Disclosed, others: Mapping[str, s
     if stored is None:
         finding.remarks.append("no certificate was stored with it")
         return
-    again = plain(certify_round(disclosed.snapshot, disclosed.decision))
+    try:
+        again = plain(certify_round(disclosed.snapshot, disclosed.decision))
+    except _REFUSED as error:
+        finding.remarks.append(f"it cannot be certified here: {type(error).__name__}: {error}")
+        return
     if stored.get("version") != again["version"]:
         versions = f"{stored.get('version')} there, {again['version']} here"
         finding.remarks.append(f"certificate not compared: its version is {versions}")
@@ -279,9 +288,12 @@ def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) ->
     """What may decide otherwise here than there: name -> "1.15 there, 1.16 here"."""
     snapshot, others = disclosed.snapshot, dict[str, str]()
     known = registry.POLICIES.get(snapshot.policy)
-    here = known.version if known else "none"
-    if here != snapshot.policy_version:
-        others[snapshot.policy] = f"{snapshot.policy_version} there, {here} here"
+    there, _, solver_there = snapshot.policy_version.partition(_SOLVED_BY)
+    here, _, solver_here = (known.version if known else "none").partition(_SOLVED_BY)
+    if here != there:
+        others[snapshot.policy] = f"{there} there, {here} here"
+    elif solver_here != solver_there:
+        others["highspy"] = f"{solver_there} there, {solver_here} here"
     if disclosed.decision.solve is not None:
         for name in SOLVERS:
             there, here = disclosed.versions.get(name, ""), version_here(name)
