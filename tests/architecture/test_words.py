@@ -49,6 +49,7 @@ ALLOWED = {
     "_put_aside",
     # Python's own, and the shell's for a command that is not there.
     "FileNotFoundError",
+    "PackageNotFoundError",
     "NOT_FOUND",
     "ModuleNotFoundError",
     "NotFound",  # the API framework's

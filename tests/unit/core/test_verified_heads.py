@@ -20,7 +20,7 @@ from evenshare_core.verification.heads import (
     short_key,
     verify_head,
 )
-from evenshare_core.verification.history import History
+from evenshare_core.verification.history import RoundHistory
 from tests.unit.verified_rounds import LOG, StagedPool, key_of, staged_rounds, vkey_of
 
 FIRST, SECOND = vkey_of(key_of("first")), vkey_of(key_of("second"))
@@ -188,12 +188,12 @@ class TestTwoReaders:
 class TestRecordsUnderAHead:
     def test_are_proven_by_the_newest(self, pool: StagedPool) -> None:
         files = pool.files(4, 8)
-        assert History(files.get).head().problems == []
+        assert RoundHistory(files.get).head().problems == []
 
     def test_are_hashed_where_all_are_there(self, pool: StagedPool) -> None:
         files = pool.files()
         del files["inclusion.json"]
-        assert History(files.get).head().problems == []
+        assert RoundHistory(files.get).head().problems == []
 
     @pytest.mark.parametrize(
         ("name", "edit", "text"),
@@ -211,7 +211,7 @@ class TestRecordsUnderAHead:
         answer = json.loads(files[name])
         edit(answer)
         files[name] = json.dumps(answer).encode()
-        finding = History(files.get).head()
+        finding = RoundHistory(files.get).head()
         assert any(text in problem for problem in texts(finding)), texts(finding)
         assert finding.pin is None
 
@@ -223,7 +223,9 @@ class TestRecordsUnderAHead:
             msgspec.structs.replace(record, bundle="0" * 64)
         ).decode()  # fmt: skip
         files["records.json"] = json.dumps(rows).encode()
-        assert any("is not under its head" in text for text in texts(History(files.get).head()))
+        assert any(
+            "is not under its head" in text for text in texts(RoundHistory(files.get).head())
+        )
 
 
 def rewritten(pool: StagedPool, number: int) -> None:

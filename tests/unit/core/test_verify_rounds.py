@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from evenshare_core.chain.records import RoundRecord, read_record, record_bytes
 from evenshare_core.policies import registry
-from evenshare_core.verification.history import EvidenceError, History
+from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
 from evenshare_core.verification.texts import round_line, summary
 from tests.unit.verified_rounds import (
@@ -48,7 +48,7 @@ def verified(
     pool: StagedPool, first: int = 1, versions: Callable[[str], str] = lambda _: ""
 ) -> list[RoundFinding]:
     files = pool.files(first)
-    return list(History(files.get).rounds(versions))
+    return list(RoundHistory(files.get).rounds(versions))
 
 
 def wrong(findings: list[RoundFinding]) -> dict[int, list[str]]:
@@ -60,7 +60,9 @@ def wrong(findings: list[RoundFinding]) -> dict[int, list[str]]:
 
 
 class TestAnHonestRound:
-    @pytest.mark.parametrize("policy", ["ltgf", "evenshare", "oef", "gandiva_fair", "fifo"])
+    @pytest.mark.parametrize(
+        "policy", ["ltgf", "evenshare", "oef", "unisched", "gandiva_fair", "fifo"]
+    )
     def test_is_recomputed_whole(self, policy: str) -> None:
         findings = verified(StagedPool(staged_rounds(6, policy=policy)))
         assert wrong(findings) == {}
@@ -208,7 +210,7 @@ class TestAPlant:
         row = next(row for row in jobs["jobs"] if row["id"].startswith(f"{mine.id:08x}"))
         row["gpus"] += 1
         files["jobs.json"] = json.dumps(jobs).encode()
-        broken = wrong(list(History(files.get).rounds(lambda _: "")))
+        broken = wrong(list(RoundHistory(files.get).rounds(lambda _: "")))
         assert any(f"asked for {mine.gpus + 1} GPUs" in text for text in broken[6])
 
     def test_of_a_job_left_out_is_said(self, pool: StagedPool) -> None:
@@ -217,7 +219,7 @@ class TestAPlant:
         jobs = json.loads(files["jobs.json"])
         jobs["jobs"][-1] |= {"id": str(uuid.UUID(int=1)), "ended_at": None}
         files["jobs.json"] = json.dumps(jobs).encode()
-        findings = list(History(files.get).rounds(lambda _: ""))
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
         assert findings[6].remarks == ["own jobs that are not in it: 00000000"]
 
     def test_of_a_record_edited_breaks_the_chain(self, pool: StagedPool) -> None:
@@ -229,7 +231,7 @@ class TestAPlant:
 
     def test_of_a_round_removed_breaks_the_chain(self, pool: StagedPool) -> None:
         del pool.records[3]
-        history = History(pool.files().get)
+        history = RoundHistory(pool.files().get)
         broken = wrong(list(history.rounds(lambda _: "")))
         assert broken[5][0] == "record: the round before it in the log is 3"
         assert broken[5][1].startswith("record: its record names ")
@@ -387,7 +389,7 @@ class TestOwnRowsAlone:
         answer = json.loads(files["bundles/4.json"])
         answer["own"][0]["excerpt"]["round"] = 5
         files["bundles/4.json"] = json.dumps(answer).encode()
-        findings = list(History(files.get).rounds(lambda _: ""))
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
         text = "bytes: the record commits to none of the rows of ada that were answered"
         assert wrong(findings) == {4: [text]}
 
@@ -403,7 +405,7 @@ class TestFiles:
         ):
             broken = {**files, name: data}
             with pytest.raises(EvidenceError, match=text):
-                History(broken.get)
+                RoundHistory(broken.get)
 
     def test_are_summed_up_in_the_last_line(self) -> None:
         assert (

@@ -19,7 +19,7 @@ from evenshare_core.disclosure.pseudonyms import day_of, job_name
 from evenshare_core.domain.instants import to_us
 from evenshare_core.verification.excerpts import is_excerpt
 from evenshare_core.verification.heads import HeadFinding, Pin
-from evenshare_core.verification.history import EvidenceError, History
+from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.names import own_job_names
 from evenshare_core.verification.rounds import RoundFinding
 from evenshare_core.verification.texts import head_lines, round_line, summary
@@ -133,7 +133,7 @@ def _first(options: argparse.Namespace, client: Client, newest: int, since_us: i
 
 def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], int]:
     """Which own jobs of the rounds are still to be looked up, told job by job."""
-    history = History(files.read)
+    history = RoundHistory(files.read)
     days: dict[str, set[str]] = {}
     for record in records:
         day = day_of(record.at_us)
@@ -165,7 +165,7 @@ def _verify(
     since_us: int | None,
 ) -> int:
     try:
-        history = History(files.read)
+        history = RoundHistory(files.read)
         pool = options.pool or history.log.rpartition("/")[2]
         path = pin_file(os.environ, client.server.url, pool)
         head = _head(options, history, pinned(path))
@@ -187,7 +187,7 @@ def _verify(
     return 0 if is_fine else 3
 
 
-def _head(options: argparse.Namespace, history: History, pin: Pin | None) -> HeadFinding:
+def _head(options: argparse.Namespace, history: RoundHistory, pin: Pin | None) -> HeadFinding:
     if options.from_dir is not None and pin is not None and pin.size > history.chain.size:
         # Files of before the pin: an older head is no shortened history.
         finding = history.head(None, tuple(options.vkey) or pin.keys)
@@ -197,7 +197,7 @@ def _head(options: argparse.Namespace, history: History, pin: Pin | None) -> Hea
     return history.head(pin, tuple(options.vkey))
 
 
-def _wanted(options: argparse.Namespace, history: History, since_us: int | None) -> Wanted:
+def _wanted(options: argparse.Namespace, history: RoundHistory, since_us: int | None) -> Wanted:
     numbers = history.numbers()
     if options.round is not None:
         if options.round not in numbers:
@@ -211,7 +211,7 @@ def _wanted(options: argparse.Namespace, history: History, since_us: int | None)
 
 
 def _findings(
-    options: argparse.Namespace, screen: Terminal, history: History, wanted: Wanted
+    options: argparse.Namespace, screen: Terminal, history: RoundHistory, wanted: Wanted
 ) -> list[RoundFinding]:
     """Verify round by round, with a line for each as it comes."""
     findings: list[RoundFinding] = []

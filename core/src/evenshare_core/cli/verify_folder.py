@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evenshare_core.cli.command import CliError, Options, Stream, say
 from evenshare_core.verification.heads import Pin, read_pin
-from evenshare_core.verification.history import EvidenceError, History
+from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.texts import head_lines, round_line, summary
 
 
@@ -19,7 +19,7 @@ def verify_folder(options: Options, out: Stream) -> None:
     pin = None if options["pin"] is None else _pin(Path(options["pin"]))
     rows = []
     try:
-        history = History(lambda name: _read(folder / name))
+        history = RoundHistory(lambda name: _read(folder / name))
         for finding in history.rounds(version_here):
             say(out, round_line(finding))
             rows.append((finding.round, finding.ok))

@@ -44,7 +44,7 @@ class EvidenceError(ValueError):
     """A file that is needed is missing or is not what it should be; the message names it."""
 
 
-class LogKey(msgspec.Struct, frozen=True):
+class LogKeyAnswer(msgspec.Struct, frozen=True):
     """A public key of a log, as the portal tells it."""
 
     vkey: str
@@ -57,7 +57,7 @@ class ChainAnswer(msgspec.Struct, frozen=True):
     checkpoint: str
     size: int
     round: int | None
-    keys: tuple[LogKey, ...]
+    keys: tuple[LogKeyAnswer, ...]
 
 
 class RecordAnswer(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class NamesAnswer(msgspec.Struct, frozen=True):
     tenants: tuple[TenantKeyAnswer, ...]
 
 
-class JobAnswer(msgspec.Struct, frozen=True):
+class OwnJobAnswer(msgspec.Struct, frozen=True):
     """A job of the reader's."""
 
     id: str
@@ -109,12 +109,12 @@ class JobAnswer(msgspec.Struct, frozen=True):
 class JobsAnswer(msgspec.Struct, frozen=True):
     """Jobs of the reader's; `complete`: all that there are."""
 
-    jobs: tuple[JobAnswer, ...]
+    jobs: tuple[OwnJobAnswer, ...]
     complete: bool
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
+class RecordEntry:
     """A record with its place and its bytes."""
 
     index: int
@@ -126,12 +126,12 @@ AnswerT = TypeVar("AnswerT")
 
 
 @dataclass
-class History:
+class RoundHistory:
     """What the portal answered of a pool's log of rounds, read from files."""
 
     read: Reader
     chain: ChainAnswer = field(init=False)
-    entries: tuple[LogEntry, ...] = field(init=False)
+    entries: tuple[RecordEntry, ...] = field(init=False)
     _days: dict[str, OwnNames] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -283,10 +283,10 @@ class History:
         return value
 
 
-def _entry(row: RecordAnswer) -> LogEntry:
+def _entry(row: RecordAnswer) -> RecordEntry:
     data = row.record.encode()
     try:
-        return LogEntry(row.index, data, read_record(data))
+        return RecordEntry(row.index, data, read_record(data))
     except RecordError as error:
         raise EvidenceError(f"records.json: entry {row.index}: {error}") from None
 
@@ -301,7 +301,7 @@ def _disclosed(data: bytes | None) -> Disclosed | None:
         return None
 
 
-def _own_job(row: JobAnswer) -> OwnJob:
+def _own_job(row: OwnJobAnswer) -> OwnJob:
     ended_us = None if row.ended_at is None else to_us(row.ended_at)
     uid = row.id.replace("-", "")
     return OwnJob(uid, row.tenant, row.gpus, to_us(row.submitted_at), ended_us)
