@@ -21,7 +21,7 @@ BENCHMARKS = (
     *("decide_market", "forecast_market"),
     *("simulate", "certify", "disclose"),
     *("round_postgres", "bundles", "submit_http", "polls_http", "oef", "income", "market_schedule"),
-    *("unisched_selector", "price_board", "estimation"),
+    *("unisched_selector", "price_board", "estimation", "verify_rounds"),
 )
 BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"
 

@@ -215,6 +215,16 @@ class TestRecordsUnderAHead:
         assert any(text in problem for problem in texts(finding)), texts(finding)
         assert finding.pin is None
 
+    def test_begin_where_the_log_begins(self, pool: StagedPool) -> None:
+        """A log may begin at any round; but what is not its first entry names one before it."""
+        files = pool.files(4, 8)
+        rows = json.loads(files["records.json"])
+        record = read_record(rows[0]["record"].encode())
+        rows[0]["record"] = record_bytes(msgspec.structs.replace(record, previous="")).decode()
+        files["records.json"] = json.dumps(rows).encode()
+        text = "records: entry 2 of the log, of round 3, names no record before it"
+        assert text in texts(RoundHistory(files.get).head())
+
     def test_of_an_edited_record_are_not_under_it(self, pool: StagedPool) -> None:
         files = pool.files(4, 8)
         rows = json.loads(files["records.json"])

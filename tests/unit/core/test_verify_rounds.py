@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from evenshare_core.chain.records import RoundRecord, read_record, record_bytes
+from evenshare_core.chain.records import read_record, record_bytes
 from evenshare_core.policies import registry
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
@@ -19,7 +19,6 @@ from evenshare_core.verification.texts import round_line, summary
 from tests.unit.verified_rounds import (
     ADA,
     BEGIN_US,
-    LOG,
     ROUND_US,
     StagedPool,
     StagedRound,
@@ -414,11 +413,3 @@ class TestFiles:
         assert summary([(1, True), (2, False)], head_ok=False) == (
             "1 of 2 rounds wrong (2); the head is WRONG"
         )
-
-
-def test_a_first_record_has_none_before_it() -> None:
-    record = RoundRecord(1, LOG, 7, 1, "", "0" * 64, ())
-    finding = verify_round(None, record, None, None)
-    assert [problem.text for problem in finding.problems] == [
-        "its record says that there is no round before it"
-    ]

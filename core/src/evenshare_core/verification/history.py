@@ -172,6 +172,9 @@ class RoundHistory:
         for entry in self.entries:
             if entry.record.log != self.log:
                 yield f"the record of round {entry.record.round} is of the log {entry.record.log}"
+            if bool(entry.record.previous) != bool(entry.index):
+                text = "names no record before it" if entry.index else "names one before it"
+                yield f"entry {entry.index} of the log, of round {entry.record.round}, {text}"
         for before, entry in zip(self.entries, self.entries[1:], strict=False):
             if entry.index != before.index + 1:
                 yield f"entry {before.index + 1} of the log is missing, before {entry.index}"

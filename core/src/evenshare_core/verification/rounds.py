@@ -31,7 +31,7 @@ from evenshare_core.verification.names import OwnNames, absent_jobs, name_breaks
 from evenshare_core.verification.plans import plan_breaks
 
 # Whose versions may change what a policy with a program answers.
-SOLVERS = ("highspy", "numpy", "scipy")
+SOLVERS = ("highspy", "numpy", "ortools")
 # Policies with a program have its solver in their version: "4 highs 1.15.1".
 _SOLVED_BY = " highs "
 # What a snapshot gives that no policy answers; of another version it may be anything of these.
@@ -184,8 +184,6 @@ def _other_bytes(committed: str, here: str) -> str:
 
 def _record_breaks(record: RoundRecord, before: RoundRecord | None) -> Iterator[str]:
     if before is None:
-        if not record.previous and record.round > 1:
-            yield "its record says that there is no round before it"
         return
     if record.log != before.log:
         yield f"its record is of the log {record.log}, the one before of {before.log}"
