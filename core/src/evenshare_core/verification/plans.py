@@ -7,7 +7,6 @@ version. Then bytes are not compared, but whether the plan is one: whole rules h
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from math import isclose
 
@@ -32,9 +31,9 @@ def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) ->
     for broken in violations(snapshot, stored):
         yield f"{broken.rule}: {broken.detail}"
     capacity = capacity_by_type(snapshot.nodes)
-    used: Counter[str] = Counter()
+    used: dict[str, float] = {}
     for ideal in stored.ideals:
-        used[ideal.gpu_type] += ideal.gpus  # type: ignore[assignment] # sums of fractions
+        used[ideal.gpu_type] = used.get(ideal.gpu_type, 0.0) + ideal.gpus
         if ideal.gpus < -TOLERANCE:
             yield f"tenant {ideal.tenant} has {ideal.gpus} GPUs of {ideal.gpu_type}"
     for gpu_type, gpus in sorted(used.items()):
