@@ -102,7 +102,7 @@ def sample_context(many: int = 0) -> dict[str, Any]:
         "viewer": Viewer("Sample Person", "manager", NAMES[0]),
         "round_line": sample_round_line(),
         "pool_choices": [PoolChoice("philly", "#", is_here=True), PoolChoice("mixed", "#")],
-        "recompute_command": "evenshare round verify 4211 --pool philly",
+        "recompute_command": "evenshare round verify --last 10 --pool philly",
         "messages": [SampleMessage("Saved. A sample toast, docked at the bottom.", "success")],
         "badges": list(badges.values()),
         "stats": sample_stats(),

@@ -113,14 +113,17 @@ def line_of(facts: PoolFacts) -> RoundLine:
 
 
 def recompute_command(request: HttpRequest) -> str:
-    """The command that verifies the last round."""
+    """The command that verifies the pool's last rounds."""
     facts = access.pool_of_page(request)
     return "" if facts is None else verify_last_command(facts)
 
 
 def verify_last_command(facts: PoolFacts) -> str:
-    """How to verify the pool's last round on one's own machine; empty before the first."""
-    return "" if facts.number is None else verify_command(facts.name, facts.number)
+    """How to verify the pool's last rounds on one's own machine; empty before the first.
+
+    Not by a number: the very last one may not be sealed yet.
+    """
+    return "" if facts.number is None else f"evenshare round verify --last 10 --pool {facts.name}"
 
 
 def verify_command(pool: str, number: int) -> str:

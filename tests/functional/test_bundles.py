@@ -268,7 +268,7 @@ class TestTheRoundsPage:
         there.cluster.round(after_s=10)
         page = _signed_in(there, "ada").get(f"/pools/{there.pool}/rounds/4/").content.decode()
         assert "Not sealed yet" in page
-        assert "evenshare round verify" not in page
+        assert "evenshare round verify 4" not in page
 
 
 def _signed_in(there: ApiStage, who: str) -> Any:

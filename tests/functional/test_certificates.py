@@ -126,6 +126,7 @@ class TestTheRoundsPage:
         assert committed_db
         there = mixed_stage()
         round_ = last_round(there)
+        there.lab.seal()
         page = there.page("owner", there.url(f"rounds/{round_.number}/"))
         read_ = words(page)
         assert f"by policy oef {round_.policy_version}" in read_

@@ -83,6 +83,7 @@ class TestARound:
 
     def test_tells_the_numbers_that_decided_and_how_to_recompute_them(self, there: Stage) -> None:
         round_ = last_round(there)
+        there.lab.seal()
         page = there.page("owner", there.url(f"rounds/{round_.number}/"))
         assert "1 grant, in the order decided" in page
         assert "n000" in page

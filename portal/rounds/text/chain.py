@@ -7,13 +7,9 @@ from typing import Any
 from django.urls import reverse
 
 from portal.charts.figures import thousands
+from portal.site.context import verify_command
 from scheduling.selectors.bundles import ChainPlace
 from scheduling.selectors.lines import PoolFacts
-
-
-def verify_command(pool: str, number: int) -> str:
-    """The client's command that recomputes a round on the reader's own machine."""
-    return f"evenshare round verify {number} --pool {pool}"
 
 
 def chain_context(facts: PoolFacts, number: int, place: ChainPlace | None) -> dict[str, Any]:

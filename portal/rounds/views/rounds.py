@@ -19,7 +19,6 @@ from portal.rounds.text.declared import overclaim_context
 from portal.rounds.text.tables import list_row, list_title, round_body
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
-from portal.site.context import verify_command
 from portal.site.trades import trade_rows, trades_title
 from scheduling.models import Round
 from scheduling.selectors.bundles import read_place
@@ -86,7 +85,6 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         **chain_context(facts, number, place),
         "visibility": visibility,
         "certificate": round_certificate(view, seen),
-        "command": verify_command(name, number),
         "nav_key": "rounds",
     }
     return render(request, "rounds/round.html", context)
