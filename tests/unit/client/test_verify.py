@@ -109,6 +109,7 @@ class TestVerify:
         folder = tmp_path / "kept"
         first = verify_all("--save-dir", str(folder))
         seen = len(portal.seen)
+        assert stat.S_IMODE((folder / "names").stat().st_mode) == 0o700
         again = run("round", "verify", "--from-dir", str(folder))
         assert (again.code, len(portal.seen)) == (0, seen)
         assert again.out.splitlines()[:ROUNDS] == first.out.splitlines()[:ROUNDS]

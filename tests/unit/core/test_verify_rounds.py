@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from evenshare_core.chain.records import read_record, record_bytes
 from evenshare_core.policies import registry
+from evenshare_core.policies.base import with_outcomes
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
 from evenshare_core.verification.texts import round_line, summary
@@ -372,6 +373,14 @@ class TestAnotherVersion:
         finding = verify_round(pool.bundles[5], record, before, None)
         assert RoundCheck.PLAN in finding.recomputed
         assert any("ltgf" in text and "none here" in text for text in finding.remarks)
+
+
+class TestEveryPolicy:
+    @pytest.mark.parametrize("policy", sorted(registry.POLICIES))
+    def test_has_its_rounds_recomputed_and_what_follows_from_its_picks(self, policy: str) -> None:
+        rounds = staged_rounds(6, policy=policy)
+        assert all(with_outcomes(row.snapshot, row.decision) == row.decision for row in rounds)
+        assert wrong(verified(StagedPool(rounds))) == {}
 
 
 class TestOwnRowsAlone:

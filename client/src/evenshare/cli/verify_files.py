@@ -57,7 +57,8 @@ class Files:
         path = self._path(name)
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            # Keys of the day tell which rows are the reader's own: nobody else's business.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             beside.write_bytes(data)
             beside.replace(path)
         except OSError as problem:
