@@ -49,20 +49,20 @@ def _scrub(pool: Pool, limit: int) -> int:
     oldest, newest = ends["oldest"] or 0, ends["newest"] or 0
     after = scrub.number if scrub.number < newest else 0
     rows = kept.defer("summary", "shares", "certificate").filter(number__gt=after)[:limit]
-    found: list[dict[str, Any]] = []
+    problems: list[dict[str, Any]] = []
     last = after
     follower = Follower()
     for row in rows.iterator(chunk_size=100):
         last = row.number
         for kind, text in _looked_at(row, follower):
-            found.append({"number": row.number, "text": text, "kind": kind})
+            problems.append({"number": row.number, "text": text, "kind": kind})
             log.error("round.damaged", pool=pool.name, round=row.number, kind=kind, why=text)
     with transaction.atomic():
         # A round may have been noted meanwhile.
         scrub = RoundScrub.objects.select_for_update().get(pool=pool)
         known = [row for row in scrub.damaged if row["number"] >= oldest]
         known = [row for row in known if not after < row["number"] <= last]
-        scrub.damaged = sorted([*known, *found], key=lambda row: int(row["number"]))
+        scrub.damaged = sorted([*known, *problems], key=lambda row: int(row["number"]))
         scrub.number, scrub.checked_at = last, wall_now()
         scrub.save()
     return len({row["number"] for row in scrub.damaged})

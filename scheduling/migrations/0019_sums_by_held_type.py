@@ -25,8 +25,8 @@ ORDER BY l.job_id, l.number
 def tell_sums_anew(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Correct the sums of each pool whose leases were of several GPU types."""
     owner = schema_editor.connection.alias  # whom row security does not hold
-    # Its model is gone since (0034).
-    states = apps.get_model("scheduling", "PoolState").objects.using(owner)  # type: ignore[misc]
+    state_model = apps.get_model("scheduling", "PoolState")  # type: ignore[misc]  # gone: 0034
+    states = state_model.objects.using(owner)
     lease_model = apps.get_model("scheduling", "Lease")
     for state in states.order_by("pool_id"):
         leases = lease_model.objects.using(owner).filter(pool_id=state.pool_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
@@ -15,6 +15,9 @@ from scheduling.selectors.stored_rounds import (
     row_damages,
     with_seals,
 )
+from scheduling.selectors.visibility import Visibility
+
+UNFOLLOWED = "It does not; the operator can read why."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,14 @@ class Follower:
         last, self._last = self._last, None
         try:
             _guard_row(round_)
-            told = StoredRound(*(values or round_values(round_)), round_.superseded)
+            stored = StoredRound(*(values or round_values(round_)), round_.superseded)
         except ReplayError as error:
             return Following(before, None, (f"{_sentence(error)}",))
-        self._last = round_.pool_id, round_.number, told
+        self._last = round_.pool_id, round_.number, stored
         if before == 0:
-            return _of(before, beginning_breaks(told))
+            return _of(before, beginning_breaks(stored))
         if last is not None and last[:2] == (round_.pool_id, before):
-            return _of(before, breaks(last[2], told))
+            return _of(before, breaks(last[2], stored))
         if previous is None or previous.number != before:
             rounds = with_seals(Round.objects.filter(pool_id=round_.pool_id))
             previous = rounds.filter(number=before).first()
@@ -78,7 +81,23 @@ class Follower:
             there = StoredRound(*round_values(previous), previous.superseded)
         except ReplayError as error:
             return Following(before, None, (_sentence(error),))
-        return _of(before, breaks(there, told))
+        return _of(before, breaks(there, stored))
+
+
+def following_seen(
+    round_: Round,
+    values: tuple[Snapshot, Decision],
+    previous: Round | None,
+    visibility: Visibility,
+) -> Following:
+    """Return whether a round follows, as a viewer may see it: why not names tenants' sums.
+
+    `values` and `previous` as `Follower.look` takes them.
+    """
+    following = Follower().look(round_, values, previous)
+    if following.follows is False and not visibility.all_jobs:
+        return replace(following, why=(UNFOLLOWED,))
+    return following
 
 
 def _guard_row(round_: Round) -> None:

@@ -97,15 +97,15 @@ def read_left_state(pool_id: int) -> LeftState:
     if whole is not None:
         return whole
     log.error("round.state_damaged", pool=pool_id, round=number, why=why)
-    told = [state for row in rows if (state := _read(row)) is not None]
+    states = [state for row in rows if (state := _read(row)) is not None]
     if round_ is not None:
         try:
-            return _of_decision(round_, round_decision(round_), told, why)
+            return _of_decision(round_, round_decision(round_), states, why)
         except ReplayError as error:
             why = f"{why}, and {error}"
-    if not told:
+    if not states:
         raise MissingStateError(why)
-    return replace(told[0], note=f"{why}: its sums were taken as they are")
+    return replace(states[0], note=f"{why}: its sums were taken as they are")
 
 
 def posted_rows(pool_id: int) -> list[dict[str, Any]]:
@@ -151,9 +151,9 @@ def state_damages(round_: Round) -> tuple[Damage, ...]:
         newer = Round.objects.filter(pool_id=round_.pool_id, number__gt=round_.number)
         why = "is missing, though the next round begins with it"
         return () if newer.exists() else (Damage(STATE, why, round_.state_sha256),)
-    told = _read(rows[0])
-    found = "" if told is None else told.sha256()
-    return (Damage(STATE, "is another one than was left", round_.state_sha256, found),)
+    state = _read(rows[0])
+    actual = "" if state is None else state.sha256()
+    return (Damage(STATE, "is another one than was left", round_.state_sha256, actual),)
 
 
 def damages_of(round_: Round) -> tuple[Damage, ...]:
@@ -170,16 +170,16 @@ def _whole(
         return None, f"{name} is missing"
     if round_ is None and number > 0:
         return None, f"round {number} is missing, though another one was to follow it"
-    told = [state for row in rows if (state := _read(row)) is not None]
+    states = [state for row in rows if (state := _read(row)) is not None]
     if round_ is not None and round_.state_sha256:
-        for state in told:
+        for state in states:
             if state.sha256() == round_.state_sha256:
                 return state, ""
         return None, f"{name} is another one than it left"
     # The beginning of a pool, or a round of before rounds told a hash.
-    if len(told) == 1 and len(rows) == 1:
-        return told[0], ""
-    return None, f"{name} is there {len(rows)} times" if told else f"{name} cannot be read"
+    if len(states) == 1 and len(rows) == 1:
+        return states[0], ""
+    return None, f"{name} is there {len(rows)} times" if states else f"{name} cannot be read"
 
 
 def _read(row: RoundState) -> LeftState | None:
@@ -194,12 +194,12 @@ def _read(row: RoundState) -> LeftState | None:
     )  # fmt: skip
 
 
-def _of_decision(round_: Round, decision: Decision, told: list[LeftState], why: str) -> LeftState:
+def _of_decision(round_: Round, decision: Decision, states: list[LeftState], why: str) -> LeftState:
     """What a round left, by its decision; of types without nodes, the prices that rows tell."""
-    before = told[0].prices if told else []
+    before = states[0].prices if states else []
     return LeftState(
         round_.number, round_.at, round_.policy, round_.policy_version,
         canonical_bytes(decision.service), canonical_bytes(decision.memory),
-        posted_prices(before, decision), told[0].entitled if told else {},
+        posted_prices(before, decision), states[0].entitled if states else {},
         f"{why}: its decision says what that was",
     )  # fmt: skip

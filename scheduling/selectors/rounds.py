@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
-from scheduling.selectors.following import Follower, Following
+from scheduling.selectors.following import Following, following_seen
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.promises import DecisionCounts, check_decision
 from scheduling.selectors.replay import certificate_same
@@ -39,7 +39,6 @@ from scheduling.selectors.visibility import Visibility, VisibleTenant
 # Rows of one table of a round; those of the viewer are shown beyond it.
 LIMIT = 200
 NAMED_JOBS = 5
-UNFOLLOWED = "It does not; the operator can read why."
 # Reasons whose numbers are for the tenant alone.
 PRIVATE = (
     Reason.PRICE_ABOVE_MAX,
@@ -225,7 +224,7 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
     try:
         raw = round_bytes(round_)
         snapshot, decided = decode_round(round_, raw)
-        following = _following(round_, (snapshot, decided), near.get(number - 1), visibility)
+        following = following_seen(round_, (snapshot, decided), near.get(number - 1), visibility)
         if all(damage.part == STATE for damage in damages):
             size = sum(map(len, raw))
             decision = _RowReader(round_, snapshot, decided, visibility).read(size)
@@ -249,19 +248,6 @@ def round_view(pool_id: int, number: int, visibility: Visibility) -> RoundView |
         trades=trades_of_round(pool_id, number, visibility),
         following=None if is_row_damaged else following,
     )
-
-
-def _following(
-    round_: Round,
-    values: tuple[Snapshot, Decision],
-    previous: Round | None,
-    visibility: Visibility,
-) -> Following:
-    """Whether a round follows from the one before; why not names tenants and their sums."""
-    following = Follower().look(round_, values, previous)
-    if following.follows is False and not visibility.all_jobs:
-        return replace(following, why=(UNFOLLOWED,))
-    return following
 
 
 def _blank(round_: Round) -> None:

@@ -162,7 +162,7 @@ class TestTheApplicationsRole:
         ],
     )
     def test_may_not_change_sums(self, owner: Owner, statement: str) -> None:
-        assert owner.session
+        assert left_by(owner.there.lab.pool).number == 2
         for using, said in (("default", "permission denied"), ("owner", "append-only")):
             with (
                 pytest.raises(DatabaseError, match=said),

@@ -20,7 +20,7 @@ from typing import Any
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import ChangeKind, PoolPrice, Snapshot, Surcharge
-from evenshare_core.verification.following_ids import Pairing, RoundText, ToldRound, pairing_of
+from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText, pairing_of
 from evenshare_core.verification.following_jobs import job_breaks
 from evenshare_core.verification.following_leases import lease_breaks
 from evenshare_core.verification.following_memory import memory_breaks
@@ -38,7 +38,7 @@ class StoredRound:
     names: None = None
 
 
-def breaks(before: ToldRound, after: ToldRound) -> tuple[str, ...]:
+def breaks(before: FollowedRound, after: FollowedRound) -> tuple[str, ...]:
     """Return why a round does not follow from the round before it; empty where it does.
 
     Each is one sentence with its numbers. Tenants, jobs and leases are those of the round after,
@@ -52,20 +52,20 @@ def breaks(before: ToldRound, after: ToldRound) -> tuple[str, ...]:
         return order  # nothing else can be compared
     text = RoundText(before, after)
     sums, ids = _sums(before, after, text)
-    found = [*sums, *_prices(before, after, text), *_times(before, after)]
+    problems = [*sums, *_prices(before, after, text), *_times(before, after)]
     if ids is not None:
-        found += [
+        problems += [
             *memory_breaks(before, after, ids, text),
             *job_breaks(before, after, ids, text),
             *lease_breaks(before, after, ids, text),
         ]
-    return tuple(found)
+    return tuple(problems)
 
 
-def beginning_breaks(first: ToldRound) -> tuple[str, ...]:
+def beginning_breaks(first: FollowedRound) -> tuple[str, ...]:
     """Return why the first round of a pool does not begin with nothing; empty where it does."""
     snapshot = first.snapshot
-    told = {
+    begins = {
         "sums of tenants": snapshot.service.claims,
         "sums of classes of jobs": snapshot.service.classes,
         "sums of jobs": snapshot.service.jobs,
@@ -74,11 +74,11 @@ def beginning_breaks(first: ToldRound) -> tuple[str, ...]:
         "posted prices": tuple(row for row in snapshot.prices if any(_posting(row))),
     }
     return tuple(
-        f"The first round begins with {len(rows)} {name}." for name, rows in told.items() if rows
+        f"The first round begins with {len(rows)} {name}." for name, rows in begins.items() if rows
     )
 
 
-def _order(before: ToldRound, after: ToldRound) -> Iterator[str]:
+def _order(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
     """Rounds of one pool, one after the other."""
     first, second = before.snapshot, after.snapshot
     if first.pool != second.pool:
@@ -92,13 +92,15 @@ def _order(before: ToldRound, after: ToldRound) -> Iterator[str]:
         )
 
 
-def _sums(before: ToldRound, after: ToldRound, text: RoundText) -> tuple[list[str], Pairing | None]:
+def _sums(
+    before: FollowedRound, after: FollowedRound, text: RoundText
+) -> tuple[list[str], Pairing | None]:
     """What is wrong with the sums, and who is who by them; None where that is not known."""
     ids = pairing_of(before, after)
     return list(sum_breaks(before.decision.service, after.snapshot.service, ids, text)), ids
 
 
-def _prices(before: ToldRound, after: ToldRound, text: RoundText) -> Iterator[str]:
+def _prices(before: FollowedRound, after: FollowedRound, text: RoundText) -> Iterator[str]:
     """What was posted is what holds; base and theta are the operator's, for the next posting."""
     number = text.before
     posted = {row.gpu_type: row for row in before.decision.prices}
@@ -136,7 +138,7 @@ def _posting_text(row: PoolPrice) -> str:
     return f"{row.price_micro:,} micro-credits for {row.used} of {row.capacity} GPUs used"
 
 
-def _times(before: ToldRound, after: ToldRound) -> Iterator[str]:
+def _times(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
     """Changes lie between both rounds, in order; quotas tell what differs from the sums."""
     since_us, at_us = before.snapshot.at_us, after.snapshot.at_us
     last_us = since_us
@@ -154,14 +156,14 @@ def _times(before: ToldRound, after: ToldRound) -> Iterator[str]:
             )
         last_us = max(last_us, change.at_us)
     known = {(row.tenant, row.gpu_type): row.quota for row in after.snapshot.service.claims}
-    told = {
+    changed = {
         (row.tenant, row.gpu_types[0]): row.gpus
         for row in after.snapshot.changes
         if row.kind is ChangeKind.QUOTA and row.gpu_types
     }
     read = {(row.tenant, row.gpu_type): row.gpus for row in after.snapshot.entitlements}
-    for key in sorted(known.keys() | read.keys() | told.keys()):
-        counts = told.get(key, known.get(key, 0))
+    for key in sorted(known.keys() | read.keys() | changed.keys()):
+        counts = changed.get(key, known.get(key, 0))
         if counts != read.get(key, 0):
             yield (
                 f"A quota of {key[1]} is {read.get(key, 0)} GPUs, and {counts} are counted"

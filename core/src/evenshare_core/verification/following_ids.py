@@ -34,7 +34,7 @@ class KindNames(Protocol):
         """Of job types."""
 
 
-class ToldRound(Protocol):
+class FollowedRound(Protocol):
     """A round as it is disclosed (`evenshare_core.disclosure.bundle.Disclosed`), or stored."""
 
     @property
@@ -86,7 +86,7 @@ class Pairing:
         return id_ if self.exact else self.leases.get(id_, -id_)
 
 
-def pairing_of(before: ToldRound, after: ToldRound) -> Pairing | None:
+def pairing_of(before: FollowedRound, after: FollowedRound) -> Pairing | None:
     """Return who is who; None where neither names nor sums tell."""
     if before.names is None and after.names is None:
         return Pairing(exact=True)
@@ -120,7 +120,7 @@ def _by_rank(before: Iterable[int], after: Iterable[int]) -> dict[int, int]:
 class RoundText:
     """How sentences name the round before, and what is in both rounds."""
 
-    def __init__(self, before: ToldRound, after: ToldRound) -> None:
+    def __init__(self, before: FollowedRound, after: FollowedRound) -> None:
         self.before = f"round {before.snapshot.number}"
         self._before, self._after = before.names, after.names
 

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Change, ChangeKind
-from evenshare_core.verification.following_ids import Pairing, RoundText, ToldRound
+from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
 # What nobody can change of a job once it is submitted.
 _FACTS = ("gpus", "submitted_us", "gpu_types", "weight")
 
 
-def job_breaks(before: ToldRound, after: ToldRound, ids: Pairing, text: RoundText) -> Iterator[str]:
+def job_breaks(
+    before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
+) -> Iterator[str]:
     """Say which jobs were altered, came from nowhere or vanished without a word."""
     first, second = before.snapshot, after.snapshot
     now = {job.id: job for job in second.jobs}
@@ -58,7 +60,7 @@ def _by_job(changes: tuple[Change, ...]) -> dict[int, list[Change]]:
     return by_job
 
 
-def _granted_terms(before: ToldRound, ids: Pairing) -> dict[int, int]:
+def _granted_terms(before: FollowedRound, ids: Pairing) -> dict[int, int]:
     """How many terms the round before gave to each job, as it was applied."""
     decision = before.decision
     left_out = {(row["item"], row["id"]) for row in before.superseded}
@@ -87,7 +89,9 @@ def _altered(was: Job, now: Job, granted: int, ids: Pairing, text: RoundText) ->
         yield f"{name} is another one than in {text.before}: {', '.join(wrong)}."
 
 
-def _holds(after: ToldRound, changes: dict[int, list[Change]], text: RoundText) -> Iterator[str]:
+def _holds(
+    after: FollowedRound, changes: dict[int, list[Change]], text: RoundText
+) -> Iterator[str]:
     """A gang holds all of its GPUs, or none."""
     demands = {row.job: row.demand for row in after.snapshot.service.jobs}
     for job, of_job in changes.items():
@@ -102,15 +106,15 @@ def _holds(after: ToldRound, changes: dict[int, list[Change]], text: RoundText) 
 
 
 def _backoffs(
-    before: ToldRound, after: ToldRound, ids: Pairing, held: set[int], text: RoundText
+    before: FollowedRound, after: FollowedRound, ids: Pairing, held: set[int], text: RoundText
 ) -> Iterator[str]:
     """A job that held nothing lost no process: its wait is neither new nor over before its end."""
     waited = {ids.job(job.id) for job in before.snapshot.jobs} - held
-    told = {ids.job(row.job): row.until_us for row in before.snapshot.backoffs}
-    tell = {row.job: row.until_us for row in after.snapshot.backoffs}
+    were = {ids.job(row.job): row.until_us for row in before.snapshot.backoffs}
+    are = {row.job: row.until_us for row in after.snapshot.backoffs}
     waits = {job.id for job in after.snapshot.jobs}
-    for job in sorted(waited & waits & (told.keys() | tell.keys())):
-        was, now = told.get(job, 0), tell.get(job, 0)
+    for job in sorted(waited & waits & (were.keys() | are.keys())):
+        was, now = were.get(job, 0), are.get(job, 0)
         if was != now and max(was, now) > after.snapshot.at_us:
             yield (
                 f"{text.job(job).capitalize()} may not start before {now:,} µs, and"

@@ -15,7 +15,7 @@ from evenshare_core.domain.decision import Renew
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, JobService
 from evenshare_core.policies import registry
-from evenshare_core.verification.following_ids import Pairing, RoundText, ToldRound
+from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Left:
 
 
 def lease_breaks(
-    before: ToldRound, after: ToldRound, ids: Pairing, text: RoundText
+    before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
     """Say which leases came, went or changed otherwise than the round before decided."""
     number = before.snapshot.number
@@ -75,7 +75,7 @@ def lease_breaks(
             )
 
 
-def _left(before: ToldRound, ids: Pairing) -> tuple[dict[int, _Left], set[int]]:
+def _left(before: FollowedRound, ids: Pairing) -> tuple[dict[int, _Left], set[int]]:
     """The leases that go on after a round, by job as in the round after; jobs of those it ended."""
     snapshot, decision = before.snapshot, before.decision
     left_out = {(row["item"], row["id"]) for row in before.superseded}
@@ -118,7 +118,7 @@ def _of_lease(lease: Lease, renewal: Renew | None, until_us: int, ids: Pairing) 
     )  # fmt: skip
 
 
-def _protection(before: ToldRound) -> int | None:
+def _protection(before: FollowedRound) -> int | None:
     """Until when no policy may end what a round grants; None of a policy that is gone."""
     snapshot = before.snapshot
     if snapshot.policy not in registry.POLICIES:
@@ -151,7 +151,7 @@ def _places(placement: Placement) -> str:
 class _Holds:
     """Which jobs hold GPUs between the rounds, by the sums and the changes."""
 
-    def __init__(self, before: ToldRound, after: ToldRound, ids: Pairing) -> None:
+    def __init__(self, before: FollowedRound, after: FollowedRound, ids: Pairing) -> None:
         self._since_us, self._at_us = before.snapshot.at_us, after.snapshot.at_us
         rows = before.decision.service.jobs
         self._rows: dict[int, JobService] = {ids.job(row.job): row for row in rows if row.held}
@@ -178,10 +178,10 @@ class _Holds:
         holds = [change for change in changes if change.kind is ChangeKind.HOLD]
         if now.started_us != was.started_us:
             earliest_us = min(max(now.started_us, self._since_us), self._at_us)
-            told = any(change.at_us >= earliest_us for change in holds)
+            began = any(change.at_us >= earliest_us for change in holds)
             # An end that was recorded late leaves a hold that the next lease takes over.
             late = not holds and now.job in self._rows and not self._held(was)
-            if now.started_us < was.started_us or not (told or late):
+            if now.started_us < was.started_us or not (began or late):
                 yield f"started_us {now.started_us} instead of {was.started_us}"
         elif self._held(was) and changes and changes[-1].kind is not ChangeKind.HOLD:
             yield f"GPUs given back at {changes[-1].at_us} µs"

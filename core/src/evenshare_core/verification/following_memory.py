@@ -9,7 +9,7 @@ from typing import Any
 from evenshare_core.disclosure.renaming import Ids, collected, plan_of, renamed
 from evenshare_core.domain.ids import IdKind
 from evenshare_core.policies import registry
-from evenshare_core.verification.following_ids import Pairing, RoundText, ToldRound
+from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
 _NOTHING = object()
 # So many entries are named.
@@ -17,7 +17,7 @@ NAMED = 5
 
 
 def memory_breaks(
-    before: ToldRound, after: ToldRound, ids: Pairing, text: RoundText
+    before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
     """Say what of the memory is not what was left; of another policy or version, it is empty.
 
@@ -74,5 +74,5 @@ def _as_after(
             kind: _After(dict(zip(were[kind], are[kind], strict=False)) | known[kind])
             for kind in known
         }
-    found: Ids = after
-    return dict(renamed(deepcopy(left), plan, found))
+    renamed_ids: Ids = after
+    return dict(renamed(deepcopy(left), plan, renamed_ids))

@@ -69,22 +69,24 @@ def _differing(
         return
     were: dict[tuple[object, ...], RowT] = {key(row): row for row in left}
     are: dict[tuple[object, ...], RowT] = {key(row): row for row in taken}
-    found = []
+    differences = []
     for one in (*were, *(one for one in are if one not in were)):
         was, now = were.get(one), are.get(one)
         if was == now:
             continue
         if now is None and was is not None:
-            found.append(f"{name(was)} are missing, and {text.before} left some.")
+            differences.append(f"{name(was)} are missing, and {text.before} left some.")
         elif was is None and now is not None:
-            found.append(f"{name(now)} are new, and {text.before} left none.")
+            differences.append(f"{name(now)} are new, and {text.before} left none.")
         elif was is not None and now is not None:
-            found.append(f"{name(now)} are not those that {text.before} left: {_fields(was, now)}.")
-    if not found:
-        found = [f"The sums are in another order than {text.before} left them."]
-    yield from found[:NAMED]
-    if len(found) > NAMED:
-        yield f"So are {len(found) - NAMED} more rows like the last one."
+            differences.append(
+                f"{name(now)} are not those that {text.before} left: {_fields(was, now)}."
+            )
+    if not differences:
+        differences = [f"The sums are in another order than {text.before} left them."]
+    yield from differences[:NAMED]
+    if len(differences) > NAMED:
+        yield f"So are {len(differences) - NAMED} more rows like the last one."
 
 
 def _fields(was: RowT, now: RowT) -> str:
@@ -97,6 +99,6 @@ def _fields(was: RowT, now: RowT) -> str:
 
 
 def _value(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value) if isinstance(value, str) else f"{len(value)} marks"  # type: ignore[arg-type]
+    if isinstance(value, tuple):
+        return f"{len(value)} marks"
+    return f"{value:,}" if isinstance(value, int) else str(value)
