@@ -18,7 +18,7 @@ from billing.api.contribution_schemas import (
     IncomeLinePage,
     RevenueFairnessAnswer,
 )
-from billing.api.usage import Charges
+from billing.api.usage import FIRST_YEAR, Charges
 from billing.selectors.contribution import (
     HOUR,
     Contribution,
@@ -49,7 +49,6 @@ from tenants.selectors.quotas import pools_of
 
 DEFAULT, LONGEST = timedelta(days=7), timedelta(days=400)
 MICRO_HOURS = 10**6
-FIRST_YEAR = 1970
 ZERO = Decimal("0.000000")
 STRETCH = [TENANT, POOL, SINCE, UNTIL]
 

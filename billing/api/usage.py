@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.db.models import Sum
 from drf_spectacular.utils import extend_schema
@@ -14,7 +15,8 @@ from rest_framework.response import Response
 
 from billing.models import Book, UsageLine
 from billing.selectors import PostedPricePoint, has_prices, posted_prices, prices_now
-from billing.selectors.usage import term_round
+from billing.selectors.contribution import HOUR
+from billing.selectors.usage import line_transfer, term_round
 from scheduling.api.base import SchedulingView
 from scheduling.api.render import credits_text
 from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL, Credits
@@ -33,6 +35,8 @@ from tenants.api.times import read_time, time_text
 from tenants.models import Tenant
 from tenants.permissions import Action
 from tenants.scopes import site_scope, tenant_scope
+
+FIRST_YEAR = 1970
 
 
 class Charges:
@@ -131,6 +135,10 @@ class UsageRow(s.Serializer[object]):
         " 1/3,600,000,000 of a micro-credit; null: own GPUs, or from before remainders were"
         " carried. amount = gpus x price x time + carried, to the nearest micro-credit.",
     )
+    hour = s.DateTimeField(help_text="The first instant of the hour that it is settled in.")
+    transfer = s.UUIDField(
+        allow_null=True, help_text="null: not settled yet, or nothing to pay for it."
+    )
 
 
 class UsagePage(s.Serializer[object]):
@@ -219,24 +227,45 @@ class PriceForecasts(SchedulingView):
 class UsageList(SchedulingView):
     """What a tenant used."""
 
-    query: ClassVar[tuple[str, ...]] = ("tenant", "cursor", "limit")
+    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "since", "until", "cursor", "limit")
 
     @extend_schema(
-        operation_id="usage_list", responses={200: UsagePage}, parameters=[TENANT, *PAGE_QUERY]
+        operation_id="usage_list",
+        responses={200: UsagePage},
+        parameters=[TENANT, POOL, SINCE, UNTIL, *PAGE_QUERY],
     )
     def get(self, request: Request) -> Response:
-        """List a tenant's usage by term, newest first; amounts sum to what it is charged."""
+        """List a tenant's usage by term, newest first; amounts sum to what it is charged.
+
+        A term counts in [`since`, `until`) when its hour of pool time closes in it, as its
+        transfer does.
+        """
         tenant = self._tenant()
         key, limit = read_cursor(request, "usage"), read_limit(request)
-        lines = UsageLine.objects.filter(tenant=tenant).order_by("-id")
+        lines = UsageLine.objects.filter(tenant=tenant, **self._asked(request)).order_by("-id")
         if key:
             lines = lines.filter(id__lt=key[0])
         with tenant_scope(tenant.pk):
             related = lines.select_related("pool", "job", "lease", "gpu_type")
-            page = list(related.annotate(round=term_round())[: limit + 1])
-        rows = [_usage(line, tenant, line.round) for line in page[:limit]]
+            told = related.annotate(round=term_round(), transfer=line_transfer())
+            page = list(told[: limit + 1])
+        rows = [_usage(line, tenant, line.round, line.transfer) for line in page[:limit]]
         more = make_cursor("usage", page[limit - 1].pk) if len(page) > limit else None
         return Response({"results": rows, "next": more})
+
+    def _asked(self, request: Request) -> dict[str, Any]:
+        since, until = read_time(request, "since"), read_time(request, "until")
+        asked: dict[str, Any] = {}
+        if request.query_params.get("pool", ""):
+            asked["pool_id"] = self.query_pool().id
+        for name, instant, lookup in (("since", since, "gte"), ("until", until, "lt")):
+            if instant is not None:
+                if instant.year <= FIRST_YEAR:
+                    raise bad_field(name, "is too long ago", f"Give one after {FIRST_YEAR}.")
+                asked[f"hour__{lookup}"] = instant - HOUR
+        if since is not None and until is not None and since >= until:
+            raise bad_field("until", "is not after `since`", "Give a later one.")
+        return asked
 
     def _tenant(self) -> Tenant:
         tenant = self.filtered_tenant(Action.SEE_MONEY)
@@ -287,7 +316,9 @@ def _forecast(view: PriceForecastView, facts: PoolFacts) -> dict[str, Any]:
     }
 
 
-def _usage(line: UsageLine, tenant: Tenant, round_: int | None) -> dict[str, Any]:
+def _usage(
+    line: UsageLine, tenant: Tenant, round_: int | None, transfer: UUID | None
+) -> dict[str, Any]:
     job: Job = line.job
     return {
         "tenant": tenant.slug,
@@ -304,4 +335,6 @@ def _usage(line: UsageLine, tenant: Tenant, round_: int | None) -> dict[str, Any
         "ends_at": time_text(line.ends_at),
         "amount": credits_text(line.amount),
         "carried": line.carried,
+        "hour": time_text(line.hour),
+        "transfer": str(transfer) if transfer else None,
     }

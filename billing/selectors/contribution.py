@@ -31,8 +31,8 @@ class IncomeLine:
     """One share of a borrowed term: share.amount = charge x share.part, to the micro-credit.
 
     charge = gpus x price x held + `carried` micro-credits, which the lease's terms before left over
-    (None: from before remainders were carried). `round` granted or renewed the term and fixed its
-    price; None where it is not known.
+    (None: from before remainders were carried); `carried_units` are exact, as a line's `carried`.
+    `round` granted or renewed the term and fixed its price; None where it is not known.
     """
 
     number: int
@@ -52,6 +52,9 @@ class IncomeLine:
     carried: Decimal | None
     share: LenderShare
     transfer: uuid.UUID | None
+    line_id: int
+    lease_id: int
+    carried_units: int | None
 
     @property
     def counted_at(self) -> datetime:
@@ -159,7 +162,7 @@ _LINES = """
            line.term, granted.round, line.starts_at, line.ends_at, line.gpus, line.price,
            line.amount, line.carried, share.amount, share.lent_gpu_us, share.weight,
            (SELECT sum(every.weight) FROM billing_usageshare every WHERE every.line_id = line.id),
-           transfer.id
+           transfer.id, line.id, line.lease_id
     FROM billing_usageshare share
     JOIN billing_usageline line ON line.id = share.line_id
     JOIN scheduling_gputype type ON type.id = line.gpu_type_id
@@ -247,6 +250,18 @@ def income_lines(
     return [_income_line(row, tenant_id) for row in rows]
 
 
+def income_line(
+    tenant_id: int, pool_id: int, book: str, *, hour: datetime, number: int
+) -> IncomeLine | None:
+    """Return a line by its key; None where the tenant has none of it. Two queries."""
+    since = hour + HOUR
+    lines = income_lines(
+        tenant_id, pool_id, book,
+        since=since, until=since + HOUR, before=(hour, number + 1), limit=1,
+    )  # fmt: skip
+    return lines[0] if lines and lines[0].number == number else None
+
+
 def _most_first(row: IncomeSum) -> tuple[Decimal, str]:
     return -row.earned, str(row.key)
 
@@ -270,7 +285,7 @@ def _given(
 def _income_line(row: Sequence[Any], tenant_id: int) -> IncomeLine:
     number, hour, gpu_type, borrower_id, job, job_uid, lease, term, round_, *rest = row
     starts_at, ends_at, gpus, price, charge, carried, amount, lent_us, *rest = rest
-    weight, weights, transfer = rest
+    weight, weights, transfer, line_id, lease_id = rest
     return IncomeLine(
         number=number,
         hour=hour,
@@ -296,6 +311,9 @@ def _income_line(row: Sequence[Any], tenant_id: int) -> IncomeLine:
             weights=int(weights),
         ),
         transfer=transfer,
+        line_id=line_id,
+        lease_id=lease_id,
+        carried_units=carried,
     )
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import Case, OuterRef, Subquery, When
 
 from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
@@ -148,6 +148,18 @@ def term_round() -> Subquery:
     """Return what annotates a usage line with the round that granted or renewed its term."""
     terms = LeaseTerm.objects.filter(lease=OuterRef("lease"), number=OuterRef("term"))
     return Subquery(terms.values("round")[:1])
+
+
+def line_transfer() -> Case:
+    """Return what annotates a usage line with the id of the transfer that settled it."""
+    transfers = Transfer.objects.filter(
+        code=Transfer.Code.USAGE,
+        book=OuterRef("book"),
+        pool=OuterRef("pool"),
+        tenant=OuterRef("tenant"),
+        hour=OuterRef("hour"),
+    )
+    return Case(When(amount__gt=0, then=Subquery(transfers.values("pk")[:1])))
 
 
 def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:

@@ -14,6 +14,7 @@ from billing.api import (
     ledger_chain,
 )
 from billing.api.contribution import ContributionShow, IncomeLines, RevenueFairness
+from billing.api.income import EntryList, IncomeList
 from portal.site import api
 from scheduling.api import (
     answers,
@@ -140,6 +141,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("chain/<slug:name>/names", bundles.DayNamesShow.as_view(), name="api-chain-names"),
     path("bundle-schema", bundles.BundleSchema.as_view(), name="api-bundle-schema"),
     path("usage", UsageList.as_view(), name="api-usage"),
+    path("income", IncomeList.as_view(), name="api-income"),
+    path("entries", EntryList.as_view(), name="api-entries"),
     path("credit", credit.CreditList.as_view(), name="api-credit"),
     path("transfers", credit.TransferList.as_view(), name="api-transfers"),
     path("operate/", include(OPERATE)),

@@ -309,6 +309,8 @@ TABLE: dict[str, Route] = {
     "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
     "api/v1/chain/<slug:name>/names": get(API_POOL).showing("Tenant.slug", "Tenant.name"),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
+    "api/v1/income": get(API_TENANT, "tenant={slug}&pool={pool}").showing("UsageShare.amount"),
+    "api/v1/entries": get(API_TENANT, "tenant={slug}&pool={pool}").showing(),
     "api/v1/usage": get(API_TENANT, "tenant={slug}").showing(
         "Job.uid", "UsageLine.amount", "UsageLine.price"
     ),

@@ -1,9 +1,17 @@
 """Gain-as-you-contribute, pure: from lease events to charged terms and their lenders.
 
 `idle` sums parts of lendable idle quota and splits a charge by them; `terms` sweeps over lease
-events and closes terms with their charges and their lenders' weights.
+events and closes terms with their charges and their lenders' weights; `factors` tells the intervals
+that a weight is the sum of.
 """
 
+from evenshare_core.money.revenue.factors import (
+    CountedSpan,
+    FactorSweep,
+    IdleStep,
+    integrals_of,
+    part_of,
+)
 from evenshare_core.money.revenue.idle import (
     OPERATOR,
     WEIGHT_LIMIT,
@@ -22,11 +30,16 @@ __all__ = [
     "WEIGHT_LIMIT",
     "ChargeShare",
     "ClosedTerm",
+    "CountedSpan",
     "Event",
+    "FactorSweep",
+    "IdleStep",
     "IdleSums",
     "LendableQuota",
     "Mark",
     "Sweep",
+    "integrals_of",
+    "part_of",
     "price_to_micro",
     "split_amount",
     "split_charge",

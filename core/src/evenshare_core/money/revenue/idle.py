@@ -225,6 +225,15 @@ class IdleSums:
         """Return each lender's lendable idle GPUs now."""
         return {lender: rate for lender, (_, rate, _) in self._lines.items() if rate}
 
+    def rates_since(self, lender: int) -> list[tuple[int, int]]:
+        """Return (instant, idle GPUs) of a lender in order, as far as the history reaches back."""
+        return [(from_us, rate) for from_us, _, _, rate in self._past.get(lender, [])]
+
+    def totals_since(self) -> list[tuple[int, int]]:
+        """Return (instant, idle GPUs of all lenders) in order, up to the present."""
+        totals = [(clock.from_us, clock.total) for clock in self._clocks]
+        return [*totals, (self.now_us, self._total)]
+
     def _marked(self, sums: dict[int, int], alone_us: int) -> Mark:
         if alone_us:
             sums[OPERATOR] = sums.get(OPERATOR, 0) + alone_us * self._scale

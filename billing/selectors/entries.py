@@ -1,0 +1,69 @@
+"""What the ledger moved on a tenant's account for a pool, transfer by transfer. Only reads."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+from django.db import connection
+
+from billing.selectors.accounts import account_of
+from billing.selectors.statements import Given
+
+
+class AccountEntry(NamedTuple):
+    """One transfer as an account sees it; `number` is its place in the list."""
+
+    transfer: uuid.UUID
+    code: str
+    hour: datetime | None
+    effective_at: datetime
+    posted_at: datetime
+    corrects: uuid.UUID | None
+    paid: Decimal
+    earned: Decimal
+    number: int
+
+
+# A tenant that lends to itself has two entries in a transfer.
+_ENTRIES = """
+    SELECT transfer.id, transfer.code, transfer.hour, transfer.effective_at, transfer.posted_at,
+           transfer.corrects_id,
+           coalesce(-sum(entry.amount) FILTER (WHERE entry.amount < 0), 0.000000),
+           coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000),
+           max(entry.id)
+    FROM billing_entry entry JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
+    WHERE entry.account_id = %(account)s AND transfer.pool_id = %(pool)s
+      AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
+    GROUP BY transfer.id
+    HAVING %(before)s::bigint IS NULL OR max(entry.id) < %(before)s
+    ORDER BY max(entry.id) DESC LIMIT %(limit)s
+"""
+
+
+def account_entries(
+    tenant_id: int,
+    pool_id: int,
+    book: str,
+    *,
+    since: datetime,
+    until: datetime,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[AccountEntry]:
+    """Return at most `limit` transfers effective in [since, until), newest first. Two queries.
+
+    `before`: the number after which the page begins.
+    """
+    account = account_of(tenant_id, book)
+    if account is None:
+        return []
+    given: Given = {
+        "account": account.pk, "pool": pool_id, "since": since, "until": until,
+        "before": before, "limit": limit,
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(_ENTRIES, given)
+        return [AccountEntry(*row) for row in cursor.fetchall()]

@@ -1,0 +1,200 @@
+"""Own and total idle quota behind incomes, interval by interval, from lease events. Only reads.
+
+Nothing of it is stored: the events have it, and a page of lines is a sweep over those of its time.
+The sweep begins at the last round before the first of the terms began, with the quotas that held
+then and the events of the leases that held GPUs. A lease whose end was reported later than `LATE`
+would be missed; the weights that shares name tell it, and then more is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from billing.models import MeterCursor, PostedPrice, UsageShare
+from billing.selectors.contribution import IncomeLine
+from billing.selectors.events import read_events
+from evenshare_core.domain.instants import to_us
+from evenshare_core.money.revenue import (
+    OPERATOR,
+    CountedSpan,
+    Event,
+    FactorSweep,
+    IdleStep,
+)
+from tenants.scopes import site_reading
+
+BATCH = 5000
+# By how much the report of an end may be late; None: all events of the pool are read.
+LATE: tuple[timedelta | None, ...] = (timedelta(hours=1), timedelta(days=7), None)
+Weights = tuple[tuple[int | None, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LineFactors:
+    """A line of income with what its weight is the sum of.
+
+    `span`: from when to when the term counts; None where no event closes it. `weights`: of all
+    lenders of the line, (tenant or None for the operator, weight), in the order in which equal
+    remainders of the split go.
+    """
+
+    line: IncomeLine
+    span: CountedSpan | None
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class IncomeFactors:
+    """Lines with the steps of idle quota of their GPU types over the time of all of them."""
+
+    lines: tuple[LineFactors, ...]
+    steps: dict[str, tuple[IdleStep, ...]]
+
+
+def income_factors(tenant_id: int, pool_id: int, lines: Sequence[IncomeLine]) -> IncomeFactors:
+    """Return lines of a tenant's income in a pool with their intervals of idle quota.
+
+    Queries: shares, meter, posted price, quotas, events of the leases that ran, and one for each
+    5,000 events of the time of the lines.
+    """
+    if not lines:
+        return IncomeFactors((), {})
+    with site_reading():
+        weights = _weights({line.line_id for line in lines})
+        for late in LATE:
+            sweep = _swept(pool_id, lines, late)
+            if not any(_differs(sweep, line, tenant_id) for line in lines):
+                break
+    spans = [sweep.spans.get((line.lease_id, line.term)) for line in lines]
+    return IncomeFactors(
+        tuple(
+            LineFactors(line, span, weights[line.line_id])
+            for line, span in zip(lines, spans, strict=True)
+        ),
+        _steps(sweep, tenant_id, [span for span in spans if span is not None]),
+    )
+
+
+def _steps(
+    sweep: FactorSweep, tenant_id: int, spans: Sequence[CountedSpan]
+) -> dict[str, tuple[IdleStep, ...]]:
+    return {
+        name: tuple(
+            sweep.steps(
+                *(name, tenant_id),
+                min(span.from_us for span in spans if span.gpu_type == name),
+                max(span.until_us for span in spans if span.gpu_type == name),
+            )
+        )
+        for name in sorted({span.gpu_type for span in spans})
+    }
+
+
+def _differs(sweep: FactorSweep, line: IncomeLine, tenant_id: int) -> bool:
+    """Whether the sweep gives another weight than the share names; of the rule before: unknown."""
+    closed = sweep.closed.get((line.lease_id, line.term))
+    if closed is None:
+        return True
+    return line.carried_units is not None and (
+        closed.weights.get(tenant_id, 0) != line.share.weight
+    )
+
+
+def _weights(lines: Iterable[int]) -> dict[int, Weights]:
+    rows: dict[int, list[tuple[int | None, int]]] = {}
+    shares = UsageShare.objects.filter(line_id__in=lines)
+    for line, tenant, weight in shares.values_list("line_id", "account__tenant_id", "weight"):
+        rows.setdefault(line, []).append((tenant, weight))
+    return {
+        line: tuple(sorted(of_line, key=lambda row: (row[0] is None, row[0] or OPERATOR)))
+        for line, of_line in rows.items()
+    }
+
+
+def _swept(pool_id: int, lines: Sequence[IncomeLine], late: timedelta | None) -> FactorSweep:
+    """Sweep over as much of the pool's events as the lines need."""
+    metered, rests = _metered(pool_id)
+    sweep = FactorSweep((line.lease_id, line.term) for line in lines)
+    after = 0
+    cut = None if late is None else _cut(pool_id, min(lines, key=lambda line: line.starts_at))
+    if late is not None and cut is not None:
+        at, after = cut
+        for event in _events_before(pool_id, at, after, late):
+            sweep.feed(event)
+    for number, until_us in rests:
+        if number == after:
+            sweep.rest(until_us)
+    for event in _events(pool_id, after, metered):
+        sweep.feed(event)
+        for number, until_us in rests:
+            if number == event.number:
+                sweep.rest(until_us)
+        if not sweep.missing:
+            break
+    return sweep
+
+
+def _metered(pool_id: int) -> tuple[int, list[tuple[int, int]]]:
+    """Up to which event the pool was metered, and the times at which it was at rest."""
+    cursor = MeterCursor.objects.filter(pool_id=pool_id)
+    row = cursor.values_list("event_number", "state__rests").first()
+    return (row[0], [(number, us) for number, us in row[1] or ()]) if row else (0, [])
+
+
+def _cut(pool_id: int, first: IncomeLine) -> tuple[datetime, int] | None:
+    """The instant of the last round before a term began, and the event of its prices."""
+    prices = PostedPrice.objects.filter(
+        pool_id=pool_id, gpu_type__name=first.gpu_type, posted_at__lte=first.starts_at
+    )
+    rows = prices.order_by("-posted_at", "-valid_from_round")
+    return rows.values_list("posted_at", "event_number").first()
+
+
+def _events(pool_id: int, after: int, until: int) -> Iterator[Event]:
+    while after < until:
+        events = read_events(pool_id, after=after, limit=min(BATCH, until - after))
+        if not events:
+            return
+        yield from events
+        after = events[-1].number
+
+
+# Of a lease all events: its terms carry remainders, and its own GPUs are those of the last one.
+_BEFORE = """
+    SELECT number, kind, at, lease_id, job_id, tenant_id, term, data FROM (
+        (SELECT DISTINCT ON (data->>'gpu_type') *
+         FROM scheduling_leaseevent
+         WHERE pool_id = %(pool)s AND kind = 'entitled' AND at <= %(at)s AND number <= %(number)s
+         ORDER BY data->>'gpu_type', at DESC, number DESC)
+        UNION ALL
+        (SELECT event.*
+         FROM scheduling_lease lease
+         JOIN scheduling_leaseevent event ON event.lease_id = lease.id
+         WHERE lease.pool_id = %(pool)s AND lease.granted_at <= %(at)s
+           AND (lease.ended_at IS NULL OR lease.ended_at >= %(late)s)
+           AND event.number <= %(number)s
+           AND event.kind IN ('granted', 'started', 'renewed', 'ended'))
+        UNION ALL
+        (SELECT * FROM scheduling_leaseevent
+         WHERE pool_id = %(pool)s AND number = %(number)s)
+    ) events ORDER BY number
+"""
+
+
+def _events_before(pool_id: int, at: datetime, number: int, late: timedelta) -> Iterator[Event]:
+    """What makes the idle quota of an instant: quotas, and the events of leases that held GPUs."""
+    given: dict[str, Any] = {"pool": pool_id, "at": at, "number": number, "late": at - late}
+    with connection.cursor() as cursor:
+        cursor.execute(_BEFORE, given)
+        rows = cursor.fetchall()
+    for row_number, kind, row_at, lease, job, tenant, term, data in rows:
+        yield Event(
+            *(row_number, kind, to_us(row_at), lease or 0, job or 0, tenant or 0, term or 0),
+            json.loads(data),
+        )

@@ -1,0 +1,230 @@
+"""What the REST API answers about a tenant's money in a pool, read from plain dictionaries.
+
+Fields are those of docs/api.md; ones that are not used here are passed over. Money is text with six
+places and becomes whole micro-credits, instants become microseconds of pool time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
+
+import msgspec
+
+from evenshare_core.domain.instants import to_us
+from evenshare_core.money.fixed_point import sum_to_micro
+from evenshare_core.money.revenue import IdleStep
+from evenshare_core.units import ONE_MILLI
+
+BORROWED = "borrowed"
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+
+class StatementError(ValueError):
+    """Rows that cannot be read; `field` is where, as `income[3].price`."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field, self.reason = field, reason
+
+
+class Amount(int):
+    """Whole micro-credits, written as text with six places."""
+
+    def __str__(self) -> str:
+        whole, part = divmod(abs(self), 10**6)
+        return f"{'-' if self < 0 else ''}{whole}.{part:06d}"
+
+
+class Whole(int):
+    """A whole number that is written as text, because it may be longer than a JSON reader takes."""
+
+
+class Milli(int):
+    """Thousandths, written as decimal text."""
+
+
+class Instant(int):
+    """Microseconds of pool time since 1970, written as RFC 3339."""
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """`GET /usage`: GPU-time of one lease term, own or borrowed."""
+
+    job: str
+    lease: int
+    term: int
+    round: int | None
+    meter: str
+    gpu_type: str
+    gpus: int
+    price: Amount
+    starts_at: Instant
+    ends_at: Instant
+    amount: Amount
+    carried: int | None
+    hour: Instant
+    transfer: str | None
+
+
+class LenderWeight(msgspec.Struct, frozen=True):
+    """One lender of a borrowed term, in the order in which equal remainders go."""
+
+    name: str
+    weight: Whole
+    is_you: bool
+
+
+class IdleThen(msgspec.Struct, frozen=True):
+    """Idle quota of the instant that decides, where a term counts for none."""
+
+    own: int
+    total: int
+
+
+class IncomeRow(msgspec.Struct, frozen=True):
+    """`GET /income`: one share that the tenant earned of a borrowed term."""
+
+    gpu_type: str
+    round: int | None
+    starts_at: Instant
+    ends_at: Instant
+    gpus: int
+    price: Amount
+    carried: int | None
+    charge: Amount
+    weight: Whole
+    weights: Whole
+    lenders: tuple[LenderWeight, ...] | None
+    rounded_up: bool
+    earned: Amount
+    counts_from: Instant | None
+    counts_until: Instant | None
+    idle_then: IdleThen | None
+    hour: Instant
+    transfer: str | None
+
+
+class IdleRow(msgspec.Struct, frozen=True):
+    """`idle` of `GET /income`: idle quota from an instant on."""
+
+    gpu_type: str
+    at: Instant
+    own: int
+    total: int
+
+
+class PriceRow(msgspec.Struct, frozen=True):
+    """`GET /prices/<pool>/<gpu_type>`: one posted price."""
+
+    gpu_type: str
+    price: Amount
+    used: int
+    capacity: int
+    base: Amount
+    theta: Milli
+    surcharge: Amount | None
+    valid_from_round: int
+
+
+class EntryRow(msgspec.Struct, frozen=True):
+    """`GET /entries`: what a transfer moved on the tenant's account."""
+
+    transfer: str
+    code: str
+    hour: Instant | None
+    effective_at: Instant
+    paid: Amount
+    earned: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A tenant's money in a pool over [since, until) of its time.
+
+    `steps`: idle quota by GPU type, in order. `prices`: by GPU type, in order of the rounds.
+    """
+
+    usage: tuple[UsageRow, ...]
+    income: tuple[IncomeRow, ...]
+    steps: Mapping[str, tuple[IdleStep, ...]]
+    prices: Mapping[str, tuple[PriceRow, ...]]
+    entries: tuple[EntryRow, ...]
+
+
+def read_statement(answers: Mapping[str, Any]) -> Statement:
+    """Return what answers say: `usage`, `income`, `idle`, `prices` and `entries`, lists of rows.
+
+    Rows of `idle` and `prices` that pages repeat count once.
+
+    Raises:
+        StatementError: a row cannot be read, or two say different things of one instant or round.
+    """
+    steps: dict[str, dict[int, IdleStep]] = {}
+    for index, row in enumerate(_rows(answers, "idle", IdleRow)):
+        of_type = steps.setdefault(row.gpu_type, {})
+        step = IdleStep(row.at, row.own, row.total)
+        if of_type.setdefault(row.at, step) != step:
+            raise StatementError(f"idle[{index}]", "says otherwise of an instant than another row")
+    prices: dict[str, dict[int, PriceRow]] = {}
+    for index, price in enumerate(_rows(answers, "prices", PriceRow)):
+        posted = prices.setdefault(price.gpu_type, {})
+        if posted.setdefault(price.valid_from_round, price) != price:
+            raise StatementError(f"prices[{index}]", "says otherwise of a round than another row")
+    return Statement(
+        usage=tuple(_rows(answers, "usage", UsageRow)),
+        income=tuple(_rows(answers, "income", IncomeRow)),
+        steps={name: tuple(rows[at] for at in sorted(rows)) for name, rows in steps.items()},
+        prices={name: tuple(rows[at] for at in sorted(rows)) for name, rows in prices.items()},
+        entries=tuple(_rows(answers, "entries", EntryRow)),
+    )
+
+
+def _rows(answers: Mapping[str, Any], name: str, of: type[Row]) -> Sequence[Row]:
+    rows = answers.get(name)
+    if not isinstance(rows, list):
+        raise StatementError(name, "is no list of rows")
+    read: list[Row] = []
+    for index, row in enumerate(rows):
+        try:
+            read.append(msgspec.convert(row, of, dec_hook=_read))
+        except msgspec.ValidationError as error:
+            raise StatementError(f"{name}[{index}]", str(error)) from None
+    return read
+
+
+def _read(kind: type, value: Any) -> Any:
+    if not isinstance(value, str):
+        raise msgspec.ValidationError(f"Expected text, got {type(value).__name__}")
+    try:
+        if kind is Instant:
+            return Instant(to_us(_instant(value)))
+        if kind is Whole:
+            return Whole(_whole(value))
+        if kind is Milli:
+            return Milli(_exact(Decimal(value) * ONE_MILLI))
+        return Amount(sum_to_micro(Decimal(value)))
+    except (ValueError, InvalidOperation, OverflowError) as error:
+        raise msgspec.ValidationError(f"{value[:40]!r} cannot be read: {error}") from None
+
+
+def _instant(text: str) -> datetime:
+    instant = datetime.fromisoformat(text)
+    if instant.tzinfo is None:
+        raise ValueError("an instant without a zone")
+    return instant
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 40:
+        raise ValueError("no whole number from 0")
+    return int(text)
+
+
+def _exact(number: Decimal) -> int:
+    if number != number.to_integral_value():
+        raise ValueError("more than three places")
+    return int(number)

@@ -1,0 +1,257 @@
+"""Incomes with all their factors over REST: what they say is enough to compute them again."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from billing.metering import meter_pool, settle_pool
+from billing.models import UsageLine, UsageShare
+from evenshare_core.verification.statement import HIDDEN, StatementReport, verify_statement
+from evenshare_core.verification.statement_rows import read_statement
+from scheduling.models import Job, Pool
+from tenants.models import User
+from tests.functional.api_stage import ApiStage, api_stage
+
+ALL = "since=2029-12-01T00:00:00Z&until=2030-12-01T00:00:00Z"
+Answers = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture
+def live(committed_db: str) -> ApiStage:
+    """aa borrows of bb for two hours and a half; two are settled. bb uses a part of its own."""
+    assert committed_db
+    stage = api_stage()
+    stage.cluster.submit("aa", 6, 100_000)
+    stage.cluster.round()
+    for turn in range(10):
+        if turn in (2, 5):
+            stage.cluster.submit("bb", 1, 2_000)
+        stage.cluster.round(after_s=900)
+    meter_pool(stage.cluster.pool.pk)
+    settle_pool(stage.cluster.pool.pk)
+    stage.person("otto", site_role=User.SiteRole.OPERATOR)
+    return stage
+
+
+def pages(live: ApiStage, path: str, as_: str, query: str = ALL, limit: int = 50) -> Answers:
+    """All rows of a list, and what stands beside them."""
+    cursor, told = "", {"results": [], "idle": []}
+    while True:
+        answer = live.get(f"{path}?{query}&limit={limit}{cursor}", as_=as_).json()
+        told["results"] += answer["results"]
+        told["idle"] += answer.get("idle", [])
+        if answer["next"] is None:
+            return told
+        cursor = f"&cursor={answer['next']}"
+
+
+def answers(live: ApiStage, as_: str = "bob", limit: int = 50) -> Answers:
+    """Everything that a statement is verified from."""
+    income = pages(live, "income", as_, limit=limit)
+    types = {row["gpu_type"] for row in live.get("prices", as_=as_).json()["results"]}
+    return {
+        "usage": pages(live, "usage", as_, limit=limit)["results"],
+        "income": income["results"],
+        "idle": income["idle"],
+        "prices": [
+            row
+            for name in sorted(types)
+            for row in pages(live, f"prices/{live.pool}/{name}", as_)["results"]
+        ],
+        "entries": pages(live, "entries", as_, limit=limit)["results"],
+    }
+
+
+def verified(told: Answers) -> StatementReport:
+    return verify_statement(read_statement(json.loads(json.dumps(told))))
+
+
+class TestWhatIsAnswered:
+    def test_recomputes_for_lender_and_borrower(self, live: ApiStage) -> None:
+        for who, slug in (("bob", "bb"), ("ada", "aa")):
+            report = verified(answers(live, who))
+            assert report.findings == []
+            shares = UsageShare.objects.filter(account__tenant__slug=slug).count()
+            assert report.recomputed["income"] == report.recomputed["weight"] == shares
+            borrowed = UsageLine.objects.filter(tenant__slug=slug, meter="borrowed").count()
+            assert report.recomputed["charge"] == borrowed
+        assert report.recomputed["charge"] > 5
+
+    def test_has_intervals_where_idle_quota_changed(self, live: ApiStage) -> None:
+        told = answers(live)
+        assert len({(row["own"], row["total"]) for row in told["idle"]}) > 1
+        assert {row["transfer"] is None for row in told["income"]} == {True, False}
+        assert verified(told).recomputed["settlement of incomes"] >= 2
+
+    def test_is_the_same_in_pages_of_any_size(self, live: ApiStage) -> None:
+        whole, cut = answers(live), answers(live, limit=1)
+        assert cut["income"] == whole["income"]
+        assert cut["entries"] == whole["entries"]
+        assert verified(cut).recomputed == verified(whole).recomputed
+        assert verified(cut).findings == []
+
+    def test_sums_between_two_instants(self, live: ApiStage) -> None:
+        whole = answers(live)
+        instant = whole["entries"][0]["effective_at"]
+        until = f"since=2029-12-01T00:00:00Z&until={instant}"
+        since = f"since={instant}&until=2030-12-01T00:00:00Z"
+        for path, who in (("income", "bob"), ("usage", "ada"), ("entries", "ada")):
+            before = pages(live, path, who, until)["results"]
+            after = pages(live, path, who, since)["results"]
+            assert [*after, *before] == pages(live, path, who)["results"]
+            assert before
+            assert after
+
+
+def move(row: dict[str, Any], field: str, by: int = 1) -> None:
+    """Change an amount by so many units of its last place."""
+    whole, _, part = row[field].partition(".")
+    text = str(int(whole + part) + by).rjust(7, "0")
+    row[field] = f"{text[:-6]}.{text[-6:]}"
+
+
+def an_income(told: Answers) -> None:
+    move(settled(told), "earned")
+
+
+def settled(told: Answers) -> dict[str, Any]:
+    return next(row for row in told["income"] if row["transfer"])
+
+
+def a_charge(told: Answers) -> None:
+    move(next(row for row in told["usage"] if row["transfer"]), "amount", -1)
+
+
+def a_price_after_posting(told: Answers) -> None:
+    """Posted anew, with a base that makes it: only the terms still have the old one."""
+    term = settled(told)["round"]
+    posted = next(row for row in told["prices"] if row["valid_from_round"] <= term)
+    posted.update(price="0.500000", base="0.500000", theta="2.000", used=posted["capacity"])
+
+
+def a_price_alone(told: Answers) -> None:
+    move(told["prices"][0], "price")
+
+
+def a_total(told: Answers) -> None:
+    told["idle"][0]["total"] += 1
+
+
+def an_own_idle(told: Answers) -> None:
+    told["idle"][-1]["own"] -= 1
+
+
+def a_remainder(told: Answers) -> None:
+    next(row for row in told["usage"] if row["carried"])["carried"] += 1
+
+
+def a_settlement(told: Answers) -> None:
+    move(next(row for row in told["entries"] if row["earned"] != "0.000000"), "earned")
+
+
+def a_lost_income(told: Answers) -> None:
+    told["income"].remove(settled(told))
+
+
+def a_lost_entry(told: Answers) -> None:
+    del told["entries"][-1]
+
+
+PLANTS: list[tuple[str, Callable[[Answers], None], str]] = [
+    ("bob", an_income, "income"),
+    ("bob", an_income, "settlement of incomes"),
+    ("ada", a_charge, "charge"),
+    ("ada", a_charge, "settlement of charges"),
+    ("bob", a_price_after_posting, "price of a term"),
+    ("bob", a_price_alone, "posted price"),
+    ("bob", a_total, "weight"),
+    ("bob", an_own_idle, "weight"),
+    ("ada", a_remainder, "carried remainder"),
+    ("bob", a_settlement, "settlement of incomes"),
+    ("bob", a_lost_income, "settlement of incomes"),
+    ("bob", a_lost_entry, "settlement of incomes"),
+    ("ada", a_lost_entry, "settlement of charges"),
+]
+
+
+class TestPlants:
+    def test_are_each_found_and_named(self, live: ApiStage) -> None:
+        honest = {who: answers(live, who) for who in ("ada", "bob")}
+        for who, plant, what in PLANTS:
+            told = copy.deepcopy(honest[who])
+            plant(told)
+            found = verified(told).findings
+            assert what in {finding.what for finding in found}, (plant.__name__, found)
+
+    def test_name_the_row_with_what_is_stated_and_what_is_right(self, live: ApiStage) -> None:
+        told = answers(live)
+        row = settled(told)
+        right = row["earned"]
+        an_income(told)
+        found = {finding.what: finding for finding in verified(told).findings}
+        assert set(found) == {"income", "settlement of incomes"}
+        finding = found["income"]
+        assert (finding.stated, finding.recomputed) == (row["earned"], right)
+        assert f"round {row['round']}, transfer {row['transfer']}" in finding.where
+
+
+class TestVisibility:
+    @pytest.mark.parametrize(
+        ("visibility", "borrower", "lenders"),
+        [
+            ("full", "aa", {"bb", "operator"}),
+            ("pseudonyms", "tenant 1", {"bb", "operator"}),
+            ("own", None, None),
+        ],
+    )
+    def test_is_what_the_pool_lets(
+        self, live: ApiStage, visibility: str, borrower: str | None, lenders: set[str] | None
+    ) -> None:
+        Pool.objects.filter(pk=live.cluster.pool.pk).update(visibility=visibility)
+        told = answers(live)
+        assert {row["borrower"] for row in told["income"]} == {borrower}
+        for row in told["income"]:
+            shown = row["lenders"]
+            assert (shown is None) == (lenders is None)
+            if shown is not None:
+                assert {one["name"] for one in shown} <= (lenders or set())
+                assert [one["name"] for one in shown if one["is_you"]] == ["bb"]
+            if borrower is None:
+                assert (row["lease"], row["term"]) == (None, None)
+        report = verified(told)
+        assert report.findings == []
+        assert report.recomputed["income"] == len(told["income"])
+        assert bool(report.not_recomputed[HIDDEN]) == (lenders is None)
+
+    def test_names_no_borrower_job_or_person(self, live: ApiStage) -> None:
+        Pool.objects.filter(pk=live.cluster.pool.pk).update(visibility="own")
+        text = json.dumps(answers(live)["income"])
+        jobs = Job.objects.filter(tenant__slug="aa")
+        assert jobs
+        for hidden in ('"aa"', *(str(job.uid) for job in jobs), *(job.name for job in jobs)):
+            assert hidden not in text, hidden
+
+    def test_is_for_the_tenant_and_who_sees_all_money(self, live: ApiStage) -> None:
+        for path in ("income", "entries"):
+            asked = f"{path}?{ALL}&tenant=bb&pool={live.pool}"
+            statuses = {who: live.get(asked, as_=who).status_code for who in live.people}
+            assert statuses["bob"] == statuses["otto"] == 200
+            assert statuses["ada"] == 404
+
+
+class TestAWrongTime:
+    @pytest.mark.parametrize("path", ["income", "usage", "entries"])
+    def test_is_named(self, live: ApiStage, path: str) -> None:
+        for query, field in (
+            ("since=monday", "since"),
+            ("since=2030-01-02T00:00:00Z&until=2030-01-01T00:00:00Z", "until"),
+            ("until=0001-01-01T00:00:00Z", "until"),
+        ):
+            answer = live.get(f"{path}?{query}", as_="bob")
+            assert answer.status_code == 400
+            assert [error["field"] for error in answer.json()["errors"]] == [field]
