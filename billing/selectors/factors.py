@@ -101,9 +101,10 @@ def _differs(sweep: FactorSweep, line: IncomeLine, tenant_id: int) -> bool:
     closed = sweep.closed.get((line.lease_id, line.term))
     if closed is None:
         return True
-    return line.carried_units is not None and (
-        closed.weights.get(tenant_id, 0) != line.share.weight
-    )
+    if line.carried_units is None:
+        return False
+    again = (closed.weights.get(tenant_id, 0), sum(closed.weights.values()))
+    return again != (line.share.weight, line.share.weights)
 
 
 def _weights(lines: Iterable[int]) -> dict[int, Weights]:

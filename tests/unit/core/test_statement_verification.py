@@ -1,0 +1,223 @@
+"""Statements of random histories verify, integrals by brute force agree, what is bent is found."""
+
+from __future__ import annotations
+
+import copy
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenshare_core.domain.instants import from_us
+from evenshare_core.money.fixed_point import to_text
+from evenshare_core.money.revenue import (
+    OPERATOR,
+    WEIGHT_LIMIT,
+    ClosedTerm,
+    FactorSweep,
+    IdleStep,
+    integrals_of,
+    part_of,
+)
+from evenshare_core.verification.statement import verify_statement
+from evenshare_core.verification.statement_rows import StatementError, read_statement
+from tests.papers.test_income_by_instant import LAST_US, A, C, History, histories, idle_at
+
+Row = dict[str, Any]
+HOUR = "1970-01-01T00:00:00.000000Z"
+
+
+def instant(us: int) -> str:
+    return from_us(us).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def swept(history: History) -> tuple[FactorSweep, list[ClosedTerm]]:
+    sweep = FactorSweep((term.lease, term.number) for term in history.terms)
+    closed = [term for event in history.events for term in sweep.feed(event)]
+    return sweep, [*closed, *sweep.rest(LAST_US)]
+
+
+def statement_of(history: History, tenant: int) -> Row:
+    """What the portal would answer a tenant about it, as plain values."""
+    sweep, closed = swept(history)
+    borrowed = [term for term in closed if term.borrowed]
+    usage = [
+        usage_row(term) for term in closed if term.tenant == tenant and term.own + term.borrowed
+    ]
+    income = [row for term in borrowed for row in income_rows(sweep, term, tenant)]
+    idle = sweep.steps("v100", tenant, 0, LAST_US)
+    paid = sum(term.amount_micro for term in borrowed if term.tenant == tenant)
+    earned = sum(share.amount_micro for term in borrowed for share in term.shares
+                 if share.lender == tenant)  # fmt: skip
+    entry = {
+        "transfer": "t", "code": "usage", "hour": HOUR, "effective_at": instant(LAST_US),
+        "paid": to_text(paid), "earned": to_text(earned),
+    }  # fmt: skip
+    return {
+        "usage": [row for rows in usage for row in rows],
+        "income": income,
+        "idle": [
+            {"gpu_type": "v100", "at": instant(step.at_us), "own": step.own, "total": step.total}
+            for step in idle
+        ],
+        "prices": [],
+        "entries": [entry],
+    }
+
+
+def usage_row(term: ClosedTerm) -> list[Row]:
+    common = {
+        "job": f"job {term.job}", "lease": 1, "term": term.term, "round": None, "gpu_type": "v100",
+        "starts_at": instant(term.starts_us or 0), "ends_at": instant(term.ends_us), "hour": HOUR,
+        "transfer": "t",
+    }  # fmt: skip
+    rows = []
+    if term.own:
+        own = {"meter": "own", "gpus": term.own, "price": "0.000000", "amount": "0.000000"}
+        rows.append({**common, **own, "carried": None})
+    if term.borrowed:
+        rows.append({
+            **common, "meter": "borrowed", "gpus": term.borrowed, "carried": term.carried,
+            "price": to_text(term.price_micro), "amount": to_text(term.amount_micro),
+        })  # fmt: skip
+    return rows
+
+
+def income_rows(sweep: FactorSweep, term: ClosedTerm, tenant: int) -> list[Row]:
+    weights = [(share.lender, share.weight) for share in term.shares]
+    total = sum(weight for _, weight in weights)
+    span = sweep.spans[term.lease, term.term]
+    then = span.of(tenant)
+    return [
+        {
+            "gpu_type": "v100", "round": None, "gpus": term.borrowed, "carried": term.carried,
+            "starts_at": instant(term.starts_us or 0), "ends_at": instant(term.ends_us),
+            "price": to_text(term.price_micro), "charge": to_text(term.amount_micro),
+            "weight": str(share.weight), "weights": str(total),
+            "lenders": [{"name": str(lender), "weight": str(weight), "is_you": lender == tenant}
+                        for lender, weight in weights],
+            "rounded_up": bool(total)
+            and share.amount_micro > term.amount_micro * share.weight // total,
+            "earned": to_text(share.amount_micro), "hour": HOUR, "transfer": "t",
+            "counts_from": instant(span.from_us), "counts_until": instant(span.until_us),
+            "idle_then": None if then is None else {"own": then.own, "total": then.total},
+        }
+        for share in term.shares
+        if share.lender == tenant
+    ]  # fmt: skip
+
+
+class TestAnyHistory:
+    @settings(max_examples=150, deadline=None)
+    @given(histories())
+    def test_gives_statements_that_verify(self, history: History) -> None:
+        for tenant in range(A, C + 1):
+            told = statement_of(history, tenant)
+            report = verify_statement(read_statement(told))
+            assert report.findings == []
+            assert report.recomputed["income"] == len(told["income"])
+            assert report.recomputed["weight"] == len(told["income"])
+
+    @settings(max_examples=150, deadline=None)
+    @given(histories())
+    def test_has_weights_that_slots_one_by_one_give(self, history: History) -> None:
+        sweep, _ = swept(history)
+        for lender in range(OPERATOR, C + 1):
+            steps = sweep.steps("v100", lender, 0, LAST_US)
+            for term in history.terms:
+                part = Fraction(0)
+                for slot in range(term.starts_us, term.ends_us):
+                    idle = idle_at(history, slot)
+                    alone = Fraction(lender == OPERATOR)
+                    total = sum(idle.values())
+                    part += Fraction(idle.get(lender, 0), total) if total else alone
+                if term.ends_us > term.starts_us:
+                    assert part == part_of(
+                        steps, term.starts_us, term.ends_us, is_operator=lender == OPERATOR
+                    )
+
+    @settings(max_examples=150, deadline=None)
+    @given(histories(), st.data())
+    def test_betrays_an_income_a_charge_or_a_total_that_was_moved(
+        self, history: History, data: st.DataObject
+    ) -> None:
+        tenant = data.draw(st.integers(A, C))
+        honest = statement_of(history, tenant)
+        for name, field in (("income", "earned"), ("usage", "amount"), ("income", "charge")):
+            if honest[name]:
+                told = copy.deepcopy(honest)
+                row = data.draw(st.sampled_from(told[name]))
+                row[field] = to_text(_micro(row[field]) + 1)
+                assert verify_statement(read_statement(told)).findings
+        for index, step in enumerate(honest["idle"]):
+            told = copy.deepcopy(honest)
+            told["idle"][index]["total"] = step["total"] + 1
+            if any(_counts(row, honest["idle"], index) for row in honest["income"]):
+                found = verify_statement(read_statement(told)).findings
+                assert "weight" in {finding.what for finding in found}
+
+
+def _micro(text: str) -> int:
+    return int(text.replace(".", ""))
+
+
+def _counts(row: Row, idle: list[Row], index: int) -> bool:
+    """Whether idle quota of the tenant in a step is in the weight of a row."""
+    until = idle[index + 1]["at"] if index + 1 < len(idle) else instant(LAST_US)
+    overlaps = max(idle[index]["at"], row["counts_from"]) < min(until, row["counts_until"])
+    return bool(overlaps and idle[index]["own"])
+
+
+class TestLongWeights:
+    def test_are_right_to_18_places_and_wrong_one_place_further(self) -> None:
+        part = Fraction(1, 3)
+        noted = int(part * WEIGHT_LIMIT)
+        row: Row = {
+            "gpu_type": "v100", "round": None, "gpus": 1, "carried": 0,
+            "starts_at": instant(0), "ends_at": instant(30), "price": "0.000000",
+            "charge": "0.000000", "weight": str(noted), "weights": str(WEIGHT_LIMIT),
+            "lenders": None, "rounded_up": False, "earned": "0.000000", "hour": HOUR,
+            "transfer": None, "counts_from": instant(0), "counts_until": instant(30),
+            "idle_then": None,
+        }  # fmt: skip
+        idle = [{"gpu_type": "v100", "at": instant(0), "own": 1, "total": 3}]
+        answers: Row = {"usage": [], "income": [row], "idle": idle, "prices": [], "entries": []}
+        for moved, is_found in ((0, False), (1, False), (2, True), (-1, True)):
+            row["weight"] = str(noted + moved)
+            found = verify_statement(read_statement(answers)).findings
+            assert [finding.what for finding in found] == ["weight"] * is_found
+
+
+class TestSteps:
+    STEPS = (IdleStep(0, 1, 2), IdleStep(10, 0, 0), IdleStep(20, 3, 3))
+
+    def test_make_parts_and_integrals(self) -> None:
+        assert part_of(self.STEPS, 5, 25) == Fraction(5, 2) + 5
+        assert part_of(self.STEPS, 5, 25, is_operator=True) == Fraction(5, 2) + 10 + 5
+        assert integrals_of(self.STEPS, 5, 25) == (5 + 15, 10 + 15)
+        assert part_of(self.STEPS, 25, 25) == 0
+
+    def test_that_begin_later_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="reach back"):
+            part_of(self.STEPS[1:], 5, 25)
+
+
+class TestRowsThatCannotBeRead:
+    GOOD: Row = {"usage": [], "income": [], "idle": [], "prices": [], "entries": []}
+
+    @pytest.mark.parametrize(
+        ("part", "field"),
+        [
+            ({"usage": None}, "usage"),
+            ({"entries": [{"transfer": "t"}]}, r"entries\[0\]"),
+            ({"idle": [{"gpu_type": "v", "at": "soon", "own": 1, "total": 1}]}, r"idle\[0\]"),
+            ({"idle": [{"gpu_type": "v", "at": "2030-01-01", "own": 1, "total": 1}]}, "zone"),
+            ({"idle": [{"gpu_type": "v", "at": HOUR, "own": n, "total": 1} for n in (0, 1)]},
+             r"idle\[1\]"),
+        ],
+    )  # fmt: skip
+    def test_are_named(self, part: Row, field: str) -> None:
+        with pytest.raises(StatementError, match=field):
+            read_statement({**self.GOOD, **part})
