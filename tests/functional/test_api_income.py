@@ -5,16 +5,21 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from billing.metering import meter_pool, settle_pool
 from billing.models import UsageLine, UsageShare
+from evenshare_core.disclosure.bundle import Disclosed, Naming, ids_of, make_bundle, read_bundle
+from evenshare_core.disclosure.pseudonyms import day_of, job_name, tenant_key, tenant_name
 from evenshare_core.verification.statement import HIDDEN, StatementReport, verify_statement
+from evenshare_core.verification.statement_rounds import NO_BUNDLE, verify_with_rounds
 from evenshare_core.verification.statement_rows import read_statement
-from scheduling.models import Job, Pool
-from tenants.models import User
+from scheduling.models import Job, Pool, Round
+from scheduling.selectors.stored_rounds import round_values
+from tenants.models import Tenant, User
 from tests.functional.api_stage import ApiStage, api_stage
 
 ALL = "since=2029-12-01T00:00:00Z&until=2030-12-01T00:00:00Z"
@@ -40,7 +45,8 @@ def live(committed_db: str) -> ApiStage:
 
 def pages(live: ApiStage, path: str, as_: str, query: str = ALL, limit: int = 50) -> Answers:
     """All rows of a list, and what stands beside them."""
-    cursor, told = "", {"results": [], "idle": []}
+    cursor = ""
+    told: Answers = {"results": [], "idle": []}
     while True:
         answer = live.get(f"{path}?{query}&limit={limit}{cursor}", as_=as_).json()
         told["results"] += answer["results"]
@@ -242,6 +248,82 @@ class TestVisibility:
             statuses = {who: live.get(asked, as_=who).status_code for who in live.people}
             assert statuses["bob"] == statuses["otto"] == 200
             assert statuses["ada"] == 404
+
+
+@dataclass
+class Rounds:
+    """The stored rounds of a pool as they are disclosed, and the key of a tenant by day."""
+
+    rounds: dict[int, Disclosed]
+    keys: dict[str, bytes]
+
+
+def disclosed(live: ApiStage, slug: str) -> Rounds:
+    owners = dict(Job.objects.values_list("pk", "tenant_id"))
+    uids = dict(Job.objects.values_list("pk", "uid"))
+    rounds: dict[int, Disclosed] = {}
+    keys: dict[str, bytes] = {}
+    for row in Round.objects.filter(pool=live.cluster.pool):
+        snapshot, decision = round_values(row)
+        ids, day = ids_of(snapshot), day_of(snapshot.at_us)
+        everybody = Tenant.objects.values_list("pk", flat=True)
+        of = {id_: tenant_key(day.encode(), id_) for id_ in everybody}
+        naming = Naming(
+            tenants={id_: tenant_name(of[id_]) for id_ in ids.tenants},
+            jobs={id_: job_name(of[owners[id_]], uids[id_].hex) for id_ in ids.jobs},
+            leases={id_: f"{id_:016x}" for id_ in ids.leases},
+            profiles={id_: f"{id_:016x}" for id_ in ids.profiles},
+        )
+        data = make_bundle(
+            snapshot, decision, pool=live.pool, naming=naming, certificate=None,
+            superseded=[], versions={},
+        )  # fmt: skip
+        rounds[row.number] = read_bundle(data)
+        keys[day] = of[live.cluster.tenants[slug].pk]
+    return Rounds(rounds, keys)
+
+
+def compared(told: Answers, there: Rounds) -> StatementReport:
+    statement = read_statement(json.loads(json.dumps(told)))
+    return verify_with_rounds(statement, there.rounds, there.keys)
+
+
+class TestAgainstRounds:
+    def test_agrees_for_lender_and_borrower(self, live: ApiStage) -> None:
+        for who, slug in (("bob", "bb"), ("ada", "aa")):
+            told = answers(live, who)
+            report = compared(told, disclosed(live, slug))
+            assert report.findings == []
+            terms = {(row["job"], row["lease"], row["term"]) for row in told["usage"]}
+            assert report.recomputed["own and borrowed GPUs"] == len(terms)
+            assert report.recomputed["price in its round"] > len(told["income"])
+            instants = report.recomputed["total idle quota"]
+            assert (instants > 5) == bool(told["income"])
+
+    def test_finds_what_the_answers_alone_do_not_show(self, live: ApiStage) -> None:
+        """A price, an idle quota and a term that were changed everywhere in the answers alike."""
+        there, honest = disclosed(live, "bb"), answers(live)
+        told = copy.deepcopy(honest)
+        for step in told["idle"]:
+            step["own"], step["total"] = 2 * step["own"], 2 * step["total"]
+        assert verified(told).findings == []
+        found = {finding.what for finding in compared(told, there).findings}
+        assert found == {"own idle quota", "total idle quota"}
+        told = copy.deepcopy(honest)
+        a_price_after_posting(told)
+        assert "price in its round" in {one.what for one in compared(told, there).findings}
+        told = copy.deepcopy(honest)
+        told["usage"][0]["gpus"] += 1
+        found = {finding.what for finding in compared(told, there).findings}
+        assert found == {"own and borrowed GPUs"}
+
+    def test_says_what_was_not_compared(self, live: ApiStage) -> None:
+        told = answers(live)
+        report = compared(told, Rounds({}, {}))
+        assert report.not_recomputed[NO_BUNDLE] >= len(told["income"])
+        keyless = compared(told, Rounds(disclosed(live, "bb").rounds, {}))
+        assert keyless.findings == []
+        assert sum("no key" in why for why in keyless.not_recomputed) == 2
 
 
 class TestAWrongTime:

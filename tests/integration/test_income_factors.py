@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -16,13 +17,13 @@ from billing.selectors import factors as factors_module
 from billing.selectors.contribution import IncomeLine, income_lines
 from billing.selectors.factors import income_factors
 from evenshare_core.domain.instants import to_us
-from evenshare_core.money.revenue import IdleStep, part_of
+from evenshare_core.money.revenue import CountedSpan, IdleStep, part_of
 from scheduling.models import Lease
 from tests.integration.metering_story import NOON, Story
 from tests.integration.test_metering import eventful
 
 pytestmark = pytest.mark.django_db
-TIME = {"since": NOON - timedelta(days=9), "until": NOON + timedelta(days=9)}
+TIME: dict[str, Any] = {"since": NOON - timedelta(days=9), "until": NOON + timedelta(days=9)}
 
 
 def lines_of(story: Story, tenant: str) -> list[IncomeLine]:
@@ -53,7 +54,7 @@ def stated(line: IncomeLine) -> Fraction:
 
 
 def part(
-    then: IdleStep | None, steps: tuple[IdleStep, ...], span: factors_module.CountedSpan
+    then: IdleStep | None, steps: tuple[IdleStep, ...], span: CountedSpan
 ) -> Fraction:
     if then is not None:
         return Fraction(then.own, then.total)

@@ -1,0 +1,217 @@
+"""A tenant's statement against the rounds that it names: prices, own and borrowed, idle quota.
+
+Rounds are read from their bundles, where everybody has a pseudonym; the tenant finds its own rows
+by its key of the day. What a round says of idle quota are bounds: a lease may still be launching,
+which a round does not tell, and its own GPUs are idle quota until it starts; one that is granted
+may start at once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from evenshare_core.disclosure.bundle import Disclosed
+from evenshare_core.disclosure.pseudonyms import job_name, tenant_name
+from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.decision import Grant, Renew, with_swaps
+from evenshare_core.domain.leases import Lease
+from evenshare_core.money.revenue import OPERATOR, IdleStep
+from evenshare_core.verification.statement import (
+    StatementReport,
+    income_name,
+    usage_name,
+    verify_statement,
+)
+from evenshare_core.verification.statement_rows import BORROWED, Amount, Statement, UsageRow
+
+TermRows = dict[str, UsageRow]  # by meter
+NO_BUNDLE = "a comparison with the round of a term: its bundle is not there"
+
+
+def verify_with_rounds(
+    statement: Statement,
+    rounds: Mapping[int, Disclosed],
+    keys: Mapping[str, bytes],
+    instants: Collection[int] = (),
+) -> StatementReport:
+    """Return what came of recomputing a statement, and of comparing it with rounds.
+
+    `rounds`: by number, those that there are. `keys`: the tenant's keys, by day of pool time.
+    `instants`: of all rounds of the time, where more are known than those of `rounds`.
+    """
+    report = verify_statement(statement)
+    known = {*instants, *(disclosed.at_us for disclosed in rounds.values())}
+    _Comparison(statement, rounds, keys, frozenset(known), report).run()
+    return report
+
+
+class _Bounds(NamedTuple):
+    """Idle GPUs by lender, at least and at most."""
+
+    least: dict[int, int]
+    most: dict[int, int]
+
+    def of(self, lenders: Iterable[int]) -> tuple[int, int]:
+        """Those of some lenders together."""
+        among = tuple(lenders)
+        return (
+            sum(self.least.get(lender, 0) for lender in among),
+            sum(self.most.get(lender, 0) for lender in among),
+        )
+
+
+@dataclass(slots=True)
+class _Comparison:
+    statement: Statement
+    rounds: Mapping[int, Disclosed]
+    keys: Mapping[str, bytes]
+    instants: frozenset[int]
+    report: StatementReport
+
+    def run(self) -> None:
+        """Compare everything."""
+        self._prices()
+        terms: dict[tuple[str, int, int], TermRows] = {}
+        for row in self.statement.usage:
+            terms.setdefault((row.job, row.lease, row.term), {})[row.meter] = row
+        for rows in terms.values():
+            self._term(rows)
+        for gpu_type, steps in self.statement.steps.items():
+            for disclosed in self.rounds.values():
+                if self._counts(gpu_type, disclosed.at_us):
+                    self._idle(disclosed, gpu_type, steps)
+
+    def _counts(self, gpu_type: str, at_us: int) -> bool:
+        """Whether idle quota of an instant is in the weight of an income."""
+        return any(
+            row.gpu_type == gpu_type
+            and row.counts_from is not None
+            and row.counts_until is not None
+            and row.counts_from <= at_us < row.counts_until
+            for row in self.statement.income
+        )
+
+    # ---- prices ----
+
+    def _prices(self) -> None:
+        """The price of a term, and each posted one, is that which its round was decided with."""
+        for usage in self.statement.usage:
+            if usage.meter == BORROWED:
+                self._price(usage_name(usage), usage.round, usage.gpu_type, usage.price)
+        for income in self.statement.income:
+            self._price(income_name(income), income.round, income.gpu_type, income.price)
+        for prices in self.statement.prices.values():
+            for price in prices:
+                number = price.valid_from_round
+                if number in self.rounds:
+                    where = f"price of {price.gpu_type} from round {number} on"
+                    self._price(where, number, price.gpu_type, price.price)
+
+    def _price(self, where: str, number: int | None, gpu_type: str, price: Amount) -> None:
+        disclosed = None if number is None else self.rounds.get(number)
+        if disclosed is None:
+            self.report.left(NO_BUNDLE)
+            return
+        decided = {row.gpu_type: Amount(row.price_micro) for row in disclosed.snapshot.prices}
+        again = decided.get(gpu_type, Amount(0))
+        self.report.compare("price in its round", f"{where}, in round {number}", price, again)
+
+    # ---- own and borrowed ----
+
+    def _term(self, rows: TermRows) -> None:
+        row = next(iter(rows.values()))
+        disclosed = None if row.round is None else self.rounds.get(row.round)
+        if disclosed is None:
+            if BORROWED not in rows:  # else its price has told already
+                self.report.left(NO_BUNDLE)
+            return
+        key = self.keys.get(disclosed.day)
+        if key is None:
+            self.report.left("own and borrowed GPUs of a term: no key of its day is at hand")
+            return
+        where = f"{usage_name(row)}, in round {row.round}"
+        stated = {meter: of_meter.gpus for meter, of_meter in sorted(rows.items())}
+        self.report.compare("own and borrowed GPUs", where, stated, _decided(disclosed, key, row))
+
+    # ---- idle quota ----
+
+    def _idle(self, disclosed: Disclosed, gpu_type: str, steps: Sequence[IdleStep]) -> None:
+        """Idle quota from a round on is what its quotas and leases leave."""
+        index = bisect_right(steps, disclosed.at_us, key=lambda step: step.at_us)
+        key = self.keys.get(disclosed.day)
+        name = "" if key is None else tenant_name(key)
+        why = ""
+        if not index:
+            why = "none was answered for it"
+        elif disclosed.superseded:
+            why = "a part of its decision could not be applied"
+        elif name not in disclosed.names.tenants:
+            why = "no key of its day is at hand, or the tenant is not in it"
+        if why:
+            self.report.left(f"idle quota at a round: {why}")
+            return
+        own = disclosed.names.tenants.index(name) + 1
+        step, bounds = steps[index - 1], _idle_in(disclosed, gpu_type, self.instants)
+        where = f"{gpu_type} from round {disclosed.round} on"
+        for what, gpus, lenders in (
+            ("own idle quota", step.own, [own]),
+            ("total idle quota", step.total, bounds.most),
+        ):
+            least, most = bounds.of(lenders)
+            again: object = gpus if least <= gpus <= most else f"{least} to {most}"
+            self.report.compare(what, where, gpus, again)
+
+
+def _decided(disclosed: Disclosed, key: bytes, row: UsageRow) -> dict[str, int] | str:
+    """What the round granted or renewed for the job of a row."""
+    name = job_name(key, row.job.replace("-", ""))
+    try:
+        job = disclosed.names.jobs.index(name) + 1
+    except ValueError:
+        return f"no job {name} in the round"
+    decision = disclosed.decision
+    decided: list[Grant | Renew] = [*decision.grants, *decision.renewals]
+    items = [item for item in decided if (item.job, item.gpu_type) == (job, row.gpu_type)]
+    if len(items) != 1:
+        return f"{len(items)} grants and renewals of job {name}"
+    gpus = {"borrowed": items[0].borrowed, "own": items[0].own}
+    return {meter: count for meter, count in gpus.items() if count}
+
+
+def _idle_in(disclosed: Disclosed, gpu_type: str, instants: frozenset[int]) -> _Bounds:
+    """Lendable idle quota of a type once a round is applied."""
+    snapshot = with_swaps(disclosed.snapshot, disclosed.decision.swaps)
+    renewed = {item.lease: item.own for item in disclosed.decision.renewals}
+    ended = {item.lease for item in disclosed.decision.ends}
+    leases = [lease for lease in snapshot.leases if lease.gpu_type == gpu_type]
+    # Of one that has not started, the instant is that of the round that granted it.
+    oldest_us = min(instants)
+    launching = ended | {
+        lease.id for lease in leases if lease.started_us in instants or lease.started_us < oldest_us
+    }
+    capacity = capacity_by_type(snapshot.nodes).get(gpu_type, 0)
+    rows = [row for row in snapshot.entitlements if row.gpu_type == gpu_type and capacity]
+    granted = [item for item in disclosed.decision.grants if item.gpu_type == gpu_type]
+    bounds = _Bounds({}, {})
+    for idle, held, starting in (
+        (bounds.least, leases, granted),  # those may start at once
+        (bounds.most, [lease for lease in leases if lease.id not in launching], []),
+    ):
+        used = _used(held, renewed)
+        for item in starting:
+            used[item.tenant] += item.own
+        for row in rows:
+            idle[row.tenant] = row.lendable(max(row.gpus - used[row.tenant], 0))
+        idle[OPERATOR] = max(capacity - sum(row.gpus for row in rows), 0)
+    return bounds
+
+
+def _used(leases: Iterable[Lease], renewed: Mapping[int, int]) -> Counter[int]:
+    used: Counter[int] = Counter()
+    for lease in leases:
+        used[lease.tenant] += renewed.get(lease.id, lease.own)
+    return used
