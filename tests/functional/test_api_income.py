@@ -5,22 +5,17 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from billing.metering import meter_pool, settle_pool
 from billing.models import UsageLine, UsageShare
-from evenshare_core.disclosure.bundle import Disclosed, Naming, ids_of, make_bundle, read_bundle
-from evenshare_core.disclosure.pseudonyms import day_of, job_name, tenant_key, tenant_name
 from evenshare_core.verification.statement import HIDDEN, StatementReport, verify_statement
 from evenshare_core.verification.statement_rounds import NO_BUNDLE, verify_with_rounds
 from evenshare_core.verification.statement_rows import read_statement
-from scheduling.models import Job, Pool, Round
-from scheduling.selectors.stored_rounds import round_values
-from tenants.models import Tenant, User
-from tests.functional.api_stage import ApiStage, api_stage
+from scheduling.models import Job, Pool
+from tests.functional.api_stage import ApiStage
+from tests.functional.lending_stage import Rounds, disclosed, lending_stage
 
 ALL = "since=2029-12-01T00:00:00Z&until=2030-12-01T00:00:00Z"
 Answers = dict[str, list[dict[str, Any]]]
@@ -28,19 +23,8 @@ Answers = dict[str, list[dict[str, Any]]]
 
 @pytest.fixture
 def live(committed_db: str) -> ApiStage:
-    """aa borrows of bb for two hours and a half; two are settled. bb uses a part of its own."""
     assert committed_db
-    stage = api_stage()
-    stage.cluster.submit("aa", 6, 100_000)
-    stage.cluster.round()
-    for turn in range(10):
-        if turn in (2, 5):
-            stage.cluster.submit("bb", 1, 2_000)
-        stage.cluster.round(after_s=900)
-    meter_pool(stage.cluster.pool.pk)
-    settle_pool(stage.cluster.pool.pk)
-    stage.person("otto", site_role=User.SiteRole.OPERATOR)
-    return stage
+    return lending_stage()
 
 
 def pages(live: ApiStage, path: str, as_: str, query: str = ALL, limit: int = 50) -> Answers:
@@ -250,39 +234,6 @@ class TestVisibility:
             assert statuses["ada"] == 404
 
 
-@dataclass
-class Rounds:
-    """The stored rounds of a pool as they are disclosed, and the key of a tenant by day."""
-
-    rounds: dict[int, Disclosed]
-    keys: dict[str, bytes]
-
-
-def disclosed(live: ApiStage, slug: str) -> Rounds:
-    owners = dict(Job.objects.values_list("pk", "tenant_id"))
-    uids = dict(Job.objects.values_list("pk", "uid"))
-    rounds: dict[int, Disclosed] = {}
-    keys: dict[str, bytes] = {}
-    for row in Round.objects.filter(pool=live.cluster.pool):
-        snapshot, decision = round_values(row)
-        ids, day = ids_of(snapshot), day_of(snapshot.at_us)
-        everybody = Tenant.objects.values_list("pk", flat=True)
-        of = {id_: tenant_key(day.encode(), id_) for id_ in everybody}
-        naming = Naming(
-            tenants={id_: tenant_name(of[id_]) for id_ in ids.tenants},
-            jobs={id_: job_name(of[owners[id_]], uids[id_].hex) for id_ in ids.jobs},
-            leases={id_: f"{id_:016x}" for id_ in ids.leases},
-            profiles={id_: f"{id_:016x}" for id_ in ids.profiles},
-        )
-        data = make_bundle(
-            snapshot, decision, pool=live.pool, naming=naming, certificate=None,
-            superseded=[], versions={},
-        )  # fmt: skip
-        rounds[row.number] = read_bundle(data)
-        keys[day] = of[live.cluster.tenants[slug].pk]
-    return Rounds(rounds, keys)
-
-
 def compared(told: Answers, there: Rounds) -> StatementReport:
     statement = read_statement(json.loads(json.dumps(told)))
     return verify_with_rounds(statement, there.rounds, there.keys)
@@ -321,7 +272,7 @@ class TestAgainstRounds:
         told = answers(live)
         report = compared(told, Rounds({}, {}))
         assert report.not_recomputed[NO_BUNDLE] >= len(told["income"])
-        keyless = compared(told, Rounds(disclosed(live, "bb").rounds, {}))
+        keyless = compared(told, Rounds(disclosed(live, "bb").bundles, {}))
         assert keyless.findings == []
         assert sum("no key" in why for why in keyless.not_recomputed) == 2
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from evenshare import __version__
 
-from . import commands, contribution, credit, jobs, login, sharing, verify
+from . import commands, contribution, credit, jobs, login, sharing, statement, verify
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 EXIT_CODES = """exit codes:
@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     _sharing(nouns)
     _credit(nouns)
     _round(nouns)
+    _statement(nouns)
     return top
 
 
@@ -231,6 +232,20 @@ def _round(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         each.add_argument(
             "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
         )
+
+
+def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    noun = nouns.add_parser("statement", help="verify", allow_abbrev=False)
+    verbs = noun.add_subparsers(metavar="VERB", required=True, dest="verb")
+    about = "recompute charges and incomes here, to the last digit"
+    leaf = _leaf(verbs, "verify", statement.statement_verify, about)
+    leaf.add_argument("--from", dest="since", metavar="T", help="a day or an instant, pool time")
+    leaf.add_argument("--to", dest="until", metavar="T", help="the instant after the last one")
+    leaf.add_argument("--pool", help="one of the tenant's (default: your only one)")
+    leaf.add_argument("--tenant", help="one of yours (default: your only one)")
+    leaf.add_argument("--without-rounds", action="store_true", help="download no rounds to compare")
+    leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
+    leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
 
 
 def _of_a_tenant(leaf: argparse.ArgumentParser) -> None:

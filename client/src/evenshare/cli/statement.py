@@ -1,0 +1,13 @@
+"""`evenshare statement ...`: charges and incomes, recomputed here. It needs evenshare-core."""
+
+from __future__ import annotations
+
+import argparse
+
+from .api import Client
+from .terminal import Terminal
+from .verify import with_core
+
+
+def statement_verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    return int(with_core("verify_statement").verify(options, client, screen))
