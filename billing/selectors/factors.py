@@ -128,6 +128,7 @@ def _swept(pool_id: int, lines: Sequence[IncomeLine], late: timedelta | None) ->
         at, after = cut
         for event in _events_before(pool_id, at, after, late):
             sweep.feed(event)
+        sweep.rest(to_us(at))
     for number, until_us in rests:
         if number == after:
             sweep.rest(until_us)
@@ -166,25 +167,29 @@ def _events(pool_id: int, after: int, until: int) -> Iterator[Event]:
         after = events[-1].number
 
 
-# Of a lease all events: its terms carry remainders, and its own GPUs are those of the last one.
+# Of a lease its present term as if it had been granted so, when it started, and when it ended.
 _BEFORE = """
-    SELECT number, kind, at, lease_id, job_id, tenant_id, term, data FROM (
-        (SELECT DISTINCT ON (data->>'gpu_type') *
+    SELECT kind, at, lease_id, job_id, tenant_id, term, data FROM (
+        (SELECT DISTINCT ON (data->>'gpu_type') kind, at, lease_id, job_id, tenant_id, term, data,
+                0 AS place
          FROM scheduling_leaseevent
          WHERE pool_id = %(pool)s AND kind = 'entitled' AND at <= %(at)s AND number <= %(number)s
          ORDER BY data->>'gpu_type', at DESC, number DESC)
         UNION ALL
-        (SELECT event.*
+        (SELECT DISTINCT ON (lease.id, CASE event.kind WHEN 'renewed' THEN 'granted'
+                                                        ELSE event.kind END)
+                CASE WHEN event.kind = 'renewed' THEN 'granted' ELSE event.kind END,
+                event.at, event.lease_id, event.job_id, event.tenant_id, event.term, event.data,
+                CASE event.kind WHEN 'started' THEN 2 WHEN 'ended' THEN 3 ELSE 1 END
          FROM scheduling_lease lease
          JOIN scheduling_leaseevent event ON event.lease_id = lease.id
          WHERE lease.pool_id = %(pool)s AND lease.granted_at <= %(at)s
            AND (lease.ended_at IS NULL OR lease.ended_at >= %(late)s)
            AND event.number <= %(number)s
-           AND event.kind IN ('granted', 'started', 'renewed', 'ended'))
-        UNION ALL
-        (SELECT * FROM scheduling_leaseevent
-         WHERE pool_id = %(pool)s AND number = %(number)s)
-    ) events ORDER BY number
+           AND event.kind IN ('granted', 'started', 'renewed', 'ended')
+         ORDER BY lease.id, CASE event.kind WHEN 'renewed' THEN 'granted' ELSE event.kind END,
+                  event.number DESC)
+    ) events ORDER BY place, lease_id
 """
 
 
@@ -194,8 +199,7 @@ def _events_before(pool_id: int, at: datetime, number: int, late: timedelta) -> 
     with connection.cursor() as cursor:
         cursor.execute(_BEFORE, given)
         rows = cursor.fetchall()
-    for row_number, kind, row_at, lease, job, tenant, term, data in rows:
-        yield Event(
-            *(row_number, kind, to_us(row_at), lease or 0, job or 0, tenant or 0, term or 0),
-            json.loads(data),
-        )
+    for count, (kind, row_at, lease, job, tenant, term, data) in enumerate(rows, start=1):
+        who = (lease or 0, job or 0, tenant or 0, term or 0)
+        # Before all that is fed after them, and in this order.
+        yield Event(count - len(rows), kind, to_us(row_at), *who, json.loads(data))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 from operator import itemgetter
@@ -24,6 +25,7 @@ from evenshare_core.money.revenue.idle import IdleSums
 from evenshare_core.money.revenue.terms import ClosedTerm, Event, Sweep, _Open
 
 TermKey = tuple[int, int]  # lease, term
+OPENING = ("granted", "renewed")
 _FROM = itemgetter(0)
 
 
@@ -56,13 +58,22 @@ class CountedSpan(NamedTuple):
 
 
 class FactorSweep(Sweep):
-    """A sweep that notes the spans of the terms that it is asked for, and keeps all steps."""
+    """A sweep that notes the spans of the terms that it is asked for, and keeps all steps.
+
+    Terms that it is not asked for close without charges.
+    """
 
     def __init__(self, wanted: Iterable[TermKey]) -> None:
         super().__init__()
         self.missing = set(wanted)
         self.spans: dict[TermKey, CountedSpan] = {}
         self.closed: dict[TermKey, ClosedTerm] = {}
+
+    def feed(self, event: Event) -> list[ClosedTerm]:
+        """Take the next event. What other terms borrow changes no idle quota, so it is left out."""
+        if event.kind in OPENING and (event.lease, event.term) not in self.missing:
+            event = replace(event, data={**event.data, "borrowed": 0})
+        return super().feed(event)
 
     def steps(self, gpu_type: str, lender: int, from_us: int, until_us: int) -> list[IdleStep]:
         """Return the steps of idle quota in [from_us, until_us); the first one is at `from_us`.
