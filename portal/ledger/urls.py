@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.ledger.views import contribution, ledger
+from portal.ledger.views import contribution, income, ledger
 
 urlpatterns: list[URLPattern] = [
     path("ledger/", ledger.accounts, name="ledger"),
@@ -13,6 +13,7 @@ urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/ledger/statement/", ledger.statement, name="statement"),
     path("t/<slug:slug>/ledger/statement.csv", ledger.statement_file, name="statement-file"),
     path("t/<slug:slug>/ledger/contribution/", contribution.statement, name="contribution"),
+    path("t/<slug:slug>/ledger/contribution/line/", income.line, name="income-line"),
     path(
         "t/<slug:slug>/ledger/contribution.csv",
         contribution.statement_file,

@@ -203,6 +203,7 @@ TABLE: dict[str, Route] = {
         "Entry.amount", "Transfer.id"
     ),
     "t/<slug:slug>/ledger/contribution/": get(TENANT_PAGE, STRETCH).showing("UsageShare.amount"),
+    "t/<slug:slug>/ledger/contribution/line/": get(TENANT_PAGE).showing("UsageShare.amount"),
     "t/<slug:slug>/ledger/contribution.csv": get(TENANT_PAGE, STRETCH).showing("UsageShare.amount"),
     "pools/<slug:name>/revenue/": get(CONSOLE, STRETCH).showing(),  # sums
     "t/<slug:slug>/ledger/<uuid:transfer>/": get(TENANT_PAGE).showing(

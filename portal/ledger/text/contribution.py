@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from billing.selectors.contribution import Contribution, IncomeLine, IncomeSum
+from billing.selectors.contribution import Contribution, IncomeLine, IncomeSum, LineKey
 from billing.selectors.quota_use import CountedQuota
 from billing.selectors.statements import StatementPeriod
 from evenshare_core.units import HOUR_US
@@ -105,6 +105,17 @@ class ContributionLine:
     borrower: str
     job: str
     uid: uuid.UUID | None
+
+    @property
+    def key(self) -> str:
+        """How an address names it."""
+        return key_text(self.line.key)
+
+
+def key_text(key: LineKey) -> str:
+    """Return the key of a line as addresses have it: its hour in seconds since 1970, its number."""
+    hour, number = key
+    return f"{round(hour.timestamp())}-{number}"
 
 
 def contribution_lines(

@@ -26,6 +26,7 @@ from portal.ledger.text.contribution import (
     contribution_headline,
     contribution_lines,
     file_rows,
+    key_text,
     period_sums,
     quota_use_rows,
     quota_use_text,
@@ -63,7 +64,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         return render(request, "ledger/contribution.html", {"tenant": tenant, "nav_key": "ledger"})
     now = pool_now(facts).pool_at
     asked = read_contribution(request.GET, now)
-    before = _before(request)
+    before = read_key(request, "before")
     with tenant_scope(tenant.pk):
         shown = contribution(
             tenant.pk, facts.id, facts.book,
@@ -95,7 +96,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
             "t-borrowers", "By borrower", "Borrower", borrower_sums(shown.borrowers, names)
         ),
         "lines": contribution_lines(lines[:PAGE], names, visibility, clocks(facts)),
-        "older": _key_text(lines[PAGE - 1].key) if len(lines) > PAGE else "",
+        "older": key_text(lines[PAGE - 1].key) if len(lines) > PAGE else "",
         "is_paged": before is not None,
         **quota,
         **_fairness_context(tenant, history),
@@ -187,14 +188,9 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "ledger/revenue.html", context, status=status)
 
 
-def _key_text(key: LineKey) -> str:
-    hour, number = key
-    return f"{round(hour.timestamp())}-{number}"
-
-
-def _before(request: HttpRequest) -> LineKey | None:
-    """The line after which a page begins: its hour in seconds since 1970, and its number."""
-    raw = request.GET.get("before", "")
+def read_key(request: HttpRequest, name: str) -> LineKey | None:
+    """Return the key of a line in a query: its hour in seconds since 1970, and its number."""
+    raw = request.GET.get(name, "")
     if not raw:
         return None
     hour, _, number = raw.partition("-")

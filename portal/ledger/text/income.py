@@ -1,0 +1,140 @@
+"""One line of income with all its factors, multiplied out: intervals, weights, the split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from billing.selectors.factors import IncomeFactors, LineFactors
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.money.fixed_point import to_credits, to_micro
+from evenshare_core.money.revenue import CountedSpan, IdleStep
+from evenshare_core.units import SECOND_US
+from portal.charts.notes import Instant
+from portal.ledger.text.statement import VisibleNames
+from portal.site.clocks import Clocks
+from scheduling.selectors.visibility import Visibility
+
+INTERVALS_MOST = 500
+PLACES = 10**6
+OPERATOR = "operator, for unallocated quota"
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalRow:
+    """Constant idle quota for so many seconds, and what it adds to the own weight."""
+
+    starts_at: Instant | None
+    ends_at: Instant | None
+    length_s: Decimal
+    own: int
+    total: int
+    part_s: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class LenderPart:
+    """A lender's weight, its part of the charge before rounding, and what it got."""
+
+    name: str
+    weight: int
+    exact: Decimal
+    got: Decimal | None
+    is_you: bool
+
+
+def income_context(
+    factors: IncomeFactors,
+    tenant_id: int,
+    names: VisibleNames,
+    visibility: Visibility,
+    times: Clocks,
+) -> dict[str, Any]:
+    """What the page of an income line shows of it."""
+    (row,) = factors.lines
+    line, span = row.line, row.span
+    steps = factors.steps.get(line.gpu_type, ())
+    rows = [] if span is None else _intervals(span, steps, times)
+    part = None if span is None else _part(span, steps, tenant_id)
+    held_us = to_us(line.ends_at) - to_us(line.starts_at)
+    return {
+        "line": line,
+        "starts_at": times.instant(line.starts_at),
+        "ends_at": times.instant(line.ends_at),
+        "held_s": Decimal(held_us) / SECOND_US,
+        "borrower": names.of(line.borrower_id) or "another tenant",
+        "intervals": rows[:INTERVALS_MOST],
+        "left_out": max(0, len(rows) - INTERVALS_MOST),
+        "counted_s": None if span is None else Decimal(span.until_us - span.from_us) / SECOND_US,
+        "part_s": None if part is None else _rounded(part),
+        "is_late": span is not None
+        and (span.from_us, span.until_us) != (to_us(line.starts_at), to_us(line.ends_at)),
+        "then": None if span is None else span.of(tenant_id),
+        "lenders": None if visibility.hides else _lenders(row, tenant_id, names),
+        "exact": _exact(row, line.share.weight),
+        "day_after": line.counted_at + timedelta(days=1),
+    }
+
+
+def _intervals(span: CountedSpan, steps: Sequence[IdleStep], times: Clocks) -> list[IntervalRow]:
+    rows = []
+    for index, step in enumerate(steps):
+        ends_us = steps[index + 1].at_us if index + 1 < len(steps) else span.until_us
+        length_us = ends_us - step.at_us
+        part = Fraction(step.own * length_us, step.total * SECOND_US) if step.total else Fraction(0)
+        rows.append(
+            IntervalRow(
+                starts_at=times.instant(from_us(step.at_us)),
+                ends_at=times.instant(from_us(ends_us)),
+                length_s=Decimal(length_us) / SECOND_US,
+                own=step.own,
+                total=step.total,
+                part_s=_rounded(part),
+            )
+        )
+    return rows
+
+
+def _part(span: CountedSpan, steps: Sequence[IdleStep], tenant_id: int) -> Fraction | None:
+    """The sum of own / total x length, in seconds; None where an instant decides."""
+    if span.of(tenant_id) is not None or not steps:
+        return None
+    ends = [*(step.at_us for step in steps[1:]), span.until_us]
+    return sum(
+        (
+            Fraction(step.own * (end - step.at_us), step.total * SECOND_US)
+            for step, end in zip(steps, ends, strict=True)
+            if step.total
+        ),
+        Fraction(0),
+    )
+
+
+def _lenders(row: LineFactors, tenant_id: int, names: VisibleNames) -> list[LenderPart]:
+    return [
+        LenderPart(
+            name=OPERATOR if lender is None else names.of(lender) or "another tenant",
+            weight=weight,
+            exact=_exact(row, weight),
+            got=row.line.share.amount if lender == tenant_id else None,
+            is_you=lender == tenant_id,
+        )
+        for lender, weight in row.weights
+    ]
+
+
+def _exact(row: LineFactors, weight: int) -> Decimal:
+    """Charge x weight / all weights in credits, to twelve places."""
+    weights = row.line.share.weights
+    if not weights:
+        return to_credits(0)
+    micro = Fraction(to_micro(row.line.charge) * weight, weights)
+    return Decimal(round(micro * PLACES)) / (PLACES * PLACES)
+
+
+def _rounded(seconds: Fraction) -> Decimal:
+    return Decimal(round(seconds * PLACES)) / PLACES

@@ -1,0 +1,57 @@
+"""One income line of a tenant, multiplied out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from billing.selectors.contribution import IncomeLine, income_line, income_lines
+from billing.selectors.factors import income_factors
+from portal.ledger.text.income import income_context
+from portal.ledger.text.statement import VisibleNames
+from portal.ledger.views.contribution import read_key
+from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
+from portal.site.clocks import clocks
+from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.visibility import read_visibility
+from tenants.models import Tenant
+from tenants.permissions import Action
+from tenants.scopes import tenant_scope
+
+FIRST, LAST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+
+
+@signed_in
+@require_safe
+def line(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """The line that the query names, or the newest one: every factor, every interval."""
+    tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
+    facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
+    context = {"tenant": tenant, "pool": facts, "nav_key": "ledger"}
+    if facts is None:
+        return render(request, "ledger/income_line.html", context)
+    with tenant_scope(tenant.pk):
+        found = _line(request, tenant, facts)
+        visibility = read_visibility(facts.id, access(request))
+        if found is not None:
+            factors = income_factors(tenant.pk, facts.id, [found])
+            names = VisibleNames(tenant.pk, [visibility])
+            context |= income_context(factors, tenant.pk, names, visibility, clocks(facts))
+    return render(request, "ledger/income_line.html", context)
+
+
+def _line(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> IncomeLine | None:
+    """The line of the query; without one the newest, None where there is none."""
+    key = read_key(request, "line")
+    if key is None:
+        newest = income_lines(
+            tenant.pk, facts.id, facts.book, since=FIRST, until=LAST, limit=1
+        )  # fmt: skip
+        return newest[0] if newest else None
+    found = income_line(tenant.pk, facts.id, facts.book, hour=key[0], number=key[1])
+    if found is None:
+        raise Http404
+    return found

@@ -1,0 +1,91 @@
+"""The page of one income line: each factor, and products that a reader can follow."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+import pytest
+
+from evenshare_core.money.fixed_point import to_micro
+from tests.functional.pool_stage import Stage, headline
+
+ALL = "from=2001-01-01&to=2032-12-31&by=month"
+LINES, LINE = "/t/beta/ledger/contribution/", "/t/beta/ledger/contribution/line/"
+
+
+@pytest.fixture
+def there(settled: Stage) -> Stage:
+    return settled
+
+
+def links(there: Stage) -> list[str]:
+    page = there.page("neighbour", f"{LINES}?{ALL}")
+    return [
+        link.replace("&amp;", "&") for link in re.findall(r'href="([^"]+&amp;line=[^"]+)"', page)
+    ]
+
+
+class TestAnIncomeLine:
+    def test_is_reached_from_each_line_and_multiplies_out(self, there: Stage) -> None:
+        found = links(there)
+        assert len(found) > 2
+        for link in found:
+            page = there.get("neighbour", link).context
+            line, rows = page["line"], page["intervals"]
+            assert sum(row.length_s for row in rows) == page["counted_s"] == page["held_s"]
+            assert abs(sum(row.part_s for row in rows) - page["part_s"]) < Fraction(
+                len(rows), 10**6
+            )
+            part = Fraction(page["part_s"]) / Fraction(page["counted_s"])
+            assert abs(part - Fraction(line.share.weight, line.share.weights)) < Fraction(1, 10**6)
+            assert sum(row.weight for row in page["lenders"]) == line.share.weights
+            (mine,) = [row for row in page["lenders"] if row.is_you]
+            assert abs(mine.exact - line.share.amount) < Fraction(1, 10**6)
+            assert mine.got == line.share.amount
+
+    def test_says_what_was_earned_of_what(self, there: Stage) -> None:
+        page = there.page("neighbour", links(there)[0])
+        shown = headline(page)
+        assert re.fullmatch(
+            r"beta earned [\d.]+ of the [\d.]+ credits that a term of \d+ borrowed GPUs? cost\.",
+            shown,
+        )
+        command = re.search(r"evenshare statement verify --pool \S+ --tenant beta --from", page)
+        assert command
+
+    def test_is_the_newest_one_where_none_is_named(self, there: Stage) -> None:
+        newest = there.get("neighbour", links(there)[0]).context["line"]
+        assert there.get("neighbour", LINE).context["line"] == newest
+
+    def test_that_is_not_there_is_not_found(self, there: Stage) -> None:
+        (key,) = re.findall(r"line=([\d-]+)", links(there)[0])
+        hour, number = key.split("-")
+        for wrong in (f"{hour}-{int(number) + 10**6}", f"{int(hour) + 3600}-{number}", "x", "1-"):
+            assert there.get("neighbour", f"{LINE}?line={wrong}").status_code == 404
+        assert (
+            there.get("owner", f"/t/alpha/ledger/contribution/line/?line={key}").status_code == 404
+        )
+        for who in ("owner", "stranger", "nobody"):
+            assert there.get(who, LINE).status_code == 404
+
+    @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
+    def test_names_others_as_far_as_the_pool_lets(self, there: Stage, visibility: str) -> None:
+        there.see(visibility)
+        page = there.get("neighbour", links(there)[0])
+        names = {"full": "alpha", "pseudonyms": "tenant 1", "own": "another tenant"}
+        assert page.context["borrower"] == names[visibility]
+        text = page.content.decode().split("<main")[1]
+        assert ("alpha" in text) == (visibility == "full")
+        lenders = page.context["lenders"]
+        assert (lenders is None) == (visibility == "own")
+        if visibility == "own":
+            assert "cannot be computed again from here" in " ".join(text.split())
+
+    def test_asks_as_often_for_any_line(self, there: Stage) -> None:
+        assert there.reads("neighbour", links(there)[0]) <= 22
+
+    def test_of_who_lent_nothing_is_empty(self, there: Stage) -> None:
+        page = there.page("operator", "/t/delta/ledger/contribution/line/")
+        assert "has lent nothing yet" in page
+        assert to_micro(there.get("neighbour", LINE).context["line"].charge) >= 0
