@@ -247,8 +247,8 @@ class UsageList(SchedulingView):
             lines = lines.filter(id__lt=key[0])
         with tenant_scope(tenant.pk):
             related = lines.select_related("pool", "job", "lease", "gpu_type")
-            told = related.annotate(round=term_round(), transfer=line_transfer())
-            page = list(told[: limit + 1])
+            full = related.annotate(round=term_round(), transfer=line_transfer())
+            page = list(full[: limit + 1])
         rows = [_usage(line, tenant, line.round, line.transfer) for line in page[:limit]]
         more = make_cursor("usage", page[limit - 1].pk) if len(page) > limit else None
         return Response({"results": rows, "next": more})

@@ -30,13 +30,13 @@ def live(committed_db: str) -> ApiStage:
 def pages(live: ApiStage, path: str, as_: str, query: str = ALL, limit: int = 50) -> Answers:
     """All rows of a list, and what stands beside them."""
     cursor = ""
-    told: Answers = {"results": [], "idle": []}
+    stated: Answers = {"results": [], "idle": []}
     while True:
         answer = live.get(f"{path}?{query}&limit={limit}{cursor}", as_=as_).json()
-        told["results"] += answer["results"]
-        told["idle"] += answer.get("idle", [])
+        stated["results"] += answer["results"]
+        stated["idle"] += answer.get("idle", [])
         if answer["next"] is None:
-            return told
+            return stated
         cursor = f"&cursor={answer['next']}"
 
 
@@ -57,8 +57,8 @@ def answers(live: ApiStage, as_: str = "bob", limit: int = 50) -> Answers:
     }
 
 
-def verified(told: Answers) -> StatementReport:
-    return verify_statement(read_statement(json.loads(json.dumps(told))))
+def verified(stated: Answers) -> StatementReport:
+    return verify_statement(read_statement(json.loads(json.dumps(stated))))
 
 
 class TestWhatIsAnswered:
@@ -73,10 +73,10 @@ class TestWhatIsAnswered:
         assert report.recomputed["charge"] > 5
 
     def test_has_intervals_where_idle_quota_changed(self, live: ApiStage) -> None:
-        told = answers(live)
-        assert len({(row["own"], row["total"]) for row in told["idle"]}) > 1
-        assert {row["transfer"] is None for row in told["income"]} == {True, False}
-        assert verified(told).recomputed["settlement of incomes"] >= 2
+        stated = answers(live)
+        assert len({(row["own"], row["total"]) for row in stated["idle"]}) > 1
+        assert {row["transfer"] is None for row in stated["income"]} == {True, False}
+        assert verified(stated).recomputed["settlement of incomes"] >= 2
 
     def test_is_the_same_in_pages_of_any_size(self, live: ApiStage) -> None:
         whole, cut = answers(live), answers(live, limit=1)
@@ -105,51 +105,51 @@ def move(row: dict[str, Any], field: str, by: int = 1) -> None:
     row[field] = f"{text[:-6]}.{text[-6:]}"
 
 
-def an_income(told: Answers) -> None:
-    move(settled(told), "earned")
+def an_income(stated: Answers) -> None:
+    move(settled(stated), "earned")
 
 
-def settled(told: Answers) -> dict[str, Any]:
-    return next(row for row in told["income"] if row["transfer"])
+def settled(stated: Answers) -> dict[str, Any]:
+    return next(row for row in stated["income"] if row["transfer"])
 
 
-def a_charge(told: Answers) -> None:
-    move(next(row for row in told["usage"] if row["transfer"]), "amount", -1)
+def a_charge(stated: Answers) -> None:
+    move(next(row for row in stated["usage"] if row["transfer"]), "amount", -1)
 
 
-def a_price_after_posting(told: Answers) -> None:
+def a_price_after_posting(stated: Answers) -> None:
     """Posted anew, with a base that makes it: only the terms still have the old one."""
-    term = settled(told)["round"]
-    posted = next(row for row in told["prices"] if row["valid_from_round"] <= term)
+    term = settled(stated)["round"]
+    posted = next(row for row in stated["prices"] if row["valid_from_round"] <= term)
     posted.update(price="0.500000", base="0.500000", theta="2.000", used=posted["capacity"])
 
 
-def a_price_alone(told: Answers) -> None:
-    move(told["prices"][0], "price")
+def a_price_alone(stated: Answers) -> None:
+    move(stated["prices"][0], "price")
 
 
-def a_total(told: Answers) -> None:
-    told["idle"][0]["total"] += 1
+def a_total(stated: Answers) -> None:
+    stated["idle"][0]["total"] += 1
 
 
-def an_own_idle(told: Answers) -> None:
-    told["idle"][-1]["own"] -= 1
+def an_own_idle(stated: Answers) -> None:
+    stated["idle"][-1]["own"] -= 1
 
 
-def a_remainder(told: Answers) -> None:
-    next(row for row in told["usage"] if row["carried"])["carried"] += 1
+def a_remainder(stated: Answers) -> None:
+    next(row for row in stated["usage"] if row["carried"])["carried"] += 1
 
 
-def a_settlement(told: Answers) -> None:
-    move(next(row for row in told["entries"] if row["earned"] != "0.000000"), "earned")
+def a_settlement(stated: Answers) -> None:
+    move(next(row for row in stated["entries"] if row["earned"] != "0.000000"), "earned")
 
 
-def a_lost_income(told: Answers) -> None:
-    told["income"].remove(settled(told))
+def a_lost_income(stated: Answers) -> None:
+    stated["income"].remove(settled(stated))
 
 
-def a_lost_entry(told: Answers) -> None:
-    del told["entries"][-1]
+def a_lost_entry(stated: Answers) -> None:
+    del stated["entries"][-1]
 
 
 PLANTS: list[tuple[str, Callable[[Answers], None], str]] = [
@@ -170,22 +170,22 @@ PLANTS: list[tuple[str, Callable[[Answers], None], str]] = [
 
 
 class TestPlants:
-    def test_are_each_found_and_named(self, live: ApiStage) -> None:
+    def test_are_each_seen_and_named(self, live: ApiStage) -> None:
         honest = {who: answers(live, who) for who in ("ada", "bob")}
         for who, plant, what in PLANTS:
-            told = copy.deepcopy(honest[who])
-            plant(told)
-            found = verified(told).findings
-            assert what in {finding.what for finding in found}, (plant.__name__, found)
+            stated = copy.deepcopy(honest[who])
+            plant(stated)
+            problems = verified(stated).findings
+            assert what in {finding.what for finding in problems}, (plant.__name__, problems)
 
     def test_name_the_row_with_what_is_stated_and_what_is_right(self, live: ApiStage) -> None:
-        told = answers(live)
-        row = settled(told)
+        stated = answers(live)
+        row = settled(stated)
         right = row["earned"]
-        an_income(told)
-        found = {finding.what: finding for finding in verified(told).findings}
-        assert set(found) == {"income", "settlement of incomes"}
-        finding = found["income"]
+        an_income(stated)
+        problems = {finding.what: finding for finding in verified(stated).findings}
+        assert set(problems) == {"income", "settlement of incomes"}
+        finding = problems["income"]
         assert (finding.stated, finding.recomputed) == (row["earned"], right)
         assert f"round {row['round']}, transfer {row['transfer']}" in finding.where
 
@@ -203,9 +203,9 @@ class TestVisibility:
         self, live: ApiStage, visibility: str, borrower: str | None, lenders: set[str] | None
     ) -> None:
         Pool.objects.filter(pk=live.cluster.pool.pk).update(visibility=visibility)
-        told = answers(live)
-        assert {row["borrower"] for row in told["income"]} == {borrower}
-        for row in told["income"]:
+        stated = answers(live)
+        assert {row["borrower"] for row in stated["income"]} == {borrower}
+        for row in stated["income"]:
             shown = row["lenders"]
             assert (shown is None) == (lenders is None)
             if shown is not None:
@@ -213,9 +213,9 @@ class TestVisibility:
                 assert [one["name"] for one in shown if one["is_you"]] == ["bb"]
             if borrower is None:
                 assert (row["lease"], row["term"]) == (None, None)
-        report = verified(told)
+        report = verified(stated)
         assert report.findings == []
-        assert report.recomputed["income"] == len(told["income"])
+        assert report.recomputed["income"] == len(stated["income"])
         assert bool(report.not_recomputed[HIDDEN]) == (lenders is None)
 
     def test_names_no_borrower_job_or_person(self, live: ApiStage) -> None:
@@ -234,45 +234,45 @@ class TestVisibility:
             assert statuses["ada"] == 404
 
 
-def compared(told: Answers, there: Rounds) -> StatementReport:
-    statement = read_statement(json.loads(json.dumps(told)))
+def compared(stated: Answers, there: Rounds) -> StatementReport:
+    statement = read_statement(json.loads(json.dumps(stated)))
     return verify_with_rounds(statement, there.rounds, there.keys)
 
 
 class TestAgainstRounds:
     def test_agrees_for_lender_and_borrower(self, live: ApiStage) -> None:
         for who, slug in (("bob", "bb"), ("ada", "aa")):
-            told = answers(live, who)
-            report = compared(told, disclosed(live, slug))
+            stated = answers(live, who)
+            report = compared(stated, disclosed(live, slug))
             assert report.findings == []
-            terms = {(row["job"], row["lease"], row["term"]) for row in told["usage"]}
+            terms = {(row["job"], row["lease"], row["term"]) for row in stated["usage"]}
             assert report.recomputed["own and borrowed GPUs"] == len(terms)
-            assert report.recomputed["price in its round"] > len(told["income"])
+            assert report.recomputed["price in its round"] > len(stated["income"])
             instants = report.recomputed["total idle quota"]
-            assert (instants > 5) == bool(told["income"])
+            assert (instants > 5) == bool(stated["income"])
 
     def test_finds_what_the_answers_alone_do_not_show(self, live: ApiStage) -> None:
         """A price, an idle quota and a term that were changed everywhere in the answers alike."""
         there, honest = disclosed(live, "bb"), answers(live)
-        told = copy.deepcopy(honest)
-        for step in told["idle"]:
+        stated = copy.deepcopy(honest)
+        for step in stated["idle"]:
             step["own"], step["total"] = 2 * step["own"], 2 * step["total"]
-        assert verified(told).findings == []
-        found = {finding.what for finding in compared(told, there).findings}
-        assert found == {"own idle quota", "total idle quota"}
-        told = copy.deepcopy(honest)
-        a_price_after_posting(told)
-        assert "price in its round" in {one.what for one in compared(told, there).findings}
-        told = copy.deepcopy(honest)
-        told["usage"][0]["gpus"] += 1
-        found = {finding.what for finding in compared(told, there).findings}
-        assert found == {"own and borrowed GPUs"}
+        assert verified(stated).findings == []
+        problems = {finding.what for finding in compared(stated, there).findings}
+        assert problems == {"own idle quota", "total idle quota"}
+        stated = copy.deepcopy(honest)
+        a_price_after_posting(stated)
+        assert "price in its round" in {one.what for one in compared(stated, there).findings}
+        stated = copy.deepcopy(honest)
+        stated["usage"][0]["gpus"] += 1
+        problems = {finding.what for finding in compared(stated, there).findings}
+        assert problems == {"own and borrowed GPUs"}
 
     def test_says_what_was_not_compared(self, live: ApiStage) -> None:
-        told = answers(live)
-        report = compared(told, Rounds({}, {}))
-        assert report.not_recomputed[NO_BUNDLE] >= len(told["income"])
-        keyless = compared(told, Rounds(disclosed(live, "bb").bundles, {}))
+        stated = answers(live)
+        report = compared(stated, Rounds({}, {}))
+        assert report.not_recomputed[NO_BUNDLE] >= len(stated["income"])
+        keyless = compared(stated, Rounds(disclosed(live, "bb").bundles, {}))
         assert keyless.findings == []
         assert sum("no key" in why for why in keyless.not_recomputed) == 2
 

@@ -53,10 +53,10 @@ def run(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("EVENSHARE_URL", site)
 
-    def call(as_: str, *words: str) -> Ran:
+    def call(as_: str, *options: str) -> Ran:
         monkeypatch.setenv("EVENSHARE_TOKEN", live.secrets[as_])
         capsys.readouterr()
-        code = main(["statement", "verify", *words])
+        code = main(["statement", "verify", *options])
         text = capsys.readouterr()
         return Ran(code, text.out, text.err)
 
@@ -137,25 +137,25 @@ class TestAStatement:
 
 
 def income_of_one(folder: Path) -> None:
-    told = rows(folder, "income")
-    row = next(row for row in told if row["transfer"])
+    stated = rows(folder, "income")
+    row = next(row for row in stated if row["transfer"])
     row["earned"] = row["earned"][:-1] + str((int(row["earned"][-1]) + 1) % 10)
-    keep(folder, "income", told)
+    keep(folder, "income", stated)
 
 
 def price_after_posting(folder: Path) -> None:
     """Everywhere in the answers alike: base, price, charge and income are of another price."""
-    told = rows(folder, "prices")
+    stated = rows(folder, "prices")
     term = next(row for row in rows(folder, "income") if row["transfer"])["round"]
-    posted = next(row for row in told if row["valid_from_round"] <= term)
+    posted = next(row for row in stated if row["valid_from_round"] <= term)
     posted.update(price="0.500000", base="0.500000", theta="2.000", used=posted["capacity"])
-    keep(folder, "prices", told)
+    keep(folder, "prices", stated)
 
 
 def total_idle(folder: Path) -> None:
-    told = rows(folder, "idle")
-    told[0]["total"] += 1
-    keep(folder, "idle", told)
+    stated = rows(folder, "idle")
+    stated[0]["total"] += 1
+    keep(folder, "idle", stated)
 
 
 def round_rewritten(folder: Path) -> None:
@@ -164,9 +164,9 @@ def round_rewritten(folder: Path) -> None:
 
 
 def row_without_a_price(folder: Path) -> None:
-    told = rows(folder, "income")
-    del told[0]["price"]
-    keep(folder, "income", told)
+    stated = rows(folder, "income")
+    del stated[0]["price"]
+    keep(folder, "income", stated)
 
 
 class TestPlants:
@@ -180,7 +180,7 @@ class TestPlants:
             (row_without_a_price, "WRONG: answer: income[0]: "),
         ],
     )
-    def test_are_found_and_named(
+    def test_are_seen_and_named(
         self, run: Run, folder: Path, plant: Callable[[Path], None], named: str
     ) -> None:
         plant(folder)
@@ -195,7 +195,7 @@ class TestPlants:
 
 class TestAWrongCommand:
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("options", "said"),
         [
             ((), "give --from and --to"),
             (("--from", "soon", "--to", "2030-01-01"), "--from takes a day"),
@@ -205,8 +205,8 @@ class TestAWrongCommand:
             (("--from-dir", "."), "has no statement.json"),
         ],
     )
-    def test_says_what_is_wrong(self, run: Run, words: tuple[str, ...], said: str) -> None:
-        done = run("bob", *words)
+    def test_says_what_is_wrong(self, run: Run, options: tuple[str, ...], said: str) -> None:
+        done = run("bob", *options)
         assert done.code == 2
         assert said in done.err
 

@@ -28,9 +28,9 @@ def links(there: Stage) -> list[str]:
 
 class TestAnIncomeLine:
     def test_is_reached_from_each_line_and_multiplies_out(self, there: Stage) -> None:
-        found = links(there)
-        assert len(found) > 2
-        for link in found:
+        problems = links(there)
+        assert len(problems) > 2
+        for link in problems:
             page = there.get("neighbour", link).context
             line, rows = page["line"], page["intervals"]
             assert sum(row.length_s for row in rows) == page["counted_s"] == page["held_s"]
@@ -58,7 +58,7 @@ class TestAnIncomeLine:
         newest = there.get("neighbour", links(there)[0]).context["line"]
         assert there.get("neighbour", LINE).context["line"] == newest
 
-    def test_that_is_not_there_is_not_found(self, there: Stage) -> None:
+    def test_that_is_not_there_is_a_404(self, there: Stage) -> None:
         (key,) = re.findall(r"line=([\d-]+)", links(there)[0])
         hour, number = key.split("-")
         for wrong in (f"{hour}-{int(number) + 10**6}", f"{int(hour) + 3600}-{number}", "x", "1-"):

@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from billing.selectors.contribution import IncomeLine
 from billing.selectors.factors import IncomeFactors, LineFactors
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro
@@ -76,8 +77,16 @@ def income_context(
         "then": None if span is None else span.of(tenant_id),
         "lenders": None if visibility.hides else _lenders(row, tenant_id, names),
         "exact": _exact(row, line.share.weight),
-        "day_after": line.counted_at + timedelta(days=1),
     }
+
+
+def verify_command(line: IncomeLine, *, pool: str, tenant: str) -> str:
+    """Return the command that computes the line's day again."""
+    day = line.counted_at.date()
+    return (
+        f"evenshare statement verify --pool {pool} --tenant {tenant}"
+        f" --from {day} --to {day + timedelta(days=1)}"
+    )
 
 
 def _intervals(span: CountedSpan, steps: Sequence[IdleStep], times: Clocks) -> list[IntervalRow]:

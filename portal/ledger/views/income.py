@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.contribution import IncomeLine, income_line, income_lines
 from billing.selectors.factors import income_factors
-from portal.ledger.text.income import income_context
+from portal.ledger.text.income import income_context, verify_command
 from portal.ledger.text.statement import VisibleNames
 from portal.ledger.views.contribution import read_key
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
@@ -34,12 +34,14 @@ def line(request: HttpRequest, slug: str) -> HttpResponseBase:
     if facts is None:
         return render(request, "ledger/income_line.html", context)
     with tenant_scope(tenant.pk):
-        found = _line(request, tenant, facts)
+        shown = _line(request, tenant, facts)
         visibility = read_visibility(facts.id, access(request))
-        if found is not None:
-            factors = income_factors(tenant.pk, facts.id, [found])
+        if shown is not None:
+            factors = income_factors(tenant.pk, facts.id, [shown])
             names = VisibleNames(tenant.pk, [visibility])
             context |= income_context(factors, tenant.pk, names, visibility, clocks(facts))
+            command = verify_command(shown, pool=facts.name, tenant=tenant.slug)
+            context |= {"command": command}
     return render(request, "ledger/income_line.html", context)
 
 
@@ -51,7 +53,7 @@ def _line(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> IncomeLine 
             tenant.pk, facts.id, facts.book, since=FIRST, until=LAST, limit=1
         )  # fmt: skip
         return newest[0] if newest else None
-    found = income_line(tenant.pk, facts.id, facts.book, hour=key[0], number=key[1])
-    if found is None:
+    asked = income_line(tenant.pk, facts.id, facts.book, hour=key[0], number=key[1])
+    if asked is None:
         raise Http404
-    return found
+    return asked

@@ -1,4 +1,4 @@
-"""Statements of random histories verify, integrals by brute force agree, what is bent is found."""
+"""Statements of random histories verify, integrals by brute force agree, what is bent is seen."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ class TestAnyHistory:
     @given(histories())
     def test_gives_statements_that_verify(self, history: History) -> None:
         for tenant in range(A, C + 1):
-            told = statement_of(history, tenant)
-            report = verify_statement(read_statement(told))
+            stated = statement_of(history, tenant)
+            report = verify_statement(read_statement(stated))
             assert report.findings == []
-            assert report.recomputed["income"] == len(told["income"])
-            assert report.recomputed["weight"] == len(told["income"])
+            assert report.recomputed["income"] == len(stated["income"])
+            assert report.recomputed["weight"] == len(stated["income"])
 
     @settings(max_examples=150, deadline=None)
     @given(histories())
@@ -147,16 +147,16 @@ class TestAnyHistory:
         honest = statement_of(history, tenant)
         for name, field in (("income", "earned"), ("usage", "amount"), ("income", "charge")):
             if honest[name]:
-                told = copy.deepcopy(honest)
-                row = data.draw(st.sampled_from(told[name]))
+                stated = copy.deepcopy(honest)
+                row = data.draw(st.sampled_from(stated[name]))
                 row[field] = to_text(_micro(row[field]) + 1)
-                assert verify_statement(read_statement(told)).findings
+                assert verify_statement(read_statement(stated)).findings
         for index, step in enumerate(honest["idle"]):
-            told = copy.deepcopy(honest)
-            told["idle"][index]["total"] = step["total"] + 1
+            stated = copy.deepcopy(honest)
+            stated["idle"][index]["total"] = step["total"] + 1
             if any(_counts(row, honest["idle"], index) for row in honest["income"]):
-                found = verify_statement(read_statement(told)).findings
-                assert "weight" in {finding.what for finding in found}
+                problems = verify_statement(read_statement(stated)).findings
+                assert "weight" in {finding.what for finding in problems}
 
 
 def _micro(text: str) -> int:
@@ -184,10 +184,10 @@ class TestLongWeights:
         }  # fmt: skip
         idle = [{"gpu_type": "v100", "at": instant(0), "own": 1, "total": 3}]
         answers: Row = {"usage": [], "income": [row], "idle": idle, "prices": [], "entries": []}
-        for moved, is_found in ((0, False), (1, False), (2, True), (-1, True)):
+        for moved, is_wrong in ((0, False), (1, False), (2, True), (-1, True)):
             row["weight"] = str(noted + moved)
-            found = verify_statement(read_statement(answers)).findings
-            assert [finding.what for finding in found] == ["weight"] * is_found
+            problems = verify_statement(read_statement(answers)).findings
+            assert [finding.what for finding in problems] == ["weight"] * is_wrong
 
 
 class TestSteps:

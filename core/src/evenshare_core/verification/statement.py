@@ -28,10 +28,10 @@ from evenshare_core.money.revenue import WEIGHT_LIMIT, IdleStep, integrals_of, p
 from evenshare_core.verification.statement_rows import (
     BORROWED,
     Amount,
-    IncomeRow,
-    PriceRow,
-    Statement,
-    UsageRow,
+    IncomeAnswer,
+    PriceAnswer,
+    TenantStatement,
+    UsageAnswer,
 )
 
 HIDDEN = "the last micro-credit of an income was taken as stated: the pool hides other lenders"
@@ -66,7 +66,7 @@ class StatementReport:
         self.not_recomputed[why] += 1
 
 
-def verify_statement(statement: Statement) -> StatementReport:
+def verify_statement(statement: TenantStatement) -> StatementReport:
     """Return what came of recomputing each charge, income, price and settlement."""
     report = StatementReport()
     for usage in statement.usage:
@@ -85,12 +85,12 @@ def verify_statement(statement: Statement) -> StatementReport:
     return report
 
 
-def usage_name(row: UsageRow) -> str:
+def usage_name(row: UsageAnswer) -> str:
     """Return how a finding names a row of usage."""
     return f"usage of job {row.job}, lease {row.lease}, term {row.term}"
 
 
-def income_name(row: IncomeRow) -> str:
+def income_name(row: IncomeAnswer) -> str:
     """Return how a finding names a row of income."""
     times = f"{text_of(row.starts_at)} to {text_of(row.ends_at)}"
     settled = f"transfer {row.transfer}" if row.transfer else "not settled"
@@ -113,7 +113,7 @@ def _due_of(gpus: int, price: int, held_us: int, carried: int | None) -> tuple[A
     return Amount(amount), rest
 
 
-def _charge(row: UsageRow, report: StatementReport) -> None:
+def _charge(row: UsageAnswer, report: StatementReport) -> None:
     where = usage_name(row)
     if row.meter != BORROWED:
         report.compare("own GPUs are free", where, (row.price, row.amount), (0, 0))
@@ -122,7 +122,7 @@ def _charge(row: UsageRow, report: StatementReport) -> None:
     report.compare("charge", where, row.amount, again)
 
 
-def _due(row: IncomeRow, where: str, report: StatementReport) -> None:
+def _due(row: IncomeAnswer, where: str, report: StatementReport) -> None:
     again = _again(row.gpus, row.price, row.ends_at - row.starts_at, row.carried)
     report.compare("charge of a borrower", where, row.charge, again)
 
@@ -134,9 +134,9 @@ def _again(gpus: int, price: int, held_us: int, carried: int | None) -> Amount |
         return f"nothing: {error}"
 
 
-def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
+def _remainders(rows: Iterable[UsageAnswer], report: StatementReport) -> None:
     """Each term of a lease takes over what the one before left; the first one nothing."""
-    leases: dict[tuple[str, int], dict[int, dict[str, UsageRow]]] = defaultdict(dict)
+    leases: dict[tuple[str, int], dict[int, dict[str, UsageAnswer]]] = defaultdict(dict)
     for row in rows:
         leases[row.job, row.lease].setdefault(row.term, {})[row.meter] = row
     for terms in leases.values():
@@ -157,7 +157,7 @@ def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
             before = (term, _rest(borrowed))
 
 
-def _rest(row: UsageRow) -> int:
+def _rest(row: UsageAnswer) -> int:
     try:
         return _due_of(row.gpus, row.price, row.ends_at - row.starts_at, row.carried)[1]
     except ValueError:
@@ -167,7 +167,9 @@ def _rest(row: UsageRow) -> int:
 # ---- incomes ----
 
 
-def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: StatementReport) -> None:
+def _weight(
+    row: IncomeAnswer, where: str, steps: Sequence[IdleStep], report: StatementReport
+) -> None:
     """The own weight out of all is what the intervals of idle quota make."""
     if row.counts_from is None or row.counts_until is None:
         report.left("a weight: no event closes the term")
@@ -189,7 +191,7 @@ def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: State
 
 
 def _part(
-    row: IncomeRow, steps: Sequence[IdleStep], from_us: int, until_us: int
+    row: IncomeAnswer, steps: Sequence[IdleStep], from_us: int, until_us: int
 ) -> Fraction | None:
     """The part of the term by its intervals; None where they were not answered."""
     if row.idle_then is not None:
@@ -205,7 +207,7 @@ def _part(
     return part / (until_us - from_us) if until_us > from_us else None
 
 
-def _ratio(row: IncomeRow, part: Fraction) -> Fraction:
+def _ratio(row: IncomeAnswer, part: Fraction) -> Fraction:
     """The part that the weights name: `part` itself where it is that to the places they have."""
     if not row.weights:
         return Fraction(0)
@@ -214,7 +216,7 @@ def _ratio(row: IncomeRow, part: Fraction) -> Fraction:
     return Fraction(row.weight, row.weights)
 
 
-def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
+def _share(row: IncomeAnswer, where: str, report: StatementReport) -> None:
     if not row.weights or row.weight > row.weights:
         report.compare("income", where, row.earned, Amount(0))
         return
@@ -235,7 +237,7 @@ def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
     report.compare("income", where, row.earned, Amount(again))
 
 
-def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
+def _is_tie(row: IncomeAnswer, weights: Sequence[int]) -> bool:
     """Whether the exact weights, of which 18 places are noted, may split one unit otherwise."""
     if row.weights != WEIGHT_LIMIT:
         return False
@@ -253,7 +255,7 @@ def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
 # ---- prices ----
 
 
-def _price(row: PriceRow, report: StatementReport) -> None:
+def _price(row: PriceAnswer, report: StatementReport) -> None:
     where = f"price of {row.gpu_type} from round {row.valid_from_round} on"
     again: Amount | str
     try:
@@ -264,9 +266,9 @@ def _price(row: PriceRow, report: StatementReport) -> None:
     report.compare("posted price", where, row.price, again)
 
 
-def _posted(statement: Statement, report: StatementReport) -> None:
+def _posted(statement: TenantStatement, report: StatementReport) -> None:
     """Each term has the price that was posted for its round."""
-    rows: Iterator[tuple[str, UsageRow | IncomeRow]] = iter(
+    rows: Iterator[tuple[str, UsageAnswer | IncomeAnswer]] = iter(
         [
             *((usage_name(row), row) for row in statement.usage if row.meter == BORROWED),
             *((income_name(row), row) for row in statement.income),
@@ -287,7 +289,7 @@ def _posted(statement: Statement, report: StatementReport) -> None:
 # ---- settlements ----
 
 
-def _settled(statement: Statement, report: StatementReport) -> None:
+def _settled(statement: TenantStatement, report: StatementReport) -> None:
     """What the ledger moved for an hour are its charges and incomes, and all of them."""
     paid: Counter[int] = Counter()
     earned: Counter[str] = Counter()
@@ -315,7 +317,7 @@ def _settled(statement: Statement, report: StatementReport) -> None:
 
 
 def _missing(
-    statement: Statement, hours: set[int], seen: set[str], report: StatementReport
+    statement: TenantStatement, hours: set[int], seen: set[str], report: StatementReport
 ) -> None:
     """Rows that name a transfer which moved nothing of theirs."""
     for usage in statement.usage:

@@ -26,14 +26,19 @@ from evenshare_core.verification.statement import (
     usage_name,
     verify_statement,
 )
-from evenshare_core.verification.statement_rows import BORROWED, Amount, Statement, UsageRow
+from evenshare_core.verification.statement_rows import (
+    BORROWED,
+    Amount,
+    TenantStatement,
+    UsageAnswer,
+)
 
-TermRows = dict[str, UsageRow]  # by meter
+TermRows = dict[str, UsageAnswer]  # by meter
 NO_BUNDLE = "a comparison with the round of a term: its bundle is not there"
 
 
 def verify_with_rounds(
-    statement: Statement,
+    statement: TenantStatement,
     rounds: Mapping[int, Disclosed],
     keys: Mapping[str, bytes],
     instants: Collection[int] = (),
@@ -66,7 +71,7 @@ class _Bounds(NamedTuple):
 
 @dataclass(slots=True)
 class _Comparison:
-    statement: Statement
+    statement: TenantStatement
     rounds: Mapping[int, Disclosed]
     keys: Mapping[str, bytes]
     instants: frozenset[int]
@@ -166,7 +171,7 @@ class _Comparison:
             self.report.compare(what, where, gpus, again)
 
 
-def _decided(disclosed: Disclosed, key: bytes, row: UsageRow) -> dict[str, int] | str:
+def _decided(disclosed: Disclosed, key: bytes, row: UsageAnswer) -> dict[str, int] | str:
     """What the round granted or renewed for the job of a row."""
     name = job_name(key, row.job.replace("-", ""))
     try:

@@ -47,11 +47,11 @@ class Milli(int):
     """Thousandths, written as decimal text."""
 
 
-class Instant(int):
+class InstantUs(int):
     """Microseconds of pool time since 1970, written as RFC 3339."""
 
 
-class UsageRow(msgspec.Struct, frozen=True):
+class UsageAnswer(msgspec.Struct, frozen=True):
     """`GET /usage`: GPU-time of one lease term, own or borrowed."""
 
     job: str
@@ -62,11 +62,11 @@ class UsageRow(msgspec.Struct, frozen=True):
     gpu_type: str
     gpus: int
     price: Amount
-    starts_at: Instant
-    ends_at: Instant
+    starts_at: InstantUs
+    ends_at: InstantUs
     amount: Amount
     carried: int | None
-    hour: Instant
+    hour: InstantUs
     transfer: str | None
 
 
@@ -85,13 +85,13 @@ class IdleThen(msgspec.Struct, frozen=True):
     total: int
 
 
-class IncomeRow(msgspec.Struct, frozen=True):
+class IncomeAnswer(msgspec.Struct, frozen=True):
     """`GET /income`: one share that the tenant earned of a borrowed term."""
 
     gpu_type: str
     round: int | None
-    starts_at: Instant
-    ends_at: Instant
+    starts_at: InstantUs
+    ends_at: InstantUs
     gpus: int
     price: Amount
     carried: int | None
@@ -101,23 +101,23 @@ class IncomeRow(msgspec.Struct, frozen=True):
     lenders: tuple[LenderWeight, ...] | None
     rounded_up: bool
     earned: Amount
-    counts_from: Instant | None
-    counts_until: Instant | None
+    counts_from: InstantUs | None
+    counts_until: InstantUs | None
     idle_then: IdleThen | None
-    hour: Instant
+    hour: InstantUs
     transfer: str | None
 
 
-class IdleRow(msgspec.Struct, frozen=True):
+class IdleAnswer(msgspec.Struct, frozen=True):
     """`idle` of `GET /income`: idle quota from an instant on."""
 
     gpu_type: str
-    at: Instant
+    at: InstantUs
     own: int
     total: int
 
 
-class PriceRow(msgspec.Struct, frozen=True):
+class PriceAnswer(msgspec.Struct, frozen=True):
     """`GET /prices/<pool>/<gpu_type>`: one posted price."""
 
     gpu_type: str
@@ -130,32 +130,32 @@ class PriceRow(msgspec.Struct, frozen=True):
     valid_from_round: int
 
 
-class EntryRow(msgspec.Struct, frozen=True):
+class EntryAnswer(msgspec.Struct, frozen=True):
     """`GET /entries`: what a transfer moved on the tenant's account."""
 
     transfer: str
     code: str
-    hour: Instant | None
-    effective_at: Instant
+    hour: InstantUs | None
+    effective_at: InstantUs
     paid: Amount
     earned: Amount
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class TenantStatement:
     """A tenant's money in a pool over [since, until) of its time.
 
     `steps`: idle quota by GPU type, in order. `prices`: by GPU type, in order of the rounds.
     """
 
-    usage: tuple[UsageRow, ...]
-    income: tuple[IncomeRow, ...]
+    usage: tuple[UsageAnswer, ...]
+    income: tuple[IncomeAnswer, ...]
     steps: Mapping[str, tuple[IdleStep, ...]]
-    prices: Mapping[str, tuple[PriceRow, ...]]
-    entries: tuple[EntryRow, ...]
+    prices: Mapping[str, tuple[PriceAnswer, ...]]
+    entries: tuple[EntryAnswer, ...]
 
 
-def read_statement(answers: Mapping[str, Any]) -> Statement:
+def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
     """Return what answers say: `usage`, `income`, `idle`, `prices` and `entries`, lists of rows.
 
     Rows of `idle` and `prices` that pages repeat count once.
@@ -164,22 +164,22 @@ def read_statement(answers: Mapping[str, Any]) -> Statement:
         StatementError: a row cannot be read, or two say different things of one instant or round.
     """
     steps: dict[str, dict[int, IdleStep]] = {}
-    for index, row in enumerate(_rows(answers, "idle", IdleRow)):
+    for index, row in enumerate(_rows(answers, "idle", IdleAnswer)):
         of_type = steps.setdefault(row.gpu_type, {})
         step = IdleStep(row.at, row.own, row.total)
         if of_type.setdefault(row.at, step) != step:
             raise StatementError(f"idle[{index}]", "says otherwise of an instant than another row")
-    prices: dict[str, dict[int, PriceRow]] = {}
-    for index, price in enumerate(_rows(answers, "prices", PriceRow)):
+    prices: dict[str, dict[int, PriceAnswer]] = {}
+    for index, price in enumerate(_rows(answers, "prices", PriceAnswer)):
         posted = prices.setdefault(price.gpu_type, {})
         if posted.setdefault(price.valid_from_round, price) != price:
             raise StatementError(f"prices[{index}]", "says otherwise of a round than another row")
-    return Statement(
-        usage=tuple(_rows(answers, "usage", UsageRow)),
-        income=tuple(_rows(answers, "income", IncomeRow)),
+    return TenantStatement(
+        usage=tuple(_rows(answers, "usage", UsageAnswer)),
+        income=tuple(_rows(answers, "income", IncomeAnswer)),
         steps={name: tuple(rows[at] for at in sorted(rows)) for name, rows in steps.items()},
         prices={name: tuple(rows[at] for at in sorted(rows)) for name, rows in prices.items()},
-        entries=tuple(_rows(answers, "entries", EntryRow)),
+        entries=tuple(_rows(answers, "entries", EntryAnswer)),
     )
 
 
@@ -200,8 +200,8 @@ def _read(kind: type, value: Any) -> Any:
     if not isinstance(value, str):
         raise msgspec.ValidationError(f"Expected text, got {type(value).__name__}")
     try:
-        if kind is Instant:
-            return Instant(to_us(_instant(value)))
+        if kind is InstantUs:
+            return InstantUs(to_us(_instant(value)))
         if kind is Whole:
             return Whole(_whole(value))
         if kind is Milli:
