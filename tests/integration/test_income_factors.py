@@ -53,9 +53,7 @@ def stated(line: IncomeLine) -> Fraction:
     return Fraction(line.share.weight, line.share.weights)
 
 
-def part(
-    then: IdleStep | None, steps: tuple[IdleStep, ...], span: CountedSpan
-) -> Fraction:
+def part(then: IdleStep | None, steps: tuple[IdleStep, ...], span: CountedSpan) -> Fraction:
     if then is not None:
         return Fraction(then.own, then.total)
     return part_of(steps, span.from_us, span.until_us) / (span.until_us - span.from_us)
