@@ -17,6 +17,8 @@ from evenshare.cli import verify as verify_module
 from evenshare.cli.main import main
 from evenshare_core.chain.records import RoundRecord, record_bytes
 from evenshare_core.disclosure.bundle import read_bundle
+from scheduling.engine.seal import seal_rounds
+from tenants.scopes import site_scope
 from tests.functional.api_stage import ApiStage
 from tests.functional.lending_stage import disclosed, lending_stage
 
@@ -107,6 +109,21 @@ class TestAStatement:
             assert last.startswith("all ")
             assert last.endswith(" as stated")
             assert "settlement of " in done.out
+
+    def test_is_compared_with_the_rounds_that_the_portal_committed_to(
+        self, live: ApiStage, run: Run, tmp_path: Path
+    ) -> None:
+        with site_scope():
+            seal_rounds(live.cluster.pool.pk)
+        for who in ("bob", "ada"):
+            kept = str(tmp_path / who)
+            done = run(who, *TIME, "--save-dir", kept)
+            assert done.code == 0, done
+            for what in ("price in its round", "own and borrowed GPUs"):
+                assert f"  {what}" in done.out
+            assert "remark" not in done.out
+            assert "no key" not in done.out
+            assert run(who, "--from-dir", kept).out == done.out
 
     def test_is_json_on_demand(self, run: Run) -> None:
         answer = json.loads(run("bob", *TIME, "--output", "json").out)
