@@ -60,7 +60,8 @@ class TestFeature25:
         shown = table.split("<tr>")[2:]
         assert len(shown) == len(rows(there, "neighbour"))
         for row in shown:
-            round_, *transfers = re.findall(r'href="([^"]+)"', row)
+            round_, factors, *transfers = re.findall(r'href="([^"]+)"', row)
+            assert "/contribution/line/?" in factors
             assert re.search(r"lease \d+, term \d+", row)
             there.page("neighbour", round_)
             assert len(transfers) + ("not yet" in row) == 1
