@@ -1,0 +1,54 @@
+"""Charges of terms and who earns them: the last chapter of docs/recompute.md, written from it.
+
+It imports nothing of the project. A lender 0 is the operator, others are tenants by their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+HOUR = 3_600_000_000
+OPERATOR = 0
+# GPUs that each lends, and for how many microseconds.
+Piece = tuple[Mapping[int, int], int]
+
+
+def charge(borrowed: int, price_micro: int, held_us: int, carried: int) -> tuple[int, int]:
+    """What a term is charged, and what it carries on."""
+    due = borrowed * price_micro * held_us + carried
+    micro = (2 * due + HOUR) // (2 * HOUR)
+    return micro, due - micro * HOUR
+
+
+def lendable(quota: int, mode: str, lend_limit: int | None, own: int) -> int:
+    """What a tenant lends at an instant, with so many own GPUs in running terms."""
+    idle = max(0, quota - own)
+    if mode == "RESERVE":
+        return 0
+    return idle if lend_limit is None else min(idle, lend_limit)
+
+
+def weights(pieces: Iterable[Piece]) -> dict[int, Fraction]:
+    """The weight of each lender in a term that consists of these pieces."""
+    sums: dict[int, Fraction] = {}
+    for lent, span_us in pieces:
+        total = sum(lent.values())
+        parts = {who: Fraction(gpus, total) for who, gpus in lent.items()} if total else {0: 1}
+        for who, part in parts.items():
+            sums[who] = sums.get(who, Fraction(0)) + part * span_us
+    return {who: weight for who, weight in sums.items() if weight}
+
+
+def split(charge_micro: int, parts: Mapping[int, Fraction]) -> dict[int, int]:
+    """What each lender earns of a charge."""
+    whole = sum(parts.values())
+    exact = {who: charge_micro * weight / whole for who, weight in parts.items()}
+    earned = {who: int(amount) for who, amount in exact.items()}
+
+    def turn(who: int) -> tuple[Fraction, bool, int]:
+        return earned[who] - exact[who], who == OPERATOR, who
+
+    for who in sorted(earned, key=turn)[: charge_micro - sum(earned.values())]:
+        earned[who] += 1
+    return earned

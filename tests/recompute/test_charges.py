@@ -1,0 +1,138 @@
+"""Charges and income of docs/recompute.md: the document's cases, its formulas, and the core."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.money.fixed_point import to_text
+from evenshare_core.money.revenue import Event, Sweep
+from tests.recompute.charges import HOUR, OPERATOR, Piece, charge, lendable, split, weights
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recompute.md"
+
+
+def table(first: str) -> list[list[str]]:
+    """The rows of the document's table whose first column has this name."""
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    begin = next(at for at, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    rows = []
+    for line in lines[begin + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+class TestTheDocument:
+    @pytest.mark.parametrize("row", table("borrowed"), ids=" ".join)
+    def test_charges_as_its_table_says(self, row: list[str]) -> None:
+        *factors, micro, carried = map(int, row)
+        assert charge(*factors) == (micro, carried)
+
+    @pytest.mark.parametrize("row", table("charge_micro"), ids=" ".join)
+    def test_splits_as_its_table_says(self, row: list[str]) -> None:
+        pieces: list[Piece] = []
+        for piece in row[1].split(", "):
+            gpus, span_us = piece.split(" for ")
+            pieces.append((dict(enumerate(map(int, gpus.split(";")))), int(span_us)))
+        earned = split(int(row[0]), weights(pieces))
+        assert [earned.get(who, 0) for who in range(4)] == [int(one) for one in row[2].split(";")]
+
+
+class Life:
+    """A pool of one GPU type whose quotas change and whose leases begin, renew and end at random.
+
+    `pieces`: who lends what from step to step.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - a pool, not a secret
+        self.at_us, self.events = 0, list[Event]()
+        self.quotas: dict[int, Entitlement] = {}
+        self.capacity = 0
+        self.own: dict[int, tuple[int, int]] = {}  # lease: tenant, own GPUs
+        self.pieces: list[tuple[int, dict[int, int]]] = []
+        self.entitle()
+
+    def tell(
+        self, kind: str, lease: int = 0, tenant: int = 0, term: int = 0, **data: object
+    ) -> None:
+        self.events.append(
+            Event(len(self.events) + 1, kind, self.at_us, lease, lease, tenant, term, data)
+        )
+
+    def entitle(self) -> None:
+        self.quotas = {
+            tenant: Entitlement(
+                tenant, "gpu", self.rng.randrange(9), self.rng.choice(list(Mode)), None,
+                self.rng.choice((None, 0, 2)),
+            )
+            for tenant in (1, 2, 3)
+        }  # fmt: skip
+        self.capacity = sum(row.gpus for row in self.quotas.values()) + self.rng.randrange(4)
+        quotas = {row.tenant: (row.gpus, row.lends_most) for row in self.quotas.values()}
+        self.tell("entitled", capacity=self.capacity, gpu_type="gpu", quotas=quotas)
+
+    def note(self) -> None:
+        own = dict.fromkeys(self.quotas, 0)
+        for tenant, gpus in self.own.values():
+            own[tenant] += gpus
+        lent = {
+            row.tenant: lendable(row.gpus, row.mode.value, row.lend_limit, own[row.tenant])
+            for row in self.quotas.values()
+        }
+        lent[OPERATOR] = max(0, self.capacity - sum(row.gpus for row in self.quotas.values()))
+        self.pieces.append((self.at_us, lent))
+
+    def pieces_of(self, since_us: int, until_us: int) -> list[Piece]:
+        ends = [at_us for at_us, _ in self.pieces[1:]] + [until_us]
+        return [
+            (lent, min(end_us, until_us) - max(at_us, since_us))
+            for (at_us, lent), end_us in zip(self.pieces, ends, strict=True)
+            if min(end_us, until_us) > max(at_us, since_us)
+        ]
+
+
+class TestTheCore:
+    @pytest.mark.parametrize("seed", range(30))
+    def test_charges_and_pays_the_same(self, seed: int) -> None:
+        """Each term that a sweep of the core closes, recomputed from the document's formulas."""
+        life, terms = Life(seed), {}
+        carried: dict[int, int] = {}
+        for lease in range(1, 30):
+            tenant, own, borrowed = life.rng.randint(1, 3), life.rng.randrange(3), lease % 3
+            price = to_text(life.rng.choice((0, 360, 414_214, 1_000_001)))
+            term = {"gpu_type": "gpu", "own": own, "borrowed": borrowed, "price": price}
+            for number in range(1, life.rng.randint(1, 3) + 1):
+                life.tell("granted" if number == 1 else "renewed", lease, tenant, number, **term)
+                if number == 1:
+                    life.tell("started", lease, tenant, number)
+                life.own[lease] = (tenant, own)
+                life.note()
+                began_us = life.at_us
+                life.at_us += life.rng.choice((1, 1_000_000, 899_999_999, HOUR))
+                if life.rng.random() < 0.3:
+                    life.entitle()
+                    life.note()
+                    life.at_us += 7_000_001
+                micro = int(price.replace(".", ""))
+                amount, rest = charge(borrowed, micro, life.at_us - began_us, carried.get(lease, 0))
+                carried[lease] = rest
+                pieces = life.pieces_of(began_us, life.at_us)
+                terms[lease, number] = (amount, split(amount, weights(pieces)) if borrowed else {})
+            if lease % 4:  # the others run on
+                life.tell("ended", lease, tenant, number, started=True)
+                del life.own[lease]
+                life.note()
+        sweep = Sweep()
+        closed = [row for event in life.events for row in sweep.feed(event)]
+        closed += sweep.rest(life.at_us)
+        assert len(closed) > 30
+        for row in closed:
+            amount, earned = terms[row.lease, row.term]
+            assert row.amount_micro == amount
+            assert {one.lender: one.amount_micro for one in row.shares} == earned

@@ -1,0 +1,287 @@
+"""The second implementation of ltgf's round, written from docs/recompute.md, agrees with the core.
+
+On the demo's pools under `ltgf`, on the golden cases of the paper, and on random pools. What of a
+round is the same under every policy is recomputed of the demo's own policies too.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from evenshare_core.domain.backoff import Backoff
+from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.decision import Decision, End, Grant, Key, Renew, Share, Skip
+from evenshare_core.domain.entitlements import Entitlement, Tenant
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import (
+    Change,
+    ClaimService,
+    ClassService,
+    JobService,
+    PoolPrice,
+    Snapshot,
+    Surcharge,
+)
+from evenshare_core.domain.values import Value, named
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.ltgf.options import LtgfOptions
+from tests.papers import pool_loop, test_ltgf
+from tests.papers.test_ltgf_properties import rounds
+from tests.recompute.pools import Pool, mixed_pool, odd_rounds, philly_pool
+from tests.recompute.posted import follow, recompute
+from tests.recompute.second import DEFAULTS
+
+HERE = Path(__file__).parent
+DOCUMENT = HERE.parents[1] / "docs" / "recompute.md"
+LINES = 400
+# Of a decision; under ltgf the other tables are empty.
+TABLES = (
+    "grants", "renewals", "ends", "skips", "service", "memory", "shares", "prices", "surcharges",
+)  # fmt: skip
+HOURS = 3
+
+
+def told(value: Snapshot | Decision) -> str:
+    """A value as a bundle has it: JSON with the names of fields."""
+    return json.dumps(named(value))
+
+
+def differences(snapshot: Snapshot, decision: Decision) -> list[str]:
+    """The tables in which both implementations differ."""
+    first, second = json.loads(told(decision)), json.loads(recompute(told(snapshot)))
+    assert set(second) == set(TABLES)
+    empty = [name for name in first if name not in TABLES and name not in ("at_us", "solve")]
+    assert not any(first[name] for name in empty)
+    return [name for name in TABLES if first[name] != second[name]]
+
+
+class TestTheFiles:
+    @pytest.mark.parametrize("name", ["second.py", "posted.py", "charges.py"])
+    def test_import_nothing_of_the_project_and_no_package(self, name: str) -> None:
+        tree = ast.parse((HERE / name).read_text(encoding="utf-8"))
+        found = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add("." * node.level + (node.module or ""))
+        allowed = {*sys.stdlib_module_names, *([".second"] if name == "posted.py" else [])}
+        assert {one.partition(".")[0] or one for one in found} <= allowed
+
+    def test_the_round_has_400_lines_at_most(self) -> None:
+        assert len((HERE / "second.py").read_text(encoding="utf-8").splitlines()) <= LINES
+
+
+class TestTheDocument:
+    """Names and defaults in it are those of the core; what they mean, the other classes hold."""
+
+    def words(self) -> set[str]:
+        return set(re.findall(r"`(\w+)`", DOCUMENT.read_text(encoding="utf-8")))
+
+    def test_tells_every_option_with_its_default(self) -> None:
+        text = DOCUMENT.read_text(encoding="utf-8")
+        table = text.partition("| option | default |")[2].partition("\n\n")[0]
+        defaults = msgspec.to_builtins(LtgfOptions())
+        assert defaults == DEFAULTS
+        for name, default in defaults.items():
+            row = next(line for line in table.splitlines() if f"`{name}`" in line)
+            told_default = (
+                row.split("|")[2].replace("`", "").split(";")[0].partition(":")[0].strip()
+            )
+            assert told_default == str(default).lower()
+
+    @pytest.mark.parametrize(
+        "row",
+        [Node, Tenant, Entitlement, Lease, PoolPrice, Surcharge, Backoff, Change, ClaimService,
+         ClassService, JobService, Grant, Renew, End, Skip, Share, Key],
+    )  # fmt: skip
+    def test_tells_every_field_of_a_table(self, row: type[Value]) -> None:
+        assert set(row.__struct_fields__) <= self.words()
+
+    def test_tells_every_reason_of_ltgf(self) -> None:
+        """The others are those of policies that look at more."""
+        others = {Reason.PRICE_ABOVE_VALUE, Reason.PLANNED_LATER, Reason.NEXT_BATCH,
+                  Reason.CPUS_OR_MEMORY, Reason.QUARANTINED}  # fmt: skip
+        assert {reason.value for reason in set(Reason) - others} <= self.words()
+
+
+@pytest.fixture(scope="module")
+def philly() -> Pool:
+    return philly_pool()
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Pool:
+    return mixed_pool()
+
+
+class TestTheDemosPools:
+    """Their traces, nodes and quotas, from the beginning, for three hours of pool time."""
+
+    @pytest.mark.parametrize("name", ["philly", "mixed"])
+    @pytest.mark.parametrize("surcharge", [False, True], ids=["", "surcharges"])
+    def test_agree_in_every_round_under_ltgf(
+        self, name: str, request: pytest.FixtureRequest, *, surcharge: bool
+    ) -> None:
+        pool: Pool = request.getfixturevalue(name)
+        seen: Counter[str] = Counter()
+        for snapshot, decision in pool.with_surcharges(surcharge).rounds(
+            HOURS * 3600 // pool.round_s
+        ):
+            assert differences(snapshot, decision) == [], snapshot.number
+            seen.update(["grant"] * len(decision.grants), renewal=len(decision.renewals))
+            seen.update(row.reason.value for row in decision.skips)
+            seen["borrowed"] += sum(row.borrowed for row in decision.grants)
+        assert seen["grant"] > 40, seen
+        assert seen["renewal"] > 30, seen
+        assert seen["borrowed"] > 5, seen
+
+    @pytest.mark.parametrize(("name", "policy"), [("philly", "evenshare"), ("mixed", "oef")])
+    def test_follow_from_the_picks_of_their_own_policies(
+        self, name: str, policy: str, request: pytest.FixtureRequest
+    ) -> None:
+        pool: Pool = request.getfixturevalue(name)
+        terms = 0
+        for snapshot, decision in pool.rounds(3600 * HOURS // pool.round_s, policy):
+            first = json.loads(told(decision))
+            second = json.loads(follow(told(snapshot), told(decision)))
+            for table in ("service", "shares", "prices", "surcharges"):
+                assert second[table] == first[table], (snapshot.number, table)
+            given_terms = {
+                row["job"]: {key: row[key] for key in ("own", "borrowed", "price_micro")}
+                for row in first["grants"] + first["renewals"]
+            }
+            assert dict(second["terms"]) == given_terms
+            terms += len(given_terms)
+        assert terms > 100
+
+
+def checked(snapshot: Snapshot) -> Decision:
+    """`decide_round`, and the second implementation where it is of ltgf."""
+    decision = decide_round(snapshot)
+    if snapshot.policy == "ltgf":
+        assert differences(snapshot, decision) == []
+        COMPARED["rounds"] += 1
+    return decision
+
+
+COMPARED: Counter[str] = Counter()
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lets the tests of the paper compare each round that they decide."""
+    before = COMPARED["rounds"]
+    for module in (test_ltgf, pool_loop):
+        monkeypatch.setattr(module, "decide_round", checked)
+    yield
+    assert COMPARED["rounds"] > before
+
+
+@pytest.mark.usefixtures("compared")
+class TestFigure6(test_ltgf.TestGoldenCase1):
+    """The golden case of the paper's figure 6, each of its rounds."""
+
+
+@pytest.mark.usefixtures("compared")
+class TestTheTwoPhases(test_ltgf.TestTwoPhases):
+    """Tenant first, then job."""
+
+
+@pytest.mark.usefixtures("compared")
+class TestRhoThatIsUndefined(test_ltgf.TestUndefinedRho):
+    """While nothing was deserved."""
+
+
+@pytest.mark.usefixtures("compared")
+class TestTheHooks(test_ltgf.TestJobSelection):
+    """Bonuses."""
+
+
+@pytest.mark.usefixtures("compared")
+class TestRenewals(test_ltgf.TestRenewal):
+    """Renewals and protected leases."""
+
+
+class TestReservations:
+    @pytest.mark.parametrize("waited_us", [0, 1])
+    def test_of_the_papers_tests_agree(self, waited_us: int, compared: None) -> None:
+        test_ltgf.TestBigGangsTurn().test_comes_after_more_than_k_leases(
+            waited_us, held_back=bool(waited_us)
+        )
+        test_ltgf.TestBigGangsTurn().test_is_the_next_gangs_while_a_limit_refuses_it("ltgf")
+
+
+class TestRandomPools:
+    @given(rounds())
+    @settings(max_examples=150)
+    def test_agree(self, snapshot: Snapshot) -> None:
+        assert differences(snapshot, decide_round(snapshot)) == []
+
+    @given(st.integers(0, 10**6))
+    @settings(max_examples=20)
+    def test_agree_while_much_is_odd(self, seed: int) -> None:
+        for snapshot in odd_rounds(seed, 12):
+            assert differences(snapshot, decide_round(snapshot)) == [], (seed, snapshot.number)
+
+    def test_have_what_the_document_tells(self) -> None:
+        """So that agreeing says something: every reason, note and kind of placement occurs."""
+        seen: Counter[str] = Counter()
+        for seed in (4, 20, 23, 33, 42, 109, 118):
+            for snapshot in odd_rounds(seed, 24):
+                decision = decide_round(snapshot)
+                assert differences(snapshot, decision) == [], (seed, snapshot.number)
+                seen.update(row.reason.value for row in decision.skips)
+                seen.update(row.reason.value for row in decision.ends)
+                seen.update(row.key.note for row in decision.grants)
+                seen["several nodes"] += any(len(row.placement) > 1 for row in decision.grants)
+                seen["withdrawn"] += any("withdrawn" in row.numbers for row in decision.skips)
+                seen["several types"] += any("other_types" in row.numbers for row in decision.skips)
+                seen["reserved memory"] += "reserved" in decision.memory
+                seen["surcharge"] += any(row.surcharge_micro for row in decision.surcharges)
+                seen["marks"] += any(len(row.marks) > 1 for row in decision.service.claims)
+        wanted = {
+            "lease_turn", "tenant_passed_over", "no_free_gpus", "fragmented", "reserved_for_gang",
+            "reserved_quota", "quota_limit", "price_above_max", "budget", "too_large",
+            "backing_off", "not_renewed", "drained", "other_type", "reserved", "several nodes",
+            "withdrawn", "several types", "reserved memory", "surcharge", "marks",
+        }  # fmt: skip
+        assert not {name for name in wanted if not seen[name]}, seen
+
+
+class TestADifference:
+    """What somebody bends is not recomputed."""
+
+    def snapshot(self) -> Snapshot:
+        return next(islice(odd_rounds(3, 12), 8, None))
+
+    def test_is_seen_of_a_sum_that_was_altered(self) -> None:
+        snapshot = self.snapshot()
+        decision = decide_round(snapshot)
+        claims = [
+            replace(row, alloc_gpu_us=row.alloc_gpu_us + 1) for row in snapshot.service.claims
+        ]
+        bent = replace(snapshot, service=replace(snapshot.service, claims=tuple(claims)))
+        assert differences(snapshot, decision) == []
+        assert {"service", "shares"} <= set(differences(bent, decision))
+
+    def test_is_seen_of_a_price_and_of_a_grant(self) -> None:
+        snapshot = self.snapshot()
+        decision = decide_round(snapshot)
+        prices = (replace(decision.prices[0], price_micro=1), *decision.prices[1:])
+        assert differences(snapshot, replace(decision, prices=prices)) == ["prices"]
+        assert differences(snapshot, replace(decision, skips=decision.skips[1:])) == ["skips"]
