@@ -86,7 +86,7 @@ class Sums:  # of fairness, brought to the round
             if c.kind == "inactive":
                 self.count(self.jobs.pop(c.job), -1, t)
     def claimed(self, c, t):
-        names = sorted(c.gpu_types or self.capacity)
+        names = sorted(c.gpu_types or self.capacity or {name for _, name in self.claims})
         names = [name for name in names if self.capacity[name] >= c.gpus] or names
         ranked = [(claim.demand + c.gpus > claim.quota, self.bring(claim.claim, t).level, name)
                   if (claim := self.claims.get((c.tenant, name))) else (False, 0.0, name)
