@@ -21,6 +21,7 @@ def follow(snapshot: str, decision: str) -> str:
     """Return what follows from a decision's picks under any policy, as JSON text: all but those."""
     s, d = (json.loads(text, object_hook=Row) for text in (snapshot, decision))
     sums, started = Sums(s, 0), {row.id: row.started_us for row in s.leases}
+    s.entitlements = swapped(s.entitlements, d.swaps)
     over = {row.lease for row in [*d.ends, *d.renewals]}
     limits = Limits(s, [row for row in s.leases if row.id not in over])
     renewed = sorted(d.renewals, key=lambda row: (started[row.lease], row.lease))
@@ -40,6 +41,18 @@ def follow(snapshot: str, decision: str) -> str:
             "back_offs": back_offs(s),
         }
     )
+
+
+def swapped(entitlements, swaps):
+    """The quotas that trades have made."""
+    rows = {row.claim: row for row in entitlements}
+    for swap in swaps:
+        none = Row(gpus=0, mode="LEND_AND_BORROW", borrow_limit=None, lend_limit=None)
+        row = rows.get(swap.claim, none)
+        rows[swap.claim] = Row(
+            row, tenant=swap.tenant, gpu_type=swap.gpu_type, gpus=row.gpus + swap.gpus
+        )
+    return list(rows.values())
 
 
 def late_jobs(s):
