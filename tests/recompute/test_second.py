@@ -7,6 +7,8 @@ round is the same under every policy is recomputed of the demo's own policies to
 from __future__ import annotations
 
 import ast
+import hashlib
+import hmac
 import json
 import re
 import sys
@@ -21,6 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from evenshare_core.chain import merkle
+from evenshare_core.chain.records import RoundRecord, record_bytes
+from evenshare_core.disclosure import pseudonyms
 from evenshare_core.disclosure.bundle import Naming, ids_of, make_bundle
 from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.cluster import Node
@@ -129,6 +134,35 @@ class TestTheDocument:
         others = {Reason.PRICE_ABOVE_VALUE, Reason.PLANNED_LATER, Reason.NEXT_BATCH,
                   Reason.CPUS_OR_MEMORY, Reason.QUARANTINED}  # fmt: skip
         assert {reason.value for reason in set(Reason) - others} <= self.words()
+
+
+class TestNamesAndRecords:
+    """The document's formulas, without the code that they are of."""
+
+    def test_name_as_it_says(self) -> None:
+        def keyed(key: bytes, text: str) -> bytes:
+            return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+        key = keyed(bytes(range(32)), "tenant:17")
+        assert pseudonyms.tenant_key(bytes(range(32)), 17) == key
+        texts = {"tenant": pseudonyms.tenant_name(key), "lease:5": pseudonyms.lease_name(key, 5),
+                 "job:0f": pseudonyms.job_name(key, "0f"),
+                 "profile:vae": pseudonyms.profile_name(key, "vae")}  # fmt: skip
+        assert {text: keyed(key, text)[:8].hex() for text in texts} == texts
+        assert pseudonyms.own_salt(key, "philly", 9) == keyed(key, "own:philly:9")
+
+    def test_record_and_hash_as_it_says(self) -> None:
+        digest = hashlib.sha256(b"a bundle").hexdigest()
+        record = RoundRecord(1, "evenshare/here/rounds/philly", 9, 5, "", digest, (digest,))
+        fields = {
+            "schema": 1, "log": record.log, "round": 9, "at_us": 5, "previous": "",
+            "bundle": digest, "own": [digest], "breaks": [], "damage": "",
+        }  # fmt: skip
+        data = json.dumps(fields, separators=(",", ":")).encode()
+        assert record_bytes(record) == data
+        leaf = hashlib.sha256(b"\x00" + data).digest()
+        assert merkle.leaf_hash(data) == leaf
+        assert merkle.node_hash(leaf, leaf) == hashlib.sha256(b"\x01" + leaf + leaf).digest()
 
 
 @pytest.fixture(scope="module")
