@@ -12,6 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from evenshare_core.chain.records import read_record, record_bytes
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness import certify
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import with_outcomes
 from evenshare_core.verification.history import EvidenceError, RoundHistory
@@ -69,6 +71,19 @@ class TestAnHonestRound:
         assert [row.round for row in findings] == [1, 2, 3, 4, 5, 6]
         assert [row.recomputed for row in findings[1:]] == [WHOLE] * 5
         assert all(row.remarks == [] for row in findings)
+
+    def test_that_could_not_be_certified_fails_alike_under_other_ids(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(snapshot: Snapshot, *_: object) -> None:
+            raise LookupError(f"tenant {snapshot.tenants[0].id}, at {id(snapshot)}")
+
+        monkeypatch.setattr(certify, "Measured", fails)
+        findings = verified(StagedPool(staged_rounds(3)))
+        assert wrong(findings) == {}
+        assert all(RoundCheck.CERTIFICATE in row.recomputed for row in findings)
+        stored = [row.disclosed.certificate for row in findings if row.disclosed]
+        assert [row and row["failure"] for row in stored] == ["LookupError"] * 3
 
     def test_tells_what_was_recomputed_in_numbers(self, pool: StagedPool) -> None:
         finding = verified(pool)[3]

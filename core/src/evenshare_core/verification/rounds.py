@@ -20,6 +20,7 @@ from typing import NamedTuple
 from evenshare_core.chain.records import RoundRecord, record_bytes, record_hash
 from evenshare_core.disclosure.bundle import BundleError, Disclosed, read_bundle
 from evenshare_core.disclosure.pseudonyms import day_of
+from evenshare_core.disclosure.shapes import disclosed_certificate
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
@@ -242,7 +243,8 @@ def _certify(finding: RoundFinding, disclosed: Disclosed, others: Mapping[str, s
         finding.remarks.append("no certificate was stored with it")
         return
     try:
-        again = plain(certify_round(disclosed.snapshot, disclosed.decision))
+        certificate = certify_round(disclosed.snapshot, disclosed.decision)
+        again = disclosed_certificate(plain(certificate))
     except _REFUSED as error:
         finding.remarks.append(f"it cannot be certified here: {type(error).__name__}: {error}")
         return
