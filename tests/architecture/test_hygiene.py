@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,15 @@ class TestALock:
             set(re.findall(r"(?m)^[a-z][^ ]*==[^ ]+", lock.read_text())) for lock in LOCKS[:2]
         )
         assert core <= dev
+
+    def test_has_the_solver_that_tenants_verify_with(self) -> None:
+        project = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text())
+        [solver] = [
+            name
+            for name in project["project"]["optional-dependencies"]["verify"]
+            if name.startswith("highspy")
+        ]
+        assert f"\n{solver} " in LOCKS[0].read_text()
 
 
 class TestTheTests:

@@ -120,6 +120,64 @@ class TestVerify:
         assert core_main(["verify", str(folder), "--pin", str(pin_path(tmp_path))]) == 0
         assert core_main(["verify", str(folder), "--vkey", vkey_of(key_of("second"))]) == 1
 
+    def test_pins_nothing_of_files_alone(
+        self, run: Run, verify_all: Any, tmp_path: Path, pool: StagedPool
+    ) -> None:
+        folder = str(tmp_path / "kept")
+        verify_all("--save-dir", folder)
+        kept = pin_path(tmp_path)
+        kept.unlink()
+        again = run("round", "verify", "--from-dir", folder)
+        assert (again.code, kept.exists(), pool.size) == (0, False, ROUNDS)
+        assert "nothing is pinned of files alone" in again.out
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            None,
+            [],
+            "x",
+            5,
+            {},
+            {"results": [1], "tenants": [1], "keys": [1], "size": 1, "round": 1},
+            {"results": 5, "tenants": 5, "keys": 5, "path": 5, "size": True},
+            "deep",
+        ],
+    )
+    @pytest.mark.parametrize("place", ["chain", "records", "names", "inclusion", "bundle", "jobs"])
+    def test_refuses_answers_of_another_form(
+        self, run: Run, pool: StagedPool, portal: Portal, place: str, answer: Any
+    ) -> None:
+        said = [] if answer == "deep" else answer
+        if answer == "deep":
+            for _ in range(900):
+                said = [said]
+        whole = portal.answer
+
+        def bent(method: str, path: str, *others: Any) -> Any:
+            last = "chain" if path.endswith(f"/chain/{POOL}") else path.rpartition("/")[2]
+            return (200, said) if last == place else whole(method, path, *others)
+
+        portal.answer = bent  # type: ignore[method-assign,assignment]  # it is this test's own
+        calls = [("verify", "--last", "3"), *([("pin",)] if place == "chain" else [])]
+        for words in calls:
+            done = run("round", *words, "--pool", POOL)
+            assert (done.code, pool.size) == (3, ROUNDS), done.out + done.err
+            assert "Traceback" not in done.err
+
+    def test_of_no_round_at_all_says_so(
+        self, run: Run, pool: StagedPool, portal: Portal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        head = {**pool.chain(), "round": 10**9}
+        whole = pool.answer
+        monkeypatch.setattr(
+            portal,
+            "rounds",
+            lambda words, query: (200, head) if words[2:] == [] else whole(words, query),
+        )
+        done = run("round", "verify", "--last", "3", "--pool", POOL)
+        assert (done.code, "nothing was verified" in done.err) == (3, True), done.out + done.err
+
     def test_downloads_what_is_kept_once(
         self, verify_all: Any, portal: Portal, tmp_path: Path
     ) -> None:

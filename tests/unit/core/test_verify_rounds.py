@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from evenshare_core.chain.records import read_record, record_bytes
+from evenshare_core.chain.records import RecordError, read_record, record_bytes
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness import certify
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import with_outcomes
+from evenshare_core.verification.excerpts import is_excerpt
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
 from evenshare_core.verification.texts import round_line, summary
@@ -321,10 +322,49 @@ class TestAnotherVersion:
         finding = self.solved(self.sealed(programs, highspy="1.15"))
         assert any("plan: the objective is" in line for line in wrong([finding])[5])
 
+    @pytest.mark.parametrize(
+        ("told", "objective", "is_fine"),
+        [
+            ("solved, gap 7.2 %", -0.05, True),
+            ("solved, gap 7.2 %", -0.09, False),
+            ("feasible: at most 7.25% below the best plan", -0.05, True),
+            ("iteration limit, gap 100 %", -0.5, True),
+            ("optimal", -0.05, False),
+            ("solved, gap 7.2 %", 0.05, False),
+        ],
+    )
+    def test_of_a_solver_may_earn_less_within_the_gap_that_is_told(
+        self, programs: StagedPool, told: str, objective: float, is_fine: bool
+    ) -> None:
+        solve = programs.rounds[4].decision.solve
+        assert solve is not None
+        assert solve.objective is not None
+        self.moved(programs, 1e-9, objective=objective * solve.objective)
+        row = programs.rounds[4]
+        assert row.decision.solve is not None
+        status, _, fallback = told.partition(": ")
+        changed = replace(row.decision.solve, status=status, fallback=fallback)
+        decision = replace(row.decision, solve=changed)
+        programs.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        problems = [row.text for row in finding.problems if row.check is RoundCheck.PLAN]
+        assert any("the objective is" in text for text in problems) is not is_fine
+        remarks = [text for text in finding.remarks if "the objective is" in text]
+        if is_fine:
+            [remark] = remarks
+            assert f"there ({told}), {solve.objective:.9g} here ({solve.status})" in remark
+
     def test_of_a_solver_excuses_nothing_that_does_not_fit(self, programs: StagedPool) -> None:
         self.moved(programs, 50.0)
         finding = self.solved(self.sealed(programs, highspy="1.15"))
         assert any(line.startswith("plan: ") for line in wrong([finding])[5])
+
+    def test_of_a_solver_that_decided_nothing_is_no_excuse(self, programs: StagedPool) -> None:
+        self.moved(programs, 1e-9)
+        self.sealed(programs, ortools="9.15")
+        finding = verified(programs)[4]
+        assert RoundCheck.PLAN not in finding.recomputed
+        assert any(line.startswith("decision: ") for line in wrong([finding])[5])
 
     def test_is_no_excuse_where_it_is_the_same_here(self, programs: StagedPool) -> None:
         self.moved(programs, 1e-9)
@@ -429,6 +469,31 @@ class TestFiles:
             broken = {**files, name: data}
             with pytest.raises(EvidenceError, match=text):
                 RoundHistory(broken.get)
+
+    def test_whose_values_no_policy_takes_are_findings(self, pool: StagedPool) -> None:
+        files = dict(pool.files(1))
+        document = json.loads(files["bundles/5.json"])
+        document["snapshot"]["options"] = {"none": 1}
+        files["bundles/5.json"] = msgspec.json.encode(document)
+        found = wrong(list(RoundHistory(files.get).rounds(lambda _: "")))
+        assert any("cannot be recomputed: OptionError" in text for text in found[6])
+
+    def test_on_no_day_of_a_calendar_are_no_records(self, pool: StagedPool) -> None:
+        record = read_record(pool.records[-1])
+        with pytest.raises(RecordError, match="at_us: is 10"):
+            read_record(record_bytes(replace(record, at_us=10**18)))
+
+    def test_nested_without_end_are_named(self, pool: StagedPool) -> None:
+        files = {**pool.files(1), "chain.json": b"[" * 100_000 + b"]" * 100_000}
+        with pytest.raises(EvidenceError, match=r"chain\.json"):
+            RoundHistory(files.get)
+        assert not is_excerpt(b'{"a":' * 100_000)
+
+    def test_that_were_not_decided_again_are_counted(self) -> None:
+        assert summary([(1, True), (2, True)], head_ok=True, not_decided=1) == (
+            "2 rounds verified, nothing is wrong; the decision of 1 was not recomputed,"
+            " their lines say why"
+        )
 
     def test_are_summed_up_in_the_last_line(self) -> None:
         assert (

@@ -192,7 +192,7 @@ class Client:
             raise UnreachableError(f"the answer of {self.server.url} is too long")
         try:
             return read(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UnreachableError(f"{self.server.url} answers, but not as a portal does") from None
 
 
@@ -224,7 +224,7 @@ def _raise_refused(refused: urllib.error.HTTPError) -> NoReturn:
         answer = json.loads(_unpacked(text) if packed else text)
         if isinstance(answer, dict):
             problem.update(answer)
-    except (ValueError, OSError, http.client.HTTPException, zlib.error):
+    except (ValueError, RecursionError, OSError, http.client.HTTPException, zlib.error):
         # A proxy's page, perhaps: its status must do.
         problem["detail"] = "The answer is not one of the portal's own."
     if 300 <= refused.code < 400:

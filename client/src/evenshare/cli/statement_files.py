@@ -105,7 +105,7 @@ def read_json(files: Files, name: str) -> Any:
         raise UsageError(f"{files.folder} has no {name}; --save-dir of a statement makes it")
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError(f"{files.folder / name} is damaged: it is no JSON") from None
 
 
@@ -127,6 +127,7 @@ def _oldest_rounds(rows: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
 def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
     """All pages of a list, however many."""
     cursor: dict[str, str] = {}
+    seen: set[str] = set()
     while True:
         page = client.get(path, **query, **cursor, limit=PAGE)
         if not isinstance(page, dict) or not isinstance(page.get("results"), list):
@@ -135,6 +136,9 @@ def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
         if not page.get("next"):
             return
         cursor = {"cursor": str(page["next"])}
+        if cursor["cursor"] in seen:
+            raise UnreachableError("the portal answers the same page again and again")
+        seen.add(cursor["cursor"])
 
 
 def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:

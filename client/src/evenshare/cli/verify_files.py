@@ -91,6 +91,17 @@ def saved(folder: str) -> Files:
     return Files(Path(folder))
 
 
+@contextmanager
+def answers() -> Iterator[None]:
+    """Whatever is read in here are answers: one of another form is none of a portal's."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as problem:
+        raise UnreachableError(
+            f"the portal answers, but not as a portal does: {problem!r}"
+        ) from None
+
+
 def names_file(day: str) -> str:
     return f"names/{day}.json"
 
@@ -181,7 +192,7 @@ def fetch_jobs(
 def _object(data: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
         raise UnreachableError("the portal answers, but not as a portal does")

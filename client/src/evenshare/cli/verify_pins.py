@@ -28,7 +28,7 @@ from .api import ApiError, Client, UnreachableError, part
 from .config import UsageError
 from .pins import keep, pin_file, stored_pin
 from .terminal import Terminal, inert
-from .verify_files import Files, fetch_chain
+from .verify_files import Files, answers, fetch_chain
 
 
 def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
@@ -40,9 +40,9 @@ def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         _print(screen, options, known, (), [])
         return 0
     other = None if options.against is None else _given(Path(options.against))
-    with tempfile.TemporaryDirectory(prefix="evenshare-") as folder:
+    with tempfile.TemporaryDirectory(prefix="evenshare-") as folder, answers():
         answer = fetch_chain(client, Files(Path(folder)), options.pool)
-    finding = _verified(options, client, answer, known)
+        finding = _verified(options, client, answer, known)
     problems: tuple[HeadProblem, ...] = tuple(finding.problems)
     if finding.pin is not None:
         keep_newer(path, finding.pin)

@@ -33,6 +33,7 @@ from .verify_files import (
     RECORDS,
     RECORDS_AT_ONCE,
     Files,
+    answers,
     fetch_bundle,
     fetch_chain,
     fetch_consistency,
@@ -60,7 +61,13 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     if options.pool is None:
         raise UsageError("give --pool, or --from-dir with files of an earlier run")
     with to_save(options.save_dir) as files:
-        _download(options, client, screen, files, since_us)
+        try:
+            with answers():
+                _download(options, client, screen, files, since_us)
+        except EvidenceError as problem:
+            raise UnreachableError(
+                f"the portal answers, but not as a portal does: {problem}"
+            ) from None
         return _verify(options, client, screen, files, since_us)
 
 
@@ -168,14 +175,21 @@ def _verify(
         history = RoundHistory(files.read)
         pool = options.pool or history.log.rpartition("/")[2]
         path = pin_file(os.environ, client.server.url, pool)
-        head = _head(options, history, pinned(path))
+        known = pinned(path)
+        head = _head(options, history, known)
         wanted = _wanted(options, history, since_us)
         findings = _findings(options, screen, history, wanted)
     except EvidenceError as problem:
         screen.note(f"evenshare: {inert(problem)}")
         return 3
+    if not findings:
+        screen.note("evenshare: there is no record of such a round, nothing was verified")
+        return 3
     is_fine = not head.problems and all(finding.ok for finding in findings)
-    if head.pin is not None:
+    if head.pin is not None and options.from_dir is not None and not known:
+        # Whose files these are nobody knows; what is pinned of a portal first, it answered itself.
+        head.remarks.append("nothing is pinned of files alone; evenshare round pin asks the portal")
+    elif head.pin is not None:
         keep_newer(path, head.pin)
     if options.output == "json":
         screen.json(_plain(head, findings, is_fine=is_fine))
@@ -183,7 +197,8 @@ def _verify(
         for text in head_lines(head):
             screen.line(inert(text))
         rows = [(finding.round, finding.ok) for finding in findings]
-        screen.line(inert(summary(rows, not head.problems)))
+        not_decided = sum(not finding.is_decided for finding in findings)
+        screen.line(inert(summary(rows, not head.problems, not_decided)))
     return 0 if is_fine else 3
 
 

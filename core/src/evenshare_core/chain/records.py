@@ -13,6 +13,8 @@ import msgspec
 from evenshare_core.chain.merkle import leaf_hash
 
 SCHEMA = 1
+# Microseconds since 1970 of the years 1 to 9999, which calendars have days for.
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -109,6 +111,8 @@ def read_record(data: bytes) -> RoundRecord:
     record = _read(data, RoundRecord)
     if record.round < 0:
         raise RecordError("round", f"is {record.round}, below 0")
+    if not FIRST_US <= record.at_us <= LAST_US:
+        raise RecordError("at_us", f"is {record.at_us}, outside of the years 1 to 9999")
     _guard_hash("bundle", record.bundle, may_be_empty=bool(record.damage))
     for digest in record.own:
         _guard_hash("own", digest)

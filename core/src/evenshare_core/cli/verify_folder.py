@@ -17,18 +17,21 @@ def verify_folder(options: Options, out: Stream) -> None:
     if not folder.is_dir():
         raise CliError(f"{folder} is no folder")
     pin = None if options["pin"] is None else _pin(Path(options["pin"]))
-    rows = []
+    rows, not_decided = [], 0
     try:
         history = RoundHistory(lambda name: _read(folder / name))
         for finding in history.rounds(version_here):
             say(out, round_line(finding))
             rows.append((finding.round, finding.ok))
+            not_decided += not finding.is_decided
         head = history.head(pin, tuple(options["vkey"]))
     except EvidenceError as error:
         raise CliError(f"{folder}: {error}") from error
     for text in head_lines(head):
         say(out, text)
-    text = summary(rows, not head.problems)
+    if not rows:
+        raise CliError(f"{folder}: it has no record of a round, so nothing was verified")
+    text = summary(rows, not head.problems, not_decided)
     if head.problems or not all(ok for _, ok in rows):
         raise CliError(text)
     say(out, text)

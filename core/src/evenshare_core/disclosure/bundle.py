@@ -305,7 +305,7 @@ def _another_schema(data: bytes) -> BundleError | None:
     """What to say of a document that is no bundle of ours because it is a newer or older one."""
     try:
         schema = _head.decode(data).schema
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     if schema == SCHEMA:
         return None
@@ -324,8 +324,12 @@ def _check(document: Any, snapshot: Snapshot, decision: Decision) -> None:
         raise BundleError("round", f"is {document.round}, that of the snapshot {snapshot.number}")
     if document.at_us != snapshot.at_us:
         raise BundleError("at_us", f"is {document.at_us}, that of the snapshot {snapshot.at_us}")
-    if document.day != day_of(document.at_us):
-        raise BundleError("day", f"is {document.day}, but at_us is on {day_of(document.at_us)}")
+    try:
+        day = day_of(document.at_us)
+    except OverflowError:
+        raise BundleError("at_us", f"is {document.at_us}, on no day of a calendar") from None
+    if document.day != day:
+        raise BundleError("day", f"is {document.day}, but at_us is on {day}")
     numbers = _collected(msgspec.to_builtins(snapshot), snapshot.policy)
     for kind, names in zip(NUMBERED, msgspec.structs.astuple(document.names), strict=True):
         if numbers[kind] != tuple(range(1, len(names) + 1)):

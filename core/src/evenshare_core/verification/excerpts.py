@@ -38,7 +38,7 @@ def is_excerpt(data: bytes) -> bool:
     """Whether bytes are own rows, not a bundle."""
     try:
         return msgspec.json.decode(data, type=_Form).form == FORM
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
 
@@ -51,7 +51,7 @@ def verify_excerpts(
     """
     try:
         answer = msgspec.json.decode(data, type=OwnAnswer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return [], (f"its own rows cannot be read: {error}",)
     remarks = [answer.not_recomputable]
     if not answer.own:

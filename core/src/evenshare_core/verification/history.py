@@ -276,7 +276,7 @@ class RoundHistory:
             return None
         try:
             return msgspec.json.decode(data, type=answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EvidenceError(f"{name}: {error}") from None
 
     def _needed(self, name: str, answer: type[AnswerT]) -> AnswerT:

@@ -29,10 +29,11 @@ from evenshare_core.policies.base import InvariantViolation, certify_round, deci
 from evenshare_core.verification.differences import differences
 from evenshare_core.verification.following import breaks
 from evenshare_core.verification.names import OwnNames, absent_jobs, name_breaks, own_numbers
-from evenshare_core.verification.plans import plan_breaks
+from evenshare_core.verification.plans import plan_breaks, plan_remarks
 
 # Whose versions may change what a policy with a program answers.
-SOLVERS = ("highspy", "numpy", "ortools")
+ORTOOLS = "ortools"
+SOLVERS = ("highspy", "numpy", ORTOOLS)
 # Policies with a program have its solver in their version: "4 highs 1.15.1".
 _SOLVED_BY = " highs "
 # What a snapshot gives that no policy answers; of another version it may be anything of these.
@@ -99,14 +100,23 @@ class RoundFinding:
     disclosed: Disclosed | None = None
 
     @property
+    def is_decided(self) -> bool:
+        """Whether its decision was recomputed, byte for byte."""
+        return RoundCheck.DECISION in self.recomputed
+
+    @property
     def ok(self) -> bool:
         """Whether nothing is wrong; there may be remarks."""
         return not self.problems
 
     def note(self, check: RoundCheck, broken: Iterator[str] | tuple[str, ...]) -> None:
-        """Record that a check was made, with what is wrong by it."""
+        """Record that a check was made, with what is wrong by it; or that it cannot be made."""
         self.recomputed.append(check)
-        self.problems += [RoundProblem(check, text) for text in broken]
+        try:
+            self.problems += [RoundProblem(check, text) for text in broken]
+        except _REFUSED as error:
+            text = f"cannot be recomputed: {type(error).__name__}: {error}"
+            self.problems.append(RoundProblem(check, text))
 
 
 def verify_round(
@@ -148,7 +158,7 @@ def verify_round(
     finding.note(RoundCheck.RECORD, _described(record, disclosed))
     _decide(finding, disclosed, version_here)
     if before is not None:
-        finding.note(RoundCheck.FOLLOWS, breaks(before, disclosed))
+        finding.note(RoundCheck.FOLLOWS, _following(before, disclosed))
     elif record.previous:
         finding.remarks.append("not compared with the round before, which is not at hand")
     if own.tenants:
@@ -212,6 +222,11 @@ def _described(record: RoundRecord, disclosed: Disclosed) -> Iterator[str]:
             yield f"{name} is {here} in the bundle, {there} is due"
 
 
+def _following(before: Disclosed, disclosed: Disclosed) -> Iterator[str]:
+    # Computed where what it refuses is a finding.
+    yield from breaks(before, disclosed)
+
+
 def _decide(
     finding: RoundFinding, disclosed: Disclosed, version_here: Callable[[str], str]
 ) -> None:
@@ -232,8 +247,10 @@ def _decide(
         finding.note(RoundCheck.DECISION, differences(stored, again))
     else:
         same_policy = snapshot.policy not in others
-        finding.note(RoundCheck.PLAN, plan_breaks(snapshot, stored, again if same_policy else None))
+        ours = again if same_policy else None
+        finding.note(RoundCheck.PLAN, plan_breaks(snapshot, stored, ours))
         finding.remarks.append(f"plan checked, {_versions_text(others)}")
+        finding.remarks += plan_remarks(stored, ours)
     _certify(finding, disclosed, others)
 
 
@@ -294,8 +311,10 @@ def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) ->
         others[snapshot.policy] = f"{there} there, {here} here"
     elif solver_here != solver_there:
         others["highspy"] = f"{solver_there} there, {solver_here} here"
-    if disclosed.decision.solve is not None:
-        for name in SOLVERS:
+    solve = disclosed.decision.solve
+    if solve is not None:
+        # OR-Tools checks programs; it decides where it is the backend that was chosen.
+        for name in SOLVERS if solve.backend == ORTOOLS else SOLVERS[:-1]:
             there, here = disclosed.versions.get(name, ""), version_here(name)
             if there and there != here:
                 others[name] = f"{there} there, {here or 'none'} here"

@@ -63,13 +63,18 @@ def head_lines(finding: HeadFinding) -> Iterator[str]:
     yield from finding.remarks
 
 
-def summary(findings: Iterable[tuple[int, bool]], head_ok: bool) -> str:
-    """Return the last line. `findings`: each round's number, and whether it is fine."""
+def summary(findings: Iterable[tuple[int, bool]], head_ok: bool, not_decided: int = 0) -> str:
+    """Return the last line.
+
+    `findings`: each round's number, and whether it is fine. `not_decided`: of how many the decision
+    was not recomputed byte for byte.
+    """
     rows = list(findings)
     wrong = [number for number, ok in rows if not ok]
     rounds = f"{len(rows)} {'round' if len(rows) == 1 else 'rounds'}"
+    less = f"; the decision of {not_decided} was not recomputed, their lines say why"
     if not wrong and head_ok:
-        return f"{rounds} verified, nothing is wrong"
+        return f"{rounds} verified, nothing is wrong{less if not_decided else ''}"
     named = ", ".join(map(str, wrong[:10])) + (" ..." if len(wrong) > 10 else "")
     parts = [f"{len(wrong)} of {rounds} wrong ({named})" if wrong else f"{rounds} verified"]
     return "; ".join([*parts, *([] if head_ok else ["the head is WRONG"])])
