@@ -304,6 +304,30 @@ class TestAPlant:
         self.assert_named(done, "record: the round before it in the log is 3")
         self.assert_named(done, "follows: ")
 
+    @pytest.mark.parametrize(
+        ("kept", "text"),
+        [
+            (slice(0), "holds back the last"),
+            (slice(6), "holds back the last"),
+            (slice(4, None), "holds back the rounds before 5"),
+        ],
+    )
+    def test_records_held_back(
+        self, verify_all: Any, portal: Portal, pool: StagedPool, kept: slice, text: str
+    ) -> None:
+        """Fewer rounds than were asked for are no success."""
+
+        def answer(words: list[str], query: dict[str, str]) -> tuple[int, Any]:
+            status, body = pool.answer(words, query)
+            if words[2:] == ["records"]:
+                body = {**body, "results": body["results"][kept]}
+            return status, body
+
+        portal.rounds = answer
+        done = verify_all()
+        assert done.code == 3
+        assert text in done.err
+
     def test_a_history_shortened(self, verify_all: Any, run: Run, pool: StagedPool) -> None:
         assert verify_all().code == 0
         pool.records = pool.records[:5]

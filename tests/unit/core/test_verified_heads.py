@@ -139,6 +139,12 @@ class TestAKey:
         assert alone.pin is not None
         assert alone.pin.keys == (SECOND,)
 
+    def test_that_is_offered_and_signs_nothing_is_not_trusted(self, pool: StagedPool) -> None:
+        """Else a portal would offer a key of its own today, and sign with it alone tomorrow."""
+        first = verify_head(pool.note(), LOG, [FIRST, SECOND], given=(FIRST,))
+        assert first.pin is not None
+        assert first.pin.keys == (FIRST,)
+
     def test_that_changed_without_an_overlap_is_named(self, pool: StagedPool) -> None:
         pin = pinned(pool, 4)
         pool.keys = [key_of("second")]
@@ -224,6 +230,23 @@ class TestRecordsUnderAHead:
         files["records.json"] = json.dumps(rows).encode()
         text = "records: entry 2 of the log, of round 3, names no record before it"
         assert text in texts(RoundHistory(files.get).head())
+
+    @pytest.mark.parametrize("place", [0, 2, 4])
+    def test_of_which_one_is_not_named_by_the_next_is_not_under_it(
+        self, pool: StagedPool, place: int
+    ) -> None:
+        """Also one that nobody asked to have verified: the newest alone is proven by its path."""
+        files = pool.files(4, 8)
+        rows = json.loads(files["records.json"])
+        record = read_record(rows[place]["record"].encode())
+        other = msgspec.structs.replace(record, breaks=("Something else.",))
+        rows[place]["record"] = record_bytes(other).decode()
+        files["records.json"] = json.dumps(rows).encode()
+        index = rows[place]["index"]
+        text = f"records: entry {index + 1} of the log names another one than {index}"
+        finding = RoundHistory(files.get).head()
+        assert text in texts(finding)
+        assert finding.pin is None
 
     def test_of_an_edited_record_are_not_under_it(self, pool: StagedPool) -> None:
         files = pool.files(4, 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import uuid
 from collections.abc import Callable
@@ -12,12 +13,16 @@ import pytest
 from msgspec.structs import replace
 
 from evenshare_core.chain.records import RecordError, read_record, record_bytes
+from evenshare_core.disclosure import shapes
+from evenshare_core.disclosure.bundle import read_bundle
+from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness import certify
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import with_outcomes
 from evenshare_core.verification.excerpts import is_excerpt
-from evenshare_core.verification.history import EvidenceError, RoundHistory
+from evenshare_core.verification.history import OTHER_BEFORE, EvidenceError, RoundHistory
+from evenshare_core.verification.names import OwnNames, name_breaks
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
 from evenshare_core.verification.texts import round_line, summary
 from tests.unit.verified_rounds import (
@@ -189,6 +194,30 @@ class TestAPlant:
         text = f"certificate: {line['name']}: holds there, {before} here"
         assert wrong(verified(pool)) == {3: [text]}
 
+    def test_of_a_certificates_number_is_named(self, pool: StagedPool) -> None:
+        """All verdicts are the same; the numbers below them are not."""
+        row = pool.rounds[4]
+        assert row.certificate is not None
+        first, *rest = row.certificate["findings"]
+        certificate = {**row.certificate, "findings": [{**first, "checked": 77777}, *rest]}
+        pool.rounds[4] = StagedRound(row.snapshot, row.decision, certificate)
+        pool.seal()
+        assert any("77,777" in text or "77777" in text for text in wrong(verified(pool))[5])
+
+    def test_of_a_bundle_of_another_pool_is_named(self, pool: StagedPool) -> None:
+        pool.seal(lambda _, data: data.replace(b'"pool":"lab"', b'"pool":"lub"', 1))
+        text = "record: pool is lub in the bundle, lab is due"
+        assert wrong(verified(pool))[5] == [text]
+
+    def test_of_a_lease_that_is_not_its_jobs_tenants_is_named(self, pool: StagedPool) -> None:
+        read = read_bundle(pool.bundles[5])
+        first, *rest = read.snapshot.leases
+        other = 1 + first.tenant % 3
+        leases = (replace(first, tenant=other), *rest)
+        bent = dataclasses.replace(read, snapshot=replace(read.snapshot, leases=leases))
+        (text,) = name_breaks(bent, OwnNames({}, {}))
+        assert text == f"the lease {read.names.leases[0]} is of another tenant than its job"
+
     def test_of_a_pseudonym_swapped_is_named(self, pool: StagedPool) -> None:
         """An own job under another's row, with hashes that match."""
 
@@ -229,6 +258,16 @@ class TestAPlant:
         broken = wrong(list(RoundHistory(files.get).rounds(lambda _: "")))
         assert any(f"asked for {mine.gpus + 1} GPUs" in text for text in broken[6])
 
+    def test_of_a_job_that_came_later_is_named(self, pool: StagedPool) -> None:
+        mine = next(job for job in pool.rounds[5].snapshot.jobs if job.tenant == 1)
+        files = pool.files()
+        jobs = json.loads(files["jobs.json"])
+        row = next(row for row in jobs["jobs"] if row["id"].startswith(f"{mine.id:08x}"))
+        row["submitted_at"] = "2030-03-17T17:00:00Z"
+        files["jobs.json"] = json.dumps(jobs).encode()
+        broken = wrong(list(RoundHistory(files.get).rounds(lambda _: "")))
+        assert any(f"asked for {mine.gpus} GPUs at " in text for text in broken[6])
+
     def test_of_a_job_left_out_is_said(self, pool: StagedPool) -> None:
         """No problem by itself: a round may leave jobs out. But its tenant is told."""
         files = pool.files()
@@ -237,6 +276,13 @@ class TestAPlant:
         files["jobs.json"] = json.dumps(jobs).encode()
         findings = list(RoundHistory(files.get).rounds(lambda _: ""))
         assert findings[6].remarks == ["own jobs that are not in it: 00000000"]
+        # One that was over only after a round was still to be in it.
+        ended = from_us(findings[6].at_us + 1).isoformat()
+        jobs["jobs"][-1]["ended_at"] = ended
+        files["jobs.json"] = json.dumps(jobs).encode()
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
+        assert findings[6].remarks == ["own jobs that are not in it: 00000000"]
+        assert findings[7].remarks == []
 
     def test_of_a_record_edited_breaks_the_chain(self, pool: StagedPool) -> None:
         record = read_record(pool.records[3])
@@ -244,6 +290,15 @@ class TestAPlant:
         broken = wrong(verified(pool))
         assert any("at_us is" in text for text in broken[4])
         assert broken[5][0].startswith("record: its record names ")
+
+    def test_of_another_round_before_it_is_named(self, pool: StagedPool) -> None:
+        """The round before is not verified itself; still it must be the one that was sealed."""
+        files = pool.files(4)
+        bundle = json.loads(files["bundles/3.json"])
+        bundle["versions"]["evenshare-core"] = "9"
+        files["bundles/3.json"] = json.dumps(bundle, separators=(",", ":")).encode()
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
+        assert wrong(findings) == {4: [f"bytes: {OTHER_BEFORE}"]}
 
     def test_of_a_round_removed_breaks_the_chain(self, pool: StagedPool) -> None:
         del pool.records[3]
@@ -420,14 +475,18 @@ class TestAnotherVersion:
         assert f"plan checked, highspy {solver} there, 9.9 here" in finding.remarks
         assert any("plan: the objective is" in line for line in wrong([finding])[5])
 
-    def test_that_knows_no_such_policy_checks_the_plan(
+    def test_that_knows_no_such_policy_cannot_read_the_bundle_and_says_so(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """Nobody says which places of its memory are ids. That is no success."""
         monkeypatch.delitem(registry.POLICIES, "ltgf")
+        for plan in (shapes.snapshot_plan, shapes.decision_plan):  # of ltgf, as read before
+            plan.cache_clear()
         record, before = (read_record(pool.records[n]) for n in (4, 3))
         finding = verify_round(pool.bundles[5], record, before, None)
-        assert RoundCheck.PLAN in finding.recomputed
-        assert any("ltgf" in text and "none here" in text for text in finding.remarks)
+        (problem,) = finding.problems
+        assert problem.check is RoundCheck.BYTES
+        assert problem.text.startswith("is no bundle: snapshot.policy: no policy is named 'ltgf'")
 
 
 class TestEveryPolicy:
@@ -445,6 +504,25 @@ class TestOwnRowsAlone:
         assert wrong(findings) == {}
         assert findings[3].recomputed == [RoundCheck.RECORD, RoundCheck.BYTES]
         assert findings[3].remarks
+
+    def test_that_were_not_answered_are_not_said_to_be_checked(self, pool: StagedPool) -> None:
+        pool.visibility = "own"
+        files = pool.files()
+        answer = json.loads(files["bundles/4.json"])
+        files["bundles/4.json"] = json.dumps({**answer, "own": []}).encode()
+        finding = list(RoundHistory(files.get).rounds(lambda _: ""))[3]
+        assert finding.recomputed == [RoundCheck.RECORD]
+        assert "no rows were answered of ada" in finding.remarks
+
+    def test_beside_another_record_are_named(self, pool: StagedPool) -> None:
+        pool.visibility = "own"
+        files = pool.files()
+        answer = json.loads(files["bundles/4.json"])
+        answer["record"]["at_us"] += 1
+        files["bundles/4.json"] = json.dumps(answer).encode()
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
+        text = "bytes: the record beside its own rows is not the one of the log"
+        assert wrong(findings) == {4: [text]}
 
     def test_that_were_changed_are_named(self, pool: StagedPool) -> None:
         pool.visibility = "own"

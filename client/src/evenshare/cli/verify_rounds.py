@@ -117,8 +117,26 @@ def _download(
         raise UnreachableError(f"round {last} of {pool} is not in its log; the newest is {newest}")
     first = _first(options, client, newest, since_us)
     records = download_rounds(client, screen, files, pool, (max(1, first - 1), last))
+    if options.round is None:
+        _guard_span(files, records, first, since_us)
     if records:
         fetch_inclusion(client, files, pool, records[-1].round, size)
+
+
+def _guard_span(files: Files, records: list[RoundRecord], first: int, since_us: int | None) -> None:
+    """Refuse an answer without the first or the last of the rounds: it would verify fewer.
+
+    What is between is told by the places of the records, which are verified.
+    """
+    rows = json.loads(files.read(RECORDS) or b"[]")
+    size = json.loads(files.read(CHAIN) or b"{}")["size"]
+    if not records or rows[-1]["index"] != size - 1:
+        raise UnreachableError(f"the portal has a head of {size} rounds, and holds back the last")
+    oldest = records[0]
+    if oldest.previous and (
+        oldest.round > max(1, first - 1) or (since_us is not None and oldest.at_us >= since_us)
+    ):
+        raise UnreachableError(f"the portal holds back the rounds before {oldest.round}")
 
 
 def _first(options: argparse.Namespace, client: Client, newest: int, since_us: int | None) -> int:

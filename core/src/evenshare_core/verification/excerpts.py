@@ -44,8 +44,8 @@ def is_excerpt(data: bytes) -> bool:
 
 def verify_excerpts(
     data: bytes, record: RoundRecord, keys: Mapping[str, bytes]
-) -> tuple[list[str], tuple[str, ...]]:
-    """Return remarks, and what is wrong with a round's own rows.
+) -> tuple[list[str], tuple[str, ...] | None]:
+    """Return remarks, and what is wrong with a round's own rows; None: there are none to compare.
 
     `keys`: the reader's tenant keys of the round's day, by the tenant's name.
     """
@@ -54,9 +54,11 @@ def verify_excerpts(
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return [], (f"its own rows cannot be read: {error}",)
     remarks = [answer.not_recomputable]
-    if not answer.own:
-        remarks.append("no tenant of yours is in it")
-    return remarks, tuple(_breaks(answer, record, keys))
+    absent = sorted(keys.keys() - {row.tenant for row in answer.own})
+    if absent:
+        remarks.append(f"no rows were answered of {', '.join(absent)}")
+    broken = tuple(_breaks(answer, record, keys))
+    return remarks, broken if answer.own or broken else None
 
 
 def _breaks(answer: OwnAnswer, record: RoundRecord, keys: Mapping[str, bytes]) -> Iterator[str]:

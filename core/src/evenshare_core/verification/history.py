@@ -22,10 +22,11 @@ from evenshare_core.chain.merkle import (
     root,
     verify_inclusion,
 )
-from evenshare_core.chain.records import RecordError, RoundRecord, read_record
+from evenshare_core.chain.records import RecordError, RoundRecord, read_record, record_hash
 from evenshare_core.disclosure.bundle import BundleError, Disclosed, read_bundle
 from evenshare_core.disclosure.pseudonyms import day_of
 from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.values import sha256_hex
 from evenshare_core.verification.excerpts import is_excerpt, verify_excerpts
 from evenshare_core.verification.heads import HeadCheck, HeadFinding, Pin, Proof, verify_head
 from evenshare_core.verification.names import OwnJob, OwnNames, own_names
@@ -38,6 +39,7 @@ from evenshare_core.verification.rounds import (
 # Returns the bytes of a file; None where there is none of this name.
 Reader = Callable[[str], bytes | None]
 VersionOf = Callable[[str], str]
+OTHER_BEFORE = "the bundle of the round before is not the one that its record commits to"
 
 
 class EvidenceError(ValueError):
@@ -178,6 +180,8 @@ class RoundHistory:
         for before, entry in zip(self.entries, self.entries[1:], strict=False):
             if entry.index != before.index + 1:
                 yield f"entry {before.index + 1} of the log is missing, before {entry.index}"
+            elif entry.record.previous != record_hash(before.data):
+                yield f"entry {entry.index} of the log names another one than {before.index}"
         if self.entries:
             yield from self._proof_breaks(head)
 
@@ -216,14 +220,16 @@ class RoundHistory:
     ) -> Iterator[RoundFinding]:
         """Verify rounds, one after the other; `wanted` says which."""
         due = set(self.numbers())
-        record_before, before = None, None
+        record_before, before, is_other = None, None, False
         for record in [entry.record for entry in self.entries]:
             data = self.bundle(record.round)
             if record.round not in due or not wanted(record):
-                before = _disclosed(data)
+                before, is_other = _disclosed(data), _is_other(data, record)
             else:
                 finding = self._verify(data, record, record_before, before, version_here)
-                before = finding.disclosed
+                if is_other:
+                    finding.note(RoundCheck.BYTES, (OTHER_BEFORE,))
+                before, is_other = finding.disclosed, False
                 yield finding
             record_before = record
 
@@ -242,7 +248,8 @@ class RoundHistory:
             keys = self.keys(day)
             remarks, broken = verify_excerpts(data, record, keys)
             finding.remarks += remarks
-            finding.note(RoundCheck.BYTES, broken)
+            if broken is not None:
+                finding.note(RoundCheck.BYTES, broken)
             return finding
         return verify_round(
             data, record, record_before, before, self.own(day), version_here=version_here
@@ -302,6 +309,11 @@ def _disclosed(data: bytes | None) -> Disclosed | None:
         return read_bundle(data)
     except BundleError:
         return None
+
+
+def _is_other(data: bytes | None, record: RoundRecord) -> bool:
+    """Whether the bundle of a round that is not verified itself is not the one of its record."""
+    return data is not None and not is_excerpt(data) and sha256_hex(data) != record.bundle
 
 
 def _own_job(row: OwnJobAnswer) -> OwnJob:
