@@ -14,10 +14,14 @@ from benchmarks.ltgf_pool import advanced, pool
 from evenshare_core.domain.decision import Decision, Grant, Key, Renew, Skip
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
 from evenshare_core.fairness.certificate import CertificateItem, Property, Verdict
+from evenshare_core.fairness.order import KeptGpus, OrderRule, check_order
 from evenshare_core.policies.base import certify_round, decide_round
+from evenshare_core.policies.ltgf.picks import OTHER_TYPE
+from evenshare_core.policies.shared.reservation import RESERVED
 from tests.papers.mixed_pool import cluster, mixed_cluster, mixed_workload, rounds
 from tests.unit.core import snapshots
 from tests.unit.core.certificates import line
@@ -178,7 +182,44 @@ class TestAPlant:
             seen += 1
         assert seen > 20
 
-    def test_of_picks_of_the_least_and_the_most_in_each_others_turn_is_seen(self) -> None:
+    @pytest.mark.parametrize(
+        ("gang", "passed_us", "nodes", "idle"),
+        [
+            (4, 4, 2, ()),  # late, does not fit, and no more than it needs: rightly kept
+            (4, 5, 2, (2,)),  # not late yet
+            (4, None, 2, (2,)),  # never passed over
+            (3, 4, 2, (2,)),  # more than it needs
+            (2, 4, 1, (1, 2)),  # it fits
+        ],
+    )
+    def test_of_gpus_kept_wrongly_is_seen(
+        self, gang: int, passed_us: int | None, nodes: int, idle: tuple[int, ...]
+    ) -> None:
+        """Each node has two GPUs free, and all are kept for the gang; a small job waits."""
+        running = [snapshots.job(20 + node, 2, tenant=3) for node in range(1, nodes + 1)]
+        asked = snapshots.snapshot(
+            [*running, snapshots.job(11, gang), snapshots.job(12, 1, tenant=2)],
+            nodes=dict.fromkeys(range(1, nodes + 1), 4),
+            leases=tuple(
+                Lease(30 + node, 20 + node, 3, "v100", ((node, 2),), 0, 10**9, 1, 2, 0, 0)
+                for node in range(1, nodes + 1)
+            ),
+            quotas=tuple(Entitlement(tenant, "v100", 4) for tenant in (1, 2, 3)),
+        )
+        decision = replace(decide_round(asked), grants=(), skips=(), memory={})
+        holds = tuple((node, 2) for node in range(1, nodes + 1))
+        rule = OrderRule(
+            passed_since={} if passed_us is None else {11: passed_us},
+            late_us=5,
+            kept=(KeptGpus("v100", 11, holds),),
+        )
+        assert check_order(asked, decision, rule).idle == idle
+
+    @pytest.mark.parametrize("note", ["", RESERVED, OTHER_TYPE])
+    def test_of_picks_of_the_least_and_the_most_in_each_others_turn_is_seen(
+        self, note: str
+    ) -> None:
+        """A note that says why a pick is out of order excuses none that did not wait too long."""
         cases = 0
         for seed in range(40):
             snapshot, decision = busy(seed)
@@ -188,11 +229,16 @@ class TestAPlant:
             if rho[first.tenant] >= rho[last.tenant]:
                 continue
             swapped = {first.job: last.order, last.job: first.order}
-            grants = tuple(
-                replace(row, order=swapped.get(row.job, row.order)) for row in decision.grants
-            )
-            renewals = tuple(
-                replace(row, order=swapped.get(row.job, row.order)) for row in decision.renewals
+            grants, renewals = (
+                tuple(
+                    replace(
+                        row,
+                        order=swapped.get(row.job, row.order),
+                        key=replace(row.key, note=note) if row.job == last.job else row.key,
+                    )
+                    for row in rows
+                )
+                for rows in (decision.grants, decision.renewals)
             )
             row = order(snapshot, replace(decision, grants=grants, renewals=renewals))
             assert row.verdict is Verdict.VIOLATED

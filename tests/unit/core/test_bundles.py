@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from evenshare_core.disclosure.bundle import (
     BundleError,
@@ -22,10 +23,12 @@ from evenshare_core.disclosure.bundle import (
     read_bundle,
 )
 from evenshare_core.disclosure.own import own_digest, own_excerpts
-from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.decision import Decision, Preemption, Trade
+from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.fairness.certificate import plain
+from evenshare_core.fairness.certify import UNTRIED
 from evenshare_core.policies.base import certify_round, decide_round
 from tests.unit.core.disclosed_rounds import some_rounds
 
@@ -90,6 +93,20 @@ class TestABundle:
         assert list(numbers) == sorted(numbers)
 
 
+class TestACertificate:
+    def test_tells_the_kind_of_an_error_alone(self, round_: tuple[Snapshot, Decision]) -> None:
+        """Messages may tell ids, which nobody renames."""
+        lines: dict[str, Any] = dict(plain(certify_round(*round_)))
+        first, *rest = lines["findings"]
+        untried = {**first, "why": f"{UNTRIED}KeyError: 31337"}
+        told = {**lines, "failure": "KeyError: 31337", "findings": [untried, *rest]}
+        data = bundled(*round_, certificate=told)
+        certificate = msgspec.json.decode(data)["certificate"]
+        assert certificate["failure"] == "KeyError"
+        assert certificate["findings"][0]["why"] == f"{UNTRIED}KeyError"
+        assert b"31337" not in data
+
+
 class TestOwnRows:
     """`own_excerpts`."""
 
@@ -110,6 +127,27 @@ class TestOwnRows:
             own = [row for row in read.snapshot.leases if row.tenant == tenant]
             assert [row["price_micro"] for row in rows["leases"]] == [r.price_micro for r in own]
             assert {row["tenant"] for row in rows["shares"]} <= {1}
+
+    def test_tell_of_others_only_that_there_are_some(self) -> None:
+        """For whom a lease ends, with whom quota is traded, whom a certificate compares with."""
+        snapshot, decision = some_rounds("ltgf", 3, 6)[-1]
+        one, two, three = (row.id for row in snapshot.tenants[:3])
+        mine, theirs = (
+            next(row.id for row in snapshot.jobs if row.tenant == tenant) for tenant in (one, two)
+        )
+        told = Preemption(0, mine, one, PreemptionRule.GUARANTEE, theirs, two)
+        trade = Trade("A100", 5, one, "K80", 10, two, 2, 2, 2, 0)
+        row = {"tenant": one, "other": three, "best_other": 4.25, "held": 1.5}
+        lines = {**plain(certify_round(snapshot, decision)), "rows": [row]}
+        decision = replace(decision, preemptions=(told,), trades=(trade,))
+        read = read_bundle(bundled(snapshot, decision, certificate=lines))
+        excerpts = {read.names.tenants[n - 1]: rows for n, rows in own_excerpts(read).items()}
+        excerpt = msgspec.json.decode(excerpts[naming_of(snapshot).tenants[one]])
+        (preemption,), (trade_,) = excerpt["rows"]["preemptions"], excerpt["rows"]["trades"]
+        assert (preemption["tenant"], preemption["for_tenant"], preemption["for_job"]) == (1, 0, 0)
+        assert (trade_["buyer"], trade_["seller"]) == (1, 0)
+        assert excerpt["certificate"]["rows"] == [{"tenant": 1, "held": 1.5}]
+        assert len(excerpt["names"]["tenants"]) == 1
 
     def test_have_a_digest_that_needs_the_salt(self) -> None:
         assert own_digest(b"a", b"{}") != own_digest(b"b", b"{}")

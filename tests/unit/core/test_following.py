@@ -13,7 +13,7 @@ from evenshare_core.domain.backoff import Backoff
 from evenshare_core.domain.decision import End
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason
-from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, Surcharge
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import SECOND_US
 from evenshare_core.verification.following import StoredRound, breaks
@@ -174,14 +174,22 @@ class TestPricesAndMemory:
         (found,) = bent(2, lambda snapshot: replace(snapshot, prices=()))
         assert found == "Round 1 posted a price of v100, which is missing."
 
+    @pytest.mark.parametrize("field", ["queued", "surcharge_micro"])
+    def test_a_surcharge_that_was_not_posted_is_named(self, field: str) -> None:
+        row = replace(Surcharge("v100", 0, 0), **{field: 7})
+        (found,) = bent(2, lambda snapshot: replace(snapshot, surcharges=(row,)))
+        assert found.startswith("The surcharge of v100 is ")
+        assert found.endswith("and round 1 posted 0 for 0.")
+
     def test_a_memory_that_was_altered_is_named(self) -> None:
         (found,) = bent(3, lambda snapshot: replace(snapshot, memory={"passed": {}}))
         assert found == (
             "The policy's memory is not what round 2 left: 1 of 1 entries differ (passed)."
         )
 
-    def test_a_memory_of_another_policy_is_named(self) -> None:
-        (found,) = bent(3, lambda snapshot: replace(snapshot, policy="fifo"))
+    @pytest.mark.parametrize(("field", "value"), [("policy", "fifo"), ("policy_version", "2")])
+    def test_a_memory_of_another_policy_is_named(self, field: str, value: str) -> None:
+        (found,) = bent(3, lambda snapshot: replace(snapshot, **{field: value}))
         assert "decided by another policy or version (ltgf 1)" in found
 
 
@@ -191,18 +199,25 @@ class TestChanges:
         found = bent(2, lambda snapshot: with_changes(snapshot, early))
         assert "A change (inactive) is at 5 µs, not between 10,000 µs and 10,010,000 µs." in found
 
+    def test_after_the_round_is_named(self) -> None:
+        late = Change(99 * SECOND_US, ChangeKind.INACTIVE, 2, 99)
+        found = bent(2, lambda snapshot: with_changes(snapshot, late))
+        assert any(text.startswith("A change (inactive) is at 99,000,000 µs") for text in found)
+
     def test_out_of_order_are_named(self) -> None:
         def bend(snapshot: Snapshot) -> Snapshot:
             return replace(snapshot, changes=snapshot.changes[::-1])
 
         assert any("comes after one at" in text for text in bent(2, bend))
 
-    def test_that_hide_a_quota_are_named(self) -> None:
+    @pytest.mark.parametrize("gpus", [1, 4])
+    def test_that_hide_a_quota_are_named(self, gpus: int) -> None:
         def bend(snapshot: Snapshot) -> Snapshot:
             first, *rest = snapshot.entitlements
-            return replace(snapshot, entitlements=(replace(first, gpus=4), *rest))
+            return replace(snapshot, entitlements=(replace(first, gpus=gpus), *rest))
 
-        assert bent(2, bend) == ("A quota of v100 is 4 GPUs, and 2 are counted in the sums.",)
+        text = f"A quota of v100 is {gpus} GPUs, and 2 are counted in the sums."
+        assert bent(2, bend) == (text,)
 
 
 class TestJobs:
@@ -316,6 +331,16 @@ class TestLeases:
     def test_of_another_id_are_named(self) -> None:
         (found,) = bent(3, lambda snapshot: with_lease(snapshot, 12, id=950))
         assert found == "The lease of job 12 is another one than round 2 left."
+
+    def test_of_a_grant_is_none_of_those_before(self) -> None:
+        (found,) = bent(4, lambda snapshot: with_lease(snapshot, 14, id=102))
+        assert found == "The lease of job 14 is another one than round 3 granted."
+
+    def test_whose_renewal_was_superseded_is_over(self) -> None:
+        three, four = history()[2:]
+        why = ({"item": "renewal", "id": 102, "why": "its credit was promised elsewhere"},)
+        found = breaks(StoredRound(three.snapshot, three.decision, why), four)
+        assert "Job 12 has a lease of 2 v100 that round 3 ended." in found
 
     def test_that_were_superseded_do_not_go_on(self) -> None:
         """What could not be applied leaves its job as it was."""

@@ -14,9 +14,10 @@ from evenshare_core.domain.deadlines import Deadline, DeadlineClass, DeadlineSte
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.estimates import EstimateSource, JobEstimate
 from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.measured_speeds import MeasuredProfile, MeasuredSpeed
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.domain.snapshot import PoolPrice, Snapshot, Surcharge
+from evenshare_core.domain.snapshot import JobService, PoolPrice, Snapshot, Surcharge
 from evenshare_core.domain.utilities import Utility, UtilityKind
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.policies.base import decide_round
@@ -143,6 +144,24 @@ class TestAHighestPrice:
         narrow = replace(anywhere, jobs=(replace(first, gpu_types=("v100",)), other))
         assert kept_limit(narrow) is None
 
+    def test_counts_the_types_that_it_holds_or_claims_and_accepts_no_more(self) -> None:
+        """It may have narrowed what it accepts since; its lease and its claim stay as they are."""
+        prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
+        asked = limited(3 * PRICE, prices=prices)
+        first, other = asked.jobs
+        narrow = replace(asked, jobs=(replace(first, gpu_types=("v100",)), other))
+        lease = Lease(31, 11, 1, "a100", ((1, 2),), 0, 99, 1, 0, 2, 5 * PRICE)
+        claim = JobService(11, 1, "a100", 2, 1, 0, 0, 0, 0)
+        assert kept_limit(replace(narrow, leases=(lease,))) == 3 * PRICE
+        service = replace(narrow.service, jobs=(claim,))
+        assert kept_limit(replace(narrow, service=service)) == 3 * PRICE
+
+    def test_that_is_the_price_of_its_type_refuses_nothing(self) -> None:
+        prices = (PoolPrice("a100", 5 * PRICE, 0, 8, PRICE, 3000), *limited(1).prices)
+        asked = limited(PRICE, prices=prices)
+        first, other = asked.jobs
+        assert kept_limit(replace(asked, jobs=(replace(first, gpu_types=("v100",)), other))) is None
+
     def test_is_a_bid_of_a_policy_that_asks_what_jobs_are_worth(self) -> None:
         assert kept_limit(replace(limited(9 * PRICE), policy="market")) == 9 * PRICE
 
@@ -167,5 +186,9 @@ class TestCredit:
             entitlements=(Entitlement(1, "v100", 0), Entitlement(2, "v100", 8)),
         )  # fmt: skip
         assert redacted(asked).tenants[0].spendable_micro is None
+        # Ten GPUs for an hour, a micro-credit more for each GPU: what the pool has, and a gang.
+        for spendable_micro, kept in ((10 * PRICE + 10, None), (10 * PRICE + 9, 10 * PRICE + 9)):
+            at_most = replace(asked, tenants=(Tenant(1, spendable_micro), Tenant(2)))
+            assert redacted(at_most).tenants[0].spendable_micro == kept
         surcharged = replace(asked, surcharges=(Surcharge("v100", 100, 1000),))
         assert redacted(surcharged).tenants[0].spendable_micro == 20 * PRICE

@@ -190,6 +190,55 @@ class TestLongWeights:
             assert [finding.what for finding in problems] == ["weight"] * is_wrong
 
 
+def found_in(**rows: list[Row]) -> set[str]:
+    """By which rules a statement of these rows is wrong."""
+    answers: Row = {"usage": [], "income": [], "idle": [], "prices": [], "entries": []}
+    return {one.what for one in verify_statement(read_statement(answers | rows)).findings}
+
+
+class TestOneField:
+    """Each is held by one rule alone: the others see nothing of it."""
+
+    income: Row = {
+        "gpu_type": "v100", "round": None, "gpus": 1, "carried": 0,
+        "starts_at": instant(0), "ends_at": instant(3_600_000_000), "price": "0.000004",
+        "charge": "0.000004", "weight": "1", "weights": "2", "lenders": None, "rounded_up": False,
+        "earned": "0.000002", "hour": HOUR, "transfer": None, "counts_from": instant(0),
+        "counts_until": instant(3_600_000_000), "idle_then": None,
+    }  # fmt: skip
+    usage: Row = {
+        "job": "a", "lease": 1, "term": 1, "round": None, "gpu_type": "v100", "meter": "borrowed",
+        "gpus": 1, "price": "0.000004", "amount": "0.000004", "carried": 0, "hour": HOUR,
+        "starts_at": instant(0), "ends_at": instant(3_600_000_000), "transfer": None,
+    }  # fmt: skip
+    idle: tuple[Row, ...] = ({"gpu_type": "v100", "at": instant(0), "own": 1, "total": 2},)
+
+    def test_as_it_is_is_right(self) -> None:
+        assert found_in(income=[self.income], usage=[self.usage], idle=[*self.idle]) == set()
+
+    def test_of_a_share_without_a_remainder_is_not_rounded_up(self) -> None:
+        row = {**self.income, "rounded_up": True, "earned": "0.000003"}
+        assert found_in(income=[row], idle=[*self.idle]) == {"income"}
+
+    def test_of_lenders_whose_weights_are_not_all_is_wrong(self) -> None:
+        lenders = [
+            {"name": "a", "weight": "1", "is_you": True},
+            {"name": "b", "weight": "2", "is_you": False},
+        ]
+        row = {**self.income, "lenders": lenders}
+        assert "sum of the weights" in found_in(income=[row], idle=[*self.idle])
+
+    def test_of_a_first_term_carries_nothing(self) -> None:
+        assert found_in(usage=[{**self.usage, "carried": 5}]) == {"carried remainder"}
+
+    @pytest.mark.parametrize("field", ["price", "amount"])
+    def test_of_own_gpus_costs_nothing(self, field: str) -> None:
+        free = {"meter": "own", "price": "0.000000", "amount": "0.000000", "carried": None}
+        assert found_in(usage=[{**self.usage, **free}]) == set()
+        row = {**self.usage, **free, field: "0.000001"}
+        assert found_in(usage=[row]) == {"own GPUs are free"}
+
+
 class TestSteps:
     STEPS = (IdleStep(0, 1, 2), IdleStep(10, 0, 0), IdleStep(20, 3, 3))
 
