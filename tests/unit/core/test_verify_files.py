@@ -1,0 +1,107 @@
+"""Rounds read from the files of an answer: own rows alone, files that are wrong, the last line."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.chain.records import RecordError, read_record, record_bytes
+from evenshare_core.verification.excerpts import is_excerpt
+from evenshare_core.verification.history import EvidenceError, RoundHistory
+from evenshare_core.verification.rounds import RoundCheck
+from evenshare_core.verification.texts import summary
+from tests.unit.core.test_verify_rounds import verified, wrong
+from tests.unit.verified_rounds import StagedPool
+
+
+@pytest.fixture
+def pool() -> StagedPool:
+    return StagedPool()
+
+
+class TestOwnRowsAlone:
+    def test_are_checked_by_their_digest_and_the_rest_is_said(self, pool: StagedPool) -> None:
+        pool.visibility = "own"
+        findings = verified(pool)
+        assert wrong(findings) == {}
+        assert findings[3].recomputed == [RoundCheck.RECORD, RoundCheck.BYTES]
+        assert findings[3].remarks
+
+    def test_that_were_not_answered_are_not_said_to_be_checked(self, pool: StagedPool) -> None:
+        pool.visibility = "own"
+        files = pool.files()
+        answer = json.loads(files["bundles/4.json"])
+        files["bundles/4.json"] = json.dumps({**answer, "own": []}).encode()
+        finding = list(RoundHistory(files.get).rounds(lambda _: ""))[3]
+        assert finding.recomputed == [RoundCheck.RECORD]
+        assert "no rows were answered of ada" in finding.remarks
+
+    def test_beside_another_record_are_named(self, pool: StagedPool) -> None:
+        pool.visibility = "own"
+        files = pool.files()
+        answer = json.loads(files["bundles/4.json"])
+        answer["record"]["at_us"] += 1
+        files["bundles/4.json"] = json.dumps(answer).encode()
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
+        text = "bytes: the record beside its own rows is not the one of the log"
+        assert wrong(findings) == {4: [text]}
+
+    def test_that_were_changed_are_named(self, pool: StagedPool) -> None:
+        pool.visibility = "own"
+        files = pool.files()
+        answer = json.loads(files["bundles/4.json"])
+        answer["own"][0]["excerpt"]["round"] = 5
+        files["bundles/4.json"] = json.dumps(answer).encode()
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
+        text = "bytes: the record commits to none of the rows of ada that were answered"
+        assert wrong(findings) == {4: [text]}
+
+
+class TestFiles:
+    def test_that_are_missing_or_wrong_are_named(self, pool: StagedPool) -> None:
+        files = pool.files()
+        for name, data, text in (
+            ("chain.json", None, "chain.json is missing"),
+            ("records.json", b"[{}]", "records.json: "),
+            ("records.json", b'[{"index":0,"record":"{}"}]', "records.json: entry 0: "),
+            ("chain.json", b"\xff", "chain.json: "),
+        ):
+            broken = {**files, name: data}
+            with pytest.raises(EvidenceError, match=text):
+                RoundHistory(broken.get)
+
+    def test_whose_values_no_policy_takes_are_findings(self, pool: StagedPool) -> None:
+        files = dict(pool.files(1))
+        document = json.loads(files["bundles/5.json"])
+        document["snapshot"]["options"] = {"none": 1}
+        files["bundles/5.json"] = msgspec.json.encode(document)
+        found = wrong(list(RoundHistory(files.get).rounds(lambda _: "")))
+        assert any("cannot be recomputed: OptionError" in text for text in found[6])
+
+    def test_on_no_day_of_a_calendar_are_no_records(self, pool: StagedPool) -> None:
+        record = read_record(pool.records[-1])
+        with pytest.raises(RecordError, match="at_us: is 10"):
+            read_record(record_bytes(replace(record, at_us=10**18)))
+
+    def test_nested_without_end_are_named(self, pool: StagedPool) -> None:
+        files = {**pool.files(1), "chain.json": b"[" * 100_000 + b"]" * 100_000}
+        with pytest.raises(EvidenceError, match=r"chain\.json"):
+            RoundHistory(files.get)
+        assert not is_excerpt(b'{"a":' * 100_000)
+
+    def test_that_were_not_decided_again_are_counted(self) -> None:
+        assert summary([(1, True), (2, True)], head_ok=True, not_decided=1) == (
+            "2 rounds verified, nothing is wrong; the decision of 1 was not recomputed,"
+            " their lines say why"
+        )
+
+    def test_are_summed_up_in_the_last_line(self) -> None:
+        assert (
+            summary([(1, True), (2, True)], head_ok=True) == "2 rounds verified, nothing is wrong"
+        )
+        assert summary([(1, True), (2, False)], head_ok=False) == (
+            "1 of 2 rounds wrong (2); the head is WRONG"
+        )

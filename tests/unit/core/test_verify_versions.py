@@ -1,0 +1,195 @@
+"""A round that another version decided, of its policy or of a solver: its plan is checked."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.chain.records import read_record
+from evenshare_core.disclosure import shapes
+from evenshare_core.policies import registry
+from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
+from tests.unit.core.test_verify_rounds import verified, wrong
+from tests.unit.verified_rounds import (
+    StagedPool,
+    StagedRound,
+    staged_rounds,
+)
+
+
+@pytest.fixture
+def pool() -> StagedPool:
+    return StagedPool()
+
+
+class TestAnotherVersion:
+    def solved(self, pool: StagedPool) -> RoundFinding:
+        """A round of a policy with a program, whose ideals come out otherwise here."""
+        return verified(pool, versions=lambda name: "1.16" if name == "highspy" else "")[4]
+
+    @pytest.fixture
+    def programs(self) -> StagedPool:
+        rounds = staged_rounds(6, policy="oef")
+        assert rounds[4].decision.ideals
+        return StagedPool(rounds)
+
+    def moved(self, pool: StagedPool, gpus: float, objective: float = 0.0) -> None:
+        """Move GPUs between the first two ideals, as another best answer would."""
+        row = pool.rounds[4]
+        first, second, *others = row.decision.ideals
+        ideals = (
+            replace(first, gpus=first.gpus + gpus),
+            replace(second, gpus=second.gpus - gpus),
+            *others,
+        )
+        solve = row.decision.solve
+        assert solve is not None
+        assert solve.objective is not None
+        decision = replace(
+            row.decision,
+            ideals=ideals,
+            solve=replace(solve, objective=solve.objective + objective),
+        )
+        pool.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+
+    def sealed(self, pool: StagedPool, **versions: str) -> StagedPool:
+        def told(_: int, data: bytes) -> bytes:
+            document = json.loads(data)
+            document["versions"] |= versions
+            return msgspec.json.encode(document)
+
+        pool.seal(told)
+        return pool
+
+    def test_of_a_solver_that_answers_the_same_is_no_matter(self, programs: StagedPool) -> None:
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        assert finding.ok
+        assert RoundCheck.DECISION in finding.recomputed
+        assert finding.remarks == []
+
+    def test_of_a_solver_has_its_plan_checked_and_says_so(self, programs: StagedPool) -> None:
+        self.moved(programs, 1e-9)
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        assert RoundCheck.PLAN in finding.recomputed
+        assert RoundCheck.DECISION not in finding.recomputed
+        assert "plan checked, highspy 1.15 there, 1.16 here" in finding.remarks
+        assert [row for row in finding.problems if row.check is RoundCheck.PLAN] == []
+
+    def test_of_a_solver_excuses_no_worse_objective(self, programs: StagedPool) -> None:
+        self.moved(programs, 1e-9, objective=-0.5)
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        assert any("plan: the objective is" in line for line in wrong([finding])[5])
+
+    @pytest.mark.parametrize(
+        ("told", "objective", "is_fine"),
+        [
+            ("solved, gap 7.2 %", -0.05, True),
+            ("solved, gap 7.2 %", -0.09, False),
+            ("feasible: at most 7.25% below the best plan", -0.05, True),
+            ("iteration limit, gap 100 %", -0.5, True),
+            ("optimal", -0.05, False),
+            ("solved, gap 7.2 %", 0.05, False),
+        ],
+    )
+    def test_of_a_solver_may_earn_less_within_the_gap_that_is_told(
+        self, programs: StagedPool, told: str, objective: float, is_fine: bool
+    ) -> None:
+        solve = programs.rounds[4].decision.solve
+        assert solve is not None
+        assert solve.objective is not None
+        self.moved(programs, 1e-9, objective=objective * solve.objective)
+        row = programs.rounds[4]
+        assert row.decision.solve is not None
+        status, _, fallback = told.partition(": ")
+        changed = replace(row.decision.solve, status=status, fallback=fallback)
+        decision = replace(row.decision, solve=changed)
+        programs.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        problems = [row.text for row in finding.problems if row.check is RoundCheck.PLAN]
+        assert any("the objective is" in text for text in problems) is not is_fine
+        remarks = [text for text in finding.remarks if "the objective is" in text]
+        if is_fine:
+            [remark] = remarks
+            assert f"there ({told}), {solve.objective:.9g} here ({solve.status})" in remark
+
+    def test_of_a_solver_excuses_nothing_that_does_not_fit(self, programs: StagedPool) -> None:
+        self.moved(programs, 50.0)
+        finding = self.solved(self.sealed(programs, highspy="1.15"))
+        assert any(line.startswith("plan: ") for line in wrong([finding])[5])
+
+    def test_of_a_solver_that_decided_nothing_is_no_excuse(self, programs: StagedPool) -> None:
+        self.moved(programs, 1e-9)
+        self.sealed(programs, ortools="9.15")
+        finding = verified(programs)[4]
+        assert RoundCheck.PLAN not in finding.recomputed
+        assert any(line.startswith("decision: ") for line in wrong([finding])[5])
+
+    def test_is_no_excuse_where_it_is_the_same_here(self, programs: StagedPool) -> None:
+        self.moved(programs, 1e-9)
+        findings = verified(self.sealed(programs, highspy="1.15"), versions=lambda _: "1.15")
+        assert any(line.startswith("decision: ideals[0].gpus") for line in wrong(findings)[5])
+
+    def test_is_no_excuse_where_nothing_is_solved(self, pool: StagedPool) -> None:
+        self.reordered(pool)
+        findings = verified(self.sealed(pool, highspy="1.15"), versions=lambda _: "1.16")
+        assert any(
+            line.startswith("decision: grants[0].key.tenant_rho: 0.125 there, ")
+            for line in wrong(findings)[5]
+        )
+
+    def test_of_the_policy_is_said(self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reordered(pool)
+        pool.seal()
+        there = pool.rounds[4].snapshot.policy_version
+        monkeypatch.setattr(type(registry.POLICIES["ltgf"]), "version", "99")
+        finding = verified(pool)[4]
+        assert [row for row in finding.problems if row.check is not RoundCheck.FOLLOWS] == []
+        assert f"plan checked, ltgf {there} there, 99 here" in finding.remarks
+
+    def test_of_the_policy_excuses_no_shares_that_do_not_follow(
+        self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row = pool.rounds[4]
+        shares = row.decision.shares
+        first = replace(shares[0], rho_after=0.25)
+        decision = replace(row.decision, shares=(first, *shares[1:]))
+        pool.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+        pool.seal()
+        monkeypatch.setattr(type(registry.POLICIES["ltgf"]), "version", "99")
+        text = "plan: does not follow from the plan: shares[0].rho_after: 0.25 there, "
+        assert any(line.startswith(text) for line in wrong(verified(pool))[5])
+
+    def reordered(self, pool: StagedPool) -> None:
+        """A pick for other reasons, which only its policy knows."""
+        row = pool.rounds[4]
+        first, *others = row.decision.grants
+        grants = (replace(first, key=replace(first.key, tenant_rho=0.125)), *others)
+        decision = replace(row.decision, grants=grants)
+        pool.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
+
+    def test_of_a_solver_is_read_from_the_policys_too(
+        self, programs: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.moved(programs, 1e-9, objective=-0.5)
+        programs.seal()
+        own, _, solver = programs.rounds[4].snapshot.policy_version.partition(" highs ")
+        monkeypatch.setattr(type(registry.POLICIES["oef"]), "version", f"{own} highs 9.9")
+        finding = verified(programs)[4]
+        assert f"plan checked, highspy {solver} there, 9.9 here" in finding.remarks
+        assert any("plan: the objective is" in line for line in wrong([finding])[5])
+
+    def test_that_knows_no_such_policy_cannot_read_the_bundle_and_says_so(
+        self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody says which places of its memory are ids. That is no success."""
+        monkeypatch.delitem(registry.POLICIES, "ltgf")
+        for plan in (shapes.snapshot_plan, shapes.decision_plan):  # of ltgf, as read before
+            plan.cache_clear()
+        record, before = (read_record(pool.records[n]) for n in (4, 3))
+        finding = verify_round(pool.bundles[5], record, before, None)
+        (problem,) = finding.problems
+        assert problem.check is RoundCheck.BYTES
+        assert problem.text.startswith("is no bundle: snapshot.policy: no policy is named 'ltgf'")
