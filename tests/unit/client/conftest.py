@@ -10,8 +10,11 @@ import pytest
 
 from evenshare.cli import api
 from evenshare.cli.main import main
+from tests.unit.verified_rounds import POOL, StagedPool, staged_rounds
 
 from .portal import TOKEN, Portal, serve
+
+ROUNDS = 8
 
 
 @dataclass
@@ -58,3 +61,26 @@ def run(portal: Portal, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         return Ran(code, text.out, text.err)
 
     return call
+
+
+@pytest.fixture
+def pool(portal: Portal) -> StagedPool:
+    made = StagedPool(staged_rounds(ROUNDS))
+    portal.rounds = made.answer
+    portal.jobs = made.jobs()
+    return made
+
+
+@pytest.fixture
+def verify_all(run: Run, pool: StagedPool) -> Any:
+    assert pool.size == ROUNDS
+
+    def call(*more: str) -> Ran:
+        return run("round", "verify", "--pool", POOL, "--last", str(ROUNDS), *more)
+
+    return call
+
+
+def pin_path(tmp_path: Path) -> Path:
+    [path] = (tmp_path / "evenshare" / "pins").glob("*.json")
+    return path
