@@ -275,7 +275,7 @@ class TestTheCommand:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        def send(_: cli_api.Client, call: cli_api.Call) -> Any:
+        def send(_: cli_api.Client, call: cli_api.Call, read: object) -> Any:  # noqa: ARG001 - the client's
             path = call.url.removeprefix("http://portal")
             data = "" if call.body is None else json.dumps(call.body)
             answer = boss.generic(call.method, path, data, content_type=JSON)

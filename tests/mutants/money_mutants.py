@@ -115,9 +115,9 @@ MONEY_MUTANTS = (
     ),
     stored(
         "prices_of_a_type_go_with_its_nodes",
-        "scheduling/engine/apply.py",
-        'posted = {row["gpu_type"]: row for row in state}',
-        "posted = {row: state[0] for row in ()}",
+        "scheduling/selectors/round_states.py",
+        'posted = {row["gpu_type"]: dict(row) for row in before}',
+        'posted = {row["gpu_type"]: dict(row) for row in () if before}',
         "tests/integration/test_pool_memory.py::TestWhatAPoolRemembers"
         "::test_after_its_only_type_was_away_for_two_rounds",
     ),

@@ -159,8 +159,8 @@ MUTANTS = (
     stored(
         "quotas_are_recorded_each_round",
         "scheduling/engine/apply.py",
-        "if before != now:",
-        "if not before and not now:",
+        "if before.get(gpu_type) != now[gpu_type]:",
+        "if gpu_type:",
         "tests/integration/test_rounds.py::TestARound"
         "::test_tells_of_quotas_once_and_again_when_they_change",
     ),
@@ -234,8 +234,8 @@ MUTANTS = (
     stored(
         "a_damaged_round_is_not_noted",
         "scheduling/engine/scrub.py",
-        "if text := damage_text(row):",
-        "if (text := damage_text(row)) and row.pk is None:",
+        "    damages = damages_of(row)\n    if damages:\n        yield",
+        "    damages = damages_of(row)\n    if damages and row.pk is None:\n        yield",
         "tests/functional/test_damaged_rounds.py::TestADamagedRound"
         "::test_is_found_before_anybody_asks",
     ),
@@ -279,8 +279,8 @@ MUTANTS = (
     stored(
         "usage_is_listed_for_everybody",
         "billing/api/usage.py",
-        "UsageLine.objects.filter(tenant=tenant)",
-        "UsageLine.objects",
+        "UsageLine.objects.filter(tenant=tenant, **self._asked(request))",
+        "UsageLine.objects.filter(**self._asked(request))",
         f"{CANARY_TESTS}::test_shows_its_own_and_nothing_of_the_other[own]",
     ),
     stored(
