@@ -174,7 +174,7 @@ def fetch_jobs(
 ) -> None:
     """The reader's own jobs in the pool, newest first, until all that are looked for are there.
 
-    `missing`: told of each by its tenant and id, says how many are still to come.
+    `missing`: called for each by its tenant and id, says how many are still to come.
     """
     rows: list[dict[str, Any]] = []
     is_whole = True

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import Any
 
 from evenshare_core.chain.records import RecordError, RoundRecord, read_record
@@ -26,6 +25,7 @@ from evenshare_core.verification.texts import head_lines, round_line, summary
 
 from .api import Client, UnreachableError
 from .config import UsageError
+from .instants import read_instant
 from .pins import pin_file
 from .terminal import Terminal, inert
 from .verify_files import (
@@ -53,7 +53,7 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     """Exit code 0: all that was looked at is as it should be; 3: something is not."""
     if sum(value is not None for value in (options.round, options.last, options.since)) > 1:
         raise UsageError("give one of a round's number, --last and --since")
-    since_us = None if options.since is None else _instant_us(options.since)
+    since_us = None if options.since is None else to_us(read_instant("--since", options.since))
     if options.from_dir is not None:
         if options.save_dir is not None:
             raise UsageError("give --from-dir or --save-dir, not both")
@@ -126,7 +126,7 @@ def _download(
 def _guard_span(files: Files, records: list[RoundRecord], first: int, since_us: int | None) -> None:
     """Refuse an answer without the first or the last of the rounds: it would verify fewer.
 
-    What is between is told by the places of the records, which are verified.
+    What is between follows from the places of the records, which are verified.
     """
     rows = json.loads(files.read(RECORDS) or b"[]")
     size = json.loads(files.read(CHAIN) or b"{}")["size"]
@@ -157,7 +157,7 @@ def _first(options: argparse.Namespace, client: Client, newest: int, since_us: i
 
 
 def _search(files: Files, records: list[RoundRecord]) -> Callable[[str, str], int]:
-    """Which own jobs of the rounds are still to be looked up, told job by job."""
+    """Which own jobs of the rounds are still to be looked up, job by job."""
     history = RoundHistory(files.read)
     days: dict[str, set[str]] = {}
     for record in records:
@@ -301,15 +301,3 @@ def _record(row: dict[str, Any]) -> RoundRecord:
         raise UnreachableError(
             f"the portal answers with a record that is none: {problem}"
         ) from None
-
-
-def _instant_us(text: str) -> int:
-    try:
-        instant = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise UsageError(
-            f"--since takes an instant like 2030-01-01T00:00:00Z, not {text!r}"
-        ) from None
-    if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=timezone.utc)
-    return to_us(instant)

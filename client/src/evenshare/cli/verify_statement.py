@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Iterable
-from datetime import datetime, timezone
 from typing import Any
 
 from evenshare_core.chain.records import RecordError, RoundRecord, read_record
@@ -21,6 +20,7 @@ from evenshare_core.verification.statement_rows import StatementError, read_stat
 
 from .api import Client
 from .config import UsageError
+from .instants import read_instant
 from .statement_files import (
     ASKED,
     fetch_rounds,
@@ -73,7 +73,9 @@ def _verify(options: argparse.Namespace, screen: Terminal, files: Files) -> int:
             report = verify_with_rounds(statement, rounds.disclosed, rounds.keys, rounds.instants)
             screen.progress("")
     except StatementError as problem:
-        report.findings.append(Finding("answer", problem.field, problem.reason, "a row as told"))
+        report.findings.append(
+            Finding("answer", problem.field, problem.reason, "a row as documented")
+        )
     report.findings[:0] = rounds.findings
     why = files.read(NO_ROUNDS)
     if why is not None and why != b'""':
@@ -173,13 +175,5 @@ def _plain(asked: dict[str, Any], report: StatementReport) -> dict[str, Any]:
 
 
 def _instant(option: str, text: str) -> str:
-    """An instant of pool time as the API reads it; a day is its first instant."""
-    try:
-        instant = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise UsageError(
-            f"{option} takes a day or an instant like 2030-01-01T00:00:00Z, not {text!r}"
-        ) from None
-    if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=timezone.utc)
-    return instant.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """An instant of pool time as the API reads it."""
+    return read_instant(option, text).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

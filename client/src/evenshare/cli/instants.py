@@ -1,0 +1,20 @@
+"""Instants that are given as options."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from .config import UsageError
+
+
+def read_instant(option: str, text: str) -> datetime:
+    """An instant in UTC; a day is its first one. Raises UsageError, which names the option."""
+    try:
+        instant = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise UsageError(
+            f"{option} takes an instant like 2030-01-01T00:00:00Z or a day, not {text!r}"
+        ) from None
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=timezone.utc)
+    return instant.astimezone(timezone.utc)
