@@ -1,7 +1,7 @@
 """Names by which tenants, jobs, leases and job types are disclosed, other ones each day.
 
-A pool has a random *day key* for each UTC day of pool time, 32 bytes that nobody is told. A tenant
-is told its *tenant key* of the day, by which it finds its own rows; nobody else can compute them,
+A pool has a random *day key* for each UTC day of pool time, 32 bytes that nobody is given. A tenant
+is given its *tenant key* of the day, by which it finds its own rows; nobody else can compute them,
 nor those of other days. Names are the first 8 bytes of HMAC-SHA256 (RFC 2104) as 16 hex digits.
 """
 

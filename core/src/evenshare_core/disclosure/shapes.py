@@ -1,6 +1,6 @@
 """Where ids are in what a round leaves besides values: certificates, and what was superseded.
 
-Certificates are plain data with names; their fields are told by the types of
+Certificates are plain data with names; their fields are those of the types of
 `evenshare_core.fairness.certificate`.
 """
 

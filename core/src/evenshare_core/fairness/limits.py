@@ -152,7 +152,7 @@ def _falling_until(left: Sequence[int], least: int) -> int:
 def _settled(
     spendable: Mapping[int, int], decision: Decision, lengths: Mapping[int, int], lease_us: int
 ) -> dict[int, int]:
-    """The credit that is left of the terms with the own and borrowed GPUs that they were told."""
+    """The credit that is left of the terms, by their own and borrowed GPUs in the decision."""
     left = dict(spendable)
     terms: list[Grant | Renew] = [*decision.renewals, *decision.grants]
     for term in terms if left else ():

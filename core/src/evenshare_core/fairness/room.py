@@ -11,7 +11,7 @@ that a decision does not tell, and for which less is taken to be free than may h
 - Jobs that hold an ended lease may have changed places with others after they were picked, so that
   they stay where they ran. What each node gives in the end is the same; who took it first is not.
   A node surely had as much room as each later pick took on one, and as the round leaves.
-- A term that a limit withdrew took its GPUs on nodes that are not told.
+- A term that a limit withdrew took its GPUs on nodes that nothing names.
 
 Written apart from the placement of policies.
 """
@@ -148,7 +148,7 @@ def _surely_free(free: Iterable[int], withdrawn: int) -> int:
 
 
 def _unclear(terms: Sequence[PickedTerm]) -> list[int]:
-    """By how many GPUs a node may be told wrong, from the end of the round back to its start.
+    """By how many GPUs a node may be wrong, from the end of the round back to its start.
 
     An exchange moves a renewal and the grants that had taken its GPUs. It makes a difference at a
     moment only if some of them were picked before and others not; so at most what those had

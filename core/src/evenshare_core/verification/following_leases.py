@@ -1,7 +1,7 @@
 """Whether the leases of a round are those that the round before left. Pure.
 
-Of a job at most one lease is told, so leases are compared by their job. One whose process is being
-stopped is not told any more, nor is its job.
+A snapshot has at most one lease of a job, so leases are compared by their job. One whose process
+is being stopped is not in it any more, nor is its job.
 Source: `scheduling.engine.apply`, `grants`, `observe` and `revoke`, which write them.
 """
 
@@ -66,7 +66,7 @@ def lease_breaks(
             )
     jobs = {job.id for job in after.snapshot.jobs}
     for job in sorted(left.keys() - now.keys()):
-        # Of a job that is not told, the process is being stopped; one that never ran just ends.
+        # Of a job that is not there, the process is being stopped; one that never ran just ends.
         if job in jobs and holds.holds(left[job]):
             yield (
                 f"{text.job(job).capitalize()} held {left[job].own + left[job].borrowed}"

@@ -18,13 +18,12 @@ from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Solve
 from evenshare_core.domain.invariants import violations
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies import registry
 from evenshare_core.policies.base import with_outcomes
 from evenshare_core.verification.differences import differences
 
 # Solvers of linear programs stop within 1e-7; sums of thousands of terms lose some of it.
 TOLERANCE = 1e-6
-# How it is told that a plan may be below the best: "solved, gap 7.2 %", "at most 7.25% below".
+# How a solve says that a plan may be below the best: "solved, gap 7.2 %", "at most 7.25% below".
 _BELOW = re.compile(r"\b(?:gap|at most) (\d+(?:\.\d+)?) ?%")
 _ROUNDED = 0.1  # percent, the last digit of it
 
@@ -46,10 +45,9 @@ def plan_breaks(snapshot: Snapshot, stored: Decision, again: Decision | None) ->
     for gpu_type, gpus in sorted(used.items()):
         if gpus > capacity[gpu_type] + TOLERANCE * max(1, capacity[gpu_type]):
             yield f"ideals share out {gpus} {gpu_type}, there are {capacity[gpu_type]}"
-    if snapshot.policy in registry.POLICIES:
-        # What follows from the picks needs no solver: rho after the round, and the next prices.
-        for place in differences(stored, with_outcomes(snapshot, stored)):
-            yield f"does not follow from the plan: {place}"
+    # What follows from the picks needs no solver: rho after the round, and the next prices.
+    for place in differences(stored, with_outcomes(snapshot, stored)):
+        yield f"does not follow from the plan: {place}"
     if again is not None:
         yield from _against(stored, again)
 
@@ -81,7 +79,7 @@ def _against(stored: Decision, again: Decision) -> Iterator[str]:
 
 
 def _below(solve: Solve) -> float:
-    """By what part of the best a plan may be below it, as is told of it; 0: not at all."""
+    """By what part of the best a plan may be below it, as it says; 0: not at all."""
     match = _BELOW.search(_how(solve))
     return min(1.0, (float(match[1]) + _ROUNDED) / 100) if match else 0.0
 

@@ -304,9 +304,9 @@ def _rows(value: object) -> list[object]:
 def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) -> dict[str, str]:
     """What may decide otherwise here than there: name -> "1.15 there, 1.16 here"."""
     snapshot, others = disclosed.snapshot, dict[str, str]()
-    known = registry.POLICIES.get(snapshot.policy)
+    # A bundle of a policy that is not known here is refused before.
     there, _, solver_there = snapshot.policy_version.partition(_SOLVED_BY)
-    here, _, solver_here = (known.version if known else "none").partition(_SOLVED_BY)
+    here, _, solver_here = registry.policy(snapshot.policy).version.partition(_SOLVED_BY)
     if here != there:
         others[snapshot.policy] = f"{there} there, {here} here"
     elif solver_here != solver_there:

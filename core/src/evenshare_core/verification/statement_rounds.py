@@ -131,7 +131,7 @@ class _Comparison:
         row = next(iter(rows.values()))
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if disclosed is None:
-            if BORROWED not in rows:  # else its price has told already
+            if BORROWED not in rows:  # else its price was found already
                 self.report.left(NO_BUNDLE)
             return
         key = self.keys.get(disclosed.day)

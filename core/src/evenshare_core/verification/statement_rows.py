@@ -1,6 +1,6 @@
 """What the REST API answers about a tenant's money in a pool, read from plain dictionaries.
 
-Fields are those of docs/api.md; ones that are not used here are passed over. Money is text with six
+Fields are those of docs/api.md; ones that are not used here are ignored. Money is text with six
 places and becomes whole micro-credits, instants become microseconds of pool time.
 """
 

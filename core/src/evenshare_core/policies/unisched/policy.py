@@ -145,7 +145,7 @@ class _UniSchedRound:
     def _looked_at(self, *, is_missed: bool) -> str:
         """What a plan depends on besides time and prices; another value is another plan.
 
-        Ids are told by their ranks, leases by their jobs and when they began: what is remembered
+        Ids are given by their ranks, leases by their jobs and when they began: what is remembered
         is the same whatever the ids are (ADR 0195).
         """
         snapshot = self.snapshot
