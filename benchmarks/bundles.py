@@ -9,39 +9,22 @@ keeps none would for each reader. What sealing a round takes, and what of it the
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-os.environ.setdefault("LOG_LEVEL", "WARNING")
-
 from benchmarks.round_postgres import GPUS, NODES, PENDING, RENEWALS, TENANTS, filled
-from portal.embedded.postgres import create_database
-from tests import plugin, scope  # the first names the temporary database before the settings
+from benchmarks.temporary_database import temporary_database
 
 TURNS, GOAL_MS = 9, 300
 
 
 def main() -> None:
     """Start a temporary Postgres, fill it, run and seal rounds, and time bundles."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
-    import django
-
-    django.setup()
-    from portal.site import prepare
-
-    scope.begin()
-    plugin.SERVICES.start()
-    try:
-        with plugin.SERVICES.postgres.connect() as connection:
-            create_database(connection, plugin.SHARED)
-        prepare.migrate()
+    with temporary_database():
         compare(filled(PENDING + RENEWALS))
-    finally:
-        plugin.SERVICES.stop()
 
 
 def compare(lab: Any) -> None:

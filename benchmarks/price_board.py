@@ -8,7 +8,6 @@ reads every price of the stretch to choose 150, in the same run, and what Postgr
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
 import time
@@ -17,10 +16,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-os.environ.setdefault("LOG_LEVEL", "WARNING")
-
-from portal.embedded.postgres import create_database
-from tests import plugin, scope  # the first names the temporary database before the settings
+from benchmarks.temporary_database import temporary_database
+from tests import plugin
 
 TYPES, ROUNDS, TURNS, POINTS = ("k80", "p100", "v100"), 525_600, 9, 150
 GOAL_MS = 150
@@ -48,23 +45,10 @@ ORDER BY stretch, price.posted_at DESC
 
 def main() -> None:
     """Start a temporary Postgres, fill it, and time the board."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
-    import django
-
-    django.setup()
-    from portal.site import prepare
-
-    scope.begin()
-    plugin.SERVICES.start()
-    try:
-        with plugin.SERVICES.postgres.connect() as connection:
-            create_database(connection, plugin.SHARED)
-        prepare.migrate()
+    with temporary_database():
         stage = filled()
         pages(stage)
         queries(stage)
-    finally:
-        plugin.SERVICES.stop()
 
 
 def filled() -> Any:

@@ -8,39 +8,22 @@ method for comparison renews row by row, as a view or a task would with the ORM.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-os.environ.setdefault("LOG_LEVEL", "WARNING")
-
-from portal.embedded.postgres import create_database
-from tests import plugin, scope  # the first names the temporary database before the settings
+from benchmarks.temporary_database import temporary_database
 
 NODES, GPUS, TENANTS, PENDING, RENEWALS = 1000, 8, 100, 10_000, 1000
 
 
 def main() -> None:
     """Start a temporary Postgres, fill it, and time rounds."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
-    import django
-
-    django.setup()
-    from portal.site import prepare
-
-    scope.begin()
-    plugin.SERVICES.start()
-    try:
-        with plugin.SERVICES.postgres.connect() as connection:
-            create_database(connection, plugin.SHARED)
-        prepare.migrate()
+    with temporary_database():
         crowded()
         calm()
-    finally:
-        plugin.SERVICES.stop()
 
 
 def crowded() -> None:

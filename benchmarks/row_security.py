@@ -7,16 +7,13 @@ policies on and off, each in-process over one connection. The plain method is th
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Iterator
 from typing import Any
 
-os.environ.setdefault("LOG_LEVEL", "WARNING")
-
-from portal.embedded.postgres import create_database
-from tests import plugin, scope  # the first names the temporary database before the settings
+from benchmarks.temporary_database import temporary_database
+from tests import plugin
 
 TENANTS, JOBS, ROUNDS, TURNS, ASKED = 20, 4000, 30, 12, 8
 LISTS = {
@@ -30,21 +27,8 @@ LISTS = {
 
 def main() -> None:
     """Start a temporary Postgres, fill it, and time the lists."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
-    import django
-
-    django.setup()
-    from portal.site import prepare
-
-    scope.begin()
-    plugin.SERVICES.start()
-    try:
-        with plugin.SERVICES.postgres.connect() as connection:
-            create_database(connection, plugin.SHARED)
-        prepare.migrate()
+    with temporary_database():
         compare(filled())
-    finally:
-        plugin.SERVICES.stop()
 
 
 def filled() -> Any:

@@ -7,19 +7,15 @@ The plain method hashes all leaves again for each root, from leaf hashes in memo
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable
 
-os.environ.setdefault("LOG_LEVEL", "WARNING")
-
+from benchmarks.temporary_database import temporary_database
 from evenshare_core.chain import merkle
 from evenshare_core.chain.records import SCHEMA, RoundRecord, record_bytes, record_hash
-from portal.embedded.postgres import create_database
-from tests import plugin, scope  # the first names the temporary database before the settings
 
 ENTRIES, BATCH, ASKED = 1_000_000, 5000, 300
 OWN = 20  # tenants of a round
@@ -29,21 +25,8 @@ GOAL_APPEND_MS = 5.0
 
 def main() -> None:
     """Start a temporary Postgres, fill a log, and time what is asked of it."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
-    import django
-
-    django.setup()
-    from portal.site import prepare
-
-    scope.begin()
-    plugin.SERVICES.start()
-    try:
-        with plugin.SERVICES.postgres.connect() as connection:
-            create_database(connection, plugin.SHARED)
-        prepare.migrate()
+    with temporary_database():
         measure(int(sys.argv[1]) if len(sys.argv) > 1 else ENTRIES)
-    finally:
-        plugin.SERVICES.stop()
 
 
 def records(first: int, count: int, previous: str) -> list[bytes]:
