@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from portal.embedded.postgres import create_database
@@ -25,6 +26,14 @@ def django_db_setup(template_database: str, services: Services) -> None:
     """
     with services.postgres.connect() as connection:
         create_database(connection, SHARED, template=template_database)
+
+
+@pytest.fixture
+def owner(committed_db: str, services: Services) -> Iterator[psycopg.Connection[Any]]:
+    """A session that obeys no trigger, as of somebody who owns the database."""
+    with services.postgres.connect(committed_db) as session:
+        session.execute("SET session_replication_role = replica")
+        yield session
 
 
 @pytest.fixture

@@ -11,12 +11,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from datetime import timedelta
-from io import StringIO
 from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connections, transaction
 from msgspec.structs import replace
 
@@ -32,6 +30,7 @@ from scheduling.models import Round, RoundState
 from scheduling.selectors.round_states import LeftState, MissingStateError
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import Stage, stage
+from tests.functional.test_damaged_rounds import replay
 from tests.plugin import Services
 from tests.round_states import left_by
 
@@ -100,15 +99,6 @@ def owner(committed_db: str, services: Services) -> Iterator[Owner]:
     session = services.postgres.connect(committed_db)
     yield Owner(there, session)
     session.close()
-
-
-def replay() -> str:
-    said = StringIO()
-    try:
-        call_command("replay_round", all=True, stdout=said)
-    except CommandError as error:
-        return f"{said.getvalue()}{error}"
-    return said.getvalue()
 
 
 def broken_checks() -> dict[str, list[str]]:

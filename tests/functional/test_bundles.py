@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,6 @@ from evenshare_core.policies.base import decide_round
 from scheduling.models import Pool, RoundSealing
 from tenants import transparency
 from tests.functional.api_stage import PLAIN, ROLES, ApiStage, api_stage
-from tests.plugin import Services
 
 GZIP = {"Accept-Encoding": "gzip, deflate"}
 
@@ -39,14 +38,6 @@ def there(committed_db: str) -> ApiStage:
     stage.cluster.rounds(3, every_s=10)
     stage.cluster.seal()
     return stage
-
-
-@pytest.fixture
-def owner(committed_db: str, services: Services) -> Iterator[psycopg.Connection[Any]]:
-    """A session that obeys no trigger, as of somebody who owns the database."""
-    with services.postgres.connect(committed_db) as session:
-        session.execute("SET session_replication_role = replica")
-        yield session
 
 
 def see(there: ApiStage, visibility: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -18,7 +17,6 @@ from scheduling.models import PoolClock, RoundBlob
 from scheduling.selectors.bundles import read_place
 from tests.functional.pool_stage import Stage, stage
 from tests.functional.test_metrics import sample, scrape
-from tests.plugin import Services
 
 
 @pytest.fixture
@@ -29,14 +27,6 @@ def there(committed_db: str) -> Stage:
     made.lab.seal()
     PoolClock.objects.update(paused=True)
     return made
-
-
-@pytest.fixture
-def owner(committed_db: str, services: Services) -> Iterator[psycopg.Connection[Any]]:
-    """A session that obeys no trigger, as of somebody who owns the database."""
-    with services.postgres.connect(committed_db) as session:
-        session.execute("SET session_replication_role = replica")
-        yield session
 
 
 def chain() -> health.Check:

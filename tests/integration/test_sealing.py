@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +33,6 @@ from scheduling.selectors.bundles import read_place
 from scheduling.selectors.sealing import unsealed_pools
 from tenants import transparency
 from tests.factories import Cluster, cluster
-from tests.plugin import Services
 from tests.scope import nobody
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -52,14 +50,6 @@ def played(lab: Cluster, rounds: int = 4) -> Cluster:
     lab.submit("b", 8, 1000)
     lab.rounds(rounds, every_s=10)
     return lab
-
-
-@pytest.fixture
-def owner(committed_db: str, services: Services) -> Iterator[psycopg.Connection[Any]]:
-    """A session that obeys no trigger, as of somebody who owns the database."""
-    with services.postgres.connect(committed_db) as session:
-        session.execute("SET session_replication_role = replica")
-        yield session
 
 
 def log_of(lab: Cluster) -> str:

@@ -32,11 +32,11 @@ def follow(snapshot: str, decision: str) -> str:
         name: [row for _, row in sorted(getattr(sums, name).items())]
         for name in ("claims", "classes", "jobs")
     }
-    told = Row(d, service=Row(tables, at_us=s.at_us))
+    advanced = Row(d, service=Row(tables, at_us=s.at_us))
     return json.dumps(
         {
-            **shares_and_prices(s, told, limits),
-            "service": told.service,
+            **shares_and_prices(s, advanced, limits),
+            "service": advanced.service,
             "terms": terms,
             "back_offs": back_offs(s),
         }
@@ -61,11 +61,11 @@ def late_jobs(s):
 
 
 def back_offs(s):
-    late, told = late_jobs(s), []
+    late, skips = late_jobs(s), []
     for job in (job for job in s.jobs if job.id in late):
         numbers = Row(losses=late[job.id].losses, limit=6, until_us=late[job.id].until_us)
-        told.append(skip("backing_off", job.tenant, [job], numbers))
-    return told
+        skips.append(skip("backing_off", job.tenant, [job], numbers))
+    return skips
 
 
 def shares_and_prices(s, decision, limits):

@@ -197,7 +197,7 @@ class Places:  # where gangs may go on the nodes of a type
         for _, minus, node in sorted((when(n, g), -g, n) for n, g in self.gpus.items() if g):
             holds.append([node, min(gang - gpus_of(holds), -minus)])
         return sorted(pair for pair in holds if pair[1])
-class Round:  # its picks, and what is told of them
+class Round:  # its picks, and what is answered of them
     def __init__(self, s):
         self.s, self.o, held = s, Row(DEFAULTS | s.options), {row.job for row in s.leases}
         self.sums = Sums(s, self.o.fairness_window_s * 10**6)
@@ -368,7 +368,7 @@ class Round:  # its picks, and what is told of them
             renewals=sorted((row for row in terms if "lease" in row), key=lambda row: row.order),
             service=Row(tables, at_us=self.s.at_us))
     def reasons(self):
-        told = []
+        skips = []
         for key, turn in self.turns.items():
             groups = defaultdict(list)
             for place, one in enumerate(turn.queue):
@@ -380,8 +380,8 @@ class Round:  # its picks, and what is told of them
                 numbers = Row(min(rows, key=lambda row: row[:2])[2], gpu_type=key[1])
                 numbers.update({"other_types": [*others]} if others else {})
                 jobs = sorted((row[3] for row in rows), key=lambda job: job.arrival)
-                told.append(skip(reason, key[0], jobs, numbers))
-        return told
+                skips.append(skip(reason, key[0], jobs, numbers))
+        return skips
     def why(self, one, turn, places):
         n, (free, _), (start, hole), back = one.n, places.room(), places.start, places.back
         held = sum(back.values())

@@ -44,7 +44,7 @@ def next_round(
 ) -> Snapshot:
     """The round after, where every lease that was granted starts a second later.
 
-    `gone`: jobs of which nothing is told any more, because their process is being stopped or is
+    `gone`: jobs of which there is nothing any more, because their process is being stopped or is
     over. `new`: jobs that came.
     """
     since_us = before.at_us + SECOND_US
@@ -86,12 +86,12 @@ def next_round(
         for row in (*before.jobs, *new)
         if row.id not in gone
     ]
-    told = sorted((*starts, *changes), key=lambda change: change.at_us)
+    timed = sorted((*starts, *changes), key=lambda change: change.at_us)
     prices = tuple(replace(row, base_micro=77) for row in decision.prices)
     return replace(
         before, number=before.number + 1, at_us=before.at_us + STEP_US, jobs=tuple(jobs),
         leases=tuple(sorted(leases, key=lambda lease: lease.id)), prices=prices,
-        changes=tuple(told), service=decision.service, memory=decision.memory,
+        changes=tuple(timed), service=decision.service, memory=decision.memory,
     )  # fmt: skip
 
 

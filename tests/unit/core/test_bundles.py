@@ -99,8 +99,8 @@ class TestACertificate:
         lines: dict[str, Any] = dict(plain(certify_round(*round_)))
         first, *rest = lines["findings"]
         untried = {**first, "why": f"{UNTRIED}KeyError: 31337"}
-        told = {**lines, "failure": "KeyError: 31337", "findings": [untried, *rest]}
-        data = bundled(*round_, certificate=told)
+        failed = {**lines, "failure": "KeyError: 31337", "findings": [untried, *rest]}
+        data = bundled(*round_, certificate=failed)
         certificate = msgspec.json.decode(data)["certificate"]
         assert certificate["failure"] == "KeyError"
         assert certificate["findings"][0]["why"] == f"{UNTRIED}KeyError"
@@ -135,11 +135,11 @@ class TestOwnRows:
         mine, theirs = (
             next(row.id for row in snapshot.jobs if row.tenant == tenant) for tenant in (one, two)
         )
-        told = Preemption(0, mine, one, PreemptionRule.GUARANTEE, theirs, two)
+        preempted = Preemption(0, mine, one, PreemptionRule.GUARANTEE, theirs, two)
         trade = Trade("A100", 5, one, "K80", 10, two, 2, 2, 2, 0)
         row = {"tenant": one, "other": three, "best_other": 4.25, "held": 1.5}
         lines = {**plain(certify_round(snapshot, decision)), "rows": [row]}
-        decision = replace(decision, preemptions=(told,), trades=(trade,))
+        decision = replace(decision, preemptions=(preempted,), trades=(trade,))
         read = read_bundle(bundled(snapshot, decision, certificate=lines))
         excerpts = {read.names.tenants[n - 1]: rows for n, rows in own_excerpts(read).items()}
         excerpt = msgspec.json.decode(excerpts[naming_of(snapshot).tenants[one]])
@@ -177,10 +177,10 @@ class TestADamagedBundle:
         self, round_: tuple[Snapshot, Decision], old: bytes, new: bytes, field: str
     ) -> None:
         damaged = bundled(*round_).replace(old, new, 1)
-        with pytest.raises(BundleError) as told:
+        with pytest.raises(BundleError) as refused:
             read_bundle(damaged)
-        assert told.value.field == field
-        assert told.value.reason
+        assert refused.value.field == field
+        assert refused.value.reason
 
     @given(
         policy=st.sampled_from(["gandiva_fair", "market"]),
@@ -210,15 +210,15 @@ class TestADamagedBundle:
         )
         for memory in memories:
             document["snapshot"]["memory"] = memory
-            with pytest.raises(BundleError) as told:
+            with pytest.raises(BundleError) as refused:
                 read_bundle(msgspec.json.encode(document))
-            assert told.value.field == "snapshot.memory"
+            assert refused.value.field == "snapshot.memory"
 
     def test_of_ids_that_nobody_named_is_not_made(self, round_: tuple[Snapshot, Decision]) -> None:
         naming = naming_of(round_[0])._replace(jobs={})
-        with pytest.raises(BundleError) as told:
+        with pytest.raises(BundleError) as refused:
             bundled(*round_, naming=naming)
-        assert told.value.field == "names"
+        assert refused.value.field == "names"
 
 
 class TestTheSchema:

@@ -26,8 +26,8 @@ def bent(number: int, bend: Bend) -> tuple[str, ...]:
     """What is said of a round of the history, bent, after the round before it."""
     rounds = history()
     before, after = rounds[number - 2], rounds[number - 1]
-    told = StoredRound(bend(after.snapshot), after.decision, after.superseded)
-    return breaks(before, told)
+    changed = StoredRound(bend(after.snapshot), after.decision, after.superseded)
+    return breaks(before, changed)
 
 
 def row_of(rows: Sequence[Any], job: int) -> Any:
@@ -54,8 +54,8 @@ def with_claim(snapshot: Snapshot, tenant: int, **fields: Any) -> Snapshot:
 
 
 def with_changes(snapshot: Snapshot, *changes: Change) -> Snapshot:
-    told = sorted((*snapshot.changes, *changes), key=lambda change: change.at_us)
-    return replace(snapshot, changes=tuple(told))
+    changed = sorted((*snapshot.changes, *changes), key=lambda change: change.at_us)
+    return replace(snapshot, changes=tuple(changed))
 
 
 class TestAHistory:
@@ -74,11 +74,11 @@ class TestAHistory:
         def bend(snapshot: Snapshot) -> Snapshot:
             prices = tuple(replace(row, base_micro=1, theta_milli=3) for row in snapshot.prices)
             quotas = tuple(replace(row, gpus=1) for row in snapshot.entitlements)
-            told = [
+            changed = [
                 Change(snapshot.at_us, ChangeKind.QUOTA, row.tenant, 0, 1, ("v100",))
                 for row in quotas
             ]
-            return with_changes(replace(snapshot, prices=prices, entitlements=quotas), *told)
+            return with_changes(replace(snapshot, prices=prices, entitlements=quotas), *changed)
 
         assert bent(2, bend) == ()
 

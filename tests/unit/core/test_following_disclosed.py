@@ -14,37 +14,37 @@ from evenshare_core.verification.following import StoredRound, breaks
 from tests.unit.core.following_rounds import history
 
 
-def disclosed(told: StoredRound, day: str = "") -> Disclosed:
+def disclosed(stored: StoredRound, day: str = "") -> Disclosed:
     """A round as it is disclosed, with names that say whose they are; `day` gives other ones."""
-    ids = ids_of(told.snapshot)
+    ids = ids_of(stored.snapshot)
     naming = Naming(
         *({id_: f"{day}{kind[0]}{id_}" for id_ in getattr(ids, kind)} for kind in Naming._fields)
     )
     data = make_bundle(
-        told.snapshot, told.decision, pool="lab", naming=naming, certificate=None,
-        superseded=told.superseded, versions={},
+        stored.snapshot, stored.decision, pool="lab", naming=naming, certificate=None,
+        superseded=stored.superseded, versions={},
     )  # fmt: skip
     read = read_bundle(data)
     return Disclosed(**{**_fields(read), "day": day or read.day})
 
 
-def _fields(told: Disclosed) -> dict[str, Any]:
-    return {name: getattr(told, name) for name in Disclosed.__dataclass_fields__}
+def _fields(stored: Disclosed) -> dict[str, Any]:
+    return {name: getattr(stored, name) for name in Disclosed.__dataclass_fields__}
 
 
-def bent(told: Disclosed, **fields: Any) -> Disclosed:
+def bent(stored: Disclosed, **fields: Any) -> Disclosed:
     """The round with a snapshot that says something else."""
-    return Disclosed(**{**_fields(told), "snapshot": replace(told.snapshot, **fields)})
+    return Disclosed(**{**_fields(stored), "snapshot": replace(stored.snapshot, **fields)})
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 class TestAHistory:
     def test_of_one_day_follows(self, policy: str) -> None:
-        rounds = [disclosed(told) for told in history(policy)]
+        rounds = [disclosed(stored) for stored in history(policy)]
         assert [breaks(*two) for two in pairwise(rounds)] == [(), (), ()]
 
     def test_across_days_follows(self, policy: str) -> None:
-        rounds = [disclosed(told, f"day{n}") for n, told in enumerate(history(policy))]
+        rounds = [disclosed(stored, f"day{n}") for n, stored in enumerate(history(policy))]
         assert [breaks(*two) for two in pairwise(rounds)] == [(), (), ()]
 
 

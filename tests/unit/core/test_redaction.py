@@ -84,8 +84,8 @@ class TestWhatJobsSay:
     def test_is_in_the_bundle_only_where_it_is_read(self, policy: str) -> None:
         reads = POLICIES[policy].reads(POLICIES[policy].options_type())
         data = bundle_of(private_round(policy))
-        told = {part for part, figure in FIGURES.items() if tells(data, figure)}
-        assert told == reads - {Private.PROFILERS}
+        shown = {part for part, figure in FIGURES.items() if tells(data, figure)}
+        assert shown == reads - {Private.PROFILERS}
         profilers = msgspec.json.decode(data)["snapshot"]["profilers"]
         assert bool(profilers) is (Private.PROFILERS in reads)
 

@@ -56,12 +56,12 @@ class TestAnotherVersion:
         pool.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
 
     def sealed(self, pool: StagedPool, **versions: str) -> StagedPool:
-        def told(_: int, data: bytes) -> bytes:
+        def renamed(_: int, data: bytes) -> bytes:
             document = json.loads(data)
             document["versions"] |= versions
             return msgspec.json.encode(document)
 
-        pool.seal(told)
+        pool.seal(renamed)
         return pool
 
     def test_of_a_solver_that_answers_the_same_is_no_matter(self, programs: StagedPool) -> None:
@@ -84,7 +84,7 @@ class TestAnotherVersion:
         assert any("plan: the objective is" in line for line in wrong([finding])[5])
 
     @pytest.mark.parametrize(
-        ("told", "objective", "is_fine"),
+        ("said", "objective", "is_fine"),
         [
             ("solved, gap 7.2 %", -0.05, True),
             ("solved, gap 7.2 %", -0.09, False),
@@ -95,7 +95,7 @@ class TestAnotherVersion:
         ],
     )
     def test_of_a_solver_may_earn_less_within_the_gap_that_is_told(
-        self, programs: StagedPool, told: str, objective: float, is_fine: bool
+        self, programs: StagedPool, said: str, objective: float, is_fine: bool
     ) -> None:
         solve = programs.rounds[4].decision.solve
         assert solve is not None
@@ -103,7 +103,7 @@ class TestAnotherVersion:
         self.moved(programs, 1e-9, objective=objective * solve.objective)
         row = programs.rounds[4]
         assert row.decision.solve is not None
-        status, _, fallback = told.partition(": ")
+        status, _, fallback = said.partition(": ")
         changed = replace(row.decision.solve, status=status, fallback=fallback)
         decision = replace(row.decision, solve=changed)
         programs.rounds[4] = StagedRound(row.snapshot, decision, row.certificate)
@@ -113,7 +113,7 @@ class TestAnotherVersion:
         remarks = [text for text in finding.remarks if "the objective is" in text]
         if is_fine:
             [remark] = remarks
-            assert f"there ({told}), {solve.objective:.9g} here ({solve.status})" in remark
+            assert f"there ({said}), {solve.objective:.9g} here ({solve.status})" in remark
 
     def test_of_a_solver_excuses_nothing_that_does_not_fit(self, programs: StagedPool) -> None:
         self.moved(programs, 50.0)
