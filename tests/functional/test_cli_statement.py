@@ -215,7 +215,7 @@ class TestAWrongCommand:
         ("options", "said"),
         [
             ((), "give --from and --to"),
-            (("--from", "soon", "--to", "2030-01-01"), "--from takes a day"),
+            (("--from", "soon", "--to", "2030-01-01"), "--from takes an instant like"),
             (("--from", "2030-01-02", "--to", "2030-01-01"), "--to is not after --from"),
             (("--from-dir", "nowhere-at-all"), "is no folder"),
             (("--from-dir", ".", "--save-dir", "."), "not both"),
