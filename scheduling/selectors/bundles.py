@@ -127,15 +127,18 @@ def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
     if packed is None or raw is None:
         return None
     disclosed = read_bundle(gzip.decompress(packed))
-    excerpts = own_excerpts(disclosed)
     slugs = {
         key.name: key.tenant
         for key in _keys(pool_id, date.fromisoformat(disclosed.day), visibility)
     }
-    own = [
-        {"tenant": slugs[name], "excerpt": msgspec.Raw(excerpts[number])}
+    numbers = {
+        number: slugs[name]
         for number, name in enumerate(disclosed.names.tenants, start=1)
         if name in slugs
+    }
+    own = [
+        {"tenant": numbers[number], "excerpt": msgspec.Raw(excerpt)}
+        for number, excerpt in own_excerpts(disclosed, numbers).items()
     ]
     return msgspec.json.encode(
         {

@@ -128,6 +128,15 @@ class TestOwnRows:
             assert [row["price_micro"] for row in rows["leases"]] == [r.price_micro for r in own]
             assert {row["tenant"] for row in rows["shares"]} <= {1}
 
+    def test_of_one_tenant_are_those_that_it_has_among_all(
+        self, round_: tuple[Snapshot, Decision]
+    ) -> None:
+        read = read_bundle(bundled(*round_))
+        excerpts = own_excerpts(read)
+        for tenant, data in excerpts.items():
+            assert own_excerpts(read, [tenant]) == {tenant: data}
+        assert own_excerpts(read, []) == {}
+
     def test_tell_of_others_only_that_there_are_some(self) -> None:
         """For whom a lease ends, with whom quota is traded, whom a certificate compares with."""
         snapshot, decision = some_rounds("ltgf", 3, 6)[-1]

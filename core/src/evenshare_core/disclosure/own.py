@@ -107,12 +107,17 @@ _lines_plan = plan_of(certificate_shape())
 _Owners = Callable[[Any], Iterable[int]]
 
 
-def own_excerpts(disclosed: Disclosed) -> dict[int, bytes]:
-    """Return by tenant number the canonical JSON of its rows, with what all tenants share."""
+def own_excerpts(disclosed: Disclosed, tenants: Iterable[int] | None = None) -> dict[int, bytes]:
+    """Return by tenant number the canonical JSON of its rows, with what all tenants share.
+
+    `tenants`: the numbers that are asked for, from 1; None: all of the round.
+    """
+    if tenants is None:
+        tenants = range(1, len(disclosed.names.tenants) + 1)
     shared = _shared(disclosed)
     tables, lines, superseded = _tables(disclosed), _lines(disclosed), _superseded(disclosed)
     excerpts = {}
-    for tenant in range(1, len(disclosed.names.tenants) + 1):
+    for tenant in tenants:
         data = msgspec.to_builtins(_rows_of(tenant, tables))
         own = collected(data, _plan)
         ids = ranks(own)
