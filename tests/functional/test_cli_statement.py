@@ -132,6 +132,16 @@ class TestAStatement:
         assert answer["recomputed"]["income"] == answer["recomputed"]["weight"] > 5
         assert (answer["tenant"], answer["since"]) == ("bb", "2029-12-01T00:00:00.000000Z")
 
+    def test_has_the_price_of_each_term_that_of_the_first_round_too(
+        self, run: Run, folder: Path
+    ) -> None:
+        of_terms = [*rows(folder, "income")]
+        of_terms += [row for row in rows(folder, "usage") if row["meter"] == "borrowed"]
+        assert 1 in {row["round"] for row in of_terms}
+        answer = json.loads(run("bob", "--from-dir", str(folder), "--output", "json").out)
+        assert answer["recomputed"]["price of a term"] == len(of_terms)
+        assert not [why for why in answer["not_recomputed"] if "price" in why]
+
     def test_of_nothing_is_fine(self, run: Run) -> None:
         done = run("bob", "--from", "2028-01-01", "--to", "2028-01-02")
         assert done.code == 0

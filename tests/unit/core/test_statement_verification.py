@@ -239,6 +239,34 @@ class TestOneField:
         assert found_in(usage=[row]) == {"own GPUs are free"}
 
 
+class TestThePriceOfATerm:
+    PRICE: Row = {
+        "gpu_type": "v100", "price": "2.000000", "used": 1, "capacity": 1, "base": "2.000000",
+        "theta": "2.000", "surcharge": None, "valid_from_round": 2,
+    }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("round_", "price", "again"),
+        [(1, "0.000000", None), (1, "2.000000", "0.000000"), (2, "2.000000", None),
+         (3, "0.000000", "2.000000")],
+    )  # fmt: skip
+    def test_is_the_one_posted_before_its_round_and_0_where_none_was(
+        self, round_: int, price: str, again: str | None
+    ) -> None:
+        usage = {**TestOneField.usage, "round": round_, "price": price, "amount": price}
+        income = {
+            **TestOneField.income, "round": round_, "price": price, "charge": price,
+            "earned": "0.000000", "weight": "0", "weights": "0", "counts_from": None,
+        }  # fmt: skip
+        answers: Row = {"usage": [usage], "income": [income], "idle": [], "entries": []}
+        report = verify_statement(read_statement({**answers, "prices": [self.PRICE]}))
+        assert report.recomputed["price of a term"] == 2
+        assert not [why for why in report.not_recomputed if "price" in why]
+        assert [(one.what, one.stated, one.recomputed) for one in report.findings] == [
+            ("price of a term", price, again)
+        ] * (2 if again else 0)
+
+
 class TestSteps:
     STEPS = (IdleStep(0, 1, 2), IdleStep(10, 0, 0), IdleStep(20, 3, 3))
 

@@ -267,7 +267,7 @@ def _price(row: PriceAnswer, report: StatementReport) -> None:
 
 
 def _posted(statement: TenantStatement, report: StatementReport) -> None:
-    """Each term has the price that was posted for its round."""
+    """Each term has the price that was posted for its round; 0 where none was posted yet."""
     rows: Iterator[tuple[str, UsageAnswer | IncomeAnswer]] = iter(
         [
             *((usage_name(row), row) for row in statement.usage if row.meter == BORROWED),
@@ -280,10 +280,10 @@ def _posted(statement: TenantStatement, report: StatementReport) -> None:
             report.left("the price of a term: the round is not known any more")
             continue
         index = bisect_right(prices, row.round, key=lambda price: price.valid_from_round)
-        if not index:
-            report.left("the price of a term: none was answered that was posted before its round")
-            continue
-        report.compare("price of a term", where, row.price, prices[index - 1].price)
+        # In a pool's first round, and the first of a GPU type in it, nothing was posted before.
+        again = prices[index - 1].price if index else Amount(0)
+        why = "" if index else ", before a price was posted"
+        report.compare("price of a term", f"{where}{why}", row.price, again)
 
 
 # ---- settlements ----
