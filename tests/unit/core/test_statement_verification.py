@@ -21,7 +21,7 @@ from evenshare_core.money.revenue import (
     integrals_of,
     part_of,
 )
-from evenshare_core.verification.statement import verify_statement
+from evenshare_core.verification.statement import EARLIER, verify_statement
 from evenshare_core.verification.statement_rows import StatementError, read_statement
 from tests.papers.test_income_by_instant import LAST_US, A, C, History, histories, idle_at
 
@@ -230,6 +230,13 @@ class TestOneField:
 
     def test_of_a_first_term_carries_nothing(self) -> None:
         assert found_in(usage=[{**self.usage, "carried": 5}]) == {"carried remainder"}
+
+    def test_of_a_term_whose_lease_began_before_says_what_would_show_it(self) -> None:
+        answers: Row = {"income": [], "idle": [], "prices": [], "entries": []}
+        row = {**self.usage, "term": 2, "carried": 5}
+        report = verify_statement(read_statement({**answers, "usage": [row]}))
+        assert report.not_recomputed[EARLIER] == 1
+        assert report.recomputed["charge"] == 1
 
     @pytest.mark.parametrize("field", ["price", "amount"])
     def test_of_own_gpus_costs_nothing(self, field: str) -> None:

@@ -35,6 +35,10 @@ from evenshare_core.verification.statement_rows import (
 )
 
 HIDDEN = "the last micro-credit of an income was taken as stated: the pool hides other lenders"
+EARLIER = (
+    "the remainder that a term took over: the term before it is not among the rows;"
+    " a statement that begins earlier may have it"
+)
 
 
 class Finding(NamedTuple):
@@ -151,7 +155,7 @@ def _remainders(rows: Iterable[UsageAnswer], report: StatementReport) -> None:
                 continue
             where = usage_name(borrowed)
             if borrowed.carried is not None and before is None:
-                report.left("what was carried from a term that is not in the statement")
+                report.left(EARLIER)
             elif borrowed.carried is not None and before is not None:
                 report.compare("carried remainder", where, borrowed.carried, before[1])
             before = (term, _rest(borrowed))
