@@ -6,12 +6,16 @@ from typing import Any
 
 import structlog
 from celery import shared_task
+from django.conf import settings
 
 from billing.checks.logs import transfer_faults
 from billing.metering import count_forecasts, log_transfers, meter_pool, settle_pool
 from billing.metering.ledger_log import BATCH as LOG_BATCH
 from billing.models import Book
+from billing.selectors.citations import cited_from
+from scheduling.engine.retention import drop_files as drop_files_of
 from scheduling.models import Pool
+from tenants.scopes import site_scope
 from tenants.transparency import ledger_log, size
 from tenants.transparency.scrub import scrub_log
 
@@ -60,3 +64,17 @@ def log_new_transfers(*_: Any, look_at_all: bool = False, **__: Any) -> int:
         except Exception:
             log.exception("log_transfers.failed", book=book.slug)
     return logged
+
+
+@shared_task(name="billing.drop_files", ignore_result=True, acks_late=True)
+def drop_files(*_: Any, **__: Any) -> int:
+    """Drop files of rounds that are old enough and that no open period cites; return how many."""
+    dropped = 0
+    for pool in Pool.objects.order_by("id"):
+        try:
+            with site_scope():
+                cited = cited_from(pool)
+            dropped += drop_files_of(pool.pk, cited_from=cited, keep_days=settings.ROUNDS_KEEP_DAYS)
+        except Exception:
+            log.exception("drop_files.failed", pool=pool.name)
+    return dropped

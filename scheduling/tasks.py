@@ -13,8 +13,10 @@ from celery import current_app, shared_task
 from django.conf import settings
 from django.db.models import Q
 
+from scheduling.engine.archive import archive_rounds
 from scheduling.engine.clock import grid_instant, read_clock, tick_clock
 from scheduling.engine.failures import clear_failure, record_failure
+from scheduling.engine.file_scrub import scrub_files
 from scheduling.engine.housekeeping import drop_old_rows
 from scheduling.engine.refits import is_refit_due
 from scheduling.engine.rounds import RoundOutcome, execute_round
@@ -122,6 +124,12 @@ def seal(pool_id: int, **_: Any) -> int:
     return sealed
 
 
+@shared_task(name="scheduling.archive", ignore_result=True)
+def archive(**_: Any) -> int:
+    """Put days of rounds that are old enough into files, for a while; return how many files."""
+    return archive_rounds().files
+
+
 @shared_task(name="scheduling.housekeeping", ignore_result=True)
 def housekeeping(**_: Any) -> None:
     """Drop what is kept for a limited time only, and look at what is kept.
@@ -131,7 +139,7 @@ def housekeeping(**_: Any) -> None:
     """
     failures = []
     for step in (
-        *(drop_old_rows, scrub_rounds, retry_sealing, scrub_logs),
+        *(drop_old_rows, scrub_rounds, scrub_files, retry_sealing, scrub_logs),
         *(fail_lost_simulations, forecasting.drop_old_estimates),
         *(drop_replies, drop_attempts, drop_full_buckets),
     ):

@@ -32,11 +32,15 @@ POINTS = {
     "cancel.after_mark": False,
     "seal.before_append": True,
     "seal.before_commit": True,
+    "archive.after_write": True,
+    "archive.before_commit": True,
+    "archive.before_drop": True,
     "meter.before_commit": True,
     "settle.before_post": True,
     "settle.before_commit": True,
     "settle.after_commit": False,
     "ledger_log.before_commit": True,
+    "retention.after_mark": False,
 }
 
 _hook: Callable[[str], None] | None = None

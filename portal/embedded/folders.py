@@ -54,6 +54,11 @@ class Folders:
         return self.data / "log-keys"
 
     @property
+    def rounds(self) -> Path:
+        """Files of the bytes of old rounds."""
+        return self.data / "rounds"
+
+    @property
     def secret_key(self) -> Path:
         return self.data / "secret_key"
 

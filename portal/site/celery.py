@@ -22,6 +22,7 @@ TICK_EVERY_S = 1.0
 METER_EVERY_S = 5.0
 LOG_TRANSFERS_EVERY_S = 30.0
 HOUSEKEEPING_EVERY_S = 3600.0
+ARCHIVE_EVERY_S = 300.0
 SIMULATIONS_EVERY_S = FORECASTS_EVERY_S = REFITS_EVERY_S = 5.0
 DEMO_EVERY_S = 5.0
 QUEUES = ("default", "rounds")
@@ -83,6 +84,16 @@ app.conf.update(
             "task": "billing.log_transfers",
             "schedule": HOUSEKEEPING_EVERY_S,
             "kwargs": {"look_at_all": True},
+            "options": {"queue": "default", "expires": HOUSEKEEPING_EVERY_S},
+        },
+        "archive": {
+            "task": "scheduling.archive",
+            "schedule": ARCHIVE_EVERY_S,
+            "options": {"queue": "default", "expires": ARCHIVE_EVERY_S},
+        },
+        "drop-files": {
+            "task": "billing.drop_files",
+            "schedule": HOUSEKEEPING_EVERY_S,
             "options": {"queue": "default", "expires": HOUSEKEEPING_EVERY_S},
         },
         "housekeeping": {

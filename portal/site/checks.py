@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import Error, Tags, register
+from django.core.files.storage import storages
 from django.db import DatabaseError, OperationalError, connections
 
 from portal.embedded.folders import DEMO_KEY_MARK
@@ -81,10 +82,21 @@ def settings_problems(having: Any) -> Iterator[str]:
     yield from _web_problems(having)
     yield from _address_problems(having.DATABASES)
     yield from _broker_problems(having.REDIS_URL)
+    yield from _storage_problems()
     if not TOKEN_WORD.fullmatch(having.INSTALLATION):
         yield (
             f"EVENSHARE_INSTALLATION is {having.INSTALLATION!r}: executors get it as a part of "
             "names; use 1 to 20 letters and digits"
+        )
+
+
+def _storage_problems() -> Iterator[str]:
+    try:
+        storages["rounds"]
+    except Exception as error:  # noqa: BLE001 - each storage has its own
+        yield (
+            f"ROUNDS_STORAGE cannot be used ({type(error).__name__}: {error}); name the class of a"
+            " storage that is installed, and what it takes in ROUNDS_STORAGE_OPTIONS"
         )
 
 

@@ -1,6 +1,8 @@
 """Typed values from the environment; a wrong one is named in the error."""
 
+import json
 import os
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
@@ -33,6 +35,18 @@ def flag(name: str, *, default: bool = False) -> bool:
 
 def listed(name: str, default: str = "") -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
+
+
+def fields(name: str) -> dict[str, Any]:
+    """A JSON object; none is an empty one."""
+    try:
+        value = json.loads(os.environ.get(name) or "{}")
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        # Not the value itself: it may hold a password.
+        raise SettingError(f'{name} must be a JSON object, as {{"bucket_name": "rounds"}}')
+    return value
 
 
 def database(name: str, url: str) -> dict[str, object]:

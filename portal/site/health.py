@@ -21,6 +21,7 @@ from django.db import Error, connection
 from django.db.migrations.loader import MigrationLoader
 
 from scheduling.engine.clock import pool_time
+from scheduling.selectors.round_space import file_problems
 from scheduling.selectors.sealing import BREAK, DAMAGE
 from scheduling.selectors.vitals import PoolVitals, pool_vitals
 from tenants.scopes import site_scope
@@ -65,10 +66,12 @@ def readiness() -> list[Check]:
             missing = sorted(known_migrations() - applied)
             pools = [] if missing else pool_vitals()
             logs = Check("logs", State.FAILING, "not known") if missing else _logs()
+            files = Check("files", State.FAILING, "not known") if missing else _files()
     except Error as error:
         log.warning("ready.no_database", error=type(error).__name__)
         unknown = [
-            Check(name, State.FAILING, "not known") for name in ("migrations", *_RUNNING, "logs")
+            Check(name, State.FAILING, "not known")
+            for name in ("migrations", *_RUNNING, "logs", "files")
         ]
         return [Check("database", State.FAILING, type(error).__name__), *unknown, broker()]
     return [
@@ -76,6 +79,7 @@ def readiness() -> list[Check]:
         _migrations(missing),
         *(_of_pools(name, pools, judge, known=not missing) for name, judge in _RUNNING.items()),
         logs,
+        files,
         broker(),
     ]
 
@@ -120,6 +124,15 @@ def _logs() -> Check:
         return Check("logs", State.FAILING, "; ".join(texts))
     problem = key_problem()
     return Check("logs", State.WARNING, problem) if problem else Check("logs", State.OK)
+
+
+def _files() -> Check:
+    """Whether old days of rounds are in files, and these are whole, as far as they were looked at.
+
+    Never red: rounds, pages and books need none of them.
+    """
+    problems = file_problems()
+    return Check("files", State.WARNING if problems else State.OK, "; ".join(problems[:5]))
 
 
 def _of_pools(

@@ -14,7 +14,7 @@ import structlog
 from csp.constants import NONE, SELF
 
 from portal.embedded import folders
-from portal.site.environment import SettingError, database, flag, listed, text, whole
+from portal.site.environment import SettingError, database, fields, flag, listed, text, whole
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 FOLDERS = folders.locate()
@@ -45,6 +45,17 @@ INSTALLATION = text("EVENSHARE_INSTALLATION", "es")
 
 # Private keys that sign the heads of logs: shared by all processes, and not in the database.
 LOG_KEYS_DIR = text("EVENSHARE_LOG_KEYS_DIR", str(FOLDERS.log_keys))
+
+# Files of the bytes of rounds that are older than a week: shared by all processes.
+ROUNDS_DIR = text("EVENSHARE_ROUNDS_DIR", str(FOLDERS.rounds))
+ROUNDS_KEEP_DAYS = whole("ROUNDS_KEEP_DAYS", 90)
+if ROUNDS_KEEP_DAYS < 90:
+    raise SettingError("ROUNDS_KEEP_DAYS must be at least 90: so long each round can be recomputed")
+_ROUNDS_FOLDER = "scheduling.selectors.round_files.RoundFolder"
+_ROUNDS_STORAGE = text("ROUNDS_STORAGE", _ROUNDS_FOLDER)
+_ROUNDS_OPTIONS = fields("ROUNDS_STORAGE_OPTIONS")
+if _ROUNDS_STORAGE == _ROUNDS_FOLDER:
+    _ROUNDS_OPTIONS = {"location": ROUNDS_DIR} | _ROUNDS_OPTIONS
 
 # Applications
 INSTALLED_APPS = [
@@ -235,6 +246,7 @@ if not COLLECTED:
 WHITENOISE_AUTOREFRESH = DEBUG
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "rounds": {"BACKEND": _ROUNDS_STORAGE, "OPTIONS": _ROUNDS_OPTIONS},
     "staticfiles": {
         "BACKEND": (
             "whitenoise.storage.CompressedManifestStaticFilesStorage"

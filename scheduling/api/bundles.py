@@ -8,6 +8,7 @@ import re
 from datetime import date
 from typing import Any, ClassVar
 
+import structlog
 from django.http import HttpResponse
 from django.utils.http import parse_etags
 from drf_spectacular.types import OpenApiTypes
@@ -30,11 +31,14 @@ from scheduling.selectors.bundles import (
 )
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.round_lists import find_round
+from scheduling.selectors.stored_rounds import DamagedRoundError
 from scheduling.selectors.visibility import read_visibility
 from tenants.api.base import ApiView
 from tenants.api.problems import Problem, bad_field, not_there
 from tenants.rate import Rate, take
 from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
 
 # By person: a day of rounds at once, then some every second.
 BUNDLES = Rate(per_s=20, full=1000)
@@ -73,12 +77,15 @@ class RoundBundleShow(SchedulingView):
             sha256 = bundle_sha256(facts.id, number) if number < NUMBER_END else None
             if sha256 is None:
                 raise _absent(facts, number)
-            if visibility.hides:
-                body = own_form(facts.id, number, visibility) or b""
-                sha256 = hashlib.sha256(body).hexdigest()
-                packed = b""
-            else:
-                body, packed = b"", _packed_unless_known(request, facts, number, sha256)
+            try:
+                if visibility.hides:
+                    body = own_form(facts.id, number, visibility) or b""
+                    sha256 = hashlib.sha256(body).hexdigest()
+                    packed = b""
+                else:
+                    body, packed = b"", _packed_unless_known(request, facts, number, sha256)
+            except DamagedRoundError as error:
+                raise _unreadable(number, error) from error
         return _answer(request, sha256, body, packed)
 
 
@@ -126,6 +133,17 @@ def _absent(facts: PoolFacts, number: int) -> Problem:
         return Problem(404, "damaged", f"It was sealed as damaged, without a bundle: {damage}.")
     return Problem(
         404, "not_kept", f"The bundle of round {number} is no longer kept; its record is."
+    )
+
+
+def _unreadable(number: int, error: DamagedRoundError) -> Problem:
+    """The bundle is in a file that is missing or damaged; that it is there, its record says."""
+    log.error("bundle.unreadable", round=number, why=str(error))
+    return Problem(
+        503,
+        "unreadable",
+        f"The bundle of round {number} cannot be read from its file, and the operator can see why:"
+        " it is kept, and must be put back from a backup.",
     )
 
 

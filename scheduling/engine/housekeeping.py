@@ -1,4 +1,7 @@
-"""Drops what is kept for a limited time: bytes and bundles of old rounds, intents carried out."""
+"""Drops what is kept for a limited time: intents that were carried out.
+
+Bytes of rounds are moved to files by `scheduling.engine.archive`.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,15 @@ from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
-KEEP_BLOB_DAYS = 7
 KEEP_INTENTS = "1 day"
 
 
-def drop_old_rows() -> tuple[int, int]:
-    """Drop old day partitions of round bytes and bundles, and old intents: (days, intents).
+def drop_old_rows() -> int:
+    """Drop old intents; return how many.
 
     Records, hashes, summaries, shares and prices of rounds stay for ever; money is never dropped.
     """
     with site_scope(), connection.cursor() as cursor:
-        cursor.execute("SELECT evenshare_drop_blob_days(%s)", [KEEP_BLOB_DAYS])
-        days = int(cursor.fetchone()[0])
-        cursor.execute("SELECT evenshare_drop_state_days(%s)", [KEEP_BLOB_DAYS])
         cursor.execute(
             """
             DELETE FROM scheduling_intent WHERE state = 'done' AND lease_id IN (
@@ -30,6 +29,6 @@ def drop_old_rows() -> tuple[int, int]:
             """,
             [KEEP_INTENTS],
         )
-        intents = cursor.rowcount
-    log.info("housekeeping.done", days=days, intents=intents)
-    return days, intents
+        intents: int = cursor.rowcount
+    log.info("housekeeping.done", intents=intents)
+    return intents

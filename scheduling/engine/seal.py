@@ -42,6 +42,7 @@ from evenshare_core.verification.following import breaks
 from scheduling.engine.clock import wall_now
 from scheduling.engine.pseudonyms import day_key, name_rows
 from scheduling.models import Pool, Round, RoundBundle, RoundSealing
+from scheduling.selectors.bundles import packed_bundle
 from scheduling.selectors.stored_rounds import (
     DamagedRoundError,
     ReplayError,
@@ -286,8 +287,12 @@ def _store(round_: Round, sha256: str, data: bytes) -> None:
 
 def _stored(pool_id: int, number: int) -> Disclosed | None:
     """The disclosed form of a round that was sealed; None where there is none, or none any more."""
-    row = RoundBundle.objects.filter(pool_id=pool_id, number=number).first()
-    return read_bundle(gzip.decompress(bytes(row.data))) if row else None
+    try:
+        packed = packed_bundle(pool_id, number)
+    except DamagedRoundError:
+        log.exception("round.before_unreadable", pool=pool_id, round=number)
+        return None
+    return read_bundle(gzip.decompress(packed)) if packed else None
 
 
 def _breaks(before: Disclosed | None, after: Disclosed) -> tuple[str, ...]:

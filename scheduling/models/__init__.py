@@ -1,6 +1,7 @@
 """Tables of the scheduling engine."""
 
 from scheduling.models.answers import JobAnswer
+from scheduling.models.archives import RoundArchive, RoundArchiving
 from scheduling.models.arrivals import Arrival
 from scheduling.models.bundles import PseudonymKey, RoundBundle, RoundSealing
 from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence, PriceSetting
@@ -46,6 +47,8 @@ __all__ = [
     "Profile",
     "PseudonymKey",
     "Round",
+    "RoundArchive",
+    "RoundArchiving",
     "RoundBlob",
     "RoundBundle",
     "RoundFailure",

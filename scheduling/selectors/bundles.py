@@ -14,6 +14,14 @@ from evenshare_core.disclosure.bundle import read_bundle
 from evenshare_core.disclosure.own import NOT_RECOMPUTABLE, own_excerpts
 from evenshare_core.disclosure.pseudonyms import tenant_key, tenant_name
 from scheduling.models import PseudonymKey, RoundBundle, RoundSealing
+from scheduling.selectors import round_files
+from scheduling.selectors.round_files import ArchiveError, archive_of, read_part
+from scheduling.selectors.stored_rounds import (
+    BUNDLE,
+    Damage,
+    DamagedRoundError,
+    packed_damage,
+)
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants import transparency
 from tenants.transparency.log import root
@@ -105,16 +113,42 @@ def _records(pool_id: int, number: int) -> tuple[str, int, bytes, bytes] | None:
 
 
 def bundle_sha256(pool_id: int, number: int) -> str | None:
-    """Return the hash of a round's bundle; None where there is none, or none any more."""
+    """Return the hash of a round's bundle; None where there is none, or none any more.
+
+    Of one that is in a file, the hash that the round's record tells.
+    """
     rows = RoundBundle.objects.filter(pool_id=pool_id, number=number)
-    return rows.values_list("sha256", flat=True).first()
+    sha256 = rows.values_list("sha256", flat=True).first()
+    return sha256 or (_told_sha256(pool_id, number) if archive_of(pool_id, number) else None)
+
+
+def _told_sha256(pool_id: int, number: int) -> str | None:
+    raw = read_round_record(pool_id, number)
+    return (read_record(raw).bundle or None) if raw else None
 
 
 def packed_bundle(pool_id: int, number: int) -> bytes | None:
-    """Return a round's bundle, gzip-compressed as it is stored."""
+    """Return a round's bundle, gzip-compressed as it is stored; None where there is none.
+
+    Raises:
+        DamagedRoundError: it is in a file that cannot be read, or is another one there.
+    """
     rows = RoundBundle.objects.filter(pool_id=pool_id, number=number)
     data = rows.values_list("data", flat=True).first()
-    return None if data is None else bytes(data)
+    if data is not None:
+        return bytes(data)
+    archive = archive_of(pool_id, number)
+    expected = _told_sha256(pool_id, number) if archive else None
+    if archive is None or expected is None:
+        return None
+    try:
+        packed = read_part(archive, number, round_files.BUNDLE)
+    except ArchiveError as error:
+        raise DamagedRoundError(number, [Damage(BUNDLE, str(error), expected)]) from error
+    where = f", in the file {archive.name}"
+    if damage := packed_damage(BUNDLE, packed, expected, where):
+        raise DamagedRoundError(number, [damage])
+    return packed
 
 
 def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
@@ -122,6 +156,9 @@ def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
 
     The record of the round, and of each of these tenants what is in the bundle of itself. None
     where the bundle is not there.
+
+    Raises:
+        DamagedRoundError: as `packed_bundle`.
     """
     packed, raw = packed_bundle(pool_id, number), read_round_record(pool_id, number)
     if packed is None or raw is None:

@@ -68,7 +68,7 @@ def find_rounds(pool_name: str, numbers: Sequence[int], *, every: bool = False) 
         raise ReplayError(f"pool {pool_name!r} is unknown; pools: {known}")
     rounds = with_seals(Round.objects.filter(pool=pool).select_related("pool").order_by("number"))
     if every:
-        return list(kept_rounds(rounds))
+        return list(kept_rounds(rounds, in_files=True))
     if not numbers:
         raise ReplayError("name at least one round, or give --all")
     by_number = {round_.number: round_ for round_ in rounds.filter(number__in=numbers)}

@@ -17,7 +17,8 @@ import structlog
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Service
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
-from scheduling.models import PoolFence, Round, RoundState
+from scheduling.models import PoolFence, Round, RoundArchive, RoundState
+from scheduling.selectors.round_files import ArchiveError, archive_of, read_state
 from scheduling.selectors.stored_rounds import (
     STATE,
     Damage,
@@ -139,7 +140,7 @@ def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> li
 def state_damages(round_: Round) -> tuple[Damage, ...]:
     """Return what is wrong with what a round left, as far as that is kept.
 
-    Of the newest round it has to be there; of others it is dropped with their bytes.
+    Of the newest round it has to be there; of others it is moved to files with their bytes.
     """
     if not round_.state_sha256:
         return ()
@@ -150,10 +151,30 @@ def state_damages(round_: Round) -> tuple[Damage, ...]:
     if not rows:
         newer = Round.objects.filter(pool_id=round_.pool_id, number__gt=round_.number)
         why = "is missing, though the next round begins with it"
-        return () if newer.exists() else (Damage(STATE, why, round_.state_sha256),)
+        if not newer.exists():
+            return (Damage(STATE, why, round_.state_sha256),)
+        archive = archive_of(round_.pool_id, round_.number)
+        return _filed_damages(round_, archive) if archive else ()
     state = _read(rows[0])
     actual = "" if state is None else state.sha256()
     return (Damage(STATE, "is another one than was left", round_.state_sha256, actual),)
+
+
+def _filed_damages(round_: Round, archive: RoundArchive) -> tuple[Damage, ...]:
+    """What is wrong with what a file says that a round left."""
+    expected = round_.state_sha256
+    try:
+        fields = read_state(archive, round_.number)
+    except ArchiveError as error:
+        return (Damage(STATE, str(error), expected),)
+    try:
+        row = RoundState(number=round_.number, **fields)
+        state = _read(row)
+        actual = "" if state is None else state.sha256()
+    except (AttributeError, TypeError, ValueError):
+        actual = ""
+    why = f"is another one than was left, in the file {archive.name}"
+    return () if actual == expected else (Damage(STATE, why, expected, actual),)
 
 
 def damages_of(round_: Round) -> tuple[Damage, ...]:

@@ -1,7 +1,8 @@
 """Reads the stored bytes of rounds, and says plainly where they are not what was written.
 
 The row of a round has the hashes of its bytes, and a seal over itself (docs/adr/0130). Bytes are
-compared with their hash before anybody looks into them.
+compared with their hash before anybody looks into them. They are in the database for a week, and
+then in files (`scheduling.selectors.round_files`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from django.db.models.expressions import RawSQL
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value, decode, sha256_hex
-from scheduling.models import Round, RoundBlob
+from scheduling.models import Round, RoundArchive, RoundBlob
+from scheduling.selectors import round_files
+from scheduling.selectors.round_files import ArchiveError, archive_of, read_part
 
 # Partitions of whole days are dropped when they are older than seven; today's date may be one
 # further in the database than where the round was decided.
 SURELY_KEPT_DAYS = 6
+_ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
 ROW, SNAPSHOT, DECISION, STATE = "row", "snapshot", "decision", "state"
+BUNDLE = "bundle"
 
 ValueT = TypeVar("ValueT", bound=Value)
 
@@ -35,8 +40,8 @@ class ReplayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A part of a stored round that is not what was written: `row`, `snapshot`, `decision` or
-    `state`, what it left for the next one.
+    """A part of a stored round that is not what was written: `row`, `snapshot`, `decision`,
+    `state`, what it left for the next one, or `bundle`.
 
     `expected` and `actual` are SHA-256 in hex; "" where there is nothing to take one of.
     """
@@ -65,11 +70,21 @@ def with_seals(rounds: QuerySet[Round]) -> QuerySet[Round]:
     return rounds.annotate(sealed=is_sealed)
 
 
-def kept_rounds(rounds: QuerySet[Round]) -> QuerySet[Round]:
-    """Of these, the rounds whose bytes are there, or should be."""
+def kept_rounds(rounds: QuerySet[Round], *, in_files: bool = False) -> QuerySet[Round]:
+    """Of these, the rounds whose bytes are in the database, or should be; or in files, too."""
     blobs = RoundBlob.objects.filter(pool_id=OuterRef("pool_id"), number=OuterRef("number"))
     recent = Q(wall_at__gte=RawSQL("current_date - %s", [SURELY_KEPT_DAYS]))
-    return rounds.filter((recent & ~Q(snapshot_sha256="")) | Exists(blobs))
+    is_told = ~Q(snapshot_sha256="")
+    kept = Q(recent & is_told) | Q(Exists(blobs))
+    if in_files:
+        filed = RoundArchive.objects.filter(
+            pool_id=OuterRef("pool_id"),
+            first__lte=OuterRef("number"),
+            last__gte=OuterRef("number"),
+            dropped_at=None,
+        )
+        kept |= Q(Exists(filed)) & is_told
+    return rounds.filter(kept)
 
 
 def row_damages(round_: Round) -> tuple[Damage, ...]:
@@ -93,6 +108,8 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
         decision = _unpack(DECISION, bytes(blob.decision), round_.decision_sha256, damages)
         if not damages:
             return snapshot, decision
+    if not damages and (archive := archive_of(round_.pool_id, round_.number)):
+        return _filed_bytes(round_, archive)
     if not damages and not _surely_kept(round_):
         raise ReplayError(f"the bytes of round {round_.number} are no longer kept")
     raise DamagedRoundError(round_.number, damages or _missing(round_))
@@ -103,6 +120,26 @@ def _blobs(round_: Round) -> Iterator[RoundBlob]:
     blobs = RoundBlob.objects.filter(pool_id=round_.pool_id, number=round_.number)
     yield from blobs.filter(day=round_.wall_at.date())
     yield from blobs.exclude(day=round_.wall_at.date()).order_by("day")
+
+
+def _filed_bytes(round_: Round, archive: RoundArchive) -> tuple[bytes, bytes]:
+    """What the file of the round's day has of it; a file that is damaged is the round's damage."""
+    damages: list[Damage] = []
+    parts = (
+        (SNAPSHOT, round_files.SNAPSHOT, round_.snapshot_sha256),
+        (DECISION, round_files.DECISION, round_.decision_sha256),
+    )
+    read = []
+    for part, name, expected in parts:
+        try:
+            packed = read_part(archive, round_.number, name)
+        except ArchiveError as error:
+            damages.append(Damage(part, str(error), expected))
+            continue
+        read.append(_unpack(part, packed, expected, damages, f", in the file {archive.name}"))
+    if damages:
+        raise DamagedRoundError(round_.number, damages)
+    return read[0], read[1]
 
 
 def round_values(round_: Round) -> tuple[Snapshot, Decision]:
@@ -144,21 +181,31 @@ def byte_damages(round_: Round) -> tuple[Damage, ...]:
     return ()
 
 
-def _unpack(part: str, packed: bytes, expected: str, damages: list[Damage]) -> bytes:
-    """Return the bytes of one part; note what is wrong with them."""
+def _unpack(
+    part: str, packed: bytes, expected: str, damages: list[Damage], where: str = ""
+) -> bytes:
+    """Return the bytes of one part; note what is wrong with them, and where they are."""
     data = unpacked(packed)
     if data is None:
-        why = f"cannot be unpacked from the {len(packed):,} bytes that are there"
+        why = f"cannot be unpacked from the {len(packed):,} bytes that are there{where}"
         damages.append(Damage(part, why, expected, sha256_hex(packed)))
         return b""
     if sha256_hex(data) != expected:
-        damages.append(Damage(part, "is another one than was stored", expected, sha256_hex(data)))
+        why = f"is another one than was stored{where}"
+        damages.append(Damage(part, why, expected, sha256_hex(data)))
     return data
+
+
+def packed_damage(part: str, packed: bytes, expected: str, where: str = "") -> Damage | None:
+    """Return what is wrong with a part of a round, of zlib or of gzip."""
+    damages: list[Damage] = []
+    _unpack(part, packed, expected, damages, where)
+    return damages[0] if damages else None
 
 
 def unpacked(packed: bytes) -> bytes | None:
     """Return what was compressed; None where these are not the bytes of one whole."""
-    unpacking = zlib.decompressobj()
+    unpacking = zlib.decompressobj(_ZLIB_OR_GZIP)
     try:
         data = unpacking.decompress(packed)
     except zlib.error:

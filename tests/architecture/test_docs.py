@@ -16,7 +16,7 @@ from evenshare_core.policies.registry import POLICIES
 from portal.demo import philly as demo
 from portal.demo.people import DEMO_PEOPLE
 from portal.embedded.supervisor import chosen_port
-from scheduling.engine.housekeeping import KEEP_BLOB_DAYS
+from scheduling.engine.archive import DATABASE_DAYS
 from tenants.services.tenants import DEMO_PASSWORD
 
 from .sources import CORE as CORE_NAME
@@ -304,7 +304,7 @@ class TestTheReadme:
             f"runs {demo.SCALE} times as fast",
             f"{demo.SLICE_S // 3600} hours of",
             f"`{DEMO_PASSWORD}`",
-            f"kept for {KEEP_BLOB_DAYS} days",
+            f"for {DATABASE_DAYS} days in the database",
         )
         assert [words for words in told_so if words not in self.TEXT] == []
 

@@ -97,6 +97,8 @@ SHARED: tuple[type[models.Model], ...] = (
     scheduling.RoundState,
     scheduling.RoundBundle,
     scheduling.RoundSealing,
+    scheduling.RoundArchive,
+    scheduling.RoundArchiving,
     scheduling.PseudonymKey,
     scheduling.Simulation,
     scheduling.StartForecast,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,14 +24,15 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Service
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from portal.site.health import is_ready, readiness
+from scheduling.engine.archive import archive_rounds
 from scheduling.engine.failures import record_failure
-from scheduling.engine.housekeeping import drop_old_rows
 from scheduling.engine.scrub import scrub_rounds
 from scheduling.models import Round, RoundState
 from scheduling.selectors.round_states import LeftState, MissingStateError
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import Stage, stage
 from tests.functional.test_damaged_rounds import replay
+from tests.integration.archive_stage import files_in
 from tests.plugin import Services
 from tests.round_states import left_by
 
@@ -318,8 +320,12 @@ class TestAStateThatIsMissing:
 
 
 class TestHousekeeping:
-    def test_never_drops_what_the_next_round_begins_with(self, owner: Owner) -> None:
+    def test_never_drops_what_the_next_round_begins_with(
+        self, owner: Owner, settings: Any, tmp_path: Path
+    ) -> None:
         """A pool that was idle for weeks: its last state is of a day that is dropped."""
+        files_in(settings, tmp_path)
+        owner.there.lab.seal()
         pool = owner.there.lab.pool
         old = left_by(pool).at.date().replace(year=2020)
         with site_scope(), connections["default"].cursor() as cursor:
@@ -328,13 +334,13 @@ class TestHousekeeping:
         for number in (0, 1, 2):
             owner.execute(moved, old, number, pool.pk)
         whole = left_by(pool)
-        drop_old_rows()
+        assert archive_rounds(seconds=60).days == 1
         mine = RoundState.objects.filter(pool=pool)
         assert list(mine.values_list("number", flat=True)) == [2]
         assert left_by(pool) == whole
         owner.there.lab.round(after_s=10)
         assert Round.objects.latest("number").state_note == ""
-        drop_old_rows()
+        archive_rounds(seconds=60)
         assert left_by(pool).number == 3
 
 

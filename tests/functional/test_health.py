@@ -66,7 +66,10 @@ class TestHealthz:
 class TestReadyz:
     def test_is_green_while_everything_runs(self, place: Cluster, client: Client) -> None:
         status, states, _ = ready(client)
-        names = ("database", "migrations", "ticks", "rounds", "intents", "chain", "logs", "broker")
+        names = (
+            *("database", "migrations", "ticks", "rounds", "intents", "chain", "logs", "files"),
+            "broker",
+        )
         assert (status, states) == (200, dict.fromkeys(names, "ok"))
 
     def test_asks_as_much_for_many_pools_as_for_one(self, place: Cluster, client: Client) -> None:
@@ -197,6 +200,7 @@ class TestWithoutADatabase:
             "rounds",
             "intents",
             "logs",
+            "files",
             "chain",
         }
         assert details["database"] == "OperationalError"

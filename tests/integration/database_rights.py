@@ -28,7 +28,11 @@ APPEND_ONLY = (
 )
 # A balance is written by the trigger on entries, as the owner.
 # A limit is copied from the tenant's budget by another.
-COLUMNS = {"billing_account": {"overrun"}}
+# What becomes of a file of rounds; a trigger of its own refuses the rest.
+COLUMNS = {
+    "billing_account": {"overrun"},
+    "scheduling_roundarchive": {"checked_at", "problem", "dropped_at", "deleted_at"},
+}
 # In day partitions.
 PARTITIONED = ("scheduling_roundblob", "scheduling_roundbundle", "scheduling_roundstate")
 # Sealed row by row; what is in day partitions by the hashes of its round, or its record in the log.

@@ -1,4 +1,4 @@
-"""A process that runs one round, meters and settles, and fails at a named point of it.
+"""A process that runs one round, meters, settles and keeps files, and fails at a named point.
 
 Usage: round_process.py POOL INSTANT POINT:(kill|stop) HOLD_S [MODULE]; prints the point, then the
 outcome. MODULE has a POLICY of tests' own.
@@ -30,7 +30,9 @@ from evenshare_core.policies import registry  # noqa: E402 - after django.setup(
 from scheduling.engine.clock import PoolNow  # noqa: E402 - after django.setup()
 from scheduling.engine.rounds import execute_round  # noqa: E402 - after django.setup()
 from scheduling.engine.seal import seal_rounds  # noqa: E402 - after django.setup()
+from scheduling.models import Pool  # noqa: E402 - the same
 from tenants.faults import arm_faults  # noqa: E402 - after django.setup()
+from tests.integration.archive_stage import keep_files  # noqa: E402 - the same
 
 
 def main(pool: str, instant: str, where: str, hold_s: str, module: str = "") -> None:
@@ -57,6 +59,7 @@ def main(pool: str, instant: str, where: str, hold_s: str, module: str = "") -> 
         settle_pool(int(pool))
         for book in Book.objects.all():
             log_transfers(book)
+        keep_files(Pool.objects.get(pk=int(pool)))
 
 
 if __name__ == "__main__":

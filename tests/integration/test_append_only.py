@@ -20,7 +20,7 @@ from billing.checks import seals
 from billing.metering import log_transfers
 from billing.models import APPEND_ONLY as OF_BILLING
 from billing.models import Book
-from scheduling.engine.housekeeping import drop_old_rows
+from scheduling.engine.archive import archive_rounds
 from scheduling.models import Job, JobAnswer, PseudonymKey, RoundBlob, RoundBundle
 from tenants import transparency
 from tenants.audit import Actor, write_audit
@@ -49,7 +49,7 @@ class TestTheApplicationsRole:
         running_cluster()
         for days in (-400, -20, 1, 400):
             make_day(TODAY + timedelta(days=days))
-        drop_old_rows()
+        archive_rounds()
         assert len(rights.partitions()) >= 8
         assert rights.wrong_rights() == []
         assert rights.unguarded_tables() == []

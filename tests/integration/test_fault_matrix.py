@@ -38,6 +38,7 @@ from scheduling.models import (
 from tenants import transparency
 from tenants.faults import POINTS, arm_faults
 from tests.factories import Cluster, cluster
+from tests.integration.archive_stage import LONG_AGO, keep_files
 from tests.tools import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -56,7 +57,9 @@ class InjectedError(Exception):
 
 def eventful_cluster() -> Cluster:
     """At its instant every point is reached: leases end, wait, are renewed, cancelled, settled."""
-    lab = cluster({"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf", profiling_s=20)
+    lab = cluster(
+        {"a": 5, "b": 3}, lease_s=20, grace_s=1, policy="ltgf", profiling_s=20, begin=LONG_AGO
+    )
     post_allowance(
         book=open_book(lab.pool.book),
         tenant_id=lab.tenants["a"].pk,
@@ -90,6 +93,7 @@ def step(lab: Cluster) -> None:
     settle_pool(lab.pool.pk)
     for book in Book.objects.all():
         log_transfers(book)
+    keep_files(lab.pool)
 
 
 def once(point: str, fail: Callable[[], None]) -> tuple[Callable[[str], None], list[str]]:

@@ -7,8 +7,8 @@ from datetime import date, timedelta
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 
-from scheduling.engine.housekeeping import drop_old_rows
-from scheduling.models import Job, Lease, LeaseSlot, RoundBlob, RoundBundle
+from scheduling.engine.archive import ArchivingError, drop_day
+from scheduling.models import Job, Lease, LeaseSlot, RoundArchive, RoundBlob, RoundBundle
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -52,23 +52,47 @@ class TestAppendOnlyTables:
         running_cluster()
         assert "append-only" in refused(statement.format(table), using="owner")
 
-    def test_of_round_bytes_are_dropped_by_whole_old_days_only(self) -> None:
-        running_cluster()
+    def test_of_round_bytes_are_dropped_by_whole_old_days_that_are_in_files(self) -> None:
+        lab = running_cluster()
         today = RoundBlob.objects.count()
         old = date.today() - timedelta(days=30)  # noqa: DTZ011 - a day is all that is wanted
         with connection.cursor() as cursor:
             cursor.execute("SELECT evenshare_make_blob_day(%s)", [old])
             cursor.execute("SELECT evenshare_make_bundle_day(%s)", [old])
-        RoundBlob.objects.create(day=old, pool_id=1, number=1, snapshot=b"", decision=b"")
-        RoundBundle.objects.create(day=old, pool_id=1, number=1, sha256="", data=b"")
+        here = {"day": old, "pool_id": lab.pool.pk, "number": 0}
+        RoundBlob.objects.create(**here, snapshot=b"", decision=b"")
+        RoundBundle.objects.create(**here, sha256="", data=b"")
         assert "permission denied" in refused("DELETE FROM scheduling_roundblob")
         assert "permission denied" in refused("DELETE FROM scheduling_roundbundle")
-        assert drop_old_rows()[0] == 1, "a day of both is one day"
+        with pytest.raises(ArchivingError, match="in no file"):
+            drop_day(old)
+        RoundArchive.objects.create(
+            pool=lab.pool, day=old, name="n", first=0, last=0, members=3, bytes=1, sha256="",
+            archived_at=BEGIN, checked_at=BEGIN,
+        )  # fmt: skip
+        assert drop_day(old), "a day of both is one day"
         assert RoundBlob.objects.count() == today
         assert RoundBundle.objects.count() == 0
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT evenshare_drop_blob_days(0)")
-        assert RoundBlob.objects.count() == today
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            *("SET sha256 = 'x'", "SET last = 9", "SET dropped_at = NULL"),
+            "SET dropped_at = now() + interval '1 day'",
+        ],
+    )
+    def test_of_files_change_only_what_becomes_of_them(self, change: str) -> None:
+        lab = running_cluster()
+        RoundArchive.objects.create(
+            pool=lab.pool, day=BEGIN, name="n", first=0, last=0, members=3, bytes=1, sha256="",
+            archived_at=BEGIN, checked_at=BEGIN, dropped_at=BEGIN,
+        )  # fmt: skip
+        update = f"UPDATE scheduling_roundarchive {change}"
+        if "dropped_at" not in change:
+            assert "permission denied" in refused(update)
+        assert "append-only" in refused(update, using="owner")
+        assert "append-only" in refused("DELETE FROM scheduling_roundarchive", using="owner")
+        assert "append-only" in refused("TRUNCATE scheduling_roundarchive CASCADE", using="owner")
 
 
 class TestSlots:

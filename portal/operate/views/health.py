@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import LineItem, Stat
 from portal.charts.page import LATE, PAUSED
+from portal.operate.text.space import space_rows, space_stats
 from portal.operate.views.console import console_read, page, pool_of_console
 from portal.site.clocks import clocks, pool_now
 from portal.site.context import line_of
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.round_space import round_space
 from tenants.scopes import site_scope
 
 
@@ -25,6 +28,7 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         failure = next((row for row in operate.pool_failures() if row.pool == name), None)
         stuck = operate.stuck_intents([facts], {facts.id: now})
         quarantined = operate.quarantined_jobs(facts.id)
+        space = round_space(facts.id, facts.wall.date())
     times = clocks(facts, [(row.at, row.wall_at, row.scale) for row in rounds])
     line = line_of(facts)
     context = {
@@ -39,6 +43,10 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         "slowest": max((row.snapshot_ms + row.decide_ms for row in rounds), default=0),
         "fallbacks": sum(bool(row.fallback) for row in rounds),
         "stats": _stats(facts, rounds, failure),
+        "space": space,
+        "space_stats": space_stats(space, settings.ROUNDS_KEEP_DAYS),
+        "space_rows": space_rows(space),
+        "keep_days": settings.ROUNDS_KEEP_DAYS,
         "live": True,
     }
     return page(request, "health.html", context, key="health")

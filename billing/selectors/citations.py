@@ -1,0 +1,68 @@
+"""Which rounds a period that is open cites: whose bytes are kept, however old they are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import connection
+
+from billing.models import MeterCursor
+from billing.selectors.clock import book_now
+from evenshare_core.money.budgets import BudgetPeriod, calendar_period
+from scheduling.models import Pool, PoolFence
+from tenants.models import Budget
+
+# Rounds from the instant on, those of terms whose usage counts from then on, and those of terms
+# that run then and are not metered yet. Where there is none: the round that comes next.
+_CITED = """
+SELECT least(
+    (SELECT min(number) FROM scheduling_round WHERE pool_id = %(pool)s AND at >= %(since)s),
+    (SELECT min(t.round) FROM billing_usageline u
+     JOIN scheduling_leaseterm t ON t.lease_id = u.lease_id AND t.number = u.term
+     WHERE u.pool_id = %(pool)s AND u.hour >= %(since)s),
+    (SELECT min(t.round) FROM scheduling_lease l
+     JOIN scheduling_leaseterm t ON t.lease_id = l.id
+     WHERE l.pool_id = %(pool)s AND (l.ended_at IS NULL OR l.ended_at >= %(since)s)
+       AND t.expires_at >= %(since)s),
+    (SELECT next_round FROM scheduling_poolfence WHERE pool_id = %(pool)s)
+)
+"""
+
+
+def cited_from(pool: Pool) -> int:
+    """Return the first round of a pool that an open period cites; those before may be dropped.
+
+    Open are the hours that are not settled, and the periods of budgets that are not over. The
+    round before the first counts: it posted its prices. Three queries.
+    """
+    since = open_since(pool)
+    if since is None:
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(_CITED, {"pool": pool.pk, "since": since})
+        number: int = cursor.fetchone()[0]
+    return max(0, number - 1)
+
+
+def open_since(pool: Pool) -> datetime | None:
+    """Return since when periods of a pool's book are open, in pool time; None: since ever."""
+    settled = MeterCursor.objects.filter(pool=pool).values_list("settled_until", flat=True).first()
+    now = book_now(pool.book)
+    if settled is None:
+        fence = PoolFence.objects.get(pool=pool)
+        # Nothing happened in it yet that could be charged.
+        settled = now if fence.next_event == 1 else None
+    if settled is None:
+        return None
+    budgets = Budget.objects.filter(book=pool.book, period_amount__isnull=False)
+    begins = [begin for budget in budgets if (begin := _begin_of_running(budget, now)) is not None]
+    return min([settled, *begins])
+
+
+def _begin_of_running(budget: Budget, now: datetime) -> datetime | None:
+    """When the period of a budget began that is not over; None: it has none that is."""
+    kind = BudgetPeriod(budget.period_kind)
+    if kind is not BudgetPeriod.CUSTOM:
+        return calendar_period(kind, now)[0]
+    starts, ends = budget.period_starts_at, budget.period_ends_at
+    return starts if ends is not None and ends > now else None

@@ -1,0 +1,69 @@
+"""What the stored bytes of a pool's rounds take, as figures and rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from portal.charts.figures import plural, thousands
+from portal.charts.notes import LineItem, Stat
+from scheduling.selectors.round_space import DaySpace, RoundSpace
+
+MB = 10**6
+# Of a day each: what is older is in the sums.
+ROWS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceRow:
+    """A day of stored rounds; sizes in MB, "" where there is nothing."""
+
+    day: date
+    rounds: int
+    database: str
+    files: str
+    both: str
+
+
+def megabytes(size: int) -> str:
+    """Return bytes as MB, of little to the kilobyte."""
+    return thousands(size / MB, 1 if size >= 10 * MB else 3)
+
+
+def space_rows(space: RoundSpace) -> list[SpaceRow]:
+    """Return the newest days as rows."""
+    return [_row(day) for day in space.days[:ROWS]]
+
+
+def _row(day: DaySpace) -> SpaceRow:
+    return SpaceRow(
+        day=day.day,
+        rounds=day.rounds,
+        database=megabytes(day.database) if day.database else "",
+        files=megabytes(day.files) if day.files else "",
+        both=megabytes(day.bytes),
+    )
+
+
+def space_stats(space: RoundSpace, keep_days: int) -> list[Stat]:
+    """Return what stored rounds take now, and would take once so many days are kept."""
+    projected = space.projected(keep_days)
+    looked = f"{space.looked_at:%Y-%m-%d %H:%M} UTC" if space.looked_at else "never"
+    return [
+        Stat(
+            "A day takes",
+            *_figure(space.a_day),
+            (LineItem("days stored", plural(len(space.days), "day")),),
+        ),
+        Stat("In the database", *_figure(space.database), (LineItem("for", "8 days"),)),
+        Stat("In files", *_figure(space.files), (LineItem("last looked", looked),)),
+        Stat(
+            plural(keep_days, "day"),
+            *_figure(projected),
+            (LineItem("oldest kept", str(space.oldest or "none")),),
+        ),
+    ]
+
+
+def _figure(size: int | None) -> tuple[str, str]:
+    return ("-", "no whole day yet") if size is None else (megabytes(size), "MB")

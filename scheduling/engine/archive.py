@@ -1,0 +1,352 @@
+"""Moves the bytes of rounds from the database to files, a day after a week (docs/adr/0204).
+
+Level-triggered and in small steps, each a transaction: a file is written, read back and compared,
+and only then its row is there; a day leaves the database when all of it is in files, which the
+database asks by itself (`evenshare_drop_archived_day`). Whatever is cut off is done again: a file
+without a row is nobody's, and is written over.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+import structlog
+from django.core.files.base import ContentFile
+from django.db import OperationalError, connection
+from psycopg.errors import LockNotAvailable
+
+from evenshare_core.domain.values import canonical_bytes, sha256_hex
+from scheduling.engine.clock import wall_now
+from scheduling.models import (
+    Pool,
+    Round,
+    RoundArchive,
+    RoundArchiving,
+    RoundBlob,
+    RoundBundle,
+    RoundSealing,
+    RoundState,
+)
+from scheduling.selectors import round_files
+from scheduling.selectors.round_files import round_storage
+from scheduling.selectors.stored_rounds import packed_damage
+from tenants.faults import fault_point
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+
+DATABASE_DAYS = 7
+# Of one file: it is made and read back in memory, and its directory is kept by who reads.
+FILE_ROUNDS, FILE_BYTES = 1000, 32 * 2**20
+# The worker has the ticks to do as well.
+ARCHIVE_S = 5.0
+# Whoever wants to write waits behind who waits to drop.
+LOCK_TIMEOUT = "1s"
+FAILURE_MAX = 255
+# Among Postgres' advisory locks of two numbers; the log of a pool has 1.
+LOCK = (36, 1)
+_STAMP = (1980, 1, 1, 0, 0, 0)  # the same bytes give the same file
+_STORED = """
+SELECT number, array_agg(part), sum(bytes) FROM (
+    SELECT number, 'blob' AS part, octet_length(snapshot) + octet_length(decision) AS bytes
+    FROM scheduling_roundblob WHERE day = %(day)s AND pool_id = %(pool)s AND number > %(after)s
+      AND tableoid <> 'scheduling_roundblob_rest'::regclass
+    UNION ALL
+    SELECT number, 'bundle', octet_length(data)
+    FROM scheduling_roundbundle WHERE day = %(day)s AND pool_id = %(pool)s AND number > %(after)s
+      AND tableoid <> 'scheduling_roundbundle_rest'::regclass
+    UNION ALL
+    SELECT number, 'state', octet_length(service) + octet_length(memory)
+    FROM scheduling_roundstate WHERE day = %(day)s AND pool_id = %(pool)s AND number > %(after)s
+      AND tableoid <> 'scheduling_roundstate_rest'::regclass
+) stored GROUP BY number ORDER BY number LIMIT %(limit)s
+"""
+_POOLS = """
+SELECT pool_id FROM scheduling_roundblob WHERE day = %(day)s
+UNION SELECT pool_id FROM scheduling_roundbundle WHERE day = %(day)s
+UNION SELECT pool_id FROM scheduling_roundstate WHERE day = %(day)s ORDER BY pool_id
+"""
+
+
+class ArchivingError(Exception):
+    """A day cannot be put into files, and stays in the database."""
+
+
+@dataclass
+class Archived:
+    """What one call did."""
+
+    files: int = 0
+    days: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def archive_rounds(*, seconds: float = ARCHIVE_S) -> Archived:
+    """Put days that are old enough into files, the oldest first, and drop them; for a while.
+
+    A pool whose day fails is named in its `RoundArchiving`; its day stays in the database, those
+    of before and after it are done.
+    """
+    done = Archived()
+    until = time.monotonic() + seconds
+    failed: dict[int, str] = {}
+    for day in old_days():
+        if _archive_day(day, done, failed, until):
+            try:
+                done.days += drop_day(day)
+            except ArchivingError as error:
+                log.exception("rounds.day_not_dropped", day=str(day))
+                failed |= dict.fromkeys(_pools_of(day), f"{day}: {error}"[:FAILURE_MAX])
+        if time.monotonic() > until:
+            break
+    _note(failed)
+    done.failures = list(failed.values())
+    if done.files or done.days:
+        log.info("rounds.archived", files=done.files, days=done.days)
+    return done
+
+
+def old_days() -> list[date]:
+    """Return the days in the database that are to be in files, the oldest first."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT evenshare_old_round_days(%s)", [DATABASE_DAYS])
+        return [day for (day,) in cursor.fetchall()]
+
+
+def _archive_day(day: date, done: Archived, failed: dict[int, str], until: float) -> bool:
+    """Put a day of all pools into files; return whether nothing of it is left over."""
+    whole = True
+    for pool in Pool.objects.filter(pk__in=_pools_of(day)).order_by("pk"):
+        if pool.pk in failed:
+            whole = False
+            continue
+        try:
+            while archive_next(pool, day):
+                done.files += 1
+                if time.monotonic() > until:
+                    return False
+        except Exception as error:
+            text = str(error) if isinstance(error, ArchivingError) else _told(error)
+            failed[pool.pk] = f"{day}: {text}"[:FAILURE_MAX]
+            log.exception("rounds.not_archived", pool=pool.name, day=str(day))
+            whole = False
+    return whole
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _note(failed: Mapping[int, str]) -> None:
+    now = wall_now()
+    for pool_id in Pool.objects.values_list("pk", flat=True):
+        RoundArchiving.objects.update_or_create(
+            pool_id=pool_id, defaults={"looked_at": now, "failure": failed.get(pool_id, "")}
+        )
+
+
+def _pools_of(day: date) -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(_POOLS, {"day": day})
+        return [pool for (pool,) in cursor.fetchall()]
+
+
+def archive_next(pool: Pool, day: date) -> bool:
+    """Put the next rounds of a pool's day into a file; return whether there were any.
+
+    Raises:
+        ArchivingError: the file is not what was written, or rounds are not sealed yet.
+    """
+    with site_scope():
+        if not _locked():
+            return False
+        stored = _next_rounds(pool.pk, day)
+        if not stored:
+            return False
+        _guard_sealed(pool.pk, stored[-1][0])
+        members = dict(_members(pool.pk, day, stored))
+        first, last = stored[0][0], stored[-1][0]
+        name = f"{pool.name}-{pool.pk}/{day}/{first:09d}-{last:09d}.zip"
+        data = pack(members)
+        _write(name, data)
+        fault_point("archive.after_write")
+        now = wall_now()
+        archive = RoundArchive(
+            pool=pool, day=day, name=name, first=first, last=last, members=len(members),
+            bytes=len(data), sha256=sha256_hex(data), archived_at=now, checked_at=now,
+        )  # fmt: skip
+        _compare(archive, members)
+        archive.save(force_insert=True)
+        fault_point("archive.before_commit")
+    return True
+
+
+def drop_day(day: date) -> bool:
+    """Drop a day all of which is in files; return whether it was.
+
+    Not where somebody else is at it, or reads for longer than rounds shall wait, as a backup does.
+
+    Raises:
+        ArchivingError: a part of it is in no file.
+    """
+    try:
+        with site_scope():
+            if not _locked():
+                return False
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
+                cursor.execute("SELECT evenshare_drop_archived_day(%s)", [day])
+                (dropped,) = cursor.fetchone() or (False,)
+            if not dropped:
+                raise ArchivingError("a part of it is in no file that was found whole")
+            fault_point("archive.before_drop")
+    except OperationalError as error:
+        if isinstance(error.__cause__, LockNotAvailable):
+            log.info("rounds.day_not_dropped_yet", day=str(day))
+            return False
+        raise
+    return True
+
+
+def _locked() -> bool:
+    """Whether nobody else is at it, until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", LOCK)
+        return bool(cursor.fetchone()[0])
+
+
+def _next_rounds(pool_id: int, day: date) -> list[tuple[int, frozenset[str]]]:
+    """The rounds after the last that is in a file, and their parts, as many as a file takes."""
+    filed = RoundArchive.objects.filter(pool_id=pool_id, day=day)
+    after = filed.order_by("-last").values_list("last", flat=True).first()
+    last = -1 if after is None else after
+    with connection.cursor() as cursor:
+        cursor.execute(_STORED, {"day": day, "pool": pool_id, "limit": FILE_ROUNDS, "after": last})
+        rows = cursor.fetchall()
+    taken: list[tuple[int, frozenset[str]]] = []
+    size = 0
+    for number, parts, length in rows:
+        size += int(length)
+        if taken and size > FILE_BYTES:
+            break
+        taken.append((number, frozenset(parts)))
+    return taken
+
+
+def _guard_sealed(pool_id: int, number: int) -> None:
+    """Wait for the bundles: what is sealed later would be in no file."""
+    sealed = RoundSealing.objects.filter(pool_id=pool_id).values_list("number", flat=True).first()
+    if sealed is None or number > sealed:
+        raise ArchivingError(f"its rounds are sealed up to {sealed or 0} only, not up to {number}")
+
+
+def _members(
+    pool_id: int, day: date, stored: Iterable[tuple[int, frozenset[str]]]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the parts of rounds by their name in a file, as they are stored."""
+    numbers: dict[str, list[int]] = {"blob": [], "bundle": [], "state": []}
+    for number, parts in stored:
+        for part in parts:
+            numbers[part].append(number)
+    here = {"pool_id": pool_id, "day": day}
+    for blob in RoundBlob.objects.filter(**here, number__in=numbers["blob"]):
+        yield f"{blob.number}/{round_files.SNAPSHOT}", bytes(blob.snapshot)
+        yield f"{blob.number}/{round_files.DECISION}", bytes(blob.decision)
+    for bundle in RoundBundle.objects.filter(**here, number__in=numbers["bundle"]):
+        yield f"{bundle.number}/{round_files.BUNDLE}", bytes(bundle.data)
+    for state in RoundState.objects.filter(**here, number__in=numbers["state"]):
+        row = {
+            "at": state.at.isoformat(),
+            "policy": state.policy,
+            "policy_version": state.policy_version,
+            "prices": state.prices,
+            "entitled": state.entitled,
+        }
+        yield f"{state.number}/{round_files.STATE}", canonical_bytes(row)
+        yield f"{state.number}/{round_files.SERVICE}", bytes(state.service)
+        yield f"{state.number}/{round_files.MEMORY}", bytes(state.memory)
+
+
+def pack(members: Mapping[str, bytes]) -> bytes:
+    """Return a zip of parts as they are: they are compressed already."""
+    packed = io.BytesIO()
+    with ZipFile(packed, "w", ZIP_STORED) as file:
+        for name in sorted(members, key=_by_round):
+            file.writestr(ZipInfo(name, _STAMP), members[name])
+    return packed.getvalue()
+
+
+def _by_round(name: str) -> tuple[int, str]:
+    number, _, part = name.partition("/")
+    return int(number), part
+
+
+def _write(name: str, data: bytes) -> None:
+    """Write a file; one of that name has no row, so it was cut off, or is of another database."""
+    storage = round_storage()
+    if RoundArchive.objects.filter(name=name).exists():
+        raise ArchivingError(f"the file {name} is another round's already")
+    if storage.exists(name):
+        storage.delete(name)
+    written = storage.save(name, ContentFile(data))
+    if written != name:
+        storage.delete(written)
+        raise ArchivingError(f"the storage wrote {written} where {name} was to be")
+
+
+def _compare(archive: RoundArchive, members: Mapping[str, bytes]) -> None:
+    """Read a file back, and hold each part against what is stored and its round's hashes.
+
+    What was damaged before is moved as it is, so that it stays known as damaged.
+
+    Raises:
+        ArchivingError: it is not what was written.
+    """
+    data = round_files.read_file(archive)
+    if sha256_hex(data) != archive.sha256:
+        raise ArchivingError(f"the file {archive.name} was not read back as it was written")
+    round_files.forget()
+    hashes = {
+        number: (snapshot, decision)
+        for number, snapshot, decision in Round.objects.filter(
+            pool_id=archive.pool_id, number__range=(archive.first, archive.last)
+        ).values_list("number", "snapshot_sha256", "decision_sha256")
+    }
+    bundles = dict(
+        RoundBundle.objects.filter(
+            pool_id=archive.pool_id, day=archive.day, number__range=(archive.first, archive.last)
+        ).values_list("number", "sha256")
+    )
+    damaged = set()
+    with ZipFile(io.BytesIO(data)) as file:
+        if set(file.namelist()) != set(members):
+            raise ArchivingError(f"the file {archive.name} has other parts than were written")
+        for name, stored in members.items():
+            read = file.read(name)
+            number, part = int(name.partition("/")[0]), name.partition("/")[2]
+            expected = _expected(part, number, hashes, bundles)
+            if read != stored:
+                raise ArchivingError(f"{name} in the file {archive.name} is not what is stored")
+            if expected is not None and packed_damage(part, read, expected):
+                damaged.add(number)
+    if damaged:
+        log.error("rounds.archived_damaged", file=archive.name, rounds=sorted(damaged)[:10])
+
+
+def _expected(
+    part: str,
+    number: int,
+    hashes: Mapping[int, tuple[str, str]],
+    bundles: Mapping[int, str],
+) -> str | None:
+    """The hash that a part should have; None: it has none, or its round's row is missing."""
+    if part == round_files.BUNDLE:
+        return bundles.get(number)
+    if part in (round_files.SNAPSHOT, round_files.DECISION) and number in hashes:
+        return hashes[number][part == round_files.DECISION]
+    return None

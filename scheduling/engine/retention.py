@@ -1,0 +1,58 @@
+"""Drops files of rounds that are old enough and that nobody cites any more.
+
+Scheduling does not know who cites rounds: whoever does, billing, says from which round on. What
+stays of a round for good are its row with hashes, its record in the pool's log and its proofs.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import structlog
+
+from scheduling.engine.clock import wall_now
+from scheduling.models import RoundArchive
+from scheduling.selectors import round_files
+from scheduling.selectors.round_files import round_storage
+from tenants.faults import fault_point
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+
+KEEP_DAYS_LEAST = 90
+
+
+def drop_files(pool_id: int, *, cited_from: int, keep_days: int) -> int:
+    """Drop a pool's files of days that are older, and of rounds before `cited_from`; return how
+    many.
+
+    First it is noted, so that nobody reads them any more; then they are deleted. What was noted
+    and not deleted, by a crash or an error of the storage, is deleted by the next call.
+    """
+    keep_days = max(keep_days, KEEP_DAYS_LEAST)
+    with site_scope():
+        oldest = _today() - timedelta(days=keep_days)
+        old = RoundArchive.objects.filter(pool_id=pool_id, day__lt=oldest, last__lt=cited_from)
+        marked = old.filter(dropped_at=None).update(dropped_at=wall_now())
+    if marked:
+        fault_point("retention.after_mark")
+        round_files.forget()
+    return delete_dropped(pool_id)
+
+
+def delete_dropped(pool_id: int) -> int:
+    """Delete the files of a pool that were dropped; return how many."""
+    rows = RoundArchive.objects.filter(pool_id=pool_id, deleted_at=None)
+    deleted = 0
+    for row in rows.exclude(dropped_at=None).order_by("id"):
+        # A file that is not there is no error: a former call was cut off.
+        round_storage().delete(row.name)
+        with site_scope():
+            RoundArchive.objects.filter(pk=row.pk).update(deleted_at=wall_now())
+        log.info("rounds.file_dropped", file=row.name, bytes=row.bytes)
+        deleted += 1
+    return deleted
+
+
+def _today() -> date:
+    return wall_now().date()

@@ -1,0 +1,182 @@
+"""Reads bytes of rounds from the files that old days are moved to (docs/adr/0204).
+
+A file is a zip of what was stored, as it was stored: `<round>/<part>`. Its directory is read once
+and kept; then a part is one read at a known place. What is read is compared with its hash by who
+asked, as are bytes of the database. Whatever keeps a part from being read is an `ArchiveError`
+that names the file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import uuid
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any
+from zipfile import BadZipFile, ZipFile
+
+import msgspec
+from django.core.files.storage import FileSystemStorage, Storage, storages
+from django.db.models import QuerySet
+
+from scheduling.models import RoundArchive
+
+STORAGE = "rounds"  # its name in Django's settings
+SNAPSHOT, DECISION, BUNDLE = "snapshot.z", "decision.z", "bundle.json.gz"
+STATE, SERVICE, MEMORY = "state.json", "service.z", "memory.z"
+_LOCAL = struct.Struct("<4s22sHH")  # signature, what the directory says as well, two lengths
+_SIGNATURE = b"PK\3\4"
+# Of 1,000 rounds each: some 600 kB.
+DIRECTORIES = 16
+
+
+class ArchiveError(Exception):
+    """A part of a round cannot be read from its file; the text names the file, and says why."""
+
+
+class RoundFolder(FileSystemStorage):
+    """A folder on a disk of this machine: a file is there as a whole, or not, and only ours."""
+
+    def _save(self, name: str, content: IO[bytes]) -> str:
+        """Write beside, reach the disk, then rename: Django's own writes in place."""
+        path = Path(self.path(name))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as to:
+                content.seek(0)
+                to.write(content.read())
+                to.flush()
+                os.fsync(to.fileno())
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
+        for folder in (path.parent, path.parent.parent, Path(self.location)):
+            _sync(folder)
+        return name
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def round_storage() -> Storage:
+    """Return where files of rounds are: a folder, or what `ROUNDS_STORAGE` names."""
+    return storages[STORAGE]
+
+
+def archives_of(pool_id: int, number: int) -> QuerySet[RoundArchive]:
+    """The files that have a round, unless they are dropped; one, but for clocks that went back."""
+    rows = RoundArchive.objects.filter(pool_id=pool_id, first__lte=number, last__gte=number)
+    return rows.filter(dropped_at=None).order_by("-day", "-first")
+
+
+def archive_of(pool_id: int, number: int) -> RoundArchive | None:
+    """Return the file that has a round, or should have it; None: none does. One query.
+
+    Where several may, because a clock went back, the one in whose directory it is.
+    """
+    rows = list(archives_of(pool_id, number))
+    for row in rows[:-1]:
+        try:
+            if any(name.startswith(f"{number}/") for name in directory(row)):
+                return row
+        except ArchiveError:
+            return row
+    return rows[-1] if rows else None
+
+
+def read_part(archive: RoundArchive, number: int, part: str) -> bytes:
+    """Return a part of a round as it was stored.
+
+    Raises:
+        ArchiveError: the file, or the part in it, cannot be read.
+    """
+    place = directory(archive).get(f"{number}/{part}")
+    if place is None:
+        raise ArchiveError(f"is not in the file {archive.name}")
+    offset, size = place
+    try:
+        with round_storage().open(archive.name) as file:
+            file.seek(offset)
+            signature, _, *lengths = _LOCAL.unpack(file.read(_LOCAL.size))
+            file.seek(offset + _LOCAL.size + sum(lengths))
+            data = bytes(file.read(size))
+    except Exception as error:  # each storage has its own
+        raise _unreadable(archive.name, error) from error
+    if signature != _SIGNATURE or len(data) != size:
+        raise ArchiveError(f"cannot be read: the file {archive.name} is another one than was kept")
+    return data
+
+
+def read_file(archive: RoundArchive) -> bytes:
+    """Return a whole file.
+
+    Raises:
+        ArchiveError: it cannot be read.
+    """
+    try:
+        with round_storage().open(archive.name) as file:
+            return bytes(file.read())
+    except Exception as error:  # each storage has its own
+        raise _unreadable(archive.name, error) from error
+
+
+def read_state(archive: RoundArchive, number: int) -> Mapping[str, Any]:
+    """Return the row of what a round left, with the two parts that are bytes.
+
+    Raises:
+        ArchiveError: as `read_part`.
+    """
+    try:
+        state: dict[str, Any] = msgspec.json.decode(
+            read_part(archive, number, STATE), type=dict[str, Any]
+        )
+    except msgspec.DecodeError as error:
+        text = f"cannot be read: the file {archive.name} is another one than was kept"
+        raise ArchiveError(text) from error
+    return state | {
+        "service": read_part(archive, number, SERVICE),
+        "memory": read_part(archive, number, MEMORY),
+    }
+
+
+def directory(archive: RoundArchive) -> Mapping[str, tuple[int, int]]:
+    """Return where in a file each part is: offset of its header, and size.
+
+    Raises:
+        ArchiveError: the file cannot be read.
+    """
+    return _directory(archive.name, archive.sha256)
+
+
+@lru_cache(maxsize=DIRECTORIES)
+def _directory(name: str, sha256: str) -> Mapping[str, tuple[int, int]]:  # noqa: ARG001 - of the key
+    try:
+        with round_storage().open(name) as file, ZipFile(file) as packed:
+            return {one.filename: (one.header_offset, one.file_size) for one in packed.infolist()}
+    except Exception as error:  # each storage has its own
+        raise _unreadable(name, error) from error
+
+
+def forget() -> None:
+    """Read directories anew: a file was written over."""
+    _directory.cache_clear()
+
+
+def _unreadable(name: str, error: Exception) -> ArchiveError:
+    if isinstance(error, FileNotFoundError):
+        return ArchiveError(f"is missing: the file {name} is not there")
+    if isinstance(error, (BadZipFile, struct.error)):
+        return ArchiveError(f"cannot be read: the file {name} is another one than was kept")
+    return ArchiveError(f"cannot be read: the file {name} cannot be opened ({_kind(error)})")
+
+
+def _kind(error: Exception) -> str:
+    return getattr(error, "strerror", None) or type(error).__name__

@@ -1,0 +1,132 @@
+"""What the bytes of rounds take: day by day, in the database and in files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from django.db import connection
+from django.db.models import Count, Max, Min, Sum
+
+from scheduling.models import RoundArchive, RoundArchiving
+
+_DATABASE = """
+SELECT day, count(DISTINCT number), sum(bytes) FROM (
+    SELECT day, number, octet_length(snapshot)::bigint + octet_length(decision) AS bytes
+    FROM scheduling_roundblob WHERE pool_id = %(pool)s
+    UNION ALL
+    SELECT day, number, octet_length(data) FROM scheduling_roundbundle WHERE pool_id = %(pool)s
+    UNION ALL
+    SELECT day, number, octet_length(service) + octet_length(memory)
+    FROM scheduling_roundstate WHERE pool_id = %(pool)s AND number > 0
+) stored GROUP BY day ORDER BY day
+"""
+# What is wrong with files and with moving days to them, of all pools; the name of each pool.
+_PROBLEMS = """
+SELECT p.name, coalesce(g.failure, ''), coalesce(f.count, 0), coalesce(f.problem, '')
+FROM scheduling_pool p
+LEFT JOIN scheduling_roundarchiving g ON g.pool_id = p.id
+LEFT JOIN LATERAL (
+    SELECT count(*), min(problem) AS problem FROM scheduling_roundarchive
+    WHERE pool_id = p.id AND problem <> '' AND dropped_at IS NULL
+) f ON true
+WHERE coalesce(g.failure, '') <> '' OR f.count > 0
+ORDER BY p.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DaySpace:
+    """What one day of a pool's rounds takes: bytes in the database, and in files."""
+
+    day: date
+    rounds: int
+    database: int
+    files: int
+
+    @property
+    def bytes(self) -> int:
+        """Both together."""
+        return self.database + self.files
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSpace:
+    """What a pool's stored rounds take, the newest day first.
+
+    `a_day`: the mean of the whole days; None: there is none yet. `looked_at`: when days were last
+    looked for that are old enough; `failure`: why one is still in the database; `problems`: what
+    is wrong with files, a text each.
+    """
+
+    days: tuple[DaySpace, ...]
+    a_day: int | None
+    looked_at: datetime | None
+    failure: str
+    problems: tuple[str, ...]
+
+    @property
+    def database(self) -> int:
+        """Bytes in the database."""
+        return sum(day.database for day in self.days)
+
+    @property
+    def files(self) -> int:
+        """Bytes in files."""
+        return sum(day.files for day in self.days)
+
+    @property
+    def oldest(self) -> date | None:
+        """The oldest day whose rounds can be recomputed."""
+        return self.days[-1].day if self.days else None
+
+    def projected(self, keep_days: int) -> int | None:
+        """Return the bytes of as many days as are kept, each as the mean of those there are."""
+        return None if self.a_day is None else self.a_day * keep_days
+
+
+def round_space(pool_id: int, today: date) -> RoundSpace:
+    """Return what a pool's stored rounds take. Four queries."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DATABASE, {"pool": pool_id})
+        database = {day: (int(rounds), int(size)) for day, rounds, size in cursor.fetchall()}
+    kept = RoundArchive.objects.filter(pool_id=pool_id, dropped_at=None)
+    files = {
+        row["day"]: (int(row["last"] - row["first"] + 1), int(row["size"]))
+        for row in kept.values("day")
+        .annotate(first=Min("first"), last=Max("last"), size=Sum("bytes"), count=Count("id"))
+        .order_by("day")
+    }
+    days = tuple(_day(day, database, files) for day in sorted({*database, *files}, reverse=True))
+    whole = [day.bytes for day in days if day.day != today]
+    row = RoundArchiving.objects.filter(pool_id=pool_id).first()
+    problems = kept.exclude(problem="").order_by("day", "first")
+    return RoundSpace(
+        days=days,
+        a_day=sum(whole) // len(whole) if whole else None,
+        looked_at=row.looked_at if row else None,
+        failure=row.failure if row else "",
+        problems=tuple(problems.values_list("problem", flat=True)),
+    )
+
+
+def _day(
+    day: date, database: Mapping[date, tuple[int, int]], files: Mapping[date, tuple[int, int]]
+) -> DaySpace:
+    in_database, in_files = database.get(day, (0, 0)), files.get(day, (0, 0))
+    return DaySpace(day, max(in_database[0], in_files[0]), in_database[1], in_files[1])
+
+
+def file_problems() -> list[str]:
+    """Return what is wrong with files of rounds, or with moving days to them. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_PROBLEMS)
+        rows = cursor.fetchall()
+    found = []
+    for pool, failure, count, problem in rows:
+        if failure:
+            found.append(f"{pool}: not moved to files, {failure}")
+        if count:
+            found.append(f"{pool}: {problem}" + (f" ({count} files)" if count > 1 else ""))
+    return found

@@ -1,0 +1,173 @@
+"""Rounds in files, over HTTP: as before; where a file is damaged or dropped it is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.test import Client
+
+from billing.checks import run_checks
+from portal.site import health
+from scheduling.engine.file_scrub import scrub_files
+from scheduling.engine.retention import drop_files
+from scheduling.models import RoundArchive, RoundBlob, RoundBundle
+from scheduling.selectors import round_files
+from tests.functional.api_stage import PLAIN, ApiStage
+from tests.functional.test_bundles import GZIP, bundle, see, there
+from tests.integration.archive_stage import files_in, make_old, only_file, put_away
+
+__all__ = ["there"]  # a fixture
+READERS = {"ada": GZIP, "otto": PLAIN}
+
+
+Asked = tuple[str, int]
+
+
+@dataclass
+class Filed:
+    """The stage, with its rounds in files of a folder, and the answers of before."""
+
+    api: ApiStage
+    folder: Path
+    before: dict[Asked, bytes]
+
+    def path(self) -> Path:
+        """Of the one file."""
+        return self.folder / self.row().name
+
+    def row(self) -> RoundArchive:
+        return only_file(self.api.cluster.pool)
+
+    def round_page(self, number: int = 2) -> str:
+        return shown_to(self.api, "ada", f"/pools/{self.api.pool}/rounds/{number}/")
+
+
+@pytest.fixture
+def filed(there: ApiStage, owner: psycopg.Connection[Any], settings: Any, tmp_path: Path) -> Filed:
+    """Three sealed rounds, in a file."""
+    folder = files_in(settings, tmp_path)
+    before = {
+        (who, number): bundle(there, who, number, headers).content
+        for who, headers in READERS.items()
+        for number in (1, 2, 3)
+    }
+    make_old(owner, there.cluster.pool)
+    put_away()
+    assert not RoundBlob.objects.exists()
+    assert not RoundBundle.objects.exists()
+    return Filed(there, folder, before)
+
+
+def shown_to(there: ApiStage, who: str, path: str) -> str:
+    client = Client()
+    client.force_login(there.people[who])
+    answer = client.get(path)
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+def files_check() -> health.Check:
+    (check,) = (one for one in health.readiness() if one.name == "files")
+    return check
+
+
+def health_page(there: ApiStage) -> str:
+    return shown_to(there, "otto", f"/operate/pools/{there.pool}/health/")
+
+
+class TestABundle:
+    def test_is_the_same_bytes_as_before(self, filed: Filed) -> None:
+        for (who, number), data in filed.before.items():
+            answer = bundle(filed.api, who, number, READERS[who])
+            assert (answer.status_code, answer.content) == (200, data)
+        etag = bundle(filed.api)["ETag"]
+        assert bundle(filed.api, headers={"If-None-Match": etag}).status_code == 304
+
+    def test_of_own_rows_is_made_of_the_file_too(self, filed: Filed) -> None:
+        see(filed.api, "own")
+        body = bundle(filed.api, "bob").json()
+        assert (body["form"], body["round"]) == ("own", 3)
+        assert body["own"]
+
+    def test_says_when_its_file_is_not_what_was_kept(self, filed: Filed) -> None:
+        filed.path().write_bytes(filed.path().read_bytes()[:1000])
+        round_files.forget()
+        for visibility in ("full", "own"):
+            see(filed.api, visibility)
+            answer = bundle(filed.api)
+            assert (answer.status_code, answer.json()["reason_code"]) == (503, "unreadable")
+            assert "round 3" in answer.json()["detail"]
+        record = filed.api.call("GET", f"rounds/{filed.api.pool}/3").json()["record"]
+        assert record["bundle_sha256"]
+
+    def test_that_was_dropped_says_that_its_record_is_kept(self, filed: Filed) -> None:
+        drop_files(filed.api.cluster.pool.pk, cited_from=99, keep_days=90)
+        answer = bundle(filed.api)
+        assert (answer.status_code, answer.json()["reason_code"]) == (404, "not_kept")
+        assert "its record is" in answer.json()["detail"]
+        assert filed.api.call("GET", f"rounds/{filed.api.pool}/3").json()["record"]["hash"]
+
+
+class TestARoundsPage:
+    def test_has_its_decision_from_the_file_and_says_what_is_wrong_with_it(
+        self, filed: Filed
+    ) -> None:
+        shown = filed.round_page()
+        assert "no longer kept" not in shown
+        assert "damaged" not in shown
+        row = filed.row()
+        filed.path().unlink()
+        round_files.forget()
+        shown = filed.round_page()
+        assert f"the file {row.name} is not there" in shown
+
+    def test_of_a_dropped_one_says_that_its_bytes_are_no_longer_kept(self, filed: Filed) -> None:
+        drop_files(filed.api.cluster.pool.pk, cited_from=99, keep_days=90)
+        shown = filed.round_page()
+        assert "no longer kept" in shown
+
+
+class TestTheOperator:
+    def test_reads_what_days_take(self, filed: Filed) -> None:
+        shown = health_page(filed.api)
+        assert "What stored rounds take" in shown
+        assert "2020-05-04" in shown
+        assert "In files, MB" in shown
+        row = filed.row()
+        assert f"{row.bytes / 10**6:,.3f}" in shown
+        assert (
+            f"{row.bytes * 90 / 10**6:,.3f}" in shown or f"{row.bytes * 90 / 10**6:,.1f}" in shown
+        )
+
+    def test_is_told_of_a_damaged_file(self, filed: Filed) -> None:
+        assert files_check().state is health.State.OK
+        row = filed.row()
+        filed.path().unlink()
+        scrub_files()
+        check = files_check()
+        assert check.state is health.State.WARNING
+        assert row.name in check.detail
+        assert row.name in health_page(filed.api)
+
+    def test_is_told_of_a_day_that_cannot_be_moved(
+        self, there: ApiStage, owner: psycopg.Connection[Any], settings: Any, tmp_path: Path
+    ) -> None:
+        files_in(settings, tmp_path).write_text("no folder")
+        make_old(owner, there.cluster.pool)
+        put_away()
+        assert not RoundArchive.objects.exists()
+        check = files_check()
+        assert check.state is health.State.WARNING
+        assert f"{there.pool}: not moved to files, 2020-05-04" in check.detail
+        assert "A day of rounds is still in the database" in health_page(there)
+        assert RoundBlob.objects.exists()
+
+
+@pytest.mark.usefixtures("filed")
+def test_the_books_and_their_checks_need_no_file() -> None:
+    wrong = [check.name for check in run_checks() if check.violations]
+    assert wrong == []
