@@ -30,7 +30,7 @@ COPY --from=build /app /app
 RUN groupadd --gid 10001 evenshare \
   && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent \
     --shell /usr/sbin/nologin evenshare \
-  && install --directory --owner 10001 --group 10001 --mode 0700 /run/evenshare /backups /log-keys
+  && install --directory --owner 10001 --group 10001 --mode 0700 /run/evenshare /backups /log-keys /rounds
 WORKDIR /app
 USER 10001:10001
 EXPOSE 8000

@@ -2,6 +2,8 @@
 # Dump the database into a folder of its own: backup.sh [FOLDER], default BACKUP_DIR or backups.
 #
 # Needs OWNER_DATABASE_URL. Rounds go on meanwhile: a dump only reads, one moment of all tables.
+# With EVENSHARE_ROUNDS_DIR, files of rounds that are not there yet are copied to FOLDER/rounds: all
+# backups share them, for they never change.
 # BACKUP_KEEP (14) is how many are kept. Ends with 0 only when the backup is whole; then it has
 # its name, evenshare-<UTC time>, and not before.
 set -euo pipefail
@@ -29,6 +31,21 @@ pg_restore --list "$PARTIAL/database.dump" >/dev/null
 sync "$PARTIAL"/* "$PARTIAL"
 mv "$PARTIAL" "$target/$name"
 say "$target/$name: $(stat -c %s "$target/$name/database.dump") bytes in $SECONDS s"
+
+# After the dump: a file that it names is there by now. Beside, then renamed: no half file stays.
+if [ -n "${EVENSHARE_ROUNDS_DIR:-}" ] && [ -d "$EVENSHARE_ROUNDS_DIR" ]; then
+  copied=0
+  while IFS= read -r -d '' file; do
+    to="$target/rounds/$file"
+    [ ! -e "$to" ] || continue
+    mkdir -p "$(dirname "$to")"
+    cp "$EVENSHARE_ROUNDS_DIR/$file" "$to.partial"
+    sync "$to.partial"
+    mv "$to.partial" "$to"
+    copied=$((copied + 1))
+  done < <(cd "$EVENSHARE_ROUNDS_DIR" && find . -type f -name '*.zip' -printf '%P\0')
+  say "$target/rounds: $copied new files of rounds"
+fi
 
 # The names sort by time.
 find "$target" -maxdepth 1 -type d -name 'evenshare-*Z' | sort | head -n "-$keep" |

@@ -48,6 +48,17 @@ different=$(ask --file deploy/restore.sql)
 [ -z "$different" ] || stop "rows are missing or too many: $different"
 step "every table has the rows that the manifest says"
 
+# Files of rounds, those that are not there: before rounds are decided again.
+files=$(dirname "$backup")/rounds
+if [ -n "${EVENSHARE_ROUNDS_DIR:-}" ] && [ -d "$files" ]; then
+  mkdir -p "$EVENSHARE_ROUNDS_DIR"
+  (cd "$files" && find . -type f -name '*.zip' -print0) | while IFS= read -r -d '' file; do
+    to="$EVENSHARE_ROUNDS_DIR/$file"
+    [ -e "$to" ] || { mkdir -p "$(dirname "$to")" && cp "$files/$file" "$to"; }
+  done
+  step "files of rounds are in $EVENSHARE_ROUNDS_DIR"
+fi
+
 # 5. Migrations of newer code, roles and settings: as before any start.
 python -m portal.site.prepare
 python manage.py migrate --check --database owner >/dev/null || stop "migrations are missing"

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import Error, Tags, register
-from django.core.files.storage import storages
+from django.core.files.storage.handler import InvalidStorageError, StorageHandler
 from django.db import DatabaseError, OperationalError, connections
 
 from portal.embedded.folders import DEMO_KEY_MARK
@@ -82,7 +82,7 @@ def settings_problems(having: Any) -> Iterator[str]:
     yield from _web_problems(having)
     yield from _address_problems(having.DATABASES)
     yield from _broker_problems(having.REDIS_URL)
-    yield from _storage_problems()
+    yield from _storage_problems(having)
     if not TOKEN_WORD.fullmatch(having.INSTALLATION):
         yield (
             f"EVENSHARE_INSTALLATION is {having.INSTALLATION!r}: executors get it as a part of "
@@ -90,13 +90,16 @@ def settings_problems(having: Any) -> Iterator[str]:
         )
 
 
-def _storage_problems() -> Iterator[str]:
+def _storage_problems(having: Any) -> Iterator[str]:
     try:
-        storages["rounds"]
+        StorageHandler({"rounds": having.STORAGES["rounds"]})["rounds"]
     except Exception as error:  # noqa: BLE001 - each storage has its own
+        # What others say may quote an option, and one may be a password.
+        told = (InvalidStorageError, ImportError, TypeError)
+        why = str(error) if isinstance(error, told) else type(error).__name__
         yield (
-            f"ROUNDS_STORAGE cannot be used ({type(error).__name__}: {error}); name the class of a"
-            " storage that is installed, and what it takes in ROUNDS_STORAGE_OPTIONS"
+            f"ROUNDS_STORAGE cannot be used ({why}); name the class of a storage that is installed,"
+            " and what it takes in ROUNDS_STORAGE_OPTIONS"
         )
 
 

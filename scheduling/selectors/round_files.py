@@ -92,6 +92,12 @@ def archive_of(pool_id: int, number: int) -> RoundArchive | None:
     return rows[-1] if rows else None
 
 
+def is_dropped(pool_id: int, number: int) -> bool:
+    """Whether a round was in a file that was dropped. One query."""
+    rows = RoundArchive.objects.filter(pool_id=pool_id, first__lte=number, last__gte=number)
+    return rows.exclude(dropped_at=None).exists()
+
+
 def read_part(archive: RoundArchive, number: int, part: str) -> bytes:
     """Return a part of a round as it was stored.
 

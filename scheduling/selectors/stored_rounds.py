@@ -22,7 +22,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value, decode, sha256_hex
 from scheduling.models import Round, RoundArchive, RoundBlob
 from scheduling.selectors import round_files
-from scheduling.selectors.round_files import ArchiveError, archive_of, read_part
+from scheduling.selectors.round_files import ArchiveError, archive_of, is_dropped, read_part
 
 # Partitions of whole days are dropped when they are older than seven; today's date may be one
 # further in the database than where the round was decided.
@@ -110,7 +110,7 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
             return snapshot, decision
     if not damages and (archive := archive_of(round_.pool_id, round_.number)):
         return _filed_bytes(round_, archive)
-    if not damages and not _surely_kept(round_):
+    if not damages and (is_dropped(round_.pool_id, round_.number) or not _surely_kept(round_)):
         raise ReplayError(f"the bytes of round {round_.number} are no longer kept")
     raise DamagedRoundError(round_.number, damages or _missing(round_))
 

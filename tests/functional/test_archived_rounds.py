@@ -109,7 +109,9 @@ class TestABundle:
         answer = bundle(filed.api)
         assert (answer.status_code, answer.json()["reason_code"]) == (404, "not_kept")
         assert "its record is" in answer.json()["detail"]
-        assert filed.api.call("GET", f"rounds/{filed.api.pool}/3").json()["record"]["hash"]
+        shown = filed.api.call("GET", f"rounds/{filed.api.pool}/3").json()
+        assert shown["record"]["bundle_sha256"]
+        assert shown["bundle"] is None
 
 
 class TestARoundsPage:

@@ -20,6 +20,11 @@ from tests.tools import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 FIX_KEY = "make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(48))'`"
+FIX_STORAGE = (
+    "name the class of a storage that is installed, and what it takes in ROUNDS_STORAGE_OPTIONS"
+)
+NO_STORAGE = "Could not find backend 'storages.backends.s3.NoSuch': No module named 'storages'"
+NO_OPTION = "FileSystemStorage.__init__() got an unexpected keyword argument 'secret'"
 SAFE = {
     "EVENSHARE_MODE": "production",
     "SECRET_KEY": "b3J8fQx1Zk7mT0aYvC5nR2wLpH9sUe4dGi6o-KXy",
@@ -59,6 +64,22 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     "a key that was to be changed": (
         {"SECRET_KEY": "please-ChangeMe-before-you-use-it-1234567"},
         f"SECRET_KEY has 'change' in it, as an example's would; {FIX_KEY}",
+    ),
+    "a storage of rounds that is not installed": (
+        {"ROUNDS_STORAGE": "storages.backends.s3.NoSuch"},
+        f"ROUNDS_STORAGE cannot be used ({NO_STORAGE}); {FIX_STORAGE}",
+    ),
+    "an option that the storage of rounds does not take": (
+        {"ROUNDS_STORAGE_OPTIONS": '{"secret": "canary-3"}'},
+        f"ROUNDS_STORAGE cannot be used ({NO_OPTION}); {FIX_STORAGE}",
+    ),
+    "options that are no JSON": (
+        {"ROUNDS_STORAGE_OPTIONS": "bucket=canary-4"},
+        'ROUNDS_STORAGE_OPTIONS must be a JSON object, as {"bucket_name": "rounds"}',
+    ),
+    "too short a time for rounds": (
+        {"ROUNDS_KEEP_DAYS": "89"},
+        "ROUNDS_KEEP_DAYS must be at least 90: so long each round can be recomputed",
     ),
     "no host": (
         {"ALLOWED_HOSTS": " , "},
@@ -248,6 +269,8 @@ class TestAnEnvironment:
         changed = {name: change[name] for change, _ in UNSAFE.values() for name in change}
         changed |= {"EVENSHARE_MODE": "production", "METRICS_TOKEN": "", "SECRET_KEY": "canary-1"}
         changed |= {"DATABASE_URL": "postgres://postgres:canary-2@db/x", "DATABASE_POOL_SIZE": "1"}
+        # These two end the reading of settings.
+        changed |= {"ROUNDS_KEEP_DAYS": "90", "ROUNDS_STORAGE_OPTIONS": '{"secret": "canary-3"}'}
         lines = refusals(monkeypatch, changed)
         assert len(lines) > 5
         assert "canary" not in "".join(lines)

@@ -19,6 +19,23 @@ class TestASetting:
         with pytest.raises(SettingError, match="DATABASE_POOL_SIZE"):
             environment.whole("DATABASE_POOL_SIZE", 0)
 
+    @pytest.mark.parametrize("value", ["{", "[1]", "bucket", "null", '"x"'])
+    def test_that_is_no_json_object_is_named_and_not_told(
+        self, monkeypatch: pytest.MonkeyPatch, value: str
+    ) -> None:
+        monkeypatch.setenv("ROUNDS_STORAGE_OPTIONS", value)
+        with pytest.raises(SettingError) as caught:
+            environment.fields("ROUNDS_STORAGE_OPTIONS")
+        assert str(caught.value) == (
+            'ROUNDS_STORAGE_OPTIONS must be a JSON object, as {"bucket_name": "rounds"}'
+        )
+
+    def test_of_a_json_object(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ROUNDS_STORAGE_OPTIONS", '{"a": 1}')
+        assert environment.fields("ROUNDS_STORAGE_OPTIONS") == {"a": 1}
+        monkeypatch.setenv("ROUNDS_STORAGE_OPTIONS", "")
+        assert environment.fields("ROUNDS_STORAGE_OPTIONS") == {}
+
     def test_that_is_neither_on_nor_off_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DEBUG", "perhaps")
         with pytest.raises(SettingError, match="DEBUG"):
