@@ -95,8 +95,8 @@ def _storage_problems(having: Any) -> Iterator[str]:
         StorageHandler({"rounds": having.STORAGES["rounds"]})["rounds"]
     except Exception as error:  # noqa: BLE001 - each storage has its own
         # What others say may quote an option, and one may be a password.
-        told = (InvalidStorageError, ImportError, TypeError)
-        why = str(error) if isinstance(error, told) else type(error).__name__
+        harmless = (InvalidStorageError, ImportError, TypeError)
+        why = str(error) if isinstance(error, harmless) else type(error).__name__
         yield (
             f"ROUNDS_STORAGE cannot be used ({why}); name the class of a storage that is installed,"
             " and what it takes in ROUNDS_STORAGE_OPTIONS"

@@ -131,14 +131,14 @@ def _archive_day(day: date, done: Archived, failed: dict[int, str], until: float
                 if time.monotonic() > until:
                     return False
         except Exception as error:
-            text = str(error) if isinstance(error, ArchivingError) else _told(error)
+            text = str(error) if isinstance(error, ArchivingError) else _summary(error)
             failed[pool.pk] = f"{day}: {text}"[:FAILURE_MAX]
             log.exception("rounds.not_archived", pool=pool.name, day=str(day))
             whole = False
     return whole
 
 
-def _told(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 

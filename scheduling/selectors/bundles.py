@@ -119,10 +119,10 @@ def bundle_sha256(pool_id: int, number: int) -> str | None:
     """
     rows = RoundBundle.objects.filter(pool_id=pool_id, number=number)
     sha256 = rows.values_list("sha256", flat=True).first()
-    return sha256 or (_told_sha256(pool_id, number) if archive_of(pool_id, number) else None)
+    return sha256 or (_recorded_sha256(pool_id, number) if archive_of(pool_id, number) else None)
 
 
-def _told_sha256(pool_id: int, number: int) -> str | None:
+def _recorded_sha256(pool_id: int, number: int) -> str | None:
     raw = read_round_record(pool_id, number)
     return (read_record(raw).bundle or None) if raw else None
 
@@ -138,7 +138,7 @@ def packed_bundle(pool_id: int, number: int) -> bytes | None:
     if data is not None:
         return bytes(data)
     archive = archive_of(pool_id, number)
-    expected = _told_sha256(pool_id, number) if archive else None
+    expected = _recorded_sha256(pool_id, number) if archive else None
     if archive is None or expected is None:
         return None
     try:

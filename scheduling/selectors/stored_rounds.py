@@ -74,8 +74,8 @@ def kept_rounds(rounds: QuerySet[Round], *, in_files: bool = False) -> QuerySet[
     """Of these, the rounds whose bytes are in the database, or should be; or in files, too."""
     blobs = RoundBlob.objects.filter(pool_id=OuterRef("pool_id"), number=OuterRef("number"))
     recent = Q(wall_at__gte=RawSQL("current_date - %s", [SURELY_KEPT_DAYS]))
-    is_told = ~Q(snapshot_sha256="")
-    kept = Q(recent & is_told) | Q(Exists(blobs))
+    has_hash = ~Q(snapshot_sha256="")
+    kept = Q(recent & has_hash) | Q(Exists(blobs))
     if in_files:
         filed = RoundArchive.objects.filter(
             pool_id=OuterRef("pool_id"),
@@ -83,7 +83,7 @@ def kept_rounds(rounds: QuerySet[Round], *, in_files: bool = False) -> QuerySet[
             last__gte=OuterRef("number"),
             dropped_at=None,
         )
-        kept |= Q(Exists(filed)) & is_told
+        kept |= Q(Exists(filed)) & has_hash
     return rounds.filter(kept)
 
 

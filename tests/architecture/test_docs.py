@@ -284,7 +284,7 @@ def variables_read() -> Iterator[str]:
             asked = list(ast.iter_child_nodes(node))
             if isinstance(node, ast.Call):
                 reads = ast.unparse(node.func).rpartition(".")[2]
-                if reads not in ("text", "whole", "flag", "listed", "get", "database"):
+                if reads not in ("text", "whole", "flag", "listed", "fields", "get", "database"):
                     continue
                 asked = list(node.args[:1])
             elif not (isinstance(node, ast.Compare) and "environ" in ast.unparse(node)):
