@@ -123,10 +123,10 @@ def file_problems() -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(_PROBLEMS)
         rows = cursor.fetchall()
-    found = []
+    problems = []
     for pool, failure, count, problem in rows:
         if failure:
-            found.append(f"{pool}: not moved to files, {failure}")
+            problems.append(f"{pool}: not moved to files, {failure}")
         if count:
-            found.append(f"{pool}: {problem}" + (f" ({count} files)" if count > 1 else ""))
-    return found
+            problems.append(f"{pool}: {problem}" + (f" ({count} files)" if count > 1 else ""))
+    return problems
