@@ -21,6 +21,7 @@ SEALED = (
     "scheduling_leaseterm",
     "scheduling_pseudonymkey",
     "scheduling_round",
+    "scheduling_verification",
     "tenants_auditrecord",
     "tenants_logentry",
     "tenants_logkey",

@@ -44,6 +44,15 @@ class Viewer:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyPanel:
+    """How a reader verifies what a page says, and two sentences: the head, and the last time."""
+
+    command: str
+    head: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoundLine:
     """The line under the masthead. Seconds are of the wall, as the reader's clock ticks.
 

@@ -27,6 +27,7 @@ from scheduling.api import (
     quotas,
     rounds,
     sharing,
+    verifications,
 )
 from scheduling.selectors.lines import all_books
 from tenants.api.audit import AuditList
@@ -116,6 +117,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "chain/<slug:name>/consistency",
         chain.ChainConsistency.as_view(),
         name="api-chain-consistency",
+    ),
+    path(
+        "chain/<slug:name>/verifications",
+        verifications.VerificationList.as_view(),
+        name="api-chain-verifications",
     ),
     path("ledgers/<slug:book>/chain", ledger_chain.LedgerHead.as_view(), name="api-ledger-chain"),
     path(

@@ -21,6 +21,7 @@ from django.utils.safestring import SafeString
 from portal.charts import bars, figures, glyphs
 from portal.charts.explore.chart import PageChart
 from portal.charts.notes import CertificatePanel, Instant, Note, Promise, Stat
+from portal.charts.page import VerifyPanel
 from portal.charts.svg import Markup
 from portal.charts.tenants import TenantBadge, swatch
 
@@ -306,6 +307,12 @@ def command(text: str) -> dict[str, Any]:
     """`{% command "evenshare round verify 4211" %}`: to copy, with a button."""
     digest = blake2s(text.encode(), digest_size=5).hexdigest()
     return {"text": text, "id": f"c-{digest}"}
+
+
+@register.inclusion_tag("components/verify.html")
+def verify(panel: VerifyPanel) -> dict[str, Any]:
+    """`{% verify panel %}`: the command that verifies what the page says, head and last time."""
+    return {"panel": panel}
 
 
 @register.simple_block_tag

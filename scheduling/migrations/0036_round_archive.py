@@ -129,7 +129,7 @@ def revoke_change(apps, schema_editor):  # type: ignore[no-untyped-def]  # Djang
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0034_round_states")]
+    dependencies = [("scheduling", "0035_verifications")]
 
     operations = [
         migrations.CreateModel(

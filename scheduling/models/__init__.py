@@ -21,6 +21,7 @@ from scheduling.models.profiles import (
 )
 from scheduling.models.rounds import Round, RoundBlob, RoundScrub, RoundState
 from scheduling.models.simulations import Simulation
+from scheduling.models.verifications import Verification
 
 __all__ = [
     "Arrival",
@@ -61,6 +62,7 @@ __all__ = [
     "StartForecast",
     "StopForecast",
     "TraceFeed",
+    "Verification",
     "VirtualSpeeds",
     "VirtualWork",
     "criterion_of",

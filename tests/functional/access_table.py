@@ -77,6 +77,7 @@ API_PROFILE_PUT = Row(200, 403, 200, 404, 404, 403, 401, 403)
 API_PROFILE_DROP = API_PROFILE_PUT._replace(owner=204, manager=204)
 # What a tenant's quota lends and borrows: for its managers to change.
 API_SHARE = Row(403, 403, 200, 404, 404, 403, 401, 403)
+API_VERIFY = Row(400, 400, 400, 400, 404, 400, 401, 400)
 API_OFFER = API_SHARE._replace(manager=201)
 SHARE_PAGE = Row(403, 403, 422, 404, 404, 403, 302, 302)
 TOKEN_DROP = Row(204, 404, 404, 404, 404, 404, 401, 403)
@@ -300,6 +301,8 @@ TABLE: dict[str, Route] = {
     "api/v1/chain/<slug:name>/records": get(API_POOL).showing(),
     "api/v1/chain/<slug:name>/inclusion": get(API_POOL, "round={round}").showing(),
     "api/v1/chain/<slug:name>/consistency": get(API_POOL, "first=0&second=1").showing(),
+    # An empty verification, by whoever sees the pool: what is missing is said first.
+    "api/v1/chain/<slug:name>/verifications": post(API_VERIFY),
     "api/v1/ledgers/<slug:book>/chain": get(API_LIST, book="main").showing(),
     "api/v1/ledgers/<slug:book>/chain/records": get(API_LIST, book="main").showing(),
     "api/v1/ledgers/<slug:book>/chain/inclusion": get(API_LIST, "index=0", book="main").showing(),

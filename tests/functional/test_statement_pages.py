@@ -83,7 +83,7 @@ class TestTheStatement:
             assert message in answer.content.decode()
 
     def test_asks_as_often_for_more_transfers(self, there: Stage) -> None:
-        assert there.reads("owner", f"{PAGE}?{ALL}") <= 18
+        assert there.reads("owner", f"{PAGE}?{ALL}") <= 21
 
     def test_shows_the_days_where_a_field_was_emptied(self, there: Stage) -> None:
         page = there.page("owner", f"{PAGE}?from=&to=2030-01-07")

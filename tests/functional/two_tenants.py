@@ -11,6 +11,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from django.conf import settings
 from django.test import Client
@@ -36,6 +37,7 @@ from scheduling.models import (
     RunRecord,
     StartEstimate,
     StartForecast,
+    Verification,
     VirtualSpeeds,
 )
 from scheduling.requests.profiles import read_profile_request
@@ -331,6 +333,11 @@ def _finish(side: Side, operator: Side, logs: Path) -> None:
         answer=f"{word}-answer",
     )  # fmt: skip
     asked = SimulationRequest(policy="fifo", hours=6)
+    for pool in side.pools:
+        Verification.objects.create(
+            uid=uuid4(), tenant=side.tenant, pool=pool.pool, user=side.manager, kind="rounds",
+            size=1, root="0" * 64, first=1, last=1, checked=1, findings=0, client=f"{word}-client",
+        )  # fmt: skip
     simulation = request_simulation(
         actor=Actor(operator.manager, "operator-request"), pool_id=lab.pool.pk, request=asked
     )

@@ -20,6 +20,7 @@ APPEND_ONLY = (
     "scheduling_roundblob",
     "scheduling_roundbundle",
     "scheduling_roundstate",
+    "scheduling_verification",
     "tenants_auditrecord",
     "tenants_logentry",
     "tenants_logkey",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from io import StringIO
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -21,7 +22,7 @@ from billing.metering import log_transfers
 from billing.models import APPEND_ONLY as OF_BILLING
 from billing.models import Book
 from scheduling.engine.archive import archive_rounds
-from scheduling.models import Job, JobAnswer, PseudonymKey, RoundBlob, RoundBundle
+from scheduling.models import Job, JobAnswer, PseudonymKey, RoundBlob, RoundBundle, Verification
 from tenants import transparency
 from tenants.audit import Actor, write_audit
 from tenants.models import User
@@ -125,6 +126,10 @@ class History:
         )  # fmt: skip
         PseudonymKey.objects.create(pool=lab.pool, day=TODAY, secret=bytes(32))
         user = User.objects.create(username="otto")
+        Verification.objects.create(
+            uid=UUID(int=1), tenant_id=job.tenant_id, pool=lab.pool, user=user, kind="rounds",
+            size=1, root="0" * 64, first=1, last=1, checked=1, findings=0, client="c",
+        )  # fmt: skip
         with transaction.atomic():
             write_audit(Actor(user, "r-1"), "node.drained", "node n1", reason="fan")
         log_transfers(Book.objects.get(slug=lab.pool.book))
@@ -138,6 +143,7 @@ class History:
             ("billing_loggedtransfer", "logged_transfer_salt_of_32_bytes"),
             ("tenants_logentry", "log_entry_hash_of_its_record"),
             ("tenants_logkey", "log_key_of_32_bytes"),
+            ("scheduling_verification", "verification_of_rounds_or_a_statement"),
         ):
             self.execute(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
 

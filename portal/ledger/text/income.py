@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -80,13 +80,10 @@ def income_context(
     }
 
 
-def verify_command(line: IncomeLine, *, pool: str, tenant: str) -> str:
-    """Return the command that computes the line's day again."""
-    day = line.counted_at.date()
-    return (
-        f"evenshare statement verify --pool {pool} --tenant {tenant}"
-        f" --from {day} --to {day + timedelta(days=1)}"
-    )
+def verified_time(line: IncomeLine) -> tuple[datetime, datetime]:
+    """Return the day, of pool time, in whose statement the line is."""
+    day = line.counted_at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return day, day + timedelta(days=1)
 
 
 def _intervals(span: CountedSpan, steps: Sequence[IdleStep], times: Clocks) -> list[IntervalRow]:

@@ -44,6 +44,7 @@ from portal.site.access import access, pool_or_404, signed_in, tenant_or_404, te
 from portal.site.clocks import clocks, pool_now
 from portal.site.files import csv_file, no_file
 from portal.site.tenant_badges import badge_of, tenant_badge
+from portal.site.verify import statement_panel
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
@@ -79,6 +80,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
             facts.id, since=asked.since, until=asked.until,
         )  # fmt: skip
         quota = _quota_context(tenant, facts, asked)
+        verify = statement_panel(facts, tenant, asked.since, asked.until, access(request))
     names = VisibleNames(tenant.pk, [visibility])
     context = {
         "tenant": tenant,
@@ -98,6 +100,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "lines": contribution_lines(lines[:PAGE], names, visibility, clocks(facts)),
         "older": key_text(lines[PAGE - 1].key) if len(lines) > PAGE else "",
         "is_paged": before is not None,
+        "verify": verify,
         **quota,
         **_fairness_context(tenant, history),
         "nav_key": "ledger",

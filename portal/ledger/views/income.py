@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
@@ -10,11 +11,12 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.contribution import IncomeLine, income_line, income_lines
 from billing.selectors.factors import income_factors
-from portal.ledger.text.income import income_context, verify_command
+from portal.ledger.text.income import income_context, verified_time
 from portal.ledger.text.statement import VisibleNames
 from portal.ledger.views.contribution import read_key
 from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks
+from portal.site.verify import statement_panel
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
@@ -30,7 +32,7 @@ def line(request: HttpRequest, slug: str) -> HttpResponseBase:
     """The line that the query names, or the newest one: every factor, every interval."""
     tenant = tenant_or_404(request, slug, Action.SEE_MONEY)
     facts = tenant_pool(request, tenant, request.GET.get("pool", ""))
-    context = {"tenant": tenant, "pool": facts, "nav_key": "ledger"}
+    context: dict[str, Any] = {"tenant": tenant, "pool": facts, "nav_key": "ledger"}
     if facts is None:
         return render(request, "ledger/income_line.html", context)
     with tenant_scope(tenant.pk):
@@ -40,8 +42,8 @@ def line(request: HttpRequest, slug: str) -> HttpResponseBase:
             factors = income_factors(tenant.pk, facts.id, [shown])
             names = VisibleNames(tenant.pk, [visibility])
             context |= income_context(factors, tenant.pk, names, visibility, clocks(facts))
-            command = verify_command(shown, pool=facts.name, tenant=tenant.slug)
-            context |= {"command": command}
+            since, until = verified_time(shown)
+            context["verify"] = statement_panel(facts, tenant, since, until, access(request))
     return render(request, "ledger/income_line.html", context)
 
 

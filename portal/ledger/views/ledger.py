@@ -67,6 +67,7 @@ from portal.site.clocks import Clocks, clocks, clocks_by_pool, pool_now
 from portal.site.files import csv_file, no_file
 from portal.site.forms import typed_request
 from portal.site.request_id import request_id_of
+from portal.site.verify import statement_panel
 from scheduling.selectors.lines import (
     PoolFacts,
     all_books,
@@ -172,6 +173,12 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
             raise Http404
         incomes = transfer_incomes(stored)
         visibilities = _visibilities(request, [row])
+        verify = None
+        if row.pool and row.hour:
+            # An hour counts at the instant at which it closes.
+            counted = row.hour + timedelta(hours=1)
+            until = counted + timedelta(hours=1)
+            verify = statement_panel(facts, tenant, counted, until, access(request))
     times = clocks(facts)
     context = {
         "tenant": tenant,
@@ -184,6 +191,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "entries": visible_entries(row, visibilities.get(row.pool), tenant.pk),
         "total": sum((entry.amount for entry in row.entries), ZERO),
         "behind": lines_behind(stored, incomes, tenant.pk, times),
+        "verify": verify,
         "nav_key": "ledger",
         "may_open": _may_open(request, tenant),
     }
@@ -204,10 +212,16 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         shown = account_statement(
             tenant.pk, facts.book, since=asked.since, until=asked.until, period=asked.period
         )
-        names = _names(request, tenant.pk, facts.book)
+        pools = _own_pools(tenant.pk, facts.book)
+        names = _names(request, tenant.pk, pools)
+        panels = [
+            statement_panel(pool, tenant, asked.since, asked.until, access(request))
+            for pool in pools
+        ]
     context = {
         "tenant": tenant,
         "pool": facts,
+        "panels": panels,
         "asked": asked,
         "by": list(StatementPeriod),
         "shortcuts": shortcuts(now, asked),
@@ -238,18 +252,23 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         opening, lines = statement_lines(
             tenant.pk, facts.book, since=asked.since, until=asked.until, limit=LINES_MOST + 1
         )
-        names = _names(request, tenant.pk, facts.book)
+        names = _names(request, tenant.pk, _own_pools(tenant.pk, facts.book))
     if len(lines) > LINES_MOST:
         return no_file({"from": f"More than {LINES_MOST:,} transfers: choose fewer days."})
     name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
     return csv_file(name, COLUMNS, transfer_rows(lines, opening, names, tenant.pk))
 
 
-def _names(request: HttpRequest, tenant_id: int, book: str) -> VisibleNames:
-    """How the viewer may read the tenants of a book's pools."""
-    own, who = pools_of(tenant_id), access(request)
-    pools = [pool.id for pool in pools_of_book(book) if pool.id in own]
-    return VisibleNames(tenant_id, [read_visibility(pool_id, who) for pool_id in pools])
+def _names(request: HttpRequest, tenant_id: int, pools: Iterable[PoolFacts]) -> VisibleNames:
+    """How the viewer may read the tenants of pools."""
+    who = access(request)
+    return VisibleNames(tenant_id, [read_visibility(pool.id, who) for pool in pools])
+
+
+def _own_pools(tenant_id: int, book: str) -> list[PoolFacts]:
+    """The pools of a book in which a tenant has or had quota."""
+    own = pools_of(tenant_id)
+    return [pool for pool in pools_of_book(book) if pool.id in own]
 
 
 @signed_in

@@ -9,13 +9,16 @@ from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import LineItem, Stat
 from portal.charts.page import LATE, PAUSED
 from portal.operate.text.space import space_rows, space_stats
+from portal.operate.text.verify import verify_rows, verify_title
 from portal.operate.views.console import console_read, page, pool_of_console
 from portal.site.clocks import clocks, pool_now
-from portal.site.context import line_of
+from portal.site.context import line_of, verify_last_command
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.round_space import round_space
+from scheduling.selectors.verifications import verifying_tenants
 from tenants.scopes import site_scope
+from tenants.selectors.quotas import pool_tenants
 
 
 @console_read
@@ -29,6 +32,8 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         stuck = operate.stuck_intents([facts], {facts.id: now})
         quarantined = operate.quarantined_jobs(facts.id)
         space = round_space(facts.id, facts.wall.date())
+        tenants = pool_tenants(facts.id)
+        verified = verifying_tenants(facts.id, tenants)
     times = clocks(facts, [(row.at, row.wall_at, row.scale) for row in rounds])
     line = line_of(facts)
     context = {
@@ -42,6 +47,9 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         "rounds": [(row, times.instant(row.at)) for row in rounds],
         "slowest": max((row.snapshot_ms + row.decide_ms for row in rounds), default=0),
         "fallbacks": sum(bool(row.fallback) for row in rounds),
+        "verify_title": verify_title(verified, len(tenants)),
+        "verified": verify_rows(verified),
+        "verify_command": verify_last_command(facts),
         "stats": _stats(facts, rounds, failure),
         "space": space,
         "space_stats": space_stats(space, settings.ROUNDS_KEEP_DAYS),

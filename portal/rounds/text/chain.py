@@ -7,18 +7,20 @@ from typing import Any
 from django.urls import reverse
 
 from portal.charts.figures import thousands
-from portal.site.context import verify_command
+from portal.charts.page import VerifyPanel
 from scheduling.selectors.bundles import ChainPlace
 from scheduling.selectors.lines import PoolFacts
 
 
-def chain_context(facts: PoolFacts, number: int, place: ChainPlace | None) -> dict[str, Any]:
+def chain_context(
+    facts: PoolFacts, number: int, place: ChainPlace | None, verify: VerifyPanel
+) -> dict[str, Any]:
     """What the panel of a round's page shows; `chain` is None while the round is not sealed."""
     return {
         "chain": place,
         "chain_state": _state(place),
         "chain_text": _text(number, place),
-        "verify_command": verify_command(facts.name, number),
+        "verify": verify,
         "bundle_url": (
             reverse("api-bundle", args=[facts.name, number]) if place and place.is_kept else ""
         ),

@@ -20,12 +20,14 @@ from portal.rounds.text.tables import list_row, list_title, round_body
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
 from portal.site.trades import trade_rows, trades_title
+from portal.site.verify import round_panel
 from scheduling.models import Round
 from scheduling.selectors.bundles import read_place
 from scheduling.selectors.certificates import view_certificate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.round_lists import rounds_page
 from scheduling.selectors.rounds import RoundView, round_view
+from scheduling.selectors.verifications import LogHead
 from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 
@@ -75,6 +77,8 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         view = round_view(facts.id, number, visibility)
         seen = view_certificate(view.round, visibility) if view else None
         place = read_place(facts.id, number) if view else None
+        head = LogHead(place.size, place.root) if place else LogHead(0, "")
+        verify = round_panel(facts, number, head, access(request))
     if view is None:
         raise Http404
     context = {
@@ -82,7 +86,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         **round_body(view),
         **throughput_context(seen),
         **overclaim_context(seen),
-        **chain_context(facts, number, place),
+        **chain_context(facts, number, place, verify),
         "visibility": visibility,
         "certificate": round_certificate(view, seen),
         "nav_key": "rounds",

@@ -32,6 +32,8 @@ class Portal:
     contribution: dict[str, Any] = field(default_factory=dict)
     income: list[dict[str, Any]] = field(default_factory=list)
     credit: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[Any] = field(default_factory=list)
+    refusal: Answer | None = None
     cursors: bool = False
     rounds: Callable[[list[str], dict[str, str]], Answer] | None = None
     url: str = ""
@@ -52,8 +54,8 @@ class Portal:
         match (method, *words):
             case ("POST", "tokens"):
                 said = self._token(body)
-            case ("GET", "chain" | "rounds", *_) if self.rounds is not None:
-                said = self.rounds(words, query)
+            case (_, "chain" | "rounds", *_) if self.rounds is not None:
+                said = self._told(body) if method == "POST" else self.rounds(words, query)
             case ("GET", "pools", *rest):
                 said = 200, {"results": self.queue if rest else [], "next": None}
             case ("POST", "jobs"):
@@ -69,6 +71,11 @@ class Portal:
             case (_, "jobs", *_):
                 said = self._of_job(method, words[1:], query)
         return said
+
+    def _told(self, body: Any) -> Answer:
+        """Keep what the client said that it verified, or refuse it."""
+        self.reports.append(body)
+        return self.refusal or (201, body)
 
     def _prices(self, noun: str, place: list[str], query: dict[str, str]) -> Answer:
         if noun == "price-forecasts" and place == ["local"]:

@@ -224,6 +224,7 @@ def _round(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf.add_argument("--since", metavar="T", help="rounds from T on, RFC 3339, pool time")
     leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
     leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
+    _reports(leaf)
     pin = _leaf(verbs, "pin", verify.round_pin, "keep the head of a pool's rounds, and print it")
     pin.add_argument("--pool", required=True)
     pin.add_argument("--show", action="store_true", help="print what is kept; nothing is asked")
@@ -246,6 +247,12 @@ def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     leaf.add_argument("--without-rounds", action="store_true", help="download no rounds to compare")
     leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
     leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
+    _reports(leaf)
+
+
+def _reports(leaf: argparse.ArgumentParser) -> None:
+    text = "do not tell the portal what was verified, and how it came out"
+    leaf.add_argument("--no-report", action="store_true", help=text)
 
 
 def _of_a_tenant(leaf: argparse.ArgumentParser) -> None:

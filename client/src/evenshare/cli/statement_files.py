@@ -6,6 +6,7 @@
 | `usage.json`, `entries.json` | all pages of `GET /usage` and `GET /entries` |
 | `income.json`, `idle.json` | all pages of `GET /income`: its `results`, its `idle` |
 | `prices.json` | `GET /prices/<pool>/<gpu_type>`, back to the oldest round of a row |
+| `chain.json` | `GET /chain/<pool>`: the head that was shown meanwhile |
 | `records.json` | the records of the rounds that rows name, of `GET /chain/<pool>/records` |
 | `names/<day>.json`, `bundles/<round>.json` | as `evenshare round verify` keeps them |
 """
@@ -20,7 +21,15 @@ from typing import Any
 from .api import ApiError, Client, UnreachableError, part
 from .config import UsageError
 from .terminal import Terminal
-from .verify_files import RECORDS, RECORDS_AT_ONCE, Files, fetch_bundle, fetch_names, fetch_records
+from .verify_files import (
+    RECORDS,
+    RECORDS_AT_ONCE,
+    Files,
+    fetch_bundle,
+    fetch_chain,
+    fetch_names,
+    fetch_records,
+)
 
 ASKED = "statement.json"
 LISTS = ("usage", "income", "idle", "prices", "entries")
@@ -67,7 +76,7 @@ def fetch_rounds(
     if not wanted:
         return ""
     try:
-        newest = client.get(f"/chain/{part(pool)}").get("round")
+        newest = fetch_chain(client, files, pool).get("round")
     except ApiError as refused:
         if refused.status != 404:
             raise

@@ -45,6 +45,7 @@ from .verify_files import (
     to_save,
 )
 from .verify_pins import keep_newer, pinned
+from .verify_report import report
 
 Wanted = Callable[[RoundRecord], bool]
 
@@ -217,7 +218,25 @@ def _verify(
         rows = [(finding.round, finding.ok) for finding in findings]
         not_decided = sum(not finding.is_decided for finding in findings)
         screen.line(inert(summary(rows, not head.problems, not_decided)))
+    if options.from_dir is None and not options.no_report and head.size:
+        days = {day_of(finding.at_us) for finding in findings}
+        tenants = sorted({tenant for day in days for tenant in history.keys(day)})
+        report(client, screen, pool, tenants, _said(head, findings))
     return 0 if is_fine else 3
+
+
+def _said(head: HeadFinding, findings: list[RoundFinding]) -> dict[str, Any]:
+    """What the portal is told; docs/verify.md lists it."""
+    numbers = [finding.round for finding in findings]
+    return {
+        "kind": "rounds",
+        "size": head.size,
+        "root": head.root.hex(),
+        "first": min(numbers),
+        "last": max(numbers),
+        "checked": len(numbers),
+        "findings": len(head.problems) + sum(len(finding.problems) for finding in findings),
+    }
 
 
 def _head(options: argparse.Namespace, history: RoundHistory, pin: Pin | None) -> HeadFinding:

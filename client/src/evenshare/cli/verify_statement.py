@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
+from evenshare_core.chain.checkpoints import NoteError, note_checkpoint
 from evenshare_core.chain.records import RecordError, RoundRecord, read_record
 from evenshare_core.disclosure.bundle import BundleError, Disclosed, read_bundle
 from evenshare_core.disclosure.pseudonyms import day_of
@@ -18,6 +19,7 @@ from evenshare_core.verification.statement import Finding, StatementReport
 from evenshare_core.verification.statement_rounds import verify_with_rounds
 from evenshare_core.verification.statement_rows import StatementError, read_statement
 
+from . import verify_report
 from .api import Client
 from .config import UsageError
 from .instants import read_instant
@@ -31,7 +33,16 @@ from .statement_files import (
     rounds_of,
 )
 from .terminal import Terminal, inert
-from .verify_files import RECORDS, Files, answers, bundle_file, names_file, saved, to_save
+from .verify_files import (
+    CHAIN,
+    RECORDS,
+    Files,
+    answers,
+    bundle_file,
+    names_file,
+    saved,
+    to_save,
+)
 
 NO_ROUNDS = "no-rounds.json"
 
@@ -56,10 +67,13 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
             if not options.without_rounds:
                 why = fetch_rounds(client, screen, files, asked["pool"], rounds_of(rows))
         files.write_json(NO_ROUNDS, why)
-        return _verify(options, screen, files)
+        return _verify(options, screen, files, client)
 
 
-def _verify(options: argparse.Namespace, screen: Terminal, files: Files) -> int:
+def _verify(
+    options: argparse.Namespace, screen: Terminal, files: Files, client: Client | None = None
+) -> int:
+    """Verify a folder; `client`: of the portal that has just answered it."""
     asked = read_json(files, ASKED)
     report, rounds = StatementReport(), _Rounds(files)
     try:
@@ -86,7 +100,29 @@ def _verify(options: argparse.Namespace, screen: Terminal, files: Files) -> int:
         screen.json(_plain(asked, report))
     else:
         _print(screen, asked, report)
+    said = _said(files, asked, report)
+    if client is not None and not options.no_report and said is not None:
+        verify_report.report(client, screen, asked["pool"], sorted(rounds.tenants), said)
     return 3 if report.findings else 0
+
+
+def _said(files: Files, asked: dict[str, Any], report: StatementReport) -> dict[str, Any] | None:
+    """What the portal is told; docs/verify.md lists it. None where it showed no head."""
+    try:
+        head = note_checkpoint(str(read_json(files, CHAIN)["checkpoint"]))
+    except (UsageError, NoteError, LookupError, TypeError):
+        return None
+    if not head.size:
+        return None
+    return {
+        "kind": "statement",
+        "size": head.size,
+        "root": head.root.hex(),
+        "since": asked["since"],
+        "until": asked["until"],
+        "checked": sum(report.recomputed.values()),
+        "findings": len(report.findings),
+    }
 
 
 class _Rounds:
@@ -96,6 +132,7 @@ class _Rounds:
         self.files = files
         self.disclosed: dict[int, Disclosed] = {}
         self.keys: dict[str, bytes] = {}
+        self.tenants: set[str] = set()
         self.instants: set[int] = set()
         self.findings: list[Finding] = []
         self.remarks: list[str] = []
@@ -118,6 +155,7 @@ class _Rounds:
                 for row in read_json(self.files, names_file(day))["tenants"]:
                     if row["tenant"] in tenants:
                         self.keys[day] = bytes.fromhex(row["key"])
+                        self.tenants.add(str(row["tenant"]))
 
     def _bundle(self, record: RoundRecord) -> None:
         data = self.files.read(bundle_file(record.round))

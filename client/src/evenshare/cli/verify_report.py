@@ -1,0 +1,36 @@
+"""What the portal is told of a verification: what was checked, and how it came out.
+
+A remark for one's own pages and for who runs the site. Nothing here changes an exit code.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from evenshare import __version__
+
+from .api import ApiError, Client, UnreachableError, part
+from .terminal import Terminal, inert
+
+
+def report(
+    client: Client, screen: Terminal, pool: str, tenants: Iterable[str], said: Mapping[str, Any]
+) -> None:
+    """Tell it for each of the reader's own tenants; a line for people where that fails."""
+    for tenant in tenants:
+        body = {**said, "tenant": tenant, "client": f"evenshare {__version__}"}
+        try:
+            client.post(f"/chain/{part(pool)}/verifications", body, key=uuid.uuid4().hex)
+        except ApiError as refused:
+            detail = refused.problem.get("detail") or refused.problem.get("title", "")
+            _failed(screen, f"{refused.status}, {detail}")
+            return
+        except UnreachableError as problem:
+            _failed(screen, str(problem))
+            return
+
+
+def _failed(screen: Terminal, why: str) -> None:
+    screen.note(f"evenshare: the portal did not take the report of this verification: {inert(why)}")

@@ -1,0 +1,130 @@
+"""What clients say that they verified."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers as s
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.api import schemas
+from scheduling.api.base import SchedulingView, idempotency_key, replay_header, spec_of
+from scheduling.models import Verification
+from scheduling.requests.verifications import KINDS, VerificationRequest, read_verification
+from scheduling.services.verifications import OtherHeadError, keep_verification
+from tenants.api import logs
+from tenants.api.problems import Problem, bad_field
+from tenants.api.request_schemas import request_serializer
+from tenants.api.times import time_text
+from tenants.input.errors import FieldError
+from tenants.models import Tenant
+from tenants.permissions import Action
+from tenants.rate import Rate, take
+from tenants.scopes import site_scope
+from tenants.selectors.access import MembershipFacts
+from tenants.selectors.quotas import pools_of
+from tenants.tokens import Scope
+
+# By person: a morning of runs at once, then one every ten seconds.
+REPORTS = Rate(per_s=0.1, full=60)
+EVIDENCE = (
+    "Keep the head that you pinned, and its signatures: two heads that the installation's key"
+    " signed are the proof. Compare with a colleague: evenshare round pin --against."
+)
+
+
+class VerificationJson(s.Serializer[object]):
+    """A verification as it was said; nothing is trusted for it. `said_at`: wall time."""
+
+    id = s.UUIDField()
+    tenant = s.CharField()
+    pool = s.CharField()
+    said_at = s.DateTimeField()
+    kind = s.ChoiceField(list(KINDS))
+    size = s.IntegerField()
+    # DRF moves it to the declared fields, away from its own attribute of this name.
+    root = s.CharField()  # type: ignore[assignment]
+    first = s.IntegerField(allow_null=True)
+    last = s.IntegerField(allow_null=True)
+    since = s.DateTimeField(allow_null=True)
+    until = s.DateTimeField(allow_null=True)
+    checked = s.IntegerField()
+    findings = s.IntegerField()
+    client = s.CharField()
+
+
+class VerificationList(SchedulingView):
+    """What members of tenants verified in a pool."""
+
+    # It changes nothing that counts: who may read may say what came of it.
+    scopes: ClassVar[dict[str, str]] = {"POST": Scope.READ.value}
+    http_method_names = ["post"]
+
+    @extend_schema(
+        operation_id="verification_say",
+        request=request_serializer(VerificationRequest),
+        responses={201: VerificationJson},
+        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Say what you verified: which head, which rounds or time, how many findings.
+
+        A remark, for your own pages and for who runs the site; nothing is trusted for it. A head
+        that is none of this log is refused with 409: what you were shown is not what others see.
+        """
+        key = idempotency_key(request)
+        facts = self.pool(name)
+        wanted = read_verification(spec_of(request))
+        tenant = self._own_tenant(wanted.tenant, facts.id)
+        take(f"verification:{self.person.pk}", REPORTS)
+        try:
+            with logs.log_scope():
+                made = keep_verification(
+                    tenant=tenant, user=self.person, facts=facts, request=wanted, key=key
+                )
+        except OtherHeadError as error:
+            field = FieldError(error.field, error.reason, EVIDENCE, "conflict")
+            raise Problem(409, "other_head", f"{error.reason} {EVIDENCE}", [field]) from error
+        headers = replay_header(is_replay=made.is_replay)
+        return Response(_json(made.row, tenant, facts.name), status=201, headers=headers)
+
+    def _own_tenant(self, slug: str | None, pool_id: int) -> Tenant:
+        """The tenant in whose name something is said: one that the caller is a member of."""
+        own = self.access.memberships
+        if slug is not None:
+            if self.access.membership_named(slug) is None:
+                raise bad_field("tenant", "is not one of your tenants", _known(own))
+        elif not own:
+            raise Problem(403, "role", "You are in no tenant, in whose name this could be kept.")
+        elif len(own) > 1:
+            raise bad_field("tenant", "is required", _known(own))
+        tenant = self.tenant(slug or own[0].slug, Action.SEE_TENANT)
+        with site_scope():
+            if pool_id not in pools_of(tenant.pk):
+                raise bad_field("tenant", "has no quota in this pool")
+        return tenant
+
+
+def _known(memberships: tuple[MembershipFacts, ...]) -> str:
+    return f"You are in: {', '.join(one.slug for one in memberships) or 'none'}."
+
+
+def _json(row: Verification, tenant: Tenant, pool: str) -> dict[str, Any]:
+    return {
+        "id": str(row.uid),
+        "tenant": tenant.slug,
+        "pool": pool,
+        "said_at": time_text(row.said_at),
+        "kind": row.kind,
+        "size": row.size,
+        "root": row.root,
+        "first": row.first,
+        "last": row.last,
+        "since": time_text(row.since),
+        "until": time_text(row.until),
+        "checked": row.checked,
+        "findings": row.findings,
+        "client": row.client,
+    }

@@ -1,0 +1,85 @@
+"""What a client may say of a run of `evenshare round verify` or `statement verify`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, ClassVar, TypeAlias
+
+from msgspec import Meta
+
+from evenshare_core.units import COUNT_MAX
+from tenants.input.errors import FieldErrors
+from tenants.input.requests import Input, Request, read_request
+from tenants.requests import SlugName
+
+KINDS = ("rounds", "statement")
+NUMBER_MAX = 2**62
+LogNumber: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
+# Which fields say what was verified, by kind.
+SPANS = {"rounds": ("first", "last"), "statement": ("since", "until")}
+
+
+class VerificationRequest(Request, frozen=True, kw_only=True):
+    """What was verified, against which head, and how it came out."""
+
+    NOUN: ClassVar[str] = "a verification"
+
+    tenant: Annotated[
+        SlugName | None,
+        Meta(description="One of your tenants; may be left out by who has one alone."),
+    ] = None
+    kind: Annotated[str, Meta(description="What was recomputed."), Input(choices=KINDS)]
+    size: Annotated[LogNumber, Meta(description="The size of the head that was shown.")]
+    root: Annotated[
+        str, Meta(pattern=r"^[0-9a-f]{64}$", description="Its root: 64 small hex digits.")
+    ]
+    first: Annotated[LogNumber | None, Meta(description="Of rounds: the first one.")] = None
+    last: Annotated[LogNumber | None, Meta(description="Of rounds: the last one.")] = None
+    since: Annotated[
+        datetime | None, Meta(description="Of a statement: its first instant, pool time.")
+    ] = None
+    until: Annotated[
+        datetime | None, Meta(description="Of a statement: the instant after its last one.")
+    ] = None
+    checked: Annotated[
+        int,
+        Meta(ge=0, le=COUNT_MAX, description="Rounds, or amounts of a statement, recomputed."),
+    ]
+    findings: Annotated[
+        int, Meta(ge=0, le=COUNT_MAX, description="How much is wrong; 0: everything was right.")
+    ]
+    client: Annotated[
+        str,
+        Meta(
+            pattern=r"^[0-9A-Za-z][0-9A-Za-z.+ _-]{0,39}$",
+            description="Name and version of the program, 40 letters, digits, . + - _ at most.",
+        ),
+    ]
+
+
+def read_verification(raw: object) -> VerificationRequest:
+    """Return what a body says.
+
+    Raises:
+        InvalidInputError: with all errors.
+    """
+    request = read_request(VerificationRequest, raw)
+    errors = FieldErrors()
+    for kind, names in SPANS.items():
+        for name in names:
+            is_there = getattr(request, name) is not None
+            if kind == request.kind and not is_there:
+                errors.add(name, f"is required where kind is {kind}", code="required")
+            elif kind != request.kind and is_there:
+                errors.add(name, f"is of {kind}, and kind is {request.kind}", "Leave it out.")
+    errors.raise_any()
+    if request.first is not None and request.last is not None:
+        count = request.last - request.first + 1
+        if count < 1:
+            errors.add("last", "is before first")
+        elif request.checked > count:
+            errors.add("checked", f"is more than the {count:,} rounds from first to last")
+    if request.since is not None and request.until is not None and request.since >= request.until:
+        errors.add("until", "is not after since")
+    errors.raise_any()
+    return request

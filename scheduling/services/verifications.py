@@ -1,0 +1,90 @@
+"""A person's client says what it verified: a remark, of which nothing follows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import uuid4
+
+from evenshare_core.chain.records import read_record
+from scheduling.models import Verification
+from scheduling.requests.verifications import VerificationRequest
+from scheduling.selectors.lines import PoolFacts
+from tenants import transparency
+from tenants.idempotency import KeyedRequest, begin_reply
+from tenants.input.errors import invalid
+from tenants.models import Tenant, User
+from tenants.scopes import site_scope, tenant_scope
+from tenants.transparency.log import root
+
+
+class MadeVerification(NamedTuple):
+    """A verification, and whether an earlier request with the same key made it."""
+
+    row: Verification
+    is_replay: bool
+
+
+class OtherHeadError(Exception):
+    """The log never had the head that the client was shown.
+
+    `field`: which of the request's fields says so.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(reason)
+        self.field, self.reason = field, reason
+
+
+def keep_verification(
+    *, tenant: Tenant, user: User, facts: PoolFacts, request: VerificationRequest, key: str | None
+) -> MadeVerification:
+    """Keep what a person's client said; with a key, once.
+
+    Raises:
+        OtherHeadError: the head is none of the pool's log.
+        InvalidInputError: the last round is not under the head.
+        tenants.transparency.DamagedLogError: hashes of the log are missing.
+        tenants.idempotency.MismatchError: the key was used with another verification.
+        tenants.idempotency.InFlightError: the same request is still being served.
+    """
+    body = {
+        "pool": facts.id,
+        **{name: str(getattr(request, name)) for name in request.__struct_fields__},
+    }
+    asked = KeyedRequest.of(tenant, user, "verifications", key, body)
+    with site_scope():
+        _guard_head(facts.name, request)
+    with tenant_scope(tenant.pk):
+        uid = uuid4()
+        before = begin_reply(asked, [str(uid)]) if asked else None
+        if before is not None:
+            return MadeVerification(Verification.objects.get(uid=before[0]), is_replay=True)
+        row = Verification.objects.create(
+            uid=uid, tenant=tenant, pool_id=facts.id, user=user, kind=request.kind,
+            size=request.size, root=request.root, first=request.first, last=request.last,
+            since=request.since, until=request.until, checked=request.checked,
+            findings=request.findings, client=request.client,
+        )  # fmt: skip
+        row.refresh_from_db(fields=["said_at"])
+    return MadeVerification(row, is_replay=False)
+
+
+def _guard_head(pool: str, request: VerificationRequest) -> None:
+    log = transparency.round_log(pool)
+    there = transparency.size(log)
+    if request.size > there:
+        raise OtherHeadError(
+            "size",
+            f"The log of {pool} has {there:,} rounds, and you were shown a head of"
+            f" {request.size:,}: it was shortened.",
+        )
+    own = root(log, request.size).hex()
+    if request.root != own:
+        raise OtherHeadError(
+            "root",
+            f"The log of {pool} has the root {own} at {request.size:,} rounds, and you were shown"
+            " another: its history was forked or rewritten.",
+        )
+    [newest] = transparency.entries(log, request.size - 1, 1)
+    if request.last is not None and request.last > read_record(newest.record).round:
+        raise invalid("last", f"is not among the {request.size:,} rounds of the head")
