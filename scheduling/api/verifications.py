@@ -44,8 +44,7 @@ class VerificationJson(s.Serializer[object]):
     said_at = s.DateTimeField()
     kind = s.ChoiceField(list(KINDS))
     size = s.IntegerField()
-    # DRF moves it to the declared fields, away from its own attribute of this name.
-    root = s.CharField()  # type: ignore[assignment]
+    root = s.CharField()  # type: ignore[assignment]  # DRF takes fields out of the class
     first = s.IntegerField(allow_null=True)
     last = s.IntegerField(allow_null=True)
     since = s.DateTimeField(allow_null=True)

@@ -18,6 +18,7 @@ from evenshare.cli.main import main
 from evenshare_core.chain.records import RoundRecord, record_bytes
 from evenshare_core.disclosure.bundle import read_bundle
 from scheduling.engine.seal import seal_rounds
+from scheduling.models import Verification
 from tenants.scopes import site_scope
 from tests.functional.api_stage import ApiStage
 from tests.functional.lending_stage import disclosed, lending_stage
@@ -124,6 +125,11 @@ class TestAStatement:
             assert "remark" not in done.out
             assert "no key" not in done.out
             assert run(who, "--from-dir", kept).out == done.out
+            assert done.err == ""
+            row = Verification.objects.get(user__username=who)
+            assert (row.kind, row.tenant.slug) == ("statement", {"bob": "bb", "ada": "aa"}[who])
+            assert (f"{row.since:%F}", f"{row.until:%F}") == ("2029-12-01", "2030-12-01")
+            assert (done.out.splitlines()[-1], row.findings) == (f"all {row.checked} as stated", 0)
 
     def test_is_json_on_demand(self, run: Run) -> None:
         answer = json.loads(run("bob", *TIME, "--output", "json").out)

@@ -20,7 +20,7 @@ from psycopg import sql
 from evenshare_core.chain.checkpoints import SigningKey, make_vkey, sign_note
 from evenshare_core.chain.merkle import leaf_hash
 from evenshare_core.chain.records import read_record
-from scheduling.models import Pool, Round, RoundSealing
+from scheduling.models import Pool, Round, RoundSealing, Verification
 from tenants import transparency
 from tenants.models import Membership, User
 from tests.factories import Cluster, cluster
@@ -150,6 +150,14 @@ class TestATenant:
         said = town.verify(town.ada)
         assert f"{ROUNDS + 3} rounds, root" in said
         assert "seen for the first time" not in said
+
+    def test_tells_the_portal_what_it_verified_unless_it_is_not_to(self, town: Town) -> None:
+        shown = json.loads(town.verify(town.ada, "--output", "json"))
+        town.verify(town.bob, "--no-report")
+        row = Verification.objects.get()
+        assert (row.tenant, row.user.username) == (town.lab.tenants["a"], "ada")
+        assert (row.kind, row.first, row.last, row.checked) == ("rounds", 1, ROUNDS, ROUNDS)
+        assert (row.size, row.root, row.findings) == (ROUNDS, shown["head"]["root"], 0)
 
     def test_agrees_with_another(self, town: Town) -> None:
         town.verify(town.ada)
