@@ -10,6 +10,7 @@ import highspy
 import numpy as np
 
 from evenshare_core.fairness.properties import Array, ShapeError, throughputs
+from evenshare_core.fairness.solver import SilentHighs
 
 # Of simplex; a program of 100 rows and 5 types takes a few hundred. Never wall time: a replay on a
 # slower machine must find the same.
@@ -44,8 +45,7 @@ def pareto_slack(
     now = throughputs(w, x)
     # Shares that exceed capacity leave no point where nobody is worse: what is there is enough.
     model = _program(w, now, np.maximum(m, x.sum(axis=0)), limits)
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]  # untyped in the library
-    solver.silent()
+    solver = SilentHighs()
     for name, value in OPTIONS:
         solver.setOptionValue(name, value)
     solver.passModel(model)

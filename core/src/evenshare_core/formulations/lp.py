@@ -15,6 +15,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
+from evenshare_core.fairness.solver import SilentHighs
 from evenshare_core.formulations.problems import Array, SolverError
 
 ITERATIONS = 2_000_000  # of simplex
@@ -75,7 +76,7 @@ class LinearProgram:
         Raises:
             SolverError: HiGHS refuses a value; the same for rows that are added later.
         """
-        self.highs = highspy.Highs()  # type: ignore[no-untyped-call]  # as highspy declares it
+        self.highs = SilentHighs()
         for name, value in OPTIONS.items():
             self.highs.setOptionValue(name, value)
         lower_rows, upper_rows, starts, indices, values = rows.packed()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evenshare_core.deadlines.compact import CompactProgram
 from evenshare_core.deadlines.model import Counts
+from evenshare_core.fairness.solver import SilentHighs
 from evenshare_core.formulations.lp import ConstraintRows
 from evenshare_core.formulations.problems import Array, SolverError
 from evenshare_core.units import REWARD_MICRO
@@ -44,7 +45,7 @@ def solve_whole(
     Raises:
         SolverError: it ends without optimum, and not by a limit.
     """
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]  # as highspy declares it
+    highs = SilentHighs()
     for name, value in OPTIONS.items():
         highs.setOptionValue(name, value)
     if nodes is not None:
