@@ -297,6 +297,7 @@ class StagedPool:
                 "state": "running",
                 "gpus": job.gpus,
                 "submitted_at": _text(job.submitted_us),
+                "profile": f"p{job.profile}",
                 "ended_at": None if last[job.id] == end_us else _text(last[job.id] + 1),
             }
             for job in sorted(jobs.values(), key=lambda job: -job.id)

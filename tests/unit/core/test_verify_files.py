@@ -12,7 +12,7 @@ from evenshare_core.chain.records import RecordError, read_record, record_bytes
 from evenshare_core.verification.excerpts import is_excerpt
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck
-from evenshare_core.verification.texts import summary
+from evenshare_core.verification.texts import Tally, summary
 from tests.unit.core.test_verify_rounds import verified, wrong
 from tests.unit.verified_rounds import StagedPool
 
@@ -93,15 +93,18 @@ class TestFiles:
         assert not is_excerpt(b'{"a":' * 100_000)
 
     def test_that_were_not_decided_again_are_counted(self) -> None:
-        assert summary([(1, True), (2, True)], head_ok=True, not_decided=1) == (
-            "2 rounds verified, nothing is wrong; the decision of 1 was not recomputed,"
+        tally = Tally([(1, True), (2, True)], not_decided=1)
+        text = "2 rounds verified, nothing is wrong; the decision of 1 was not recomputed"
+        assert summary(tally, head_ok=True) == f"{text}, their lines say why"
+        tally = Tally(tally.rows, not_decided=1, not_certified=2, without_own=1)
+        assert summary(tally, head_ok=True) == (
+            f"{text}; the certificate of 2 was not recomputed; own tenants are not in 1,"
             " their lines say why"
         )
 
     def test_are_summed_up_in_the_last_line(self) -> None:
-        assert (
-            summary([(1, True), (2, True)], head_ok=True) == "2 rounds verified, nothing is wrong"
-        )
-        assert summary([(1, True), (2, False)], head_ok=False) == (
+        fine = Tally([(1, True), (2, True)])
+        assert summary(fine, head_ok=True) == "2 rounds verified, nothing is wrong"
+        assert summary(Tally([(1, True), (2, False)]), head_ok=False) == (
             "1 of 2 rounds wrong (2); the head is WRONG"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from evenshare_core.cli.command import CliError, Options, Stream, say
 from evenshare_core.verification.heads import Pin, read_pin
 from evenshare_core.verification.history import EvidenceError, RoundHistory
-from evenshare_core.verification.texts import head_lines, round_line, summary
+from evenshare_core.verification.texts import Tally, head_lines, round_line, summary
 
 
 def verify_folder(options: Options, out: Stream) -> None:
@@ -17,22 +17,21 @@ def verify_folder(options: Options, out: Stream) -> None:
     if not folder.is_dir():
         raise CliError(f"{folder} is no folder")
     pin = None if options["pin"] is None else _pin(Path(options["pin"]))
-    rows, not_decided = [], 0
+    tally = Tally()
     try:
         history = RoundHistory(lambda name: _read(folder / name))
         for finding in history.rounds(version_here):
             say(out, round_line(finding))
-            rows.append((finding.round, finding.ok))
-            not_decided += not finding.is_decided
+            tally.add(finding)
         head = history.head(pin, tuple(options["vkey"]))
     except EvidenceError as error:
         raise CliError(f"{folder}: {error}") from error
     for text in head_lines(head):
         say(out, text)
-    if not rows:
+    if not tally.rows:
         raise CliError(f"{folder}: it has no record of a round, so nothing was verified")
-    text = summary(rows, not head.problems, not_decided)
-    if head.problems or not all(ok for _, ok in rows):
+    text = summary(tally, head_ok=not head.problems)
+    if head.problems or not all(ok for _, ok in tally.rows):
         raise CliError(text)
     say(out, text)
 

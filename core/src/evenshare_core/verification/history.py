@@ -27,12 +27,15 @@ from evenshare_core.disclosure.bundle import BundleError, Disclosed, read_bundle
 from evenshare_core.disclosure.pseudonyms import day_of
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.values import sha256_hex
+from evenshare_core.verification.certificates import certificate_version
 from evenshare_core.verification.excerpts import is_excerpt, verify_excerpts
 from evenshare_core.verification.heads import HeadCheck, HeadFinding, Pin, Proof, verify_head
 from evenshare_core.verification.names import OwnJob, OwnNames, own_names
 from evenshare_core.verification.rounds import (
+    NOBODY,
     RoundCheck,
     RoundFinding,
+    verify_record,
     verify_round,
 )
 
@@ -106,6 +109,7 @@ class OwnJobAnswer(msgspec.Struct, frozen=True):
     gpus: int
     submitted_at: datetime
     ended_at: datetime | None = None
+    profile: str | None = None
 
 
 class JobsAnswer(msgspec.Struct, frozen=True):
@@ -177,6 +181,7 @@ class RoundHistory:
             if bool(entry.record.previous) != bool(entry.index):
                 text = "names no record before it" if entry.index else "names one before it"
                 yield f"entry {entry.index} of the log, of round {entry.record.round}, {text}"
+        yield from self._held_back()
         for before, entry in zip(self.entries, self.entries[1:], strict=False):
             if entry.index != before.index + 1:
                 yield f"entry {before.index + 1} of the log is missing, before {entry.index}"
@@ -184,6 +189,22 @@ class RoundHistory:
                 yield f"entry {entry.index} of the log names another one than {before.index}"
         if self.entries:
             yield from self._proof_breaks(head)
+
+    def _held_back(self) -> Iterator[str]:
+        """Whether what the portal calls its newest round is the last of the log.
+
+        A log of rounds has an entry for each round, for a damaged one too, and no others. The head
+        may be older than the newest round, never younger.
+        """
+        newest, size = self.chain.round, self.chain.size
+        for entry in self.entries:
+            if entry.record.round == newest and entry.index < size - 1:
+                yield (
+                    f"the portal calls round {newest} its newest, entry {entry.index} of a head of"
+                    f" {size} entries: it holds back those after it"
+                )
+            elif newest is not None and entry.record.round > newest:
+                yield f"round {entry.record.round} is in it; the portal calls {newest} its newest"
 
     def _proof_breaks(self, head: HeadFinding) -> Iterator[str]:
         """Whether the newest record is under the head; those before it are, by their hashes."""
@@ -219,19 +240,44 @@ class RoundHistory:
         self, version_here: VersionOf, wanted: Callable[[RoundRecord], bool] = lambda _: True
     ) -> Iterator[RoundFinding]:
         """Verify rounds, one after the other; `wanted` says which."""
-        due = set(self.numbers())
+        due, newest = set(self.numbers()), 0
         record_before, before, is_other = None, None, False
         for record in [entry.record for entry in self.entries]:
             data = self.bundle(record.round)
             if record.round not in due or not wanted(record):
                 before, is_other = _disclosed(data), _is_other(data, record)
             else:
-                finding = self._verify(data, record, record_before, before, version_here)
+                finding = self._verify(
+                    data, record, record_before, before,
+                    version_here=version_here, newest_certificate=newest,
+                )  # fmt: skip
                 if is_other:
                     finding.note(RoundCheck.BYTES, (OTHER_BEFORE,))
                 before, is_other = finding.disclosed, False
                 yield finding
+            newest = max(newest, certificate_version(before) if before else 0)
             record_before = record
+
+    def records(self) -> Iterator[RoundFinding]:
+        """Verify all records, and what there is of bundles by its hash; decide nothing again."""
+        record_before = None
+        for record in [entry.record for entry in self.entries]:
+            data = self.bundle(record.round)
+            if data is not None and is_excerpt(data):
+                yield self._excerpts(data, record, record_before)
+            else:
+                yield verify_record(data, record, record_before)
+            record_before = record
+
+    def _excerpts(
+        self, data: bytes, record: RoundRecord, record_before: RoundRecord | None
+    ) -> RoundFinding:
+        finding = verify_record(None, record, record_before)
+        remarks, broken = verify_excerpts(data, record, self.keys(day_of(record.at_us)))
+        finding.remarks += remarks
+        if broken is not None:
+            finding.note(RoundCheck.BYTES, broken)
+        return finding
 
     def _verify(
         self,
@@ -239,20 +285,21 @@ class RoundHistory:
         record: RoundRecord,
         record_before: RoundRecord | None,
         before: Disclosed | None,
+        *,
         version_here: VersionOf,
+        newest_certificate: int,
     ) -> RoundFinding:
-        day = day_of(record.at_us)
         if data is not None and is_excerpt(data):
-            finding = verify_round(None, record, record_before, None)
-            finding.remarks.clear()
-            keys = self.keys(day)
-            remarks, broken = verify_excerpts(data, record, keys)
-            finding.remarks += remarks
-            if broken is not None:
-                finding.note(RoundCheck.BYTES, broken)
-            return finding
+            return self._excerpts(data, record, record_before)
         return verify_round(
-            data, record, record_before, before, self.own(day), version_here=version_here
+            data,
+            record,
+            record_before,
+            before,
+            self.own(day_of(record.at_us)),
+            own_before=self.own(before.day) if before else NOBODY,
+            newest_certificate=newest_certificate,
+            version_here=version_here,
         )
 
     def bundle(self, number: int) -> bytes | None:
@@ -319,7 +366,7 @@ def _is_other(data: bytes | None, record: RoundRecord) -> bool:
 def _own_job(row: OwnJobAnswer) -> OwnJob:
     ended_us = None if row.ended_at is None else to_us(row.ended_at)
     uid = row.id.replace("-", "")
-    return OwnJob(uid, row.tenant, row.gpus, to_us(row.submitted_at), ended_us)
+    return OwnJob(uid, row.tenant, row.gpus, to_us(row.submitted_at), ended_us, row.profile or "")
 
 
 def _hashes(name: str, path: tuple[str, ...]) -> tuple[bytes, ...]:

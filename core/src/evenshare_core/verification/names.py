@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from evenshare_core.disclosure.bundle import Disclosed
-from evenshare_core.disclosure.pseudonyms import job_name, tenant_name
+from evenshare_core.disclosure.pseudonyms import job_name, profile_name, tenant_name
 
 
 class OwnJob(NamedTuple):
     """A job of the reader's, as it was submitted. `uid`: 32 hex digits; instants of pool time.
 
-    `ended_us`: None of one that is not over.
+    `ended_us`: None of one that is not over. `profile`: the name of its job type, "" of none.
     """
 
     uid: str
@@ -20,6 +21,7 @@ class OwnJob(NamedTuple):
     gpus: int
     submitted_us: int
     ended_us: int | None = None
+    profile: str = ""
 
 
 class OwnNames(NamedTuple):
@@ -27,11 +29,13 @@ class OwnNames(NamedTuple):
 
     `tenants`: pseudonym -> name of the tenant. `jobs`: pseudonym -> job; `all_jobs`: whether these
     are all that its tenants ever submitted to the pool, so that one that is missing is none.
+    `profiles`: the pseudonyms of the jobs' types, by the job's.
     """
 
     tenants: Mapping[str, str]
     jobs: Mapping[str, OwnJob]
     all_jobs: bool = False
+    profiles: Mapping[str, str] = MappingProxyType({})
 
 
 def own_names(
@@ -40,7 +44,12 @@ def own_names(
     """Return the pseudonyms of a day. `keys`: the tenant keys of that day, by the tenant's name."""
     tenants = {tenant_name(key): tenant for tenant, key in keys.items()}
     named = {job_name(keys[job.tenant], job.uid): job for job in jobs if job.tenant in keys}
-    return OwnNames(tenants, named, all_jobs)
+    profiles = {
+        name: profile_name(keys[job.tenant], job.profile)
+        for name, job in named.items()
+        if job.profile
+    }
+    return OwnNames(tenants, named, all_jobs, profiles)
 
 
 def own_numbers(disclosed: Disclosed, own: OwnNames) -> dict[int, str]:
@@ -62,14 +71,34 @@ def absent_jobs(disclosed: Disclosed, own: OwnNames, since_us: int) -> list[str]
     Those that were submitted before `since_us`, when the round before was, and not over at the
     round's instant. Who may not start, for a fault of its program, may be left out of rounds.
     """
+    return [job.uid[:8] for job in _absent(disclosed, own, since_us)]
+
+
+def _absent(disclosed: Disclosed, own: OwnNames, since_us: int) -> Iterator[OwnJob]:
     present = set(disclosed.names.jobs)
-    return [
-        job.uid[:8]
-        for pseudonym, job in own.jobs.items()
-        if job.submitted_us < since_us
-        and (job.ended_us is None or job.ended_us > disclosed.at_us)
-        and pseudonym not in present
-    ]
+    for pseudonym, job in own.jobs.items():
+        is_over = job.ended_us is not None and job.ended_us <= disclosed.at_us
+        if job.submitted_us < since_us and not is_over and pseudonym not in present:
+            yield job
+
+
+def absent_tenants(
+    disclosed: Disclosed, own: OwnNames, before: Disclosed | None, own_before: OwnNames
+) -> list[str]:
+    """Return the reader's tenants that are not in a round at all, and should be.
+
+    Those with jobs that it should know (`absent_jobs`), or with quota in the round before. It may
+    be honest: their quota may be gone by now, their jobs may be among those that are left out.
+    """
+    present = set(disclosed.names.tenants)
+    gone = {tenant for name, tenant in own.tenants.items() if name not in present}
+    since_us = before.at_us if before else disclosed.at_us - disclosed.snapshot.round_us
+    due = {job.tenant for job in _absent(disclosed, own, since_us)}
+    if before is not None:
+        numbers = own_numbers(before, own_before)
+        quotas = [row.tenant for row in before.snapshot.entitlements if row.gpus]
+        due |= {numbers[tenant] for tenant in quotas if tenant in numbers}
+    return sorted(gone & due)
 
 
 def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
@@ -95,6 +124,10 @@ def name_breaks(disclosed: Disclosed, own: OwnNames) -> Iterator[str]:
                 f"{label} asked for {job.gpus} GPUs at {job.submitted_us} us of pool time;"
                 f" the round has {row.gpus} at {row.submitted_us}"
             )
+        elif row.profile and pseudonym in own.profiles:
+            given, due = names.profiles[row.profile - 1], own.profiles[pseudonym]
+            if given != due:
+                yield f"{label} is of the job type {job.profile}, {due}; the round has {given}"
     yield from _lease_breaks(disclosed)
 
 

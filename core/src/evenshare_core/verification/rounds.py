@@ -20,15 +20,20 @@ from typing import NamedTuple
 from evenshare_core.chain.records import RoundRecord, record_bytes, record_hash
 from evenshare_core.disclosure.bundle import BundleError, Disclosed, read_bundle
 from evenshare_core.disclosure.pseudonyms import day_of
-from evenshare_core.disclosure.shapes import disclosed_certificate
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
-from evenshare_core.fairness.certificate import plain
 from evenshare_core.policies import registry
-from evenshare_core.policies.base import InvariantViolation, certify_round, decide_round
+from evenshare_core.policies.base import decide_round
+from evenshare_core.verification.certificates import REFUSED, check_certificate
 from evenshare_core.verification.differences import differences
 from evenshare_core.verification.following import breaks
-from evenshare_core.verification.names import OwnNames, absent_jobs, name_breaks, own_numbers
+from evenshare_core.verification.names import (
+    OwnNames,
+    absent_jobs,
+    absent_tenants,
+    name_breaks,
+    own_numbers,
+)
 from evenshare_core.verification.plans import plan_breaks, plan_remarks
 
 # Whose versions may change what a policy with a program answers.
@@ -36,10 +41,6 @@ ORTOOLS = "ortools"
 SOLVERS = ("highspy", "numpy", ORTOOLS)
 # Policies with a program have its solver in their version: "4 highs 1.15.1".
 _SOLVED_BY = " highs "
-# What a snapshot gives that no policy answers; of another version it may be anything of these.
-_REFUSED = (
-    InvariantViolation, LookupError, ValueError, ArithmeticError, TypeError, AttributeError,
-)  # fmt: skip
 NOBODY = OwnNames({}, {})
 
 
@@ -89,6 +90,7 @@ class RoundFinding:
     """What came of a round: what was recomputed, what is wrong, what could not be said.
 
     `disclosed`: what its bundle says, to follow the next round from; None where it is not readable.
+    `absent`: tenants of the reader's that should be in it and are not.
     """
 
     round: int
@@ -98,6 +100,12 @@ class RoundFinding:
     remarks: list[str] = field(default_factory=list)
     figures: RoundFigures | None = None
     disclosed: Disclosed | None = None
+    absent: list[str] = field(default_factory=list)
+
+    @property
+    def lacks_certificate(self) -> bool:
+        """Whether it could be read, and its certificate was not recomputed."""
+        return self.figures is not None and RoundCheck.CERTIFICATE not in self.recomputed
 
     @property
     def is_decided(self) -> bool:
@@ -114,25 +122,17 @@ class RoundFinding:
         self.recomputed.append(check)
         try:
             self.problems += [RoundProblem(check, text) for text in broken]
-        except _REFUSED as error:
+        except REFUSED as error:
             text = f"cannot be recomputed: {type(error).__name__}: {error}"
             self.problems.append(RoundProblem(check, text))
 
 
-def verify_round(
-    bundle: bytes | None,
-    record: RoundRecord,
-    record_before: RoundRecord | None,
-    before: Disclosed | None,
-    own: OwnNames = NOBODY,
-    *,
-    version_here: Callable[[str], str] = lambda _: "",
+def verify_record(
+    bundle: bytes | None, record: RoundRecord, record_before: RoundRecord | None
 ) -> RoundFinding:
-    """Return what came of a round.
+    """Return what came of a round's record and of its bundle's hash; nothing is decided again.
 
-    `bundle`: its bytes, None where they are no longer kept; `record_before` and `before` of the
-    round before, None where they are not at hand (of the first round: there is none).
-    `version_here`: of an installed package, "" where it is not known.
+    `bundle`: its bytes, None where they are not at hand; `record_before`: None where that is not.
     """
     finding = RoundFinding(record.round, record.at_us)
     finding.note(RoundCheck.RECORD, _record_breaks(record, record_before))
@@ -143,31 +143,76 @@ def verify_round(
             RoundCheck.FOLLOWS, tuple(f"the portal says: {text}" for text in record.breaks)
         )
     if bundle is None:
-        if not record.damage:
-            finding.remarks.append("its bytes are no longer kept, its record is under the head")
         return finding
     here = sha256_hex(bundle)
     differs = () if here == record.bundle else (_other_bytes(record.bundle, here),)
     finding.note(RoundCheck.BYTES, differs)
     try:
-        disclosed = read_bundle(bundle)
+        finding.disclosed = read_bundle(bundle)
     except BundleError as error:
         finding.problems.append(RoundProblem(RoundCheck.BYTES, f"is no bundle: {error}"))
+    else:
+        finding.note(RoundCheck.RECORD, _described(record, finding.disclosed))
+    return finding
+
+
+def verify_round(
+    bundle: bytes | None,
+    record: RoundRecord,
+    record_before: RoundRecord | None,
+    before: Disclosed | None,
+    own: OwnNames = NOBODY,
+    *,
+    own_before: OwnNames = NOBODY,
+    newest_certificate: int = 0,
+    version_here: Callable[[str], str] = lambda _: "",
+) -> RoundFinding:
+    """Return what came of a round.
+
+    `bundle`: its bytes, None where they are no longer kept; `record_before` and `before` of the
+    round before, None where they are not at hand (of the first round: there is none); `own_before`:
+    the reader's pseudonyms of its day. `newest_certificate`: the newest version among certificates
+    of rounds before. `version_here`: of an installed package, "" where it is not known.
+    """
+    finding = verify_record(bundle, record, record_before)
+    disclosed = finding.disclosed
+    if bundle is None and not record.damage:
+        finding.remarks.append("its bytes are no longer kept, its record is under the head")
+    if disclosed is None:
         return finding
-    finding.disclosed = disclosed
-    finding.note(RoundCheck.RECORD, _described(record, disclosed))
-    _decide(finding, disclosed, version_here)
+    others = _decide(finding, disclosed, version_here)
+    certified = check_certificate(disclosed, others, newest_certificate)
+    if certified.broken is not None:
+        finding.note(RoundCheck.CERTIFICATE, certified.broken)
+    finding.remarks += certified.remarks
     if before is not None:
         finding.note(RoundCheck.FOLLOWS, _following(before, disclosed))
     elif record.previous:
         finding.remarks.append("not compared with the round before, which is not at hand")
     if own.tenants:
-        finding.note(RoundCheck.NAMES, name_breaks(disclosed, own))
-        absent = absent_jobs(disclosed, own, before.at_us) if before is not None else []
-        if absent:
-            finding.remarks.append(f"own jobs that are not in it: {', '.join(absent[:10])}")
+        _own(finding, disclosed, before, own, own_before)
     finding.figures = figures(disclosed, own)
     return finding
+
+
+def _own(
+    finding: RoundFinding,
+    disclosed: Disclosed,
+    before: Disclosed | None,
+    own: OwnNames,
+    own_before: OwnNames,
+) -> None:
+    """Look for the reader's rows, and say which are not there."""
+    finding.note(RoundCheck.NAMES, name_breaks(disclosed, own))
+    finding.absent = absent_tenants(disclosed, own, before, own_before)
+    if finding.absent:
+        finding.remarks.append(
+            f"own tenants that are not in it, but have jobs or had quota:"
+            f" {', '.join(finding.absent)}"
+        )
+    absent = absent_jobs(disclosed, own, before.at_us) if before is not None else []
+    if absent:
+        finding.remarks.append(f"own jobs that are not in it: {', '.join(absent[:10])}")
 
 
 def figures(disclosed: Disclosed, own: OwnNames) -> RoundFigures:
@@ -229,18 +274,18 @@ def _following(before: Disclosed, disclosed: Disclosed) -> Iterator[str]:
 
 def _decide(
     finding: RoundFinding, disclosed: Disclosed, version_here: Callable[[str], str]
-) -> None:
-    """Decide and certify again; by another version, look at the plan."""
+) -> dict[str, str]:
+    """Decide again; by another version, look at the plan. Return what has another version."""
     snapshot, stored = disclosed.snapshot, disclosed.decision
     others = _other_versions(disclosed, version_here)
     again: Decision | None = None
     try:
         again = decide_round(snapshot)
-    except _REFUSED as error:
+    except REFUSED as error:
         if not others:
             text = f"the snapshot cannot be decided: {type(error).__name__}: {error}"
             finding.note(RoundCheck.DECISION, (text,))
-            return
+            return others
     if again is not None and canonical_bytes(again) == canonical_bytes(stored):
         finding.note(RoundCheck.DECISION, ())
     elif again is not None and not others:
@@ -251,54 +296,7 @@ def _decide(
         finding.note(RoundCheck.PLAN, plan_breaks(snapshot, stored, ours))
         finding.remarks.append(f"plan checked, {_versions_text(others)}")
         finding.remarks += plan_remarks(stored, ours)
-    _certify(finding, disclosed, others)
-
-
-def _certify(finding: RoundFinding, disclosed: Disclosed, others: Mapping[str, str]) -> None:
-    stored = disclosed.certificate
-    if stored is None:
-        finding.remarks.append("no certificate was stored with it")
-        return
-    try:
-        certificate = certify_round(disclosed.snapshot, disclosed.decision)
-        again = disclosed_certificate(plain(certificate))
-    except _REFUSED as error:
-        finding.remarks.append(f"it cannot be certified here: {type(error).__name__}: {error}")
-        return
-    if stored.get("version") != again["version"]:
-        versions = f"{stored.get('version')} there, {again['version']} here"
-        finding.remarks.append(f"certificate not compared: its version is {versions}")
-        return
-    if again == stored:
-        finding.note(RoundCheck.CERTIFICATE, ())
-    elif others and _verdicts(again) == _verdicts(stored):
-        finding.note(RoundCheck.CERTIFICATE, ())
-        finding.remarks.append("certificate: the same verdicts, by other numbers")
-    else:
-        finding.note(RoundCheck.CERTIFICATE, tuple(_certificate_breaks(stored, again)))
-    if again.get("violated"):
-        names = ", ".join(map(str, _rows(again.get("violated"))))
-        finding.remarks.append(f"its certificate says violated: {names}")
-
-
-def _certificate_breaks(stored: Mapping[str, object], again: Mapping[str, object]) -> Iterator[str]:
-    before, after = _verdicts(stored), _verdicts(again)
-    other = [
-        name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name)
-    ]
-    for name in other:
-        yield f"{name}: {before.get(name, 'no line')} there, {after.get(name, 'no line')} here"
-    if not other:
-        yield from differences(dict(stored), dict(again))
-
-
-def _verdicts(certificate: Mapping[str, object]) -> dict[str, str]:
-    lines = [row for row in _rows(certificate.get("findings")) if isinstance(row, dict)]
-    return {str(row.get("name")): str(row.get("verdict")) for row in lines}
-
-
-def _rows(value: object) -> list[object]:
-    return list(value) if isinstance(value, (list, tuple)) else []
+    return others
 
 
 def _other_versions(disclosed: Disclosed, version_here: Callable[[str], str]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_text
@@ -63,18 +64,43 @@ def head_lines(finding: HeadFinding) -> Iterator[str]:
     yield from finding.remarks
 
 
-def summary(findings: Iterable[tuple[int, bool]], head_ok: bool, not_decided: int = 0) -> str:
-    """Return the last line.
+@dataclass(slots=True)
+class Tally:
+    """Rounds counted for the last line: each one's number and whether it is fine.
 
-    `findings`: each round's number, and whether it is fine. `not_decided`: of how many the decision
-    was not recomputed byte for byte.
+    Of how many the decision, the certificate was not recomputed; in how many a tenant of the
+    reader's is missing.
     """
-    rows = list(findings)
-    wrong = [number for number, ok in rows if not ok]
-    rounds = f"{len(rows)} {'round' if len(rows) == 1 else 'rounds'}"
-    less = f"; the decision of {not_decided} was not recomputed, their lines say why"
+
+    rows: list[tuple[int, bool]] = field(default_factory=list)
+    not_decided: int = 0
+    not_certified: int = 0
+    without_own: int = 0
+
+    def add(self, finding: RoundFinding) -> None:
+        """Count a round."""
+        self.rows.append((finding.round, finding.ok))
+        self.not_decided += not finding.is_decided
+        self.not_certified += finding.lacks_certificate
+        self.without_own += bool(finding.absent)
+
+    def __str__(self) -> str:
+        """What is less than all, or nothing."""
+        counts = (
+            ("the decision of {} was not recomputed", self.not_decided),
+            ("the certificate of {} was not recomputed", self.not_certified),
+            ("own tenants are not in {}", self.without_own),
+        )
+        parts = [text.format(count) for text, count in counts if count]
+        return f"; {'; '.join(parts)}, their lines say why" if parts else ""
+
+
+def summary(tally: Tally, *, head_ok: bool) -> str:
+    """Return the last line."""
+    wrong = [number for number, ok in tally.rows if not ok]
+    rounds = f"{len(tally.rows)} {'round' if len(tally.rows) == 1 else 'rounds'}"
     if not wrong and head_ok:
-        return f"{rounds} verified, nothing is wrong{less if not_decided else ''}"
+        return f"{rounds} verified, nothing is wrong{tally}"
     named = ", ".join(map(str, wrong[:10])) + (" ..." if len(wrong) > 10 else "")
     parts = [f"{len(wrong)} of {rounds} wrong ({named})" if wrong else f"{rounds} verified"]
     return "; ".join([*parts, *([] if head_ok else ["the head is WRONG"])])

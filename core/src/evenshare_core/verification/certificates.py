@@ -1,0 +1,112 @@
+"""A round's certificate against the one made here, and what a missing or older one means.
+
+Every round is certified when it is decided, so that none without a certificate is honest. A
+certificate has the version of the newest of its lines, another one from round to round; what is
+due is the version of the one made here. An older one is of before the portal measured such lines,
+unless a round before it has them already: then somebody has put an older form in its place, which
+nobody compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from evenshare_core.disclosure.bundle import Disclosed
+from evenshare_core.disclosure.shapes import disclosed_certificate
+from evenshare_core.fairness.certificate import VERSION, plain
+from evenshare_core.policies.base import InvariantViolation, certify_round
+from evenshare_core.verification.differences import differences
+
+# What a snapshot gives that no policy answers; of another version it may be anything of these.
+REFUSED = (
+    InvariantViolation, LookupError, ValueError, ArithmeticError, TypeError, AttributeError,
+)  # fmt: skip
+NONE = "none is in it; every round is certified when it is decided"
+NOT_RECOMPUTED = "certificate not recomputed"
+
+
+class CertificateFinding(NamedTuple):
+    """What came of a certificate: what is wrong, None where it was not recomputed; remarks."""
+
+    broken: tuple[str, ...] | None
+    remarks: tuple[str, ...] = ()
+
+
+def certificate_version(disclosed: Disclosed) -> int:
+    """Return the version of a round's certificate as it stands there; 0: it has none."""
+    version = (disclosed.certificate or {}).get("version")
+    return version if isinstance(version, int) and not isinstance(version, bool) else 0
+
+
+def check_certificate(
+    disclosed: Disclosed, others: Mapping[str, str], newest: int
+) -> CertificateFinding:
+    """Certify a round again and compare.
+
+    `others`: what has another version here, by name. `newest`: the newest version among the
+    certificates of rounds before; 0 where none is known.
+    """
+    stored = disclosed.certificate
+    if stored is None:
+        return CertificateFinding((NONE,))
+    try:
+        again = disclosed_certificate(plain(certify_round(disclosed.snapshot, disclosed.decision)))
+    except REFUSED as error:
+        text = f"it cannot be certified here: {type(error).__name__}: {error}"
+        if others:
+            return CertificateFinding(None, (f"{NOT_RECOMPUTED}: {text}",))
+        return CertificateFinding((text,))
+    if stored.get("version") != again["version"]:
+        return _other_version(disclosed, int(again["version"]), others, newest)
+    return _compared(stored, again, others)
+
+
+def _compared(
+    stored: Mapping[str, object], again: Mapping[str, object], others: Mapping[str, str]
+) -> CertificateFinding:
+    violated = ", ".join(map(str, _rows(again.get("violated"))))
+    remarks = (f"its certificate says violated: {violated}",) if violated else ()
+    if again == stored:
+        return CertificateFinding((), remarks)
+    if others and _verdicts(again) == _verdicts(stored):
+        return CertificateFinding(
+            (), ("certificate: the same verdicts, by other numbers", *remarks)
+        )
+    return CertificateFinding(tuple(_certificate_breaks(stored, again)), remarks)
+
+
+def _other_version(
+    disclosed: Disclosed, due: int, others: Mapping[str, str], newest: int
+) -> CertificateFinding:
+    there = certificate_version(disclosed)
+    if not there:
+        return CertificateFinding(("its version is no number",))
+    versions = f"its version is {there} there, {due} here"
+    # Another policy, or another solver of it, may make other lines than are made here.
+    if there < min(due, newest) and disclosed.snapshot.policy not in others:
+        text = f"its version is {there}; {due} is due, and a round before it has {newest}"
+        return CertificateFinding((text,))
+    if due < there <= VERSION and not others:
+        return CertificateFinding((f"{versions}, by the lines that it has",))
+    return CertificateFinding(None, (f"{NOT_RECOMPUTED}: {versions}",))
+
+
+def _certificate_breaks(stored: Mapping[str, object], again: Mapping[str, object]) -> Iterator[str]:
+    before, after = _verdicts(stored), _verdicts(again)
+    other = [
+        name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name)
+    ]
+    for name in other:
+        yield f"{name}: {before.get(name, 'no line')} there, {after.get(name, 'no line')} here"
+    if not other:
+        yield from differences(dict(stored), dict(again))
+
+
+def _verdicts(certificate: Mapping[str, object]) -> dict[str, str]:
+    lines = [row for row in _rows(certificate.get("findings")) if isinstance(row, dict)]
+    return {str(row.get("name")): str(row.get("verdict")) for row in lines}
+
+
+def _rows(value: object) -> list[object]:
+    return list(value) if isinstance(value, (list, tuple)) else []

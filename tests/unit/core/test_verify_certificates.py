@@ -1,0 +1,238 @@
+"""Certificates that are missing or of another form, tenants that are not there, records held back.
+
+Each is something that a portal may leave out or put in another's place where nobody compares.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from evenshare_core.disclosure.pseudonyms import day_of
+from evenshare_core.fairness.certificate import VERSION
+from evenshare_core.policies import registry
+from evenshare_core.verification.certificates import NONE, NOT_RECOMPUTED
+from evenshare_core.verification.heads import HeadCheck
+from evenshare_core.verification.history import RoundHistory
+from evenshare_core.verification.rounds import RoundCheck, RoundFinding
+from evenshare_core.verification.texts import Tally, summary
+from tests.unit.core.test_verify_rounds import verified, wrong
+from tests.unit.verified_rounds import ADA, BEGIN_US, StagedPool, StagedRound
+
+
+@pytest.fixture
+def pool() -> StagedPool:
+    return StagedPool()
+
+
+def certified(pool: StagedPool, number: int, **fields: Any) -> None:
+    """Give a round's certificate other fields, and seal anew."""
+    row = pool.rounds[number - 1]
+    assert row.certificate is not None
+    pool.rounds[number - 1] = StagedRound(row.snapshot, row.decision, {**row.certificate, **fields})
+    pool.seal()
+
+
+def last_line(findings: list[RoundFinding]) -> str:
+    tally = Tally()
+    for finding in findings:
+        tally.add(finding)
+    return summary(tally, head_ok=True)
+
+
+class TestACertificate:
+    def test_that_is_missing_is_wrong(self, pool: StagedPool) -> None:
+        row = pool.rounds[2]
+        pool.rounds[2] = StagedRound(row.snapshot, row.decision, None)
+        pool.seal()
+        assert wrong(verified(pool)) == {3: [f"certificate: {NONE}"]}
+
+    def test_of_an_older_version_than_one_before_it_is_wrong(self, pool: StagedPool) -> None:
+        certified(pool, 5, version=3)
+        text = f"its version is 3; {VERSION} is due, and a round before it has {VERSION}"
+        assert wrong(verified(pool)) == {5: [f"certificate: {text}"]}
+        # Also where the round before is not verified itself.
+        assert wrong(verified(pool, first=5)) == {5: [f"certificate: {text}"]}
+
+    def test_of_an_older_version_by_itself_is_counted(self, pool: StagedPool) -> None:
+        """A portal of before has certified so; nothing tells that it could have done more."""
+        for number in range(1, 5):
+            certified(pool, number, version=3)
+        findings = verified(pool)
+        assert wrong(findings) == {}
+        assert all(RoundCheck.CERTIFICATE not in row.recomputed for row in findings[:4])
+        text = f"{NOT_RECOMPUTED}: its version is 3 there, {VERSION} here"
+        assert text in findings[3].remarks
+        assert "the certificate of 4 was not recomputed" in last_line(findings)
+
+    def test_of_a_version_that_is_not_known_here_is_counted(self, pool: StagedPool) -> None:
+        certified(pool, 5, version=99)
+        findings = verified(pool)
+        assert wrong(findings) == {}
+        assert "the certificate of 1 was not recomputed" in last_line(findings)
+
+    def test_of_a_version_that_its_lines_do_not_make_is_wrong(
+        self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("evenshare_core.verification.certificates.VERSION", VERSION + 1)
+        certified(pool, 5, version=VERSION + 1)
+        text = f"its version is {VERSION + 1} there, {VERSION} here, by the lines that it has"
+        assert wrong(verified(pool)) == {5: [f"certificate: {text}"]}
+
+    @pytest.mark.parametrize("version", [None, "6", True, 0])
+    def test_of_no_version_is_wrong(self, pool: StagedPool, version: object) -> None:
+        certified(pool, 5, version=version)
+        assert wrong(verified(pool)) == {5: ["certificate: its version is no number"]}
+
+    def test_of_another_policy_version_may_have_other_lines(
+        self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        certified(pool, 5, version=3)
+        monkeypatch.setattr(type(registry.POLICIES["ltgf"]), "version", "99")
+        finding = verified(pool)[4]
+        assert [row for row in finding.problems if row.check is RoundCheck.CERTIFICATE] == []
+        assert finding.lacks_certificate
+
+    def test_that_cannot_be_made_here_is_wrong(
+        self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refused(*_: object) -> None:
+            raise ValueError("no such lease")
+
+        monkeypatch.setattr("evenshare_core.verification.certificates.certify_round", refused)
+        text = "certificate: it cannot be certified here: ValueError: no such lease"
+        assert wrong(verified(pool))[5] == [text]
+        monkeypatch.setattr(type(registry.POLICIES["ltgf"]), "version", "99")
+        assert verified(pool)[4].lacks_certificate
+
+
+class TestAnOwnTenant:
+    def test_under_a_name_of_nobodys_is_missing(self, pool: StagedPool) -> None:
+        """Whoever hides a tenant names it and all its jobs anew: nothing else contradicts."""
+
+        own = RoundHistory(pool.files().get).own(day_of(BEGIN_US))
+
+        def hidden(_: int, data: bytes) -> bytes:
+            for name in (*own.tenants, *own.jobs):
+                data = data.replace(name.encode(), name[::-1].encode())
+            return data
+
+        pool.seal(hidden)
+        findings = verified(pool)
+        # Until one of its jobs was there before a round, nothing tells that it should be in it.
+        assert [row.absent for row in findings] == [[]] * 4 + [[ADA]] * 4
+        text = "own tenants that are not in it, but have jobs or had quota: ada"
+        assert text in findings[5].remarks
+        assert wrong(findings) == {}
+        assert "own tenants are not in 4" in last_line(findings)
+
+    def test_that_had_quota_before_is_missing_without_any_job(self, pool: StagedPool) -> None:
+        def hidden(number: int, data: bytes) -> bytes:
+            return data if number < 5 else data.replace(own, b"f" * 16)
+
+        own = json.loads(pool.bundles[5])["names"]["tenants"][0].encode()
+        pool.seal(hidden)
+        files = {**pool.files(), "jobs.json": b'{"jobs":[],"complete":false}'}
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
+        assert [row.round for row in findings if row.absent] == [5]
+
+    def test_with_neither_jobs_nor_quota_is_not_missed(self, pool: StagedPool) -> None:
+        """A key of a tenant that has nothing in the pool."""
+        files = pool.files()
+        for name in [name for name in files if name.startswith("names/")]:
+            answer = json.loads(files[name])
+            answer["tenants"].append({"tenant": "idle", "key": "00" * 32})
+            files[name] = json.dumps(answer).encode()
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
+        assert [row.absent for row in findings] == [[]] * len(findings)
+        assert wrong(findings) == {}
+
+
+class TestAJobType:
+    def test_under_anothers_pseudonym_is_named(self, pool: StagedPool) -> None:
+        def swap(number: int, data: bytes) -> bytes:
+            document = json.loads(data)
+            names = document["names"]["profiles"]
+            if number == 5:
+                names[0], names[1] = names[1], names[0]
+            return msgspec.json.encode(document)
+
+        pool.seal(swap)
+        named = [text for text in wrong(verified(pool))[5] if text.startswith("names: ")]
+        assert named
+        assert all(" of ada is of the job type p1, " in text for text in named)
+
+    def test_that_is_not_told_is_not_compared(self, pool: StagedPool) -> None:
+        files = pool.files()
+        jobs = json.loads(files["jobs.json"])
+        jobs["jobs"] = [{**row, "profile": None} for row in jobs["jobs"]]
+        files["jobs.json"] = json.dumps(jobs).encode()
+        assert wrong(list(RoundHistory(files.get).rounds(lambda _: ""))) == {}
+
+
+class TestTheNewestRecord:
+    def held_back(self, pool: StagedPool, newest: int) -> dict[str, bytes]:
+        """An answer that calls an older round its newest, with a proof of that one."""
+        chain = {**pool.chain(), "round": newest}
+        return {**pool.files(last=5), "chain.json": json.dumps(chain).encode()}
+
+    def test_that_is_held_back_is_named(self, pool: StagedPool) -> None:
+        head = RoundHistory(self.held_back(pool, 5).get).head()
+        (problem,) = head.problems
+        assert problem.check is HeadCheck.RECORDS
+        assert problem.text == (
+            "the portal calls round 5 its newest, entry 4 of a head of 8 entries:"
+            " it holds back those after it"
+        )
+        assert head.pin is None
+
+    def test_that_is_older_than_a_record_is_named(self, pool: StagedPool) -> None:
+        problems = RoundHistory(self.held_back(pool, 4).get).head().problems
+        assert problems[-1].text == "round 5 is in it; the portal calls 4 its newest"
+
+    def test_may_be_of_after_the_head(self, pool: StagedPool) -> None:
+        """A round that was sealed between two questions is no reason to doubt."""
+        assert RoundHistory(self.held_back(pool, 9).get).head().problems == []
+
+
+class TestRecords:
+    def test_are_verified_without_deciding(self, pool: StagedPool) -> None:
+        files = pool.files()
+        del files["bundles/4.json"]
+        findings = list(RoundHistory(files.get).records())
+        assert wrong(findings) == {}
+        assert [row.round for row in findings] == list(range(1, 9))
+        assert [row.round for row in findings if row.disclosed is None] == [4]
+        assert {check for row in findings for check in row.recomputed} == {
+            RoundCheck.RECORD,
+            RoundCheck.BYTES,
+        }
+
+    def test_say_what_the_portal_owns_up_to_and_what_is_bent(self, pool: StagedPool) -> None:
+        files = pool.files()
+        files["bundles/6.json"] = files["bundles/6.json"].replace(b'"day":', b'"day" :', 1)
+        rows = json.loads(files["records.json"])
+        record = json.loads(rows[3]["record"])
+        record |= {"damage": "its snapshot is gone", "breaks": ["sums moved"]}
+        rows[3]["record"] = json.dumps(record, separators=(",", ":"))
+        files["records.json"] = json.dumps(rows).encode()
+        named = wrong(list(RoundHistory(files.get).records()))
+        assert named[4] == [
+            "damage: the portal says: its snapshot is gone",
+            "follows: the portal says: sums moved",
+        ]
+        assert named[5][0].startswith("record: its record names ")
+        assert named[6][0].startswith("bytes: the record commits to the SHA-256 ")
+
+    def test_of_own_rows_are_checked_by_their_digests(self, pool: StagedPool) -> None:
+        pool.visibility = "own"
+        files = pool.files()
+        findings = list(RoundHistory(files.get).records())
+        assert wrong(findings) == {}
+        answer = json.loads(files["bundles/4.json"])
+        answer["own"][0]["excerpt"]["round"] = 5
+        files["bundles/4.json"] = json.dumps(answer).encode()
+        assert list(wrong(list(RoundHistory(files.get).records()))) == [4]
