@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
@@ -12,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from evenshare.cli import verify as verify_module
+from evenshare.cli import verify_log
 from evenshare.cli.main import main
-from evenshare_core.chain.records import RoundRecord, record_bytes
-from evenshare_core.disclosure.bundle import read_bundle
+from evenshare_core.chain.checkpoints import Checkpoint, SigningKey, make_vkey, note_text, sign_note
+from evenshare_core.chain.records import record_hash
 from scheduling.engine.seal import seal_rounds
 from scheduling.models import Verification
 from tenants.scopes import site_scope
 from tests.functional.api_stage import ApiStage
-from tests.functional.lending_stage import disclosed, lending_stage
+from tests.functional.lending_stage import lending_stage
 
+FIRST = "keys seen for the first time"
 TIME = ("--from", "2029-12-01", "--to", "2030-12-01T00:00:00Z")
 
 
@@ -39,9 +41,19 @@ Run = Callable[..., Ran]
 
 
 @pytest.fixture
-def live(site: str) -> ApiStage:
+def live(site: str, tmp_path: Path, settings: Settings) -> ApiStage:
     assert site
-    return lending_stage()
+    settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
+    made = lending_stage()
+    seal(made)
+    return made
+
+
+def seal(live: ApiStage) -> None:
+    """Put all rounds into the pool's log."""
+    with site_scope():
+        while seal_rounds(live.cluster.pool.pk):
+            pass
 
 
 @pytest.fixture
@@ -78,25 +90,10 @@ def keep(folder: Path, name: str, value: object) -> None:
 
 
 @pytest.fixture
-def folder(live: ApiStage, run: Run, tmp_path: Path) -> Path:
+def folder(run: Run, tmp_path: Path) -> Path:
     """The files of a lender's statement, with the rounds that it names."""
     kept = tmp_path / "kept"
-    assert run("bob", *TIME, "--without-rounds", "--save-dir", str(kept)).code == 0
-    there = disclosed(live, "bb")
-    named = {row["round"] for name in ("usage", "income") for row in rows(kept, name)}
-    records = []
-    for number in sorted(named):
-        data = there.bundles[number]
-        record = RoundRecord(
-            schema=1, log="evenshare/x/rounds/p", round=number, at_us=read_bundle(data).at_us,
-            previous="", bundle=hashlib.sha256(data).hexdigest(), own=(),
-        )  # fmt: skip
-        records.append({"index": number - 1, "record": record_bytes(record).decode()})
-        keep(kept, f"bundles/{number}", data)
-    keep(kept, "records", records)
-    for day, key in there.keys.items():
-        keep(kept, f"names/{day}", {"tenants": [{"tenant": "bb", "key": key.hex()}]})
-    keep(kept, "no-rounds", "")
+    assert run("bob", *TIME, "--save-dir", str(kept)).code == 0
     return kept
 
 
@@ -114,8 +111,6 @@ class TestAStatement:
     def test_is_compared_with_the_rounds_that_the_portal_committed_to(
         self, live: ApiStage, run: Run, tmp_path: Path
     ) -> None:
-        with site_scope():
-            seal_rounds(live.cluster.pool.pk)
         for who in ("bob", "ada"):
             kept = str(tmp_path / who)
             done = run(who, *TIME, "--save-dir", kept)
@@ -124,12 +119,13 @@ class TestAStatement:
                 assert f"  {what}" in done.out
             assert "remark" not in done.out
             assert "no key" not in done.out
-            assert run(who, "--from-dir", kept).out == done.out
             assert done.err == ""
             row = Verification.objects.get(user__username=who)
             assert (row.kind, row.tenant.slug) == ("statement", {"bob": "bb", "ada": "aa"}[who])
             assert (f"{row.since:%F}", f"{row.until:%F}") == ("2029-12-01", "2030-12-01")
             assert (done.out.splitlines()[-1], row.findings) == (f"all {row.checked} as stated", 0)
+            again = run(who, "--from-dir", kept).out.splitlines()
+            assert again == [line for line in done.out.splitlines() if FIRST not in line]
 
     def test_is_json_on_demand(self, run: Run) -> None:
         answer = json.loads(run("bob", *TIME, "--output", "json").out)
@@ -137,16 +133,6 @@ class TestAStatement:
         assert answer["findings"] == []
         assert answer["recomputed"]["income"] == answer["recomputed"]["weight"] > 5
         assert (answer["tenant"], answer["since"]) == ("bb", "2029-12-01T00:00:00.000000Z")
-
-    def test_has_the_price_of_each_term_that_of_the_first_round_too(
-        self, run: Run, folder: Path
-    ) -> None:
-        of_terms = [*rows(folder, "income")]
-        of_terms += [row for row in rows(folder, "usage") if row["meter"] == "borrowed"]
-        assert 1 in {row["round"] for row in of_terms}
-        answer = json.loads(run("bob", "--from-dir", str(folder), "--output", "json").out)
-        assert answer["recomputed"]["price of a term"] == len(of_terms)
-        assert not [why for why in answer["not_recomputed"] if "price" in why]
 
     def test_of_nothing_is_fine(self, run: Run) -> None:
         done = run("bob", "--from", "2028-01-01", "--to", "2028-01-02")
@@ -209,7 +195,7 @@ class TestPlants:
             (income_of_one, "WRONG: income: income of "),
             (price_after_posting, "WRONG: price in its round: price of v100 from round "),
             (total_idle, "WRONG: weight: income of "),
-            (round_rewritten, "WRONG: bundle: round "),
+            (round_rewritten, "WRONG: bytes: round "),
             (row_without_a_price, "WRONG: answer: income[0]: "),
         ],
     )
@@ -224,6 +210,200 @@ class TestPlants:
         answer = json.loads(run("bob", "--from-dir", str(folder), "--output", "json").out)
         assert answer["ok"] is False
         assert named.split(": ")[1] in {finding["what"] for finding in answer["findings"]}
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(row["record"]) for row in rows(folder, "records")]
+
+
+def keep_records(folder: Path, changed: list[dict[str, Any]]) -> None:
+    """Records with the links that they should have."""
+    kept, previous = [], ""
+    for row, record in zip(rows(folder, "records"), changed, strict=True):
+        record["previous"] = previous or record["previous"]
+        data = json.dumps(record, separators=(",", ":"))
+        previous = record_hash(data.encode())
+        kept.append({"index": row["index"], "record": data})
+    keep(folder, "records", kept)
+
+
+def another_price_and_bundle(folder: Path) -> None:
+    """Rows, bundle and record all alike of another price: only the head tells."""
+    changed = records(folder)
+    changed[3]["bundle"] = "0" * 64
+    keep_records(folder, changed)
+
+
+def record_removed(folder: Path) -> None:
+    keep(folder, "records", [row for n, row in enumerate(rows(folder, "records")) if n != 3])
+
+
+def records_after_the_fifth_removed(folder: Path) -> None:
+    keep(folder, "records", rows(folder, "records")[:5])
+
+
+def first_records_removed(folder: Path) -> None:
+    keep(folder, "records", rows(folder, "records")[2:])
+
+
+def all_records_removed(folder: Path) -> None:
+    keep(folder, "records", [])
+
+
+def damage_owned_up_to(folder: Path) -> None:
+    changed = records(folder)
+    changed[2]["damage"] = "its snapshot is gone"
+    keep_records(folder, changed)
+
+
+def breaks_owned_up_to(folder: Path) -> None:
+    changed = records(folder)
+    changed[2]["breaks"] = ["the sums moved"]
+    keep_records(folder, changed)
+
+
+def proof_removed(folder: Path) -> None:
+    """All records of the log need none; so there are fewer."""
+    first_records_removed(folder)
+    (folder / "inclusion.json").unlink()
+
+
+def head_removed(folder: Path) -> None:
+    (folder / "chain.json").unlink()
+
+
+def head_of_another_key(folder: Path) -> None:
+    chain = rows(folder, "chain")
+    assert isinstance(chain, dict)
+    key = SigningKey(chain["log"], b"k" * 32)
+    head = Checkpoint(chain["log"], chain["size"], b"r" * 32)
+    chain["checkpoint"] = sign_note(note_text(head), [key])
+    chain["keys"] = [{"vkey": make_vkey(key.name, key.public)}]
+    keep(folder, "chain", chain)
+
+
+def signature_bent(folder: Path) -> None:
+    chain = rows(folder, "chain")
+    assert isinstance(chain, dict)
+    chain["checkpoint"] = chain["checkpoint"].replace("evenshare/", "evenshore/", 1)
+    keep(folder, "chain", chain)
+
+
+def log_of_another_pool(folder: Path) -> None:
+    asked = rows(folder, "statement")
+    assert isinstance(asked, dict)
+    keep(folder, "statement", {**asked, "pool": "elsewhere"})
+
+
+def pin_path(folder: Path) -> Path:
+    (path,) = (folder.parent / "home").glob("evenshare/pins/*.json")
+    return path
+
+
+UNDER_THE_HEAD: tuple[tuple[Callable[[Path], None], str], ...] = (
+    (another_price_and_bundle, "WRONG: records: head of "),
+    (record_removed, "WRONG: records: head of "),
+    (records_after_the_fifth_removed, "WRONG: record: round 6: the portal holds back"),
+    (first_records_removed, "WRONG: record: round 1: the portal holds back its record"),
+    (all_records_removed, "WRONG: record: round 1: no record of it was answered"),
+    (damage_owned_up_to, "WRONG: damage: round 3: the portal says: its snapshot is gone"),
+    (breaks_owned_up_to, "WRONG: follows: round 3: the portal says: the sums moved"),
+    (proof_removed, "inclusion.json, the proof that round "),
+    (head_removed, "WRONG: answer: the rounds: chain.json is missing"),
+    (head_of_another_key, "WRONG: key: head of "),
+    (signature_bent, "WRONG: signature: head of "),
+    (log_of_another_pool, "WRONG: log: head of "),
+)
+
+
+class TestUnderTheHead:
+    """What the statement's rounds are held under, from files; the head was pinned before."""
+
+    def test_plants_are_seen_and_named(self, run: Run, folder: Path) -> None:
+        kept = pin_path(folder).read_bytes()
+        for plant, named in UNDER_THE_HEAD:
+            bent = folder.parent / plant.__name__
+            shutil.copytree(folder, bent)
+            plant(bent)
+            done = run("bob", "--from-dir", str(bent))
+            assert done.code == 3, plant
+            assert named in done.out, done.out
+            assert pin_path(folder).read_bytes() == kept, plant
+        assert run("bob", "--from-dir", str(folder)).code == 0
+
+    def test_the_head_is_pinned_and_must_go_on(
+        self, live: ApiStage, run: Run, folder: Path
+    ) -> None:
+        pinned = json.loads(pin_path(folder).read_text())
+        live.cluster.round(after_s=900)
+        seal(live)
+        again = str(folder.parent / "again")
+        done = run("bob", *TIME, "--save-dir", again)
+        assert done.code == 0, done
+        assert f"head of {pinned['log']}: {pinned['size'] + 1} rounds, root " in done.out
+        assert FIRST not in done.out
+        assert json.loads(pin_path(folder).read_text())["size"] == pinned["size"] + 1
+        older = run("bob", "--from-dir", str(folder))
+        assert (older.code, "the files are older than the head" in older.out) == (0, True)
+
+    def test_a_history_that_was_forked_is_named(self, run: Run, folder: Path) -> None:
+        pin = json.loads(pin_path(folder).read_text())
+        pin_path(folder).write_text(json.dumps({**pin, "root": "0" * 64}))
+        for options in (TIME, ("--from-dir", str(folder))):
+            done = run("bob", *options)
+            assert done.code == 3
+            assert "WRONG: history: head of " in done.out
+            assert "the history was forked" in done.out
+        answer = json.loads(run("bob", *TIME, "--output", "json").out)
+        assert answer["ok"] is False
+        assert [row["check"] for row in answer["head"]["problems"]] == ["history"]
+
+    def test_a_key_that_is_given_counts(self, run: Run, folder: Path) -> None:
+        pin = json.loads(pin_path(folder).read_text())
+        key = SigningKey(pin["log"], b"k" * 32)
+        other = make_vkey(key.name, key.public)
+        assert run("bob", *TIME, "--vkey", other).code == 3
+        assert run("bob", *TIME, "--vkey", pin["keys"][0]).code == 0
+
+    def test_nothing_is_pinned_of_files_alone(self, run: Run, folder: Path) -> None:
+        path = pin_path(folder)
+        path.unlink()
+        done = run("bob", "--from-dir", str(folder))
+        assert (done.code, path.exists()) == (0, False)
+        assert "nothing is pinned of files alone" in done.out
+
+    def test_a_newest_record_held_back_is_named(
+        self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The portal calls an older round its newest: what came after is in no log, it seems."""
+        whole = verify_log.fetch_chain
+
+        def older(client: Any, files: Any, pool: str) -> dict[str, Any]:
+            chain = {**whole(client, files, pool), "round": 4}
+            files.write_json("chain.json", chain)
+            return chain
+
+        monkeypatch.setattr(verify_log, "fetch_chain", older)
+        assert folder.is_dir()
+        done = run("bob", *TIME)
+        assert done.code == 3
+        assert "the portal calls round 4 its newest, entry 3 of a head of " in done.out
+        assert "WRONG: record: round 5: the portal holds back its record" in done.out
+
+    def test_a_pool_without_any_log_is_named(
+        self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            verify_log, "fetch_chain", lambda *_: {"size": 0, "round": None, "keys": []}
+        )
+        done = run("bob", *TIME)
+        assert done.code == 3
+        assert "WRONG: record: the rounds of rows: the portal has no log" in done.out
+        assert "pinned is a head of " in done.out
+        assert pin_path(folder).exists()
+        done = run("bob", *TIME, "--without-rounds")
+        assert done.code == 0
+        assert done.out.endswith("as stated; nothing of it was held under a signed head\n")
 
 
 class TestAWrongCommand:

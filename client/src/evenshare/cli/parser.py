@@ -253,6 +253,9 @@ def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def _reports(leaf: argparse.ArgumentParser) -> None:
     text = "do not tell the portal what was verified, and how it came out"
     leaf.add_argument("--no-report", action="store_true", help=text)
+    leaf.add_argument(
+        "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
+    )
 
 
 def _of_a_tenant(leaf: argparse.ArgumentParser) -> None:

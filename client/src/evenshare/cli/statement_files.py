@@ -6,9 +6,10 @@
 | `usage.json`, `entries.json` | all pages of `GET /usage` and `GET /entries` |
 | `income.json`, `idle.json` | all pages of `GET /income`: its `results`, its `idle` |
 | `prices.json` | `GET /prices/<pool>/<gpu_type>`, back to the oldest round of a row |
-| `chain.json` | `GET /chain/<pool>`: the head that was shown meanwhile |
-| `records.json` | the records of the rounds that rows name, of `GET /chain/<pool>/records` |
-| `names/<day>.json`, `bundles/<round>.json` | as `evenshare round verify` keeps them |
+| `records.json` | the records from the first round that rows name to the last, without gaps |
+| `chain.json`, `inclusion.json`, `consistency.json` | as `evenshare round verify` keeps them |
+| `names/<day>.json`, `bundles/<round>.json` | so too, of the rounds that rows name |
+| `no-rounds.json` | why there are no rounds, "" where there are |
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from .api import ApiError, Client, UnreachableError, part
+from .api import Client, UnreachableError, part
 from .config import UsageError
 from .terminal import Terminal
 from .verify_files import (
     RECORDS,
-    RECORDS_AT_ONCE,
     Files,
     fetch_bundle,
-    fetch_chain,
+    fetch_inclusion,
     fetch_names,
     fetch_records,
 )
@@ -67,32 +67,39 @@ def fetch_statement(
 
 
 def fetch_rounds(
-    client: Client, screen: Terminal, files: Files, pool: str, wanted: set[int]
-) -> str:
-    """Records, bundles and names of the rounds that rows name; why there are none, or "".
+    client: Client,
+    screen: Terminal,
+    files: Files,
+    wanted: set[int],
+    *,
+    pool: str,
+    log: tuple[int, int],
+) -> None:
+    """Records, their proof, bundles and names of the rounds that rows name.
 
-    Rounds that are not in the log yet are left out.
+    `log`: the newest round of the pool's log and the size of its head, which is in `files`. Rounds
+    that are not in it yet are left out; records of all that are between are there, for each names
+    the one before.
     """
-    if not wanted:
-        return ""
-    try:
-        newest = fetch_chain(client, files, pool).get("round")
-    except ApiError as refused:
-        if refused.status != 404:
-            raise
-        return "the portal publishes no log of the pool's rounds"
-    numbers = sorted(number for number in wanted if isinstance(newest, int) and number <= newest)
-    records: list[dict[str, Any]] = []
-    for first, last in _spans(numbers):
-        records += fetch_records(client, pool, first, last)
+    newest, size = log
+    first, last = min(wanted), min(max(wanted), newest)
+    records = fetch_records(client, pool, first, last)
+    if not records:
+        # Of before the log began: its first record shows that.
+        path = f"/chain/{part(pool)}/records"
+        records = client.get(path, first=first, last=newest)["results"][:1]
+    records = [row for row in records if row["index"] < size]
     files.write_json(RECORDS, records)
-    for count, number in enumerate(numbers, start=1):
-        screen.progress(f"downloading round {count} of {len(numbers)}")
+    if records:
+        number = json.loads(records[-1]["record"])["round"]
+        fetch_inclusion(client, files, pool, number, size)
+    named = [row for row in map(_numbered, records) if row[0] in wanted]
+    for count, (number, _) in enumerate(named, start=1):
+        screen.progress(f"downloading round {count} of {len(named)}")
         fetch_bundle(client, files, pool, number)
-    for day in sorted(set(map(_day, records))):
+    for day in sorted({day for _, day in named}):
         fetch_names(client, files, pool, day)
     screen.progress("")
-    return ""
 
 
 def only_pool(client: Client) -> str:
@@ -150,16 +157,8 @@ def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
         seen.add(cursor["cursor"])
 
 
-def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Few spans that cover sorted numbers: one call may answer hundreds of records."""
-    while numbers:
-        first = numbers[0]
-        among = [number for number in numbers if number < first + RECORDS_AT_ONCE]
-        yield first, among[-1]
-        numbers = numbers[len(among) :]
-
-
-def _day(row: dict[str, Any]) -> str:
-    """The UTC day of pool time of a record, as names are kept by."""
-    at_us = json.loads(row["record"])["at_us"]
-    return (_EPOCH + timedelta(microseconds=at_us)).date().isoformat()
+def _numbered(row: dict[str, Any]) -> tuple[int, str]:
+    """The round of a record, and its UTC day of pool time, as names are kept by."""
+    record = json.loads(row["record"])
+    day = (_EPOCH + timedelta(microseconds=record["at_us"])).date().isoformat()
+    return record["round"], day

@@ -31,7 +31,7 @@ from .config import UsageError
 
 CHAIN, RECORDS, JOBS = "chain.json", "records.json", "jobs.json"
 INCLUSION, CONSISTENCY = "inclusion.json", "consistency.json"
-JOB_FIELDS = ("id", "tenant", "gpus", "submitted_at", "ended_at")
+JOB_FIELDS = ("id", "tenant", "gpus", "submitted_at", "ended_at", "profile")
 RECORDS_AT_ONCE = 500
 LONGEST_LIST = PAGE * PAGES
 _NAME = re.compile(r"[a-z0-9-]+(/[a-z0-9-]+)?\.json")

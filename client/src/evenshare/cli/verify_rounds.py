@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,16 +16,15 @@ from evenshare_core.disclosure.bundle import BundleError, read_bundle
 from evenshare_core.disclosure.pseudonyms import day_of, job_name
 from evenshare_core.domain.instants import to_us
 from evenshare_core.verification.excerpts import is_excerpt
-from evenshare_core.verification.heads import HeadFinding, Pin
+from evenshare_core.verification.heads import HeadFinding
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.names import own_job_names
 from evenshare_core.verification.rounds import RoundFinding
-from evenshare_core.verification.texts import head_lines, round_line, summary
+from evenshare_core.verification.texts import Tally, head_lines, round_line, summary
 
 from .api import Client, UnreachableError
 from .config import UsageError
 from .instants import read_instant
-from .pins import pin_file
 from .terminal import Terminal, inert
 from .verify_files import (
     CHAIN,
@@ -35,8 +33,6 @@ from .verify_files import (
     Files,
     answers,
     fetch_bundle,
-    fetch_chain,
-    fetch_consistency,
     fetch_inclusion,
     fetch_jobs,
     fetch_names,
@@ -44,7 +40,7 @@ from .verify_files import (
     saved,
     to_save,
 )
-from .verify_pins import keep_newer, pinned
+from .verify_log import checked_head, fetch_log, keep_head, pin_of, plain_head
 from .verify_report import report
 
 Wanted = Callable[[RoundRecord], bool]
@@ -106,32 +102,33 @@ def _download(
     since_us: int | None,
 ) -> None:
     pool = options.pool
-    chain = fetch_chain(client, files, pool)
-    newest, size = chain.get("round"), chain.get("size")
-    if not isinstance(newest, int) or not isinstance(size, int) or size < 1:
+    log = fetch_log(client, files, pool)
+    if log is None:
         raise UnreachableError(f"no round of {pool} is in its log yet; the first takes seconds")
-    pin = pinned(pin_file(os.environ, client.server.url, pool))
-    if pin is not None and 0 < pin.size < size:
-        fetch_consistency(client, files, pool, pin.size, size)
+    newest, size = log
     last = newest if options.round is None else options.round
     if last > newest:
         raise UnreachableError(f"round {last} of {pool} is not in its log; the newest is {newest}")
     first = _first(options, client, newest, since_us)
     records = download_rounds(client, screen, files, pool, (max(1, first - 1), last))
     if options.round is None:
-        _guard_span(files, records, first, since_us)
+        _guard_span(files, records, first, newest, since_us)
     if records:
         fetch_inclusion(client, files, pool, records[-1].round, size)
 
 
-def _guard_span(files: Files, records: list[RoundRecord], first: int, since_us: int | None) -> None:
+def _guard_span(
+    files: Files, records: list[RoundRecord], first: int, newest: int, since_us: int | None
+) -> None:
     """Refuse an answer without the first or the last of the rounds: it would verify fewer.
 
     What is between follows from the places of the records, which are verified.
     """
     rows = json.loads(files.read(RECORDS) or b"[]")
     size = json.loads(files.read(CHAIN) or b"{}")["size"]
-    if not records or rows[-1]["index"] != size - 1:
+    # One that is called the newest, and is not the last, is found with the head.
+    is_short = not records or records[-1].round != newest
+    if is_short and not (records and rows[-1]["index"] == size - 1):
         raise UnreachableError(f"the portal has a head of {size} rounds, and holds back the last")
     oldest = records[0]
     if oldest.previous and (
@@ -193,9 +190,9 @@ def _verify(
     try:
         history = RoundHistory(files.read)
         pool = options.pool or history.log.rpartition("/")[2]
-        path = pin_file(os.environ, client.server.url, pool)
-        known = pinned(path)
-        head = _head(options, history, known)
+        path, known = pin_of(client, pool)
+        from_files = options.from_dir is not None
+        head = checked_head(history, pool, known, options.vkey, from_files=from_files)
         wanted = _wanted(options, history, since_us)
         findings = _findings(options, screen, history, wanted)
     except EvidenceError as problem:
@@ -205,20 +202,17 @@ def _verify(
         screen.note("evenshare: there is no record of such a round, nothing was verified")
         return 3
     is_fine = not head.problems and all(finding.ok for finding in findings)
-    if head.pin is not None and options.from_dir is not None and not known:
-        # Whose files these are nobody knows; what is pinned of a portal first, it answered itself.
-        head.remarks.append("nothing is pinned of files alone; evenshare round pin asks the portal")
-    elif head.pin is not None:
-        keep_newer(path, head.pin)
+    tally = Tally()
+    for finding in findings:
+        tally.add(finding)
+    keep_head(path, head, known, from_files=from_files)
     if options.output == "json":
-        screen.json(_plain(head, findings, is_fine=is_fine))
+        screen.json(_plain(head, findings, tally, is_fine=is_fine))
     else:
         for text in head_lines(head):
             screen.line(inert(text))
-        rows = [(finding.round, finding.ok) for finding in findings]
-        not_decided = sum(not finding.is_decided for finding in findings)
-        screen.line(inert(summary(rows, not head.problems, not_decided)))
-    if options.from_dir is None and not options.no_report and head.size:
+        screen.line(inert(summary(tally, head_ok=not head.problems)))
+    if not from_files and not options.no_report and head.size:
         days = {day_of(finding.at_us) for finding in findings}
         tenants = sorted({tenant for day in days for tenant in history.keys(day)})
         report(client, screen, pool, tenants, _said(head, findings))
@@ -237,16 +231,6 @@ def _said(head: HeadFinding, findings: list[RoundFinding]) -> dict[str, Any]:
         "checked": len(numbers),
         "findings": len(head.problems) + sum(len(finding.problems) for finding in findings),
     }
-
-
-def _head(options: argparse.Namespace, history: RoundHistory, pin: Pin | None) -> HeadFinding:
-    if options.from_dir is not None and pin is not None and pin.size > history.chain.size:
-        # Files of before the pin: an older head is no shortened history.
-        finding = history.head(None, tuple(options.vkey) or pin.keys)
-        finding.remarks.append(f"the files are older than the head of {pin.size} that is pinned")
-        finding.pin = None
-        return finding
-    return history.head(pin, tuple(options.vkey))
 
 
 def _wanted(options: argparse.Namespace, history: RoundHistory, since_us: int | None) -> Wanted:
@@ -280,16 +264,14 @@ def _findings(
     return findings
 
 
-def _plain(head: HeadFinding, findings: list[RoundFinding], *, is_fine: bool) -> dict[str, Any]:
+def _plain(
+    head: HeadFinding, findings: list[RoundFinding], tally: Tally, *, is_fine: bool
+) -> dict[str, Any]:
     return {
         "ok": is_fine,
-        "head": {
-            "log": head.log,
-            "size": head.size,
-            "root": head.root.hex(),
-            "problems": [{"check": row.check.value, "text": row.text} for row in head.problems],
-            "remarks": head.remarks,
-        },
+        "head": plain_head(head),
+        "not_recomputed": {"decision": tally.not_decided, "certificate": tally.not_certified},
+        "without_own": tally.without_own,
         "rounds": [_plain_round(finding) for finding in findings],
     }
 

@@ -6,21 +6,14 @@ Imported by `statement` alone, where evenshare-core is there.
 from __future__ import annotations
 
 import argparse
-import hashlib
-from collections.abc import Iterable
 from typing import Any
 
-from evenshare_core.chain.checkpoints import NoteError, note_checkpoint
-from evenshare_core.chain.records import RecordError, RoundRecord, read_record
-from evenshare_core.disclosure.bundle import BundleError, Disclosed, read_bundle
-from evenshare_core.disclosure.pseudonyms import day_of
-from evenshare_core.verification.excerpts import is_excerpt
+from evenshare_core.verification.heads import HeadFinding
 from evenshare_core.verification.statement import Finding, StatementReport
 from evenshare_core.verification.statement_rounds import verify_with_rounds
 from evenshare_core.verification.statement_rows import StatementError, read_statement
 
-from . import verify_report
-from .api import Client
+from .api import ApiError, Client
 from .config import UsageError
 from .instants import read_instant
 from .statement_files import (
@@ -33,18 +26,15 @@ from .statement_files import (
     rounds_of,
 )
 from .terminal import Terminal, inert
-from .verify_files import (
-    CHAIN,
-    RECORDS,
-    Files,
-    answers,
-    bundle_file,
-    names_file,
-    saved,
-    to_save,
-)
+from .verify_files import Files, answers, saved, to_save
+from .verify_log import fetch_log, pin_of, plain_head
+from .verify_report import report as report_verification
+from .verify_statement_rounds import StatementRounds
 
 NO_ROUNDS = "no-rounds.json"
+NOT_ASKED = "the rounds were not asked for (--without-rounds)"
+# Rounds are in it within seconds, and what rows name is an hour old.
+NO_LOG = "the portal has no log of the pool's rounds, or none in it yet; see --without-rounds"
 
 
 def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
@@ -52,7 +42,7 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     if options.from_dir is not None:
         if options.save_dir is not None:
             raise UsageError("give --from-dir or --save-dir, not both")
-        return _verify(options, screen, saved(options.from_dir))
+        return _verify(options, client, screen, saved(options.from_dir))
     if options.since is None or options.until is None:
         raise UsageError("give --from and --to, or --from-dir with files of an earlier run")
     since, until = _instant("--from", options.since), _instant("--to", options.until)
@@ -63,26 +53,45 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     with to_save(options.save_dir) as files:
         with answers():
             rows = fetch_statement(client, screen, files, asked)
-            why = "the rounds were not asked for (--without-rounds)"
-            if not options.without_rounds:
-                why = fetch_rounds(client, screen, files, asked["pool"], rounds_of(rows))
+            named = rounds_of(rows)
+            why = NOT_ASKED if options.without_rounds else ""
+            if named and not why:
+                why = _fetch_rounds(client, screen, files, asked["pool"], named)
         files.write_json(NO_ROUNDS, why)
-        return _verify(options, screen, files, client)
+        return _verify(options, client, screen, files)
 
 
-def _verify(
-    options: argparse.Namespace, screen: Terminal, files: Files, client: Client | None = None
-) -> int:
-    """Verify a folder; `client`: of the portal that has just answered it."""
+def _fetch_rounds(
+    client: Client, screen: Terminal, files: Files, pool: str, named: set[int]
+) -> str:
+    """Download what the statement's rounds are held under; why there are none, or ""."""
+    try:
+        log = fetch_log(client, files, pool)
+    except ApiError as refused:
+        if refused.status != 404:
+            raise
+        return NO_LOG
+    if log is None:
+        return NO_LOG
+    fetch_rounds(client, screen, files, named, pool=pool, log=log)
+    return ""
+
+
+def _verify(options: argparse.Namespace, client: Client, screen: Terminal, files: Files) -> int:
     asked = read_json(files, ASKED)
-    report, rounds = StatementReport(), _Rounds(files)
+    report = StatementReport()
+    pool = str(asked["pool"])
+    path, pin = pin_of(client, pool)
+    rounds = StatementRounds(files, pool, pin, options)
+    why = _why_none(files)
     try:
         with answers():
             lists = read_lists(files)
             tenants = {str(row["tenant"]) for name in ("usage", "income") for row in lists[name]}
             asked["tenant"] = ", ".join(sorted(tenants)) or asked.get("tenant", "")
             statement = read_statement(lists)
-            rounds.read(tenants)
+            if not why:
+                rounds.read(tenants, rounds_of(lists))
             screen.progress("recomputing")
             report = verify_with_rounds(statement, rounds.disclosed, rounds.keys, rounds.instants)
             screen.progress("")
@@ -90,30 +99,30 @@ def _verify(
         report.findings.append(
             Finding("answer", problem.field, problem.reason, "a row as documented")
         )
+    if why == NO_LOG:
+        pinned = f"; pinned is a head of {pin.size} rounds" if pin else ""
+        report.findings.append(Finding("record", "the rounds of rows", why + pinned, ""))
+    elif why:
+        report.remarks[f"rounds were not compared: {why}"] += 1
     report.findings[:0] = rounds.findings
-    why = files.read(NO_ROUNDS)
-    if why is not None and why != b'""':
-        report.remarks[f"rounds were not compared: {read_json(files, NO_ROUNDS)}"] += 1
+    rounds.keep(path)
+    for text, count in rounds.left.items():
+        report.not_recomputed[text] += count
     for remark in rounds.remarks:
         report.remarks[remark] += 1
     if options.output == "json":
-        screen.json(_plain(asked, report))
+        screen.json(_plain(asked, report, rounds))
     else:
-        _print(screen, asked, report)
-    said = _said(files, asked, report)
-    if client is not None and not options.no_report and said is not None:
-        verify_report.report(client, screen, asked["pool"], sorted(rounds.tenants), said)
+        _print(screen, asked, report, rounds)
+    head = rounds.head
+    if options.from_dir is None and not options.no_report and head is not None and head.size:
+        said = _said(head, asked, report)
+        report_verification(client, screen, pool, sorted(rounds.tenants), said)
     return 3 if report.findings else 0
 
 
-def _said(files: Files, asked: dict[str, Any], report: StatementReport) -> dict[str, Any] | None:
-    """What the portal is told; docs/verify.md lists it. None where it showed no head."""
-    try:
-        head = note_checkpoint(str(read_json(files, CHAIN)["checkpoint"]))
-    except (UsageError, NoteError, LookupError, TypeError):
-        return None
-    if not head.size:
-        return None
+def _said(head: HeadFinding, asked: dict[str, Any], report: StatementReport) -> dict[str, Any]:
+    """What the portal is told; docs/verify.md lists it."""
     return {
         "kind": "statement",
         "size": head.size,
@@ -125,57 +134,13 @@ def _said(files: Files, asked: dict[str, Any], report: StatementReport) -> dict[
     }
 
 
-class _Rounds:
-    """The rounds of a folder, each checked against the hash that its record committed to."""
-
-    def __init__(self, files: Files) -> None:
-        self.files = files
-        self.disclosed: dict[int, Disclosed] = {}
-        self.keys: dict[str, bytes] = {}
-        self.tenants: set[str] = set()
-        self.instants: set[int] = set()
-        self.findings: list[Finding] = []
-        self.remarks: list[str] = []
-
-    def read(self, tenants: Iterable[str]) -> None:
-        """Read what there is; `tenants`: whose keys count."""
-        if self.files.read(RECORDS) is None:
-            return
-        for row in read_json(self.files, RECORDS):
-            try:
-                record = read_record(str(row["record"]).encode())
-            except RecordError as problem:
-                self.findings.append(Finding("record", f"entry {row['index']}", str(problem), ""))
-                continue
-            self.instants.add(record.at_us)
-            self._bundle(record)
-        for day in sorted({day_of(at_us) for at_us in self.instants}):
-            data = self.files.read(names_file(day))
-            if data is not None:
-                for row in read_json(self.files, names_file(day))["tenants"]:
-                    if row["tenant"] in tenants:
-                        self.keys[day] = bytes.fromhex(row["key"])
-                        self.tenants.add(str(row["tenant"]))
-
-    def _bundle(self, record: RoundRecord) -> None:
-        data = self.files.read(bundle_file(record.round))
-        if data is None:
-            return
-        if is_excerpt(data):
-            self.remarks.append("rounds that are not compared: their pool discloses own rows alone")
-            return
-        where = f"round {record.round}"
-        digest = hashlib.sha256(data).hexdigest()
-        if digest != record.bundle:
-            self.findings.append(Finding("bundle", where, digest, record.bundle))
-            return
-        try:
-            self.disclosed[record.round] = read_bundle(data)
-        except BundleError as problem:
-            self.remarks.append(f"rounds that are not compared: {problem}")
+def _why_none(files: Files) -> str:
+    return "" if files.read(NO_ROUNDS) is None else str(read_json(files, NO_ROUNDS))
 
 
-def _print(screen: Terminal, asked: dict[str, Any], report: StatementReport) -> None:
+def _print(
+    screen: Terminal, asked: dict[str, Any], report: StatementReport, rounds: StatementRounds
+) -> None:
     screen.line(
         f"{inert(asked['tenant'] or 'you')} in pool {inert(asked['pool'])},"
         f" {inert(asked['since'])} to {inert(asked['until'])}"
@@ -187,23 +152,41 @@ def _print(screen: Terminal, asked: dict[str, Any], report: StatementReport) -> 
     ):
         for what, count in sorted(counts.items()):
             screen.line(f"{title}: {count:>6}  {inert(what)}")
+    if rounds.head is not None:
+        for text in _head_lines(rounds.head):
+            screen.line(inert(text))
     for finding in report.findings:
-        screen.line(
-            f"WRONG: {inert(finding.what)}: {inert(finding.where)}:"
-            f" stated {inert(finding.stated)}, recomputed {inert(finding.recomputed)}"
-        )
+        screen.line(inert(_finding_line(finding)))
     count = sum(report.recomputed.values())
+    # Amounts multiply out by themselves; that they are of these rounds is another thing.
+    less = "" if rounds.head is not None else "; nothing of it was held under a signed head"
     if report.findings:
         screen.line(f"{len(report.findings)} wrong, of {count} recomputed")
     elif count:
-        screen.line(f"all {count} as stated")
+        screen.line(f"all {count} as stated{less}")
     else:
         screen.line("nothing was used or earned in this time")
 
 
-def _plain(asked: dict[str, Any], report: StatementReport) -> dict[str, Any]:
+def _head_lines(head: HeadFinding) -> list[str]:
+    """The head and what is to be said of it; what is wrong with it is among the findings."""
+    shown = f"head of {head.log}: {head.size} rounds, root {head.root.hex()}"
+    return [*([shown] if head.root else []), *head.remarks]
+
+
+def _finding_line(finding: Finding) -> str:
+    text = f"WRONG: {finding.what}: {finding.where}: "
+    if not finding.recomputed:
+        return text + finding.stated
+    return f"{text}stated {finding.stated}, recomputed {finding.recomputed}"
+
+
+def _plain(
+    asked: dict[str, Any], report: StatementReport, rounds: StatementRounds
+) -> dict[str, Any]:
     return {
         "ok": not report.findings,
+        "head": None if rounds.head is None else plain_head(rounds.head),
         **{key: asked[key] for key in ("tenant", "pool", "since", "until")},
         "recomputed": dict(sorted(report.recomputed.items())),
         "not_recomputed": dict(sorted(report.not_recomputed.items())),

@@ -1,0 +1,82 @@
+"""The head of a pool's log in a verification: asked for with its proofs, checked, pinned.
+
+What `round verify` and `statement verify` share. Imported where evenshare-core is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evenshare_core.verification.heads import HeadCheck, HeadFinding, Pin
+from evenshare_core.verification.history import RoundHistory
+
+from .api import Client
+from .pins import pin_file
+from .verify_files import Files, fetch_chain, fetch_consistency
+from .verify_pins import keep_newer, pinned
+
+
+def pin_of(client: Client, pool: str) -> tuple[Path, Pin | None]:
+    """Where the pin of a pool is kept, and what it is."""
+    path = pin_file(os.environ, client.server.url, pool)
+    return path, pinned(path)
+
+
+def fetch_log(client: Client, files: Files, pool: str) -> tuple[int, int] | None:
+    """The newest round of a pool's log and the size of its head; with the proof from the pin.
+
+    None: no round is in the log.
+    """
+    chain = fetch_chain(client, files, pool)
+    newest, size = chain.get("round"), chain.get("size")
+    if not isinstance(newest, int) or not isinstance(size, int) or size < 1:
+        return None
+    _, pin = pin_of(client, pool)
+    if pin is not None and 0 < pin.size < size:
+        fetch_consistency(client, files, pool, pin.size, size)
+    return newest, size
+
+
+def checked_head(
+    history: RoundHistory, pool: str, pin: Pin | None, given: Sequence[str], *, from_files: bool
+) -> HeadFinding:
+    """Check the head, and the records that were read, against a pin.
+
+    `given`: keys that count instead of those pinned. `from_files`: of an earlier run, maybe.
+    """
+    if from_files and pin is not None and pin.size > history.chain.size:
+        # Files of before the pin: an older head is no shortened history.
+        finding = history.head(None, tuple(given) or pin.keys)
+        finding.remarks.append(f"the files are older than the head of {pin.size} that is pinned")
+        finding.pin = None
+    else:
+        finding = history.head(pin, tuple(given))
+    if history.log.rpartition("/")[2] != pool:
+        finding.refuse(HeadCheck.LOG, f"{history.log} is not the log of {pool}")
+        finding.pin = None
+    return finding
+
+
+def plain_head(head: HeadFinding) -> dict[str, Any]:
+    """A head for programs."""
+    return {
+        "log": head.log,
+        "size": head.size,
+        "root": head.root.hex(),
+        "problems": [{"check": row.check.value, "text": row.text} for row in head.problems],
+        "remarks": head.remarks,
+    }
+
+
+def keep_head(path: Path, head: HeadFinding, pin: Pin | None, *, from_files: bool) -> None:
+    """Pin a head with which nothing is wrong."""
+    if head.pin is None:
+        return
+    if from_files and pin is None:
+        # Whose files these are nobody knows; what is pinned of a portal first, it answered itself.
+        head.remarks.append("nothing is pinned of files alone; evenshare round pin asks the portal")
+    else:
+        keep_newer(path, head.pin)
