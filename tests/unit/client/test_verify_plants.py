@@ -102,6 +102,57 @@ class TestAPlant:
         assert done.code == 3
         assert text in done.err
 
+    @pytest.mark.parametrize("words", [("--last", "3"), ("5",)])
+    def test_a_newest_record_held_back(
+        self, run: Run, portal: Portal, pool: StagedPool, words: tuple[str, ...]
+    ) -> None:
+        """An older round is called the newest, below a head that covers more."""
+
+        def answer(path: list[str], query: dict[str, str]) -> tuple[int, Any]:
+            status, body = pool.answer(path, query)
+            return status, ({**body, "round": 5} if path[2:] == [] else body)
+
+        portal.rounds = answer
+        done = run("round", "verify", "--pool", POOL, *words)
+        self.assert_named(done, "WRONG: records: the portal calls round 5 its newest, entry 4 of")
+
+    def test_a_log_of_another_pool(
+        self, run: Run, portal: Portal, pool: StagedPool, tmp_path: Path
+    ) -> None:
+        portal.rounds = lambda words, query: pool.answer([words[0], POOL, *words[2:]], query)
+        done = run("round", "verify", "--pool", "lub")
+        self.assert_named(done, "is not the log of lub")
+        assert not list(tmp_path.glob("evenshare/pins/*"))
+
+    def test_a_certificate_left_out(self, verify_all: Any, pool: StagedPool) -> None:
+        row = pool.rounds[2]
+        pool.rounds[2] = StagedRound(row.snapshot, row.decision, None)
+        pool.seal()
+        self.assert_named(verify_all(), "certificate: none is in it")
+
+    def test_a_certificate_of_an_older_version(self, verify_all: Any, pool: StagedPool) -> None:
+        row = pool.rounds[4]
+        assert row.certificate is not None
+        older = {**row.certificate, "version": 3}
+        pool.rounds[4] = StagedRound(row.snapshot, row.decision, older)
+        pool.seal()
+        self.assert_named(verify_all(), "certificate: its version is 3; 6 is due")
+
+    def test_a_certificate_of_a_later_version_is_counted(
+        self, verify_all: Any, pool: StagedPool
+    ) -> None:
+        """Nothing is wrong that could be seen; but the last line does not call it verified."""
+        row = pool.rounds[4]
+        assert row.certificate is not None
+        later = {**row.certificate, "version": 99}
+        pool.rounds[4] = StagedRound(row.snapshot, row.decision, later)
+        pool.seal()
+        done = verify_all()
+        assert done.code == 0
+        assert "nothing is wrong; the certificate of 1 was not recomputed" in done.out
+        shown = verify_all("--output", "json").json
+        assert shown["not_recomputed"] == {"decision": 0, "certificate": 1}
+
     def test_a_history_shortened(self, verify_all: Any, run: Run, pool: StagedPool) -> None:
         assert verify_all().code == 0
         pool.records = pool.records[:5]

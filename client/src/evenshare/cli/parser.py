@@ -247,15 +247,15 @@ def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     leaf.add_argument("--without-rounds", action="store_true", help="download no rounds to compare")
     leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
     leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
+    leaf.add_argument(
+        "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
+    )
     _reports(leaf)
 
 
 def _reports(leaf: argparse.ArgumentParser) -> None:
     text = "do not tell the portal what was verified, and how it came out"
     leaf.add_argument("--no-report", action="store_true", help=text)
-    leaf.add_argument(
-        "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
-    )
 
 
 def _of_a_tenant(leaf: argparse.ArgumentParser) -> None:
