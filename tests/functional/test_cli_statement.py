@@ -16,6 +16,7 @@ from pytest_django import Settings
 from evenshare.cli import verify as verify_module
 from evenshare.cli import verify_log
 from evenshare.cli.main import main
+from evenshare.cli.verify_files import fetch_chain
 from evenshare_core.chain.checkpoints import Checkpoint, SigningKey, make_vkey, note_text, sign_note
 from evenshare_core.chain.records import record_hash
 from scheduling.engine.seal import seal_rounds
@@ -272,9 +273,13 @@ def head_removed(folder: Path) -> None:
     (folder / "chain.json").unlink()
 
 
+def answer(folder: Path, name: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    return read
+
+
 def head_of_another_key(folder: Path) -> None:
-    chain = rows(folder, "chain")
-    assert isinstance(chain, dict)
+    chain = answer(folder, "chain")
     key = SigningKey(chain["log"], b"k" * 32)
     head = Checkpoint(chain["log"], chain["size"], b"r" * 32)
     chain["checkpoint"] = sign_note(note_text(head), [key])
@@ -283,16 +288,13 @@ def head_of_another_key(folder: Path) -> None:
 
 
 def signature_bent(folder: Path) -> None:
-    chain = rows(folder, "chain")
-    assert isinstance(chain, dict)
+    chain = answer(folder, "chain")
     chain["checkpoint"] = chain["checkpoint"].replace("evenshare/", "evenshore/", 1)
     keep(folder, "chain", chain)
 
 
 def log_of_another_pool(folder: Path) -> None:
-    asked = rows(folder, "statement")
-    assert isinstance(asked, dict)
-    keep(folder, "statement", {**asked, "pool": "elsewhere"})
+    keep(folder, "statement", {**answer(folder, "statement"), "pool": "elsewhere"})
 
 
 def pin_path(folder: Path) -> Path:
@@ -376,7 +378,7 @@ class TestUnderTheHead:
         self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The portal calls an older round its newest: what came after is in no log, it seems."""
-        whole = verify_log.fetch_chain
+        whole = fetch_chain
 
         def older(client: Any, files: Any, pool: str) -> dict[str, Any]:
             chain = {**whole(client, files, pool), "round": 4}

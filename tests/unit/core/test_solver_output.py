@@ -27,7 +27,7 @@ class TestASolver:
 
         def enabled(highs: highspy.Highs) -> None:
             seen.append(output_flag(highs))
-            whole(highs)
+            whole(highs)  # type: ignore[no-untyped-call]  # untyped in the library
 
         monkeypatch.setattr(highspy.Highs, "enableCallbacks", enabled)
         assert not output_flag(SilentHighs())
