@@ -39,6 +39,7 @@ CHECKS: dict[str, Callable[[], CheckReport]] = {
     "terms_at_posted_price": history.terms_at_posted_price,
     "slots_held_once": history.slots_held_once,
     "rows_as_sealed": seals.rows_as_sealed,
+    "rounds_as_logged": history.rounds_as_logged,
     "logs_are_sound": logs.logs_are_sound,
     "transfers_as_logged": logs.transfers_as_logged,
 }

@@ -6,8 +6,10 @@ from django.db.models import Exists, OuterRef
 
 from billing.checks.base import CheckReport, count, report_of, rows
 from billing.models import PostedPrice
+from evenshare_core.chain.records import RecordError, read_record
 from evenshare_core.money.fixed_point import to_micro
 from scheduling.models import Round, RoundBlob
+from scheduling.selectors.bundles import bundle_damage, read_round_record
 from scheduling.selectors.following import Follower
 from scheduling.selectors.round_states import state_damages
 from scheduling.selectors.stored_rounds import (
@@ -104,6 +106,29 @@ def rounds_follow() -> CheckReport:
                 f"pool {round_.pool_id}, round {round_.number} does not follow from round"
                 f" {following.before}: {following.text}"
             )
+    return report
+
+
+def rounds_as_logged() -> CheckReport:
+    """Bundles of the newest rounds are those that their records in the log commit to.
+
+    What was found of a round when it was sealed is in its record, and stays there though the
+    round, its bytes and seals be made to fit later.
+    """
+    report = CheckReport()
+    for round_ in kept_rounds(Round.objects.all()).order_by("-wall_at")[:DECISIONS]:
+        try:
+            record = read_record(read_round_record(round_.pool_id, round_.number) or b"")
+        except RecordError:
+            continue  # not sealed yet; of one that is not as it was, `logs_are_sound` says so
+        report.checked += 1
+        where = f"pool {round_.pool_id}, round {round_.number}"
+        if record.damage:
+            report.wrong(f"{where} was damaged when it was sealed: {record.damage}")
+        elif damage := bundle_damage(round_, record.bundle):
+            report.wrong(f"{where}: {damage}")
+        for text in record.breaks:
+            report.wrong(f"{where} did not follow when it was sealed: {text}")
     return report
 
 

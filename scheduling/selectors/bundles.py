@@ -13,7 +13,7 @@ from evenshare_core.chain.records import RoundRecord, read_record, record_hash
 from evenshare_core.disclosure.bundle import read_bundle
 from evenshare_core.disclosure.own import NOT_RECOMPUTABLE, own_excerpts
 from evenshare_core.disclosure.pseudonyms import tenant_key, tenant_name
-from scheduling.models import PseudonymKey, RoundBundle, RoundSealing
+from scheduling.models import PseudonymKey, Round, RoundBundle, RoundSealing
 from scheduling.selectors import round_files
 from scheduling.selectors.round_files import ArchiveError, archive_of, read_part
 from scheduling.selectors.stored_rounds import (
@@ -149,6 +149,18 @@ def packed_bundle(pool_id: int, number: int) -> bytes | None:
     if damage := packed_damage(BUNDLE, packed, expected, where):
         raise DamagedRoundError(number, [damage])
     return packed
+
+
+def bundle_damage(round_: Round, expected: str) -> Damage | None:
+    """Return what is wrong with the bundle of a round whose bytes are in the database.
+
+    `expected`: the hash that its record commits to.
+    """
+    rows = RoundBundle.objects.filter(pool_id=round_.pool_id, number=round_.number)
+    data = rows.values_list("data", flat=True).first()
+    if data is None:
+        return Damage(BUNDLE, "is missing, though it should be kept", expected)
+    return packed_damage(BUNDLE, bytes(data), expected)
 
 
 def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:

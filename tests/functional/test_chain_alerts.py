@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from django.test import Client
 from msgspec.structs import replace
 
+from billing.checks import run_checks
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from portal.site import health
@@ -129,6 +131,53 @@ class TestADamagedRound:
         assert sample(scrape(there.client(None)), "chain_damaged", pool=there.pool) == 1
         assert "Rounds sealed as damaged" in there.page("operator", "/operate/")
         assert "Sealed as damaged" in there.page("owner", there.url(f"rounds/{number}/"))
+
+
+class TestTheLedgersCheck:
+    """`check_ledger` holds rounds against what the log commits to."""
+
+    def test_remembers_a_break_that_was_made_to_fit(
+        self, there: Stage, owner: psycopg.Connection[Any]
+    ) -> None:
+        """Whoever alters a round before the next is sealed may put the old bytes back."""
+        number = next_round(there)
+        rows = RoundBlob.objects.filter(number=number)
+        (packed,) = rows.values_list("snapshot", flat=True)
+        sums = owner.execute(
+            "SELECT snapshot_sha256, seal FROM scheduling_round WHERE number = %s", [number]
+        ).fetchone()
+        assert sums is not None
+        rewrite_sums(owner, number)
+        there.lab.seal()
+        owner.execute(
+            "UPDATE scheduling_roundblob SET snapshot = %s WHERE number = %s",
+            [bytes(packed), number],
+        )
+        owner.execute(
+            "UPDATE scheduling_round SET snapshot_sha256 = %s, seal = %s WHERE number = %s",
+            [*sums, number],
+        )
+        broken = {row.name: row.violations for row in run_checks() if not row.ok}
+        assert set(broken) == {"rounds_as_logged"}
+        (text,) = broken["rounds_as_logged"]
+        assert f"round {number} did not follow when it was sealed" in text
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ("UPDATE scheduling_roundbundle SET data = %s WHERE number = 1", "its bundle"),
+            ("DELETE FROM scheduling_roundbundle WHERE %s::bytea IS NOT NULL", "is missing"),
+        ],
+    )
+    def test_names_a_bundle_that_is_not_the_logs(
+        self, there: Stage, owner: psycopg.Connection[Any], change: str, said: str
+    ) -> None:
+        assert not [row for row in run_checks() if not row.ok]
+        owner.execute(change, [gzip.compress(b"{}")])
+        (row,) = (row for row in run_checks() if not row.ok)
+        assert row.name == "rounds_as_logged"
+        assert "round 1: its bundle" in row.violations[-1]
+        assert said in row.violations[-1]
 
 
 class TestASealing:
