@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from evenshare_core.disclosure.pseudonyms import day_of
 from evenshare_core.fairness.certificate import VERSION
@@ -20,7 +21,7 @@ from evenshare_core.verification.history import RoundHistory
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding
 from evenshare_core.verification.texts import Tally, summary
 from tests.unit.core.test_verify_rounds import verified, wrong
-from tests.unit.verified_rounds import ADA, BEGIN_US, StagedPool, StagedRound
+from tests.unit.verified_rounds import ADA, BEGIN_US, StagedPool, StagedRound, staged_rounds
 
 
 @pytest.fixture
@@ -95,6 +96,23 @@ class TestACertificate:
         finding = verified(pool)[4]
         assert [row for row in finding.problems if row.check is RoundCheck.CERTIFICATE] == []
         assert finding.lacks_certificate
+
+    def test_of_another_solver_may_have_failed(self) -> None:
+        """Then it has fewer lines, and the version of these."""
+        pool = StagedPool(staged_rounds(6, policy="oef"))
+        row = pool.rounds[4]
+        own, _, _ = row.snapshot.policy_version.partition(" highs ")
+        version = f"{own} highs 9.9"
+        for failure, broken in (("", True), ("UnsolvedError", False)):
+            snapshot = replace(row.snapshot, policy_version=version)
+            assert row.certificate is not None
+            certificate = {**row.certificate, "version": 3, "failure": failure}
+            pool.rounds[4] = StagedRound(snapshot, row.decision, certificate)
+            pool.seal()
+            finding = verified(pool)[4]
+            checks = [problem.check for problem in finding.problems]
+            assert (RoundCheck.CERTIFICATE in checks) is broken
+            assert finding.lacks_certificate is not broken
 
     def test_that_cannot_be_made_here_is_wrong(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch

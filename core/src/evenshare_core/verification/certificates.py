@@ -83,13 +83,18 @@ def _other_version(
     if not there:
         return CertificateFinding(("its version is no number",))
     versions = f"its version is {there} there, {due} here"
-    # Another policy, or another solver of it, may make other lines than are made here.
-    if there < min(due, newest) and disclosed.snapshot.policy not in others:
+    # Another policy may make other lines than are made here; another solver may fail.
+    may_differ = disclosed.snapshot.policy in others or (others and _has_failed(disclosed))
+    if there < min(due, newest) and not may_differ:
         text = f"its version is {there}; {due} is due, and a round before it has {newest}"
         return CertificateFinding((text,))
     if due < there <= VERSION and not others:
         return CertificateFinding((f"{versions}, by the lines that it has",))
     return CertificateFinding(None, (f"{NOT_RECOMPUTED}: {versions}",))
+
+
+def _has_failed(disclosed: Disclosed) -> bool:
+    return bool((disclosed.certificate or {}).get("failure"))
 
 
 def _certificate_breaks(stored: Mapping[str, object], again: Mapping[str, object]) -> Iterator[str]:
