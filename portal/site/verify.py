@@ -9,8 +9,8 @@ from portal.charts.page import VerifyPanel
 from portal.site.context import verify_command
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.verifications import (
-    LogHead,
     SaidVerification,
+    ShownHead,
     last_verification,
     log_head,
 )
@@ -23,7 +23,7 @@ DIGITS = 12
 SAID = "as your client said"
 
 
-def round_panel(facts: PoolFacts, number: int, head: LogHead, who: Access) -> VerifyPanel:
+def round_panel(facts: PoolFacts, number: int, head: ShownHead, who: Access) -> VerifyPanel:
     """How to verify a round. In the site's scope. One query."""
     last = None
     if who.user_id is not None:
@@ -62,7 +62,7 @@ def statement_command(pool: str, tenant: str, since: datetime, until: datetime) 
     )
 
 
-def head_text(pool: str, head: LogHead) -> str:
+def head_text(pool: str, head: ShownHead) -> str:
     """Say which head the client will be shown: its size, and how its root begins."""
     if not head.root:
         return f"The log of {pool} cannot be proven at the moment; tell who runs the portal."

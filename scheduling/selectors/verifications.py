@@ -12,7 +12,7 @@ from tenants.transparency.log import newest_root
 
 
 @dataclass(frozen=True, slots=True)
-class LogHead:
+class ShownHead:
     """How many records a pool's log has, and their root in hex; "" where it cannot be proven."""
 
     size: int
@@ -43,13 +43,13 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def log_head(pool: str) -> LogHead:
+def log_head(pool: str) -> ShownHead:
     """Return the head of a pool's log as it is now. Two queries."""
     try:
         size, root = newest_root(round_log(pool))
     except DamagedLogError:
-        return LogHead(0, "")
-    return LogHead(size, root.hex())
+        return ShownHead(0, "")
+    return ShownHead(size, root.hex())
 
 
 def last_verification(

@@ -27,7 +27,7 @@ from scheduling.selectors.certificates import view_certificate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.round_lists import rounds_page
 from scheduling.selectors.rounds import RoundView, round_view
-from scheduling.selectors.verifications import LogHead
+from scheduling.selectors.verifications import ShownHead
 from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 
@@ -77,7 +77,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
         view = round_view(facts.id, number, visibility)
         seen = view_certificate(view.round, visibility) if view else None
         place = read_place(facts.id, number) if view else None
-        head = LogHead(place.size, place.root) if place else LogHead(0, "")
+        head = ShownHead(place.size, place.root) if place else ShownHead(0, "")
         verify = round_panel(facts, number, head, access(request))
     if view is None:
         raise Http404
