@@ -20,7 +20,8 @@ BENCHMARKS = (
     *("decide_ltgf", "decide_evenshare", "decide_gandiva_fair", "decide_policies"),
     *("decide_market", "forecast_market"),
     *("simulate", "certify", "disclose"),
-    *("round_postgres", "bundles", "submit_http", "polls_http", "oef", "income", "market_schedule"),
+    *("round_postgres", "bundles", "archive", "submit_http", "polls_http", "oef", "income"),
+    "market_schedule",
     *("unisched_selector", "price_board", "estimation", "verify_rounds"),
 )
 BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"

@@ -41,8 +41,9 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 DATABASE_DAYS = 7
-# Of one file: it is made and read back in memory, and its directory is kept by who reads.
-FILE_ROUNDS, FILE_BYTES = 1000, 32 * 2**20
+# Of one file, which takes some seconds: it is made and read back in memory, in one transaction, and
+# its directory is kept by who reads.
+FILE_ROUNDS, FILE_BYTES = 500, 16 * 2**20
 # The worker has the ticks to do as well.
 ARCHIVE_S = 5.0
 # Whoever wants to write waits behind who waits to drop.

@@ -14,7 +14,7 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 # An hour: of 90 days with a round every 10 s, all are looked at within two days a pool.
-FILES_AT_ONCE = 20
+FILES_AT_ONCE = 40
 BYTES_AT_ONCE = 256 * 2**20
 PROBLEM_MAX = 255
 

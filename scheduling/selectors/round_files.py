@@ -28,7 +28,7 @@ SNAPSHOT, DECISION, BUNDLE = "snapshot.z", "decision.z", "bundle.json.gz"
 STATE, SERVICE, MEMORY = "state.json", "service.z", "memory.z"
 _LOCAL = struct.Struct("<4s22sHH")  # signature, what the directory says as well, two lengths
 _SIGNATURE = b"PK\3\4"
-# Of 1,000 rounds each: some 600 kB.
+# Of 500 rounds each: some 300 kB.
 DIRECTORIES = 16
 
 
