@@ -15,7 +15,7 @@ from portal.operate.text.space import megabytes
 from portal.site import health
 from scheduling.engine.file_scrub import scrub_files
 from scheduling.engine.retention import drop_files
-from scheduling.models import RoundArchive, RoundBlob, RoundBundle
+from scheduling.models import RoundArchive, RoundBlob, RoundBundle, RoundState
 from scheduling.selectors import round_files
 from tests.functional.api_stage import PLAIN, ApiStage
 from tests.functional.test_bundles import GZIP, bundle, see, there
