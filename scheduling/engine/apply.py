@@ -77,10 +77,6 @@ def apply_round(plan: RoundPlan) -> Round:
         fence = lock_fence(snapshot.pool, plan.token)
         events = EventLog(snapshot.pool, snapshot.number, wall_now())
         write = RoundWrite(plan, fence, cursor, at, events)
-        # First: the database takes no row of a round, and no event, that is not counted.
-        fence.next_round = snapshot.number + 1
-        fence.last_at = fence.last_checked_at = at
-        fence.save(update_fields=["next_round", "last_at", "last_checked_at"])
         hold_credit(write)
         _record_entitlements(write)
         _record_trades(write)
@@ -96,6 +92,9 @@ def apply_round(plan: RoundPlan) -> Round:
         _record_prices(write)
         round_ = _record_round(write, granted=granted, renewed=renewed, ended=ended)
         events.write(fence)
+        fence.next_round = snapshot.number + 1
+        fence.last_at = fence.last_checked_at = at
+        fence.save(update_fields=["next_event", "next_round", "last_at", "last_checked_at"])
         fault_point("round.before_commit")
     return round_
 

@@ -56,10 +56,7 @@ class EventLog:
         self.drafts.append(draft)
 
     def write(self, fence: PoolFence) -> None:
-        """Number the drafts from the locked fence, which counts them, and insert them."""
-        first = fence.next_event
-        fence.next_event += len(self.drafts)
-        fence.save(update_fields=["next_event"])  # first: the database takes no event ahead of it
+        """Number the drafts from the locked fence and insert them."""
         insert_rows(
             "scheduling_leaseevent",
             (
@@ -71,7 +68,8 @@ class EventLog:
                     *(self.pool_id, number, draft.kind, draft.at, self.posted_at, self.round),
                     *(draft.lease, draft.job, draft.tenant, draft.term, draft.data),
                 )
-                for number, draft in enumerate(self.drafts, start=first)
+                for number, draft in enumerate(self.drafts, start=fence.next_event)
             ),
         )
+        fence.next_event += len(self.drafts)
         self.drafts = []

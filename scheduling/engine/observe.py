@@ -110,6 +110,7 @@ def observe(
         _activate(pool_id, at)
         if observed.events.drafts:
             observed.events.write(fence)
+            fence.save(update_fields=["next_event"])
         fault_point("observe.before_commit")
     return over
 

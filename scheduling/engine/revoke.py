@@ -113,6 +113,7 @@ def _revoke(
     _stop(pool_id, [row for row in rows if row.state != "ended"], at)
     if events.drafts:
         events.write(fence)
+        fence.save(update_fields=["next_event"])
     return len(rows)
 
 

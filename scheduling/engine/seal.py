@@ -134,8 +134,8 @@ class _Sealer:
             if records:
                 fault_point("seal.before_append")
                 transparency.append(self.log_name, records, log_.size)
+                self.sealing.number = numbers[len(records) - 1]
                 self.sealing.sealed_at = wall_now()
-        self.sealing.number = numbers.start + len(records) - 1
         self.sealing.failure = failure
         self.sealing.save()
         fault_point("seal.before_commit")
@@ -150,9 +150,6 @@ class _Sealer:
             self.before = _stored(self.pool.pk, numbers[0] - 1)
             for number in numbers:
                 with transaction.atomic():
-                    # First: the database takes no bundle ahead of it.
-                    self.sealing.number = number
-                    self.sealing.save(update_fields=["number"])
                     sealed = self._seal(number, previous)
                 records.append(record_bytes(sealed.record))
                 previous = record_hash(records[-1])
@@ -229,7 +226,7 @@ class _Sealer:
 
     def _note(self, findings: Sequence[dict[str, Any]]) -> None:
         """Keep what was found of rounds as long as their bytes are."""
-        if not findings and not self.sealing.findings:
+        if not findings:
             return
         rounds = kept_rounds(Round.objects.filter(pool=self.pool))
         oldest = rounds.aggregate(oldest=Min("number"))["oldest"] or 0

@@ -18,10 +18,8 @@ from evenshare_core.policies.base import certify_round
 from evenshare_core.units import CREDIT_MICRO
 from scheduling.models import Round, RoundBlob
 from scheduling.selectors.replay import round_bytes
-from scheduling.selectors.round_states import read_left_state
 from tenants.scopes import engine_scope
 from tests.functional.pool_stage import Stage, last_round
-from tests.round_states import add_state, count_round
 
 Change = Callable[[Snapshot, Decision], tuple[Snapshot, Decision]]
 
@@ -35,9 +33,6 @@ def plant(there: Stage, change: Change) -> Round:
     snapshot = replace(snapshot, number=number)
     stored = canonical_bytes(snapshot), canonical_bytes(decision)
     with engine_scope(pool):
-        prices = read_left_state(pool).prices
-        count_round(last.pool)
-        add_state(last.pool, number, prices)
         RoundBlob.objects.create(
             day=last.wall_at.date(),
             pool_id=pool,

@@ -184,6 +184,11 @@ class TestAPlantedViolation:
     def test_is_counted_for_who_looks_too_late(self, there: Stage, client: Client) -> None:
         scrape(client)
         plant(there, envious)
+        from scheduling.models import PoolFence
+
+        PoolFence.objects.filter(pool=there.lab.pool).update(
+            next_round=last_round(there).number + 1
+        )
         found = scrape(client)
         assert sample(found, "certified_rounds_total", pool=there.pool, verdict="violated") == 1
 

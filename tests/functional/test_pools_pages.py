@@ -22,7 +22,7 @@ from tenants.scopes import site_scope
 from tenants.selectors.access import Access, access_of
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, headline, last_round, settled_stage, stage
-from tests.round_states import add_round
+from tests.round_states import add_state
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ class TestThePoolsSums:
             assert sum(h.borrowed for n in kind.nodes for h in n.holds) == kind.borrowed
 
     def test_are_there_where_nothing_was_decided(self, there: Stage) -> None:
-        add_round(there.lab.pool, [])
+        add_state(there.lab.pool, 10**6, [])
         (kind,) = pool_overview(
             there.lab.pool.pk, read_visibility(there.lab.pool.pk, access("owner"))
         ).types

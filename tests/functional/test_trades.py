@@ -24,7 +24,7 @@ from tests.functional.certificate_stage import plant
 from tests.functional.pool_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.functional.trades import write_trade
-from tests.round_states import add_round, left_by
+from tests.round_states import add_state, left_by
 
 # How the other side is called, by the pool's setting: the owner looks, who is alpha.
 OTHER = {"full": "beta", "pseudonyms": "tenant 2", "own": "other tenants"}
@@ -143,11 +143,14 @@ def swap_shares(there: Stage, swaps: dict[str, int]) -> None:
     """Write another last round, in which trades have changed quotas."""
     last = Round.objects.latest("number")
     ids = {there.tenant(slug).pk: gpus for slug, gpus in swaps.items()}
-    shares = [
+    last.shares = [
         {**row, **({"swapped": ids[row["tenant"]]} if row["tenant"] in ids else {})}
         for row in last.shares
     ]
-    add_round(there.lab.pool, left_by(there.lab.pool).prices, shares=shares)
+    last.pk, last.number = None, last.number + 1
+    last.at = last.at.replace(year=last.at.year + 1)
+    last.save(force_insert=True)
+    add_state(there.lab.pool, last.number, left_by(there.lab.pool).prices)
 
 
 def links_of(page: str) -> list[str]:

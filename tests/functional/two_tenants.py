@@ -290,16 +290,16 @@ def _give_notice(lab: Cluster, side: Side, other: Side) -> None:
     lease = Lease.objects.filter(pool=lab.pool, tenant=side.tenant).order_by("id")[0]
     winner = Job.objects.filter(pool=lab.pool, tenant=other.tenant).order_by("-id")[0]
     fence = PoolFence.objects.get(pool=lab.pool)
-    fence.next_event += 1
-    fence.save(update_fields=["next_event"])
     LeaseEvent.objects.create(
-        pool=lab.pool, number=fence.next_event - 1, kind="stop_asked", at=lab.at, round=1,
+        pool=lab.pool, number=fence.next_event, kind="stop_asked", at=lab.at, round=1,
         lease=lease, job=lease.job, tenant=side.tenant, term=lease.term,
         data={
             "reason": "preempted", "rule": "guarantee", "for_job": winner.pk,
             "for_tenant": other.tenant.pk, "numbers": {"held": 1, "quota": 2}, "notice_s": 30,
         },
     )  # fmt: skip
+    fence.next_event += 1
+    fence.save(update_fields=["next_event"])
 
 
 def _finish(side: Side, operator: Side, logs: Path) -> None:

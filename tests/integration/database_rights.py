@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
-
-from django.db import connections, transaction
+from django.db import connections
 
 # New rows alone: history. Everything else of ours may be changed by the code above it.
 APPEND_ONLY = (
@@ -109,19 +107,3 @@ def partitions() -> list[str]:
         cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits"
                        " WHERE inhparent = ANY (%s::regclass[])", [list(PARTITIONED)])  # fmt: skip
         return sorted(name for (name,) in cursor.fetchall())
-
-
-def add_bytes(day: date, number: int) -> None:
-    """The bytes and the bundle of a round of pool 1 on any day, by the owner without the guard."""
-    with transaction.atomic(using="owner"), connections["owner"].cursor() as cursor:
-        for table, columns, values in (
-            ("scheduling_roundblob", "snapshot, decision", "'1', '2'"),
-            ("scheduling_roundbundle", "sha256, data", "'', '3'"),
-        ):
-            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER {table}_newest")
-            cursor.execute(
-                f"INSERT INTO {table} (day, pool_id, number, {columns})"  # noqa: S608 - constants
-                f" VALUES (%s, 1, %s, {values})",
-                [day, number],
-            )
-            cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER {table}_newest")

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import transaction
-
 from billing.ledger import open_book, post_allowance
 from billing.metering import Metered, Settled, meter_pool, settle_pool
 from billing.models import Account, UsageLine
@@ -26,7 +24,6 @@ from scheduling.models import (
     Round,
 )
 from tenants.models import Budget, Tenant
-from tests.round_states import add_state
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -133,16 +130,6 @@ class Story:
     def post_round(self, minute: float, price: str = "1.000000") -> None:
         """A round that posts the price of the next one: what happened before it is known."""
         self.round += 1
-        with transaction.atomic():
-            self._count_round(minute)
-        row = {"gpu_type": "v100", "price": price, "used": 8, "capacity": 8}
-        prices = [row | {"base": "1.000000", "theta": "2.000"}]
-        self._event("priced", minute, {"valid_from_round": self.round + 1, "prices": prices})
-        self.looked(minute)
-
-    def _count_round(self, minute: float) -> None:
-        self.looked(minute)
-        add_state(self.pool, self.round, [])
         Round.objects.create(
             pool=self.pool,
             number=self.round,
@@ -157,6 +144,10 @@ class Story:
             snapshot_us=0,
             decide_us=0,
         )
+        row = {"gpu_type": "v100", "price": price, "used": 8, "capacity": 8}
+        prices = [row | {"base": "1.000000", "theta": "2.000"}]
+        self._event("priced", minute, {"valid_from_round": self.round + 1, "prices": prices})
+        self.looked(minute)
 
     def looked(self, minute: float) -> None:
         """The scheduler looked at the pool at this minute, with a round or without."""
@@ -233,11 +224,9 @@ class Story:
     def _event(
         self, kind: str, minute: float, data: dict[str, Any], lease: Lease | None = None
     ) -> None:
-        self.fence.next_event += 1
-        self.fence.save()
         LeaseEvent.objects.create(
             pool=self.pool,
-            number=self.fence.next_event - 1,
+            number=self.fence.next_event,
             kind=kind,
             at=at(minute),
             round=self.round,
@@ -247,6 +236,8 @@ class Story:
             term=lease.term if lease else None,
             data=data,
         )
+        self.fence.next_event += 1
+        self.fence.save()
 
 
 def lines_and_shares() -> list[tuple[Any, ...]]:

@@ -60,8 +60,9 @@ class TestTheApplicationsRole:
         assert committed_db
         running_cluster()
         make_day(TODAY)
-        rights.add_bytes(TODAY, 99)
+        RoundBlob.objects.create(day=TODAY, pool_id=1, number=99, snapshot=b"1", decision=b"2")
         kept = sorted(RoundBlob.objects.values_list("day", "number", "snapshot"))
+        RoundBundle.objects.create(day=TODAY, pool_id=1, number=99, sha256="", data=b"3")
         for part in (*rights.PARTITIONED, *rights.partitions()):
             for statement in ("UPDATE {} SET number = 7", "DELETE FROM {}", "TRUNCATE {}"):
                 said = refused(statement.format(part), "default")

@@ -11,7 +11,6 @@ from scheduling.engine.archive import ArchivingError, drop_day
 from scheduling.models import Job, Lease, LeaseSlot, RoundArchive, RoundBlob, RoundBundle
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster
-from tests.integration import database_rights as rights
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 

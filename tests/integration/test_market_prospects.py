@@ -16,7 +16,7 @@ from portal.pools.text.one_more import one_more_gpu
 from scheduling.selectors.prospects import StartProspect, prospects
 from scheduling.services.dry_run import dry_run_job
 from tests.factories import Cluster, cluster
-from tests.round_states import add_round, left_by
+from tests.round_states import add_state, left_by
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -63,7 +63,7 @@ def test_without_a_posted_one_it_is_the_operators() -> None:
     lab = market()
     left = left_by(lab.pool)
     kept = [{k: v for k, v in one.items() if k != "theta_milli"} for one in left.prices]
-    add_round(lab.pool, kept)
+    add_state(lab.pool, left.number + 1, kept)
     assert first(lab, "b").theta == 2
 
 

@@ -188,21 +188,6 @@ class TestADamagedRound:
         assert place is not None
         assert place.follows is None, "there is nothing to follow from"
 
-    def test_is_forgotten_with_its_bytes(
-        self, lab: Cluster, owner: psycopg.Connection[Any]
-    ) -> None:
-        owner.execute(self.HARMS["missing"])
-        lab.seal()
-        assert [row["number"] for row in state(lab).findings] == [2]
-        owner.execute("DELETE FROM scheduling_roundblob WHERE number < 3")
-        owner.execute(
-            "UPDATE scheduling_round SET wall_at = wall_at - interval '60 days' WHERE number < 3"
-        )
-        lab.submit("a", 1, 100)
-        lab.round(after_s=10)
-        assert lab.seal() == 1
-        assert state(lab).findings == []
-
     def test_of_another_schema_quotes_no_row(
         self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
