@@ -104,7 +104,7 @@ DROP FUNCTION evenshare_drop_state_days(integer);
 _BUNDLES = importlib.import_module("scheduling.migrations.0033_round_bundles")
 _STATES = importlib.import_module("scheduling.migrations.0034_round_states").STATES
 _DROP_STATES = _STATES[_STATES.index("CREATE FUNCTION evenshare_drop_state_days") :]
-UNGUARD = """
+UNGUARD = f"""
 {_BUNDLES.DROP_BOTH}
 {_DROP_STATES}
 DROP FUNCTION evenshare_drop_archived_day(date);

@@ -111,6 +111,10 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
             "budget_action": "warn", "budget_from": "2030-01-01T00:00:00Z",
             "budget_until": "2031-01-01T00:00:00Z", **reason,
         },
+        ("post", "chain/{name}/verifications"): {
+            "kind": "rounds", "size": 2, "root": "0" * 64, "first": 1, "last": 2, "checked": 2,
+            "findings": 0, "client": "evenshare 1.0",
+        },
         ("post", "tokens"): {"username": "nobody", "password": "none", "days": 1},
     }  # fmt: skip
 

@@ -11,7 +11,7 @@ from portal.site.api import document
 from scheduling.models import Job
 from tenants.idempotency import KeyedRequest, MismatchError, begin_reply
 from tenants.models import Membership
-from tests.functional import test_credit, test_offers
+from tests.functional import test_api_verifications, test_credit, test_offers
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
 
 pytestmark = pytest.mark.usefixtures("db")
@@ -22,6 +22,7 @@ ELSEWHERE = {
     "operate/allowances": test_credit.TestAnAllowance,
     "transfers": test_credit.TestATransfer,
     "pools/{name}/offers/{slug}": test_offers.TestOverRest,
+    "chain/{name}/verifications": test_api_verifications.TestAVerification,
 }
 
 
