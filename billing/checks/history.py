@@ -11,7 +11,6 @@ from evenshare_core.money.fixed_point import to_micro
 from scheduling.models import Round, RoundBlob
 from scheduling.selectors.bundles import bundle_damage, read_round_record
 from scheduling.selectors.following import Follower
-from scheduling.selectors.round_files import archive_of
 from scheduling.selectors.round_states import state_damages
 from scheduling.selectors.stored_rounds import (
     DamagedRoundError,
@@ -113,7 +112,6 @@ def rounds_follow() -> CheckReport:
 def rounds_as_logged() -> CheckReport:
     """Bundles of the newest rounds are those that their records in the log commit to.
 
-    Of those that are in the database: what is in files, the scrub of files reads.
     What was found of a round when it was sealed is in its record, and stays there though the
     round, its bytes and seals be made to fit later.
     """
@@ -127,9 +125,7 @@ def rounds_as_logged() -> CheckReport:
         where = f"pool {round_.pool_id}, round {round_.number}"
         if record.damage:
             report.wrong(f"{where} was damaged when it was sealed: {record.damage}")
-        elif archive_of(round_.pool_id, round_.number) is None and (
-            damage := bundle_damage(round_, record.bundle)
-        ):
+        elif damage := bundle_damage(round_, record.bundle):
             report.wrong(f"{where}: {damage}")
         for text in record.breaks:
             report.wrong(f"{where} did not follow when it was sealed: {text}")

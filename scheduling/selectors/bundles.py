@@ -152,15 +152,17 @@ def packed_bundle(pool_id: int, number: int) -> bytes | None:
 
 
 def bundle_damage(round_: Round, expected: str) -> Damage | None:
-    """Return what is wrong with the bundle of a round whose bytes are in the database.
+    """Return what is wrong with the bundle of a round whose bytes are kept, wherever it lies.
 
     `expected`: the hash that its record commits to.
     """
-    rows = RoundBundle.objects.filter(pool_id=round_.pool_id, number=round_.number)
-    data = rows.values_list("data", flat=True).first()
-    if data is None:
+    try:
+        packed = packed_bundle(round_.pool_id, round_.number)
+    except DamagedRoundError as error:
+        return error.damages[0]
+    if packed is None:
         return Damage(BUNDLE, "is missing, though it should be kept", expected)
-    return packed_damage(BUNDLE, bytes(data), expected)
+    return packed_damage(BUNDLE, packed, expected)
 
 
 def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:

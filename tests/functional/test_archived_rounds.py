@@ -175,3 +175,12 @@ class TestTheOperator:
 def test_the_books_and_their_checks_need_no_file() -> None:
     wrong = [check.name for check in run_checks() if check.violations]
     assert wrong == []
+
+
+def test_a_bundle_that_is_not_in_its_file_is_named_by_the_check_of_the_log(filed: Filed) -> None:
+    """Whoever writes a row of a file that is none hides nothing with it."""
+    filed.path().unlink()
+    round_files.forget()
+    broken = {check.name: check.violations for check in run_checks()}["rounds_as_logged"]
+    assert len(broken) == 3
+    assert f"the file {filed.row().name} is not there" in broken[0]

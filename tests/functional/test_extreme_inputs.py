@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from billing.ledger import open_accounts, open_book
 from portal.site.api import document
 from scheduling.models import PoolClock
 from tenants.models import Membership, RateBucket
+from tenants.transparency import round_log
+from tenants.transparency.log import root
 from tests.functional.api_stage import ApiStage
 from tests.functional.extremes import (
     FEW,
@@ -31,6 +34,7 @@ from tests.functional.extremes import (
     replaced,
     value_at,
 )
+from tests.functional.logs import log_rounds
 from tests.functional.operate_stage import LATER, SOON, operate_stage, tag
 
 PREFIX = "/api/v1/"
@@ -39,8 +43,9 @@ MANAGERS = re.compile(r"^transfers|/(sharing|offers)/")
 
 
 @pytest.fixture
-def stage(committed_db: str) -> ApiStage:
+def stage(committed_db: str, settings: Settings, tmp_path: Path) -> ApiStage:
     assert committed_db
+    settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
     stage = operate_stage()
     stage.person("mia", "aa", Membership.Role.MANAGER)
     stage.cluster.profile("aa", "net", v100=1000)
@@ -48,6 +53,7 @@ def stage(committed_db: str) -> ApiStage:
     for tenant in ("aa", "bb", "aa"):
         stage.job(tenant)
     stage.cluster.rounds(3, every_s=10)
+    log_rounds(stage.cluster.pool)
     return stage
 
 
@@ -112,8 +118,8 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
             "budget_until": "2031-01-01T00:00:00Z", **reason,
         },
         ("post", "chain/{name}/verifications"): {
-            "kind": "rounds", "size": 2, "root": "0" * 64, "first": 1, "last": 2, "checked": 2,
-            "findings": 0, "client": "evenshare 1.0",
+            "kind": "rounds", "size": 2, "root": root(round_log(pool), 2).hex(), "first": 1,
+            "last": 2, "checked": 2, "findings": 0, "client": "evenshare 1.0",
         },
         ("post", "tokens"): {"username": "nobody", "password": "none", "days": 1},
     }  # fmt: skip

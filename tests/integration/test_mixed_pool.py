@@ -213,7 +213,8 @@ class TestASwitchOfThePolicy:
             rows = Round.objects.filter(pool=pool).order_by("-number")[:2]
             assert [row.policy for row in rows] == [policy] * 2
             assert not any(row.fallback for row in rows)
-        # Some of them preempt or move; a lease that no policy took back ends at its expiry.
+        # Some of them preempt or move (`decide` holds that it goes on elsewhere); a lease that no
+        # policy took back ends at its expiry.
         self.leases_end_at_their_terms(pool, "preempted", "moved")
         held_by = Lease.objects.filter(pool=pool).exclude(state="ended").values_list("job_id")
         runs = Job.objects.filter(pool=pool, state="running").values_list("id")
