@@ -9,13 +9,14 @@ import pytest
 
 from portal.embedded.postgres import create_database
 from tests.plugin import SHARED, Services
+from tests.slurm import slurm_cluster
 from tests.stages import clocks, made_clocks, made_pair, made_settled, pair, settled
 from tests.tools import PATIENCE_S, require_tool
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["clocks", "made_clocks", "made_pair", "made_settled", "pair", "settled"]
+__all__ = ["clocks", "made_clocks", "made_pair", "made_settled", "pair", "settled", "slurm_cluster"]
 
 
 @pytest.fixture(scope="session")

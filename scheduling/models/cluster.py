@@ -43,6 +43,9 @@ class Pool(models.Model):
     policy = models.SlugField(max_length=31, default=DEFAULT)
     options = models.JSONField(default=dict, blank=True)
     executor = models.SlugField(max_length=31, default="virtual")
+    executor_options = models.JSONField(
+        default=dict, db_default={}, blank=True, help_text="What the executor has to know."
+    )
     book = models.SlugField(max_length=31, default="main")
     round_s = models.PositiveIntegerField(default=10)
     lease_s = models.PositiveIntegerField(default=900)

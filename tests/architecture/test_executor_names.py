@@ -14,6 +14,7 @@ from .sources import files, name_of, python_files, tree
 PREFIXES = ("portal/", "scheduling/", "billing/", "tenants/", "core/src/", "client/src/")
 EXCEPT = {
     "scheduling/engine/executors/base.py": "the registry",
+    "scheduling/engine/executors/slurm/": "an executor of several modules",
     "scheduling/models/cluster.py": "what a pool has that names none",
     "scheduling/migrations/": "what was",
     "portal/demo/": "the demo's pools",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.engine.executors import ReportState, local, local_files
+from scheduling.engine.executors import ReportState, local_files, shim_executor
 from scheduling.engine.executors.local_files import read_log, read_progress
 from scheduling.engine.executors.shim.files import write_json, write_text
 from scheduling.models import Job, Lease, PoolClock
@@ -280,4 +280,4 @@ class TestALogThatGrows:
 
 def test_what_counts_as_in_the_way_is_nothing_of_the_machines_own_trouble() -> None:
     trouble = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS}
-    assert trouble.isdisjoint(local.IN_THE_WAY)
+    assert trouble.isdisjoint(shim_executor.IN_THE_WAY)

@@ -158,6 +158,7 @@ class Executor(Protocol):
 EXECUTORS = {
     "virtual": "scheduling.engine.executors.virtual:VirtualExecutor",
     "local": "scheduling.engine.executors.local:LocalExecutor",
+    "slurm": "scheduling.engine.executors.slurm.executor:SlurmExecutor",
 }
 
 

@@ -1,205 +1,61 @@
 """`local`: real processes on this machine, one shim each (see the package `shim`).
 
-The folders are the truth about processes, the database about leases. Whoever asks reads the
-folders anew, so a killed worker loses nothing: the next one adopts what runs. A token's
-process is started at most once for ever, because its shim claims the folder by a hard link.
-
 No isolation: jobs run as the user of the portal. For a demo, a workstation, a lab's own box.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import re
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import structlog
-from django.conf import settings
-
-from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.units import MICROSECOND_NS, SECOND_US
-from scheduling.engine.clock import pool_time, wall_now, wall_time
-from scheduling.engine.executors.base import (
-    EXECUTORS,
-    ExecutorError,
-    ExecutorTraits,
-    Extension,
-    Launch,
-    Report,
-    ReportState,
-    Stop,
-    executor_traits,
-    lease_token,
-    token_job,
-    token_number,
-)
-from scheduling.engine.executors.local_evaluations import parse_evaluations
-from scheduling.engine.executors.local_files import (
-    jobs_root,
-    read_evaluations,
-    read_iterations,
-    read_progress,
-)
-from scheduling.engine.executors.local_iterations import parse_iterations
-from scheduling.engine.executors.local_spec import LeaseSpec, read_specs, search_path
-from scheduling.engine.executors.shim.files import (
-    active,
-    claim,
-    lease_folder,
-    make_private,
-    move_away,
-    read_json,
-    read_text,
-    remove,
-    write_json,
-    write_text,
-)
+from scheduling.engine.executors.base import ExecutorTraits
+from scheduling.engine.executors.local_spec import LeaseSpec, Surroundings, read_specs, search_path
+from scheduling.engine.executors.shim.files import lease_folder, read_json
 from scheduling.engine.executors.shim.processes import is_alive, marked, signal_process
-from scheduling.models import Job, Lease, Pool, PoolClock
-from tenants.scopes import engine_scope, site_scope
+from scheduling.engine.executors.shim_executor import ShimExecutor
 
 SHIM = Path(__file__).with_name("shim")
 # A shim answers within tens of milliseconds; one that does not is adopted later.
 ANSWER_S = 3.0
-# A shim that has not claimed its folder by then never will: somebody else takes the claim.
-CLAIM_S = 30.0
-# The machine's clock and the database's differ by less, or they are two machines.
-SAME_CLOCK = timedelta(seconds=1)
-_UID = re.compile(r"[0-9a-f-]{1,64}")
+# Jobs give way to the portal that runs beside them.
+NICE = 5
 # Without O_NONBLOCK a pipe that nobody reads would be waited for.
 _ERRORS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-
-# What a job may have made of a file or folder of its own.
-IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
-T = TypeVar("T")
-
-log = structlog.get_logger(__name__)
 
 # Shims whose starter this process is, to be collected when they end.
 _started: list[subprocess.Popen[bytes]] = []
 
 
-# Inside the class, `list` is what the protocol calls so.
-Reports = list[Report]
-
-
-class LocalExecutor:
-    """Executor protocol over shims and their folders."""
+class LocalExecutor(ShimExecutor):
+    """Starts shims as processes of its own machine, and finds them there."""
 
     traits = ExecutorTraits(keeps_output=True, runs_as_portal=True, is_exclusive=True)
 
-    def __init__(self) -> None:
-        self._root = jobs_root()
+    def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
+        here = Surroundings(search_path(), True, NICE, os.environ.get("EVENSHARE_LIFELINE", ""))
+        return read_specs(self._root, job_ids, lambda _pool: here)
 
-    def launch(self, launches: Sequence[Launch]) -> list[Report]:
-        """Start a shim per token, unless one claimed it; report what runs after a moment.
-
-        Raises:
-            ExecutorError: a shim cannot be started here.
-        """
+    def _start(self, wanted: Mapping[str, LeaseSpec]) -> None:
         _collect()
-        specs = read_specs(self._root, [one.job_id for one in launches])
-        with _refusing("no process can be started"):
-            self._require_folder()
-            for one in specs.values():
-                self._put_aside(one.lease)
-            fresh = [one.token for one in launches if self._claim(one.token) is None]
-            wanted = {token: specs[token] for token in fresh if token in specs}
-            _await_answers(
-                [self._clearing(token, partial(self._start, one)) for token, one in wanted.items()]
-            )
-            return self._reports({one.token: one.at_us for one in launches})
+        _await_answers(
+            [
+                self._clearing(token, partial(self._spawn, token, one))
+                for token, one in wanted.items()
+            ]
+        )
 
-    def stop(self, stops: Sequence[Stop]) -> list[Report]:
-        """Ask shims to have their programs checkpoint; the end is reported by `list`."""
-        with _refusing("processes cannot be asked to stop"):
-            clocks = self._clocks([stop.token for stop in stops])
-            for stop in stops:
-                scale = clocks[stop.token].scale if stop.token in clocks else 1
-                grace_s = stop.grace_us / SECOND_US / scale
-                self._clearing(stop.token, partial(self._stop, stop.token, grace_s))
-            reports = self._reports({stop.token: stop.at_us for stop in stops})
-        return [report for report in reports if report.state is not ReportState.RUNNING]
-
-    def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """Move the dead man's limit of processes: their leases' expiry and the outage grace."""
-        if not leases:
-            return
-        pool = Pool.objects.select_related("clock").get(pk=pool_id)
-        for lease in leases:
-            folder = lease_folder(self._root, lease.token)
-            limit = _limit(pool, from_us(lease.until_us))
-            # On a full disk the old limit stands, until the next round tries again.
-            with contextlib.suppress(OSError):
-                if (folder / "spec.json").exists() and read_text(folder / "until") != limit:
-                    write_text(folder / "until", limit)
-
-    def list(self, pool_id: int, at_us: int) -> list[Report]:
-        """Report what runs, what ended by `at_us`, and what is gone without a word."""
-        _collect()
-        live = _live_tokens(pool_id)
-        with _refusing("nobody can tell what runs"):
-            self._require_folder()
-            tokens = self._active(pool_id)
-            for token in tokens:
-                if token not in live:
-                    # Its lease has ended in the database (restored from a backup, say).
-                    self._clearing(token, partial(self._stop, token, 0.0))
-                self._clearing(token, partial(self._settle, token))
-            reports = self._reports(dict.fromkeys([*tokens, *sorted(live - tokens.keys())], at_us))
-        known = {report.token for report in reports}
-        # Their shims were started, and have not come to their claim.
-        return reports + [
-            Report(token, ReportState.ACCEPTED, at_us) for token in tokens if token not in known
-        ]
-
-    def forget(self, tokens: Sequence[str]) -> None:
-        """Drop specifications; claims, exits and logs stay, so that nothing starts again."""
-        for token in tokens:
-            folder = lease_folder(self._root, token)
-            for path in (self._root / "active" / token, folder / "spec.json", folder / "until"):
-                remove(path)
-
-    def _require_folder(self) -> None:
-        """Refuse to take a folder that vanished for one in which nothing runs.
-
-        Raises:
-            ExecutorError: processes should run, and the folder that tells of them is not there.
-        """
-        if (self._root / "active").is_dir():
-            return
-        held = (Lease.State.RUNNING, Lease.State.STOPPING)
-        names = [name for name in EXECUTORS if executor_traits(name) is self.traits]
-        with site_scope():
-            runs = Lease.objects.filter(pool__executor__in=names, state__in=held).exists()
-        if runs:
-            raise ExecutorError(
-                f"the folder {self._root} is gone, although jobs run: mount it again, or make"
-                f" {self._root / 'active'} anew to give up what ran there"
-            )
-
-    def _claim(self, token: str) -> dict[str, Any] | None:
-        return read_json(lease_folder(self._root, token) / "shim.json")
-
-    def _start(self, start: LeaseSpec) -> subprocess.Popen[bytes]:
-        lease = start.lease
-        token = lease_token(lease.job_id, lease.number, settings.INSTALLATION)
+    def _spawn(self, token: str, start: LeaseSpec) -> subprocess.Popen[bytes]:
+        self._prepare(token, start)
         folder = lease_folder(self._root, token)
-        self._make(token, lease)
-        write_json(folder / "spec.json", start.spec)
-        write_text(folder / "until", _limit(lease.pool, lease.expires_at))
         with os.fdopen(os.open(folder / "shim.log", _ERRORS, 0o600), "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(SHIM), str(folder)],
@@ -214,193 +70,32 @@ class LocalExecutor:
         _started.append(process)
         return process
 
-    def _put_aside(self, lease: Lease) -> None:
-        """Another database may have numbered its jobs in this folder: those are not ours."""
-        job = self._root / str(lease.job_id)
-        former = read_text(job / "uid")
-        if _UID.fullmatch(former) and former != str(lease.job.uid):
-            job.rename(job.with_name(f"{job.name}.{former}"))
+    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> None:
+        for record in tokens.values():
+            if record is not None:
+                signal_process(record, signal.SIGTERM)
 
-    def _make(self, token: str, lease: Lease) -> None:
-        """Make the private folders of a lease, and remember that its end is not recorded."""
-        folder = lease_folder(self._root, token)
-        job = folder.parents[1]
-        make_private(self._root, self._root / "active", job, job / "leases", folder)
-        write_text(job / "uid", str(lease.job.uid))
-        write_text(self._root / "active" / token, str(lease.pool_id))
+    def _settle(self, tokens: Sequence[str]) -> set[str]:
+        """Shims that are not alive are dead; what one left behind is killed."""
+        _collect()
+        for token in tokens:
+            self._give_up_unclaimed(token)
+            self._clearing(token, partial(self._bury, token))
+        return set()
 
-    def _clearing(self, token: str, act: Callable[[], T]) -> T:
-        """Do it; where the job put something in the way, put that aside and do it again.
-
-        A job has the rights of the portal's user, so it can make a folder of any of its files. It
-        loses by that what lies there; others go on.
-        """
-        lease = lease_folder(self._root, token)
-        job = lease.parents[1]
-        for places in ((job, lease.parent, lease), (job,)):
-            try:
-                return act()
-            except OSError as error:
-                if error.errno not in IN_THE_WAY:
-                    raise
-                log.warning("executor.in_the_way", token=token, error=str(error))
-                remove(self._root / "active" / token, only_folders=True)
-                move_away(*places)
-        return act()
-
-    def _stop(self, token: str, grace_s: float) -> None:
-        folder = lease_folder(self._root, token)
-        if self._claim(token) is None:
-            make_private(self._root, folder.parents[1], folder.parent, folder)
-            if claim(folder, never=True) is not None:
-                return  # taken before its shim could: it never starts
-        if not (folder / "stop").exists():
-            write_json(folder / "stop", {"grace_s": grace_s})
-        record = self._claim(token)
-        if record is not None:
-            signal_process(record, signal.SIGTERM)
-
-    def _settle(self, token: str) -> None:
-        """Record the end of what ended without its shim's word, and end what it left behind."""
+    def _bury(self, token: str) -> None:
         folder = lease_folder(self._root, token)
         record = self._claim(token)
-        if record is None and _age_s(self._root / "active" / token) > CLAIM_S:
-            make_private(self._root, folder.parents[1], folder.parent, folder)
-            record = claim(folder, never=True)
-            if record is None and self._claim(token) is None:
-                raise FileExistsError(errno.EEXIST, "no claim, and none can be made", str(folder))
+        # In this order: a shim writes its exit before it dies.
         if record is None or record.get("never") or is_alive(record):
             return
-        # In this order: a shim writes its exit before it dies.
         if read_json(folder / "exit.json") is not None:
             return
         job, number = folder.parents[1], folder.name
         for pid in marked({"EVENSHARE_JOB_DIR": str(job), "EVENSHARE_LEASE": number}):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        lost = {
-            "started_us": record.get("started_us"),
-            "ended_us": time.time_ns() // MICROSECOND_NS,
-        }
-        write_json(folder / "exit.json", {**lost, "lost": True}, durably=True)
-
-    def _active(self, pool_id: int) -> dict[str, None]:
-        """The pool's tokens whose end is not recorded yet."""
-        entries = active(self._root)
-        return {entry.name: None for entry in entries if read_text(entry) == str(pool_id)}
-
-    def _reports(self, asked: Mapping[str, int]) -> Reports:
-        """What the folders say of tokens, as of an instant each."""
-        clocks = self._clocks(asked)
-        skew = _skew() if clocks else timedelta(0)
-        reports = []
-        for token, at_us in asked.items():
-            clock = clocks.get(token)
-            if clock is not None:
-                report = self._report(token, at_us, _Instants(clock, skew))
-                reports += [report] if report is not None else []
-        return reports
-
-    def _clocks(self, tokens: Iterable[str]) -> dict[str, PoolClock]:
-        """The clocks of tokens' pools, by token; of a job that is not known (a backup was
-        restored), of the pool that launched it."""
-        jobs = Job.objects.filter(id__in=set(map(token_job, tokens)))
-        with site_scope():
-            known = dict(jobs.values_list("id", "pool_id"))
-        pools = {token: known.get(token_job(token)) for token in tokens}
-        for token, pool in pools.items():
-            if pool is None and (noted := read_text(self._root / "active" / token)).isdigit():
-                pools[token] = int(noted)
-        clocks = PoolClock.objects.in_bulk(set(pools.values()))
-        return {token: clocks[pool] for token, pool in pools.items() if pool in clocks}
-
-    def _report(self, token: str, at_us: int, instants: _Instants) -> Report | None:
-        folder = lease_folder(self._root, token)
-        record, ended = self._claim(token), read_json(folder / "exit.json")
-        if record is None:
-            return None
-        if record.get("never"):
-            return Report(token, ReportState.STOPPED, at_us, at_us)
-        if not isinstance(record.get("started_us"), int) and ended is None:
-            return None
-        progress = read_progress(token_job(token))
-        started = record.get("started_us") or (ended or {}).get("started_us")
-        said = parse_iterations(
-            read_iterations(token_job(token)), lease=token_number(token), started_us=started,
-            scale=instants.clock.scale,
-        )  # fmt: skip
-        metric = parse_evaluations(read_evaluations(token_job(token)), lease=token_number(token))
-        heard: dict[str, Any] = {"progress": progress, "evaluations": metric, **said._asdict()}
-        started_us = instants.pool_us(started, at_us)
-        if ended is not None:
-            ended_us = max(instants.pool_us(ended.get("ended_us"), at_us), started_us)
-            if ended_us <= at_us or ended.get("lost"):
-                state, code = _outcome(ended)
-                return Report(token, state, started_us, ended_us, code, **heard)
-        return Report(token, ReportState.RUNNING, started_us, **heard)
-
-
-@dataclass(frozen=True)
-class _Instants:
-    """Turns this machine's wall time into a pool's time."""
-
-    clock: PoolClock
-    skew: timedelta
-
-    def pool_us(self, wall_us: object, default_us: int) -> int:
-        """Return microseconds of pool time; `default_us` where a file holds no instant, or one
-        that the pool's clock never shows: a job may write here what it likes."""
-        if not isinstance(wall_us, int) or not 0 < wall_us < 2**53:
-            return default_us
-        try:
-            return to_us(pool_time(self.clock, from_us(wall_us) + self.skew))
-        except OverflowError:
-            return default_us
-
-
-@contextlib.contextmanager
-def _refusing(what: str) -> Iterator[None]:
-    """A full disk or a missing right is the engine's trouble: it asks again later."""
-    try:
-        yield
-    except OSError as error:
-        raise ExecutorError(f"{what}: {error}") from error
-
-
-def _outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
-    """What an exit means: of a program that was asked to stop, only 0 says it is done."""
-    code, number = ended.get("code"), ended.get("signal")
-    if ended.get("lost") or ended.get("never") or (ended.get("asked") and code != 0):
-        return ReportState.STOPPED, None
-    if isinstance(number, int):
-        return ReportState.FINISHED, 128 + number
-    return ReportState.FINISHED, code if isinstance(code, int) else 255
-
-
-def _skew() -> timedelta:
-    """How far the database's clock is ahead of this machine's: 0 where they are one."""
-    skew = wall_now() - datetime.now(UTC)
-    return skew if abs(skew) > SAME_CLOCK else timedelta(0)
-
-
-def _live_tokens(pool_id: int) -> set[str]:
-    """The pool's live leases."""
-    live = Lease.objects.filter(pool_id=pool_id).exclude(state=Lease.State.ENDED)
-    with engine_scope(pool_id):
-        rows = list(live.values_list("job_id", "number"))
-    return {lease_token(job, number, settings.INSTALLATION) for job, number in rows}
-
-
-def _limit(pool: Pool, expires_at: datetime) -> str:
-    """The dead man's limit in wall seconds, as the shim reads it."""
-    limit = wall_time(pool.clock, expires_at + timedelta(seconds=pool.outage_grace_s))
-    return f"{(limit - _skew()).timestamp():.0f}"
-
-
-def _age_s(path: Path) -> float:
-    with contextlib.suppress(OSError):
-        return time.time() - path.stat().st_mtime
-    return 0.0
+        self._note_lost(token)
 
 
 def _await_answers(shims: Sequence[subprocess.Popen[bytes]]) -> None:

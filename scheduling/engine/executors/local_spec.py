@@ -4,35 +4,57 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
 from scheduling.engine.executors.base import lease_token
 from scheduling.engine.executors.shim.files import lease_folder
-from scheduling.models import Job, Lease, LeaseSlot
+from scheduling.models import Job, Lease, LeaseSlot, Pool
 from tenants.scopes import site_scope
 
 # The type of slots that are no GPUs: named as what it is.
 CPU = "cpu"
 CHECKPOINT_SIGNAL = "SIGUSR1"
 LOG_BYTES = 10 * 2**20
-# Jobs give way to the portal that runs beside them.
-NICE = 5
+
+
+class NodeShare(NamedTuple):
+    """What a lease holds of one node: its name, and its slots."""
+
+    node: str
+    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LeaseSpec:
-    """A lease (with its job and pool) and the specification that its shim reads."""
+    """A lease (with its job and pool), what it holds by node, and what its shim reads."""
 
     lease: Lease
+    shares: tuple[NodeShare, ...]
     spec: dict[str, Any]
 
 
-def read_specs(root: Path, job_ids: Iterable[int]) -> dict[str, LeaseSpec]:
+class Surroundings(NamedTuple):
+    """What programs find where they run, beside what their own job says.
+
+    `path`: their PATH. `names_gpus`: slots are indices of GPUs, and programs are told which; else
+    whatever starts the shim tells them. `lifeline`: a file whose lock is held as long as they may
+    run.
+    """
+
+    path: str
+    names_gpus: bool
+    nice: int = 0
+    lifeline: str = ""
+
+
+def read_specs(
+    root: Path, job_ids: Iterable[int], surroundings: Callable[[Pool], Surroundings]
+) -> dict[str, LeaseSpec]:
     """Return the specifications of the live leases of jobs, by token."""
     leases = (
         Lease.objects.filter(job_id__in=list(job_ids))
@@ -42,18 +64,27 @@ def read_specs(root: Path, job_ids: Iterable[int]) -> dict[str, LeaseSpec]:
     rows = LeaseSlot.objects.filter(lease__in=leases).order_by("lease_id", "node_id", "slot")
     with site_scope():
         live = list(leases)
-        held = list(rows.values_list("lease_id", "slot"))
-    slots: dict[int, list[int]] = {}
-    for lease_id, slot in held:
-        slots.setdefault(lease_id, []).append(slot)
+        held = list(rows.values_list("lease_id", "node__name", "slot"))
+    slots: dict[int, dict[str, list[int]]] = {}
+    for lease_id, node, slot in held:
+        slots.setdefault(lease_id, {}).setdefault(node, []).append(slot)
     specs = {}
     for lease in live:
         token = lease_token(lease.job_id, lease.number, settings.INSTALLATION)
-        specs[token] = LeaseSpec(lease, _spec(root, token, lease, slots.get(lease.pk, [])))
+        by_node = slots.get(lease.pk, {})
+        shares = tuple(NodeShare(node, tuple(held)) for node, held in by_node.items())
+        spec = _spec(root, token, lease, shares, surroundings(lease.pool))
+        specs[token] = LeaseSpec(lease, shares, spec)
     return specs
 
 
-def _spec(root: Path, token: str, lease: Lease, slots: Sequence[int]) -> dict[str, Any]:
+def _spec(
+    root: Path,
+    token: str,
+    lease: Lease,
+    shares: Sequence[NodeShare],
+    surroundings: Surroundings,
+) -> dict[str, Any]:
     job, pool = lease.job, lease.pool
     folder = lease_folder(root, token).parents[1]
     grace_s = pool.grace_s / pool.clock.scale
@@ -61,7 +92,6 @@ def _spec(root: Path, token: str, lease: Lease, slots: Sequence[int]) -> dict[st
         "EVENSHARE_JOB_ID": str(job.uid),
         "EVENSHARE_LEASE": str(lease.number),
         "EVENSHARE_JOB_DIR": str(folder),
-        "EVENSHARE_SLOTS": ",".join(map(str, slots)),
         "EVENSHARE_CHECKPOINT_SIGNAL": CHECKPOINT_SIGNAL,
         "EVENSHARE_GRACE_S": f"{grace_s:g}",
         "EVENSHARE_PROGRESS": str(folder / "progress.json"),
@@ -70,16 +100,22 @@ def _spec(root: Path, token: str, lease: Lease, slots: Sequence[int]) -> dict[st
         **({"EVENSHARE_PROFILING": "1"} if job.profiling_s else {}),
         **_stop_facts(job, folder),
     }
-    gpus = None if lease.gpu_type.name == CPU else slots
+    slots = [slot for share in shares for slot in share.slots]
+    if surroundings.names_gpus:
+        facts["EVENSHARE_SLOTS"] = ",".join(map(str, slots))
+    gpus = slots if surroundings.names_gpus and lease.gpu_type.name != CPU else None
+    environment = job_environment(
+        job.environment, facts, home=str(folder), path=surroundings.path, gpus=gpus
+    )
     return {
         "argv": [str(word) for word in job.command],
-        "env": job_environment(job.environment, facts, home=str(folder), gpus=gpus),
+        "env": environment,
         "cwd": pool.source_dir or str(folder),
         "signal": CHECKPOINT_SIGNAL,
         "grace_s": grace_s,
         "log_bytes": getattr(settings, "LOCAL_LOG_BYTES", LOG_BYTES),
-        "nice": NICE,
-        "lifeline": os.environ.get("EVENSHARE_LIFELINE", ""),
+        "nice": surroundings.nice,
+        "lifeline": surroundings.lifeline,
     }
 
 
@@ -96,14 +132,19 @@ def _stop_facts(job: Job, folder: Path) -> dict[str, str]:
 
 
 def job_environment(
-    wanted: Mapping[str, Any], facts: Mapping[str, str], *, home: str, gpus: Sequence[int] | None
+    wanted: Mapping[str, Any],
+    facts: Mapping[str, str],
+    *,
+    home: str,
+    path: str,
+    gpus: Sequence[int] | None,
 ) -> dict[str, str]:
-    """Return a job's whole environment: nothing of the portal's own gets in but its PATH.
+    """Return a job's whole environment: nothing of the portal's own gets in.
 
     `gpus` are physical indices; None: the slots are no GPUs, and no device is named.
     """
     environment = {
-        "PATH": search_path(),
+        "PATH": path,
         "HOME": home,
         "LANG": "C.UTF-8",
         # A program's prints are to be seen while it runs.

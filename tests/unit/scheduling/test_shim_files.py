@@ -113,7 +113,11 @@ class TestTheEnvironment:
         os.environ["CANARY"] = "canary"
         try:
             made = job_environment(
-                {"A": 1, "EVENSHARE_LEASE": "9"}, {"EVENSHARE_LEASE": "2"}, home="/h", gpus=None
+                {"A": 1, "EVENSHARE_LEASE": "9"},
+                {"EVENSHARE_LEASE": "2"},
+                home="/h",
+                path="/bin",
+                gpus=None,
             )
         finally:
             del os.environ["CANARY"]
@@ -122,8 +126,9 @@ class TestTheEnvironment:
 
     def test_names_gpus_by_index_and_nothing_without_gpus(self) -> None:
         wanted = {"CUDA_VISIBLE_DEVICES": "7"}
-        assert "CUDA_VISIBLE_DEVICES" not in job_environment(wanted, {}, home="/", gpus=None)
-        made = job_environment(wanted, {}, home="/", gpus=[0, 3])
+        made = job_environment(wanted, {}, home="/", path="/bin", gpus=None)
+        assert "CUDA_VISIBLE_DEVICES" not in made
+        made = job_environment(wanted, {}, home="/", path="/bin", gpus=[0, 3])
         assert made["CUDA_VISIBLE_DEVICES"] == "0,3"
         assert made["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 

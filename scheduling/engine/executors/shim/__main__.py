@@ -8,9 +8,14 @@ if __name__ == "__main__":
     here = Path(__file__).resolve().parent
     # Behind the standard library, which the modules beside us must not hide.
     sys.path[:] = [*sys.path[1:], str(here.parent)]
-    if sys.argv[1] == "--end":
+    what, folder = sys.argv[1], Path(sys.argv[-1])
+    if what == "--end":
         import_module(f"{here.name}.ending").end_all(
             Path(sys.argv[2]), at_once="--now" in sys.argv[3:]
         )
+    elif what == "--gang":
+        sys.exit(import_module(f"{here.name}.gang").lead(folder))
+    elif what == "--task":
+        sys.exit(import_module(f"{here.name}.task").attend(folder))
     else:
-        import_module(f"{here.name}.holder").hold(Path(sys.argv[1]))
+        import_module(f"{here.name}.holder").hold(folder)

@@ -1,29 +1,24 @@
 """The life of one lease's process: claimed once, started, watched, ended, accounted for."""
 
 import contextlib
-import ctypes
-import errno
 import os
-import resource
 import select
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from .files import claim, fence, is_held, number, read_json, read_text, write_json
+from .gang import BROKEN
 from .log import READ_BYTES, Log
 from .processes import end_descendants, start_of_process
+from .program import adopt_orphans, start_program
+from .wake import wake_on_signals
 
 TICK_S = 0.5
 LIFELINE_EVERY_S = 1.0
 # A pipe holds at most so many pieces after its writers are gone.
 LEFT_IN_PIPE = 64
-NOT_FOUND, NOT_STARTED = 127, 126
-
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_libc = ctypes.CDLL(None)
 
 
 def hold(folder: Path) -> None:
@@ -45,7 +40,8 @@ class Shim:
         self._folder = folder
         self._began_in = folder.lstat()
         self._spec = spec
-        self._wake = _wake_on_signals(self._on_signal)
+        handled = (signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD)
+        self._wake = wake_on_signals(handled, self._on_signal)
         self._log = Log(folder, int(spec["log_bytes"]))
         self._shutdown = self._at_once = False
         self._child = 0
@@ -83,6 +79,8 @@ class Shim:
                 "asked": self._asked,
                 "killed": self._killed,
                 "left_running": not gone,
+                # Where it led a gang, and lost some of it: no end of the job.
+                "lost": "gang" in self._spec and (self._folder / BROKEN).exists(),
             }
         )
 
@@ -92,26 +90,12 @@ class Shim:
         _answer_starter()
 
     def _start(self) -> int | None:
-        """Fork and exec; return an exit code where the program cannot be started."""
-        output_read, output_write = os.pipe()
-        error_read, error_write = os.pipe()
-        me = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            _become(self._spec, me, output_write, error_write)
-        os.close(output_write)
-        os.close(error_write)
-        os.set_blocking(output_read, False)
-        self._child, self._output = pid, output_read
-        # The exec closes this pipe; until then it carries why there was none.
-        with os.fdopen(error_read, "rb") as errors:
-            problem = errors.read().decode(errors="replace")
-        if not problem:
-            return None
-        cause, _, text = problem.partition(" ")
-        program = (self._spec["argv"] or [""])[0]
-        self._log.note(f"cannot start {program[:200]!r}: {text}")
-        return NOT_FOUND if int(cause) in (errno.ENOENT, errno.ENOTDIR) else NOT_STARTED
+        """Start the program; return an exit code where it cannot be started."""
+        program = start_program(self._spec)
+        self._child, self._output = program.pid, program.output
+        if program.problem:
+            self._log.note(program.problem)
+        return program.refusal
 
     def _attend(self) -> None:
         """Pass on output, watch for reasons to stop, until the program has ended."""
@@ -242,54 +226,8 @@ class Shim:
             self._at_once = True
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _become(spec: dict[str, Any], shim: int, output: int, error: int) -> NoReturn:
-    """In the child: a clean process of its own group that dies with the shim, then exec."""
-    try:
-        os.setpgid(0, 0)
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != shim:
-            os._exit(NOT_STARTED)
-        for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-            signal.signal(ignored, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.nice(int(spec["nice"]))
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((nothing, 0), (output, 1), (output, 2)):
-            os.dup2(source, target)
-        os.chdir(spec["cwd"])
-        if not spec["argv"]:
-            raise FileNotFoundError(errno.ENOENT, "no command was given")
-        argv = spec["argv"]
-        os.execvpe(argv[0], argv, spec["env"])  # noqa: S606 - a list, never a shell's text
-    except OSError as problem:
-        where = f" ({problem.filename})" if problem.filename == spec["cwd"] else ""
-        os.write(error, f"{problem.errno or errno.EINVAL} {problem.strerror}{where}".encode())
-    except ValueError as problem:  # NUL bytes or lone surrogates in an argument
-        os.write(error, f"{errno.EINVAL} {problem}".encode(errors="replace"))
-    finally:
-        os._exit(NOT_STARTED)
-
-
 def _wall_us() -> int:
     return time.time_ns() // 1000
-
-
-def _wake_on_signals(handler: Callable[[int, Any], None]) -> int:
-    """Have `handler` run for our signals, and a pipe that poll() sees written by each."""
-    wake_read, wake_write = os.pipe()
-    for end in (wake_read, wake_write):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    for handled in (signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD):
-        signal.signal(handled, handler)
-    for ignored in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)
-    return wake_read
 
 
 def _answer_starter() -> None:

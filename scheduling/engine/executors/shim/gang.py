@@ -1,0 +1,208 @@
+"""A gang over several nodes: one task on each, as one program to its shim.
+
+    python -I -S shim/ --gang FOLDER       on the first node, started by the shim there
+    python -I -S shim/ --task FOLDER       on every node, started by srun for it
+
+The leader has srun start a task per node, and speaks to them through srun's own channels: what is
+said on their standard input goes to every node at once, and each task answers on standard error,
+whereas programs write to standard output. So no port is opened, nobody waits for a file system in
+the network, and a signal meets the program alone, not what that has started: srun would send it to
+every process. A heterogeneous job has one srun per group of nodes; ranks count on.
+
+When one program fails, the others get FAREWELL_S to say why, and are killed. Asked to stop, all
+have the grace: one that checkpoints sooner takes nothing from the others.
+"""
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from .files import number, read_json, write_text
+from .wake import wake_on_signals
+
+KEY = "EVENSHARE_GANG_KEY"
+FIRST_RANK = "EVENSHARE_GANG_FIRST_RANK"
+NODES = "EVENSHARE_GANG_NODES"
+# What a shim finds where ranks were lost: then its program's end is no end of the job.
+BROKEN = "gang.broken"
+
+FAREWELL_S = 5.0
+# Tasks are killed so much before the shim would kill the leader, and could not tell them.
+EARLIER_S = 1.0
+TICK_S = 0.5
+_MOST_LINE = 2**16
+
+
+def lead(folder: Path) -> int:
+    """Run the gang of a lease; return its exit code."""
+    spec = read_json(folder / "spec.json", at_most=2**25)
+    if spec is None:
+        return 0
+    return Leader(folder, spec).run()
+
+
+class Leader:
+    """Starts the tasks, passes on what is asked of them, collects how they end."""
+
+    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._groups = [int(group["nodes"]) for group in spec["gang"]["groups"]]
+        self._wake = wake_on_signals((signal.SIGUSR1, signal.SIGCHLD), self._on_signal)
+        self._key = secrets.token_hex(16)
+        self._steps: list[subprocess.Popen[bytes]] = []
+        self._codes: dict[int, int] = {}
+        self._first_bad = 0
+        self._asked = self._announced = self._killed = False
+        self._kill_at = float("inf")
+
+    def run(self) -> int:
+        """Return 0 where every rank did, else the first code that was another."""
+        names = hostnames(len(self._groups))
+        first = 0
+        for index, count in enumerate(self._groups):
+            self._steps.append(self._srun(index, count, first, names))
+            first += count
+        self._attend()
+        missing = first - len(self._codes)
+        if missing and not self._asked:
+            codes = [step.returncode for step in self._steps]
+            _say(f"{missing} of {first} nodes are gone without a word (srun: {codes})")
+            write_text(self._folder / BROKEN, f"{missing} of {first}\n")
+        return self._first_bad or (255 if missing else 0)
+
+    def _srun(
+        self, index: int, count: int, first: int, names: list[str]
+    ) -> "subprocess.Popen[bytes]":
+        argv = ["srun", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none"]
+        argv += ["--cpu-bind=none", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
+        if len(self._groups) > 1:
+            argv += [f"--het-group={index}"]
+        if cpus := os.environ.get("SLURM_CPUS_PER_TASK"):
+            argv += [f"--cpus-per-task={cpus}"]
+        argv += [
+            sys.executable,
+            "-I",
+            "-S",
+            str(Path(__file__).parent),
+            "--task",
+            str(self._folder),
+        ]
+        ours = {KEY: self._key, FIRST_RANK: str(first), NODES: ",".join(names)}
+        return subprocess.Popen(
+            argv,
+            env={**os.environ, **ours},
+            stdin=subprocess.PIPE,
+            stdout=1,
+            stderr=subprocess.PIPE,
+        )
+
+    def _attend(self) -> None:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        answers = {}
+        for step in self._steps:
+            if step.stderr is not None:
+                os.set_blocking(step.stderr.fileno(), False)
+                answers[step.stderr.fileno()] = _Answers(step.stderr)
+                poll.register(step.stderr.fileno(), select.POLLIN)
+        while answers:
+            for descriptor, _ in poll.poll(self._patience_ms()):
+                if descriptor == self._wake:
+                    os.read(self._wake, 4096)
+                    continue
+                for line in answers[descriptor].lines():
+                    self._hear(line)
+                if answers[descriptor].closed:
+                    poll.unregister(descriptor)
+                    del answers[descriptor]
+            self._act()
+        for step in self._steps:
+            step.wait()
+
+    def _patience_ms(self) -> float:
+        left_s = max(0.0, self._kill_at - time.monotonic()) + 0.001
+        return 1000 * min(TICK_S, left_s)
+
+    def _hear(self, line: bytes) -> None:
+        """Note how a rank ended; what is not said by a task is srun's, and for the log."""
+        fields = line.decode(errors="replace").split()
+        if len(fields) != 3 or fields[0] != self._key:
+            if text := line.decode(errors="replace").strip():
+                _say(text)
+            return
+        rank, code = int(fields[1]), int(fields[2])
+        self._codes[rank] = code
+        if code != 0 and not self._first_bad:
+            self._first_bad = code
+            if not self._asked:
+                _say(f"rank {rank} ended with {code}")
+                self._kill_at = min(self._kill_at, time.monotonic() + FAREWELL_S)
+
+    def _act(self) -> None:
+        if self._asked and not self._announced:
+            self._announced = True
+            asked = read_json(self._folder / "stop") or {}
+            grace_s = number(asked.get("grace_s"), float(self._spec["grace_s"]))
+            self._kill_at = time.monotonic() + max(0.0, grace_s - EARLIER_S)
+            self._tell(b"stop\n")
+        if not self._killed and time.monotonic() >= self._kill_at:
+            self._killed = True
+            self._kill_at = float("inf")
+            self._tell(b"kill\n")
+
+    def _tell(self, order: bytes) -> None:
+        for step in self._steps:
+            if step.stdin is not None:
+                with contextlib.suppress(OSError):  # its tasks have all ended
+                    step.stdin.write(order)
+                    step.stdin.flush()
+
+    def _on_signal(self, got: int, _frame: Any) -> None:
+        if got == signal.SIGUSR1:
+            self._asked = True
+
+
+class _Answers:
+    """Lines from a pipe, each bounded: a longer one is cut."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._descriptor = pipe.fileno()
+        self._rest = b""
+        self.closed = False
+
+    def lines(self) -> list[bytes]:
+        try:
+            data = os.read(self._descriptor, _MOST_LINE)
+        except BlockingIOError:
+            return []
+        self.closed = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if self.closed or len(self._rest) > _MOST_LINE:
+            lines.append(self._rest)
+            self._rest = b""
+        return lines
+
+
+def hostnames(groups: int) -> list[str]:
+    """The names of the job's nodes, in the order of ranks; Slurm writes lists of them in short."""
+    keys = ["SLURM_JOB_NODELIST"]
+    if groups > 1:
+        keys = [f"SLURM_JOB_NODELIST_HET_GROUP_{index}" for index in range(groups)]
+    names: list[str] = []
+    for key in keys:
+        argv = ["scontrol", "show", "hostnames", os.environ.get(key, "")]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10)
+        names += done.stdout.split()
+    return names
+
+
+def _say(text: str) -> None:
+    os.write(1, f"[evenshare] {text}\n".encode(errors="replace"))

@@ -1,0 +1,125 @@
+"""One node's task of a gang: starts the program there, and speaks with the gang's leader."""
+
+import os
+import select
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+from .files import read_json
+from .gang import FIRST_RANK, KEY, NODES
+from .processes import end_descendants
+from .program import adopt_orphans, inherited, start_program
+from .wake import wake_on_signals
+
+KILLED = 128 + signal.SIGKILL
+
+
+def attend(folder: Path) -> int:
+    """Run a gang's program on this node, and tell the leader how it ended."""
+    spec = read_json(folder / "spec.json", at_most=2**25)
+    if spec is None:
+        return 0
+    os.umask(0o077)
+    return Task(spec).run()
+
+
+class Task:
+    """A program of one rank. It dies with srun: nothing is asked for, and nobody listens."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self._rank = int(os.environ[FIRST_RANK]) + int(os.environ["SLURM_PROCID"])
+        self._key = os.environ[KEY]
+        # Slurm signals every process of a step: the program has its own, and needs none of ours.
+        handled = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+        self._wake = wake_on_signals(handled, lambda _got, _frame: None)
+        self._status: int | None = None
+        self._program = {
+            **spec,
+            "argv": spec["gang"]["argv"],
+            "env": {**spec["env"], **self._ranks(spec["gang"]["groups"])},
+        }
+        self._signal = signal.Signals[spec["signal"]]
+
+    def run(self) -> int:
+        adopt_orphans()
+        program = start_program(self._program, output=1)
+        if program.problem:
+            os.write(1, f"[evenshare] {program.problem}\n".encode())
+        self._watch(program.pid)
+        end_descendants(lambda pid, status: self._note(pid, status, program.pid))
+        code = program.refusal
+        if code is None:
+            code = KILLED if self._status is None else os.waitstatus_to_exitcode(self._status)
+        if code < 0:
+            code = 128 - code
+        os.write(2, f"{self._key} {self._rank} {code}\n".encode())
+        return 0
+
+    def _watch(self, child: int) -> None:
+        """Pass on what the leader says, until the program has ended or nobody leads."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.register(0, select.POLLIN)
+        heard = b""
+        while self._status is None:
+            ready = dict(poll.poll(1000))
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            if 0 in ready:
+                data = os.read(0, 4096)
+                if not data:
+                    return
+                *orders, heard = (heard + data).split(b"\n")
+                if b"kill" in orders:
+                    return
+                if b"stop" in orders:
+                    self._ask(child)
+            self._reap(child)
+
+    def _ask(self, child: int) -> None:
+        try:
+            os.kill(child, self._signal)
+            # A stopped process would sleep through its signal.
+            os.killpg(child, signal.SIGCONT)
+        except ProcessLookupError:
+            return
+
+    def _reap(self, child: int) -> None:
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self._note(*ended, child)
+        except ChildProcessError:
+            return
+
+    def _note(self, pid: int, status: int, child: int) -> None:
+        if pid == child:
+            self._status = status
+
+    def _ranks(self, groups: list[dict[str, int]]) -> dict[str, str]:
+        """How the ranks find each other: one process per node, as srun starts them."""
+        names = os.environ[NODES].split(",")
+        gpus = [int(group["gpus"]) for group in groups for _ in range(int(group["nodes"]))]
+        return {
+            **inherited(("EVENSHARE_GANG_PORT",)),
+            "EVENSHARE_NODES": ",".join(names),
+            "EVENSHARE_NODE_RANK": str(self._rank),
+            "EVENSHARE_GPUS_PER_NODE": ",".join(map(str, gpus)),
+            "MASTER_ADDR": _address(names[0]),
+            "NNODES": str(len(gpus)),
+            "NODE_RANK": str(self._rank),
+            "RANK": str(self._rank),
+            "WORLD_SIZE": str(len(gpus)),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+        }
+
+
+def _address(name: str) -> str:
+    """The name of the first node where it can be looked up, else its address as srun gives it."""
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1")
+    return name

@@ -1,0 +1,409 @@
+"""Executors whose programs each have a shim: its folder tells what became of them.
+
+The folders are the truth about processes, the database about leases. Whoever asks reads the
+folders anew, so a killed worker loses nothing: the next one adopts what runs. A token's program
+is started at most once for ever, because its shim claims the folder by a hard link. How a shim
+is started, woken, and found dead is each executor's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+from django.conf import settings
+
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.units import MICROSECOND_NS, SECOND_US
+from scheduling.engine.clock import pool_time, wall_now, wall_time
+from scheduling.engine.executors.base import (
+    EXECUTORS,
+    ExecutorError,
+    ExecutorTraits,
+    Extension,
+    Launch,
+    Report,
+    ReportState,
+    Stop,
+    executor_traits,
+    lease_token,
+    token_job,
+    token_number,
+)
+from scheduling.engine.executors.local_evaluations import parse_evaluations
+from scheduling.engine.executors.local_files import (
+    jobs_root,
+    read_evaluations,
+    read_iterations,
+    read_progress,
+)
+from scheduling.engine.executors.local_iterations import parse_iterations
+from scheduling.engine.executors.local_spec import LeaseSpec
+from scheduling.engine.executors.shim.files import (
+    active,
+    claim,
+    lease_folder,
+    make_private,
+    move_away,
+    read_json,
+    read_text,
+    remove,
+    write_json,
+    write_text,
+)
+from scheduling.models import Job, Lease, Pool, PoolClock
+from tenants.scopes import engine_scope, site_scope
+
+# A shim that has not claimed its folder by then never will: somebody else takes the claim.
+CLAIM_S = 30.0
+# The machine's clock and the database's differ by less, or they are two machines.
+SAME_CLOCK = timedelta(seconds=1)
+_UID = re.compile(r"[0-9a-f-]{1,64}")
+
+# What a job may have made of a file or folder of its own.
+IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+# Inside the class, `list` is what the protocol calls so.
+Reports = list[Report]
+
+
+class ShimExecutor(ABC):
+    """Executor protocol over shims and their folders."""
+
+    traits: ExecutorTraits
+
+    def __init__(self) -> None:
+        self._root = jobs_root()
+
+    @abstractmethod
+    def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
+        """Return the specifications of the live leases of jobs, by token."""
+
+    @abstractmethod
+    def _start(self, wanted: Mapping[str, LeaseSpec]) -> None:
+        """Prepare each token's folder and have a shim started there, unless one will be already.
+
+        Raises:
+            ExecutorError: not all could be asked for; whoever calls tries again.
+        """
+
+    @abstractmethod
+    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> None:
+        """Have shims, named with their claims, look at their `stop`; without a claim there is
+        none yet, and there must be none."""
+
+    @abstractmethod
+    def _settle(self, tokens: Sequence[str]) -> set[str]:
+        """Record the ends of what ended without its shim's word; return those that nobody knows."""
+
+    def launch(self, launches: Sequence[Launch]) -> list[Report]:
+        """Start a shim per token, unless one claimed it; report what runs after a moment.
+
+        Raises:
+            ExecutorError: a shim cannot be started here.
+        """
+        specs = self._specs([one.job_id for one in launches])
+        with refusing("no process can be started"):
+            self._require_folder()
+            for one in specs.values():
+                self._put_aside(one.lease)
+            fresh = [one.token for one in launches if self._claim(one.token) is None]
+            wanted = {token: specs[token] for token in fresh if token in specs}
+            self._start(wanted)
+            reports = self._reports({one.token: one.at_us for one in launches})
+        known = {report.token for report in reports}
+        # Their shims are on their way.
+        return reports + [
+            Report(one.token, ReportState.ACCEPTED, one.at_us)
+            for one in launches
+            if one.token in wanted and one.token not in known
+        ]
+
+    def stop(self, stops: Sequence[Stop]) -> list[Report]:
+        """Ask shims to have their programs checkpoint; the end is reported by `list`."""
+        with refusing("processes cannot be asked to stop"):
+            clocks = self._clocks([stop.token for stop in stops])
+            grace = {}
+            for stop in stops:
+                scale = clocks[stop.token].scale if stop.token in clocks else 1
+                grace[stop.token] = stop.grace_us / SECOND_US / scale
+            self._ask(grace)
+            reports = self._reports({stop.token: stop.at_us for stop in stops})
+        return [report for report in reports if report.state is not ReportState.RUNNING]
+
+    def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
+        """Move the dead man's limit of processes: their leases' expiry and the outage grace."""
+        if not leases:
+            return
+        pool = Pool.objects.select_related("clock").get(pk=pool_id)
+        for lease in leases:
+            folder = lease_folder(self._root, lease.token)
+            limit = dead_mans_limit(pool, from_us(lease.until_us))
+            # On a full disk the old limit stands, until the next round tries again.
+            with contextlib.suppress(OSError):
+                if (folder / "spec.json").exists() and read_text(folder / "until") != limit:
+                    write_text(folder / "until", limit)
+
+    def list(self, pool_id: int, at_us: int) -> list[Report]:
+        """Report what runs, what ended by `at_us`, and what is gone without a word."""
+        live = _live_tokens(pool_id)
+        with refusing("nobody can tell what runs"):
+            self._require_folder()
+            tokens = self._active(pool_id)
+            # Their leases have ended in the database (restored from a backup, say).
+            self._ask({token: 0.0 for token in tokens if token not in live})
+            unknown = self._settle([*tokens])
+            reports = self._reports(dict.fromkeys([*tokens, *sorted(live - tokens.keys())], at_us))
+        reported = {report.token for report in reports} | unknown
+        reports = [report for report in reports if report.token not in unknown]
+        # Their shims were started, and have not come to their claim.
+        return reports + [
+            Report(token, ReportState.ACCEPTED, at_us) for token in tokens if token not in reported
+        ]
+
+    def forget(self, tokens: Sequence[str]) -> None:
+        """Drop specifications; claims, exits and logs stay, so that nothing starts again."""
+        for token in tokens:
+            folder = lease_folder(self._root, token)
+            for path in (self._root / "active" / token, folder / "spec.json", folder / "until"):
+                remove(path)
+
+    def _require_folder(self) -> None:
+        """Refuse to take a folder that vanished for one in which nothing runs.
+
+        Raises:
+            ExecutorError: processes should run, and the folder that tells of them is not there.
+        """
+        if (self._root / "active").is_dir():
+            return
+        held = (Lease.State.RUNNING, Lease.State.STOPPING)
+        names = [name for name in EXECUTORS if executor_traits(name) is self.traits]
+        with site_scope():
+            runs = Lease.objects.filter(pool__executor__in=names, state__in=held).exists()
+        if runs:
+            raise ExecutorError(
+                f"the folder {self._root} is gone, although jobs run: mount it again, or make"
+                f" {self._root / 'active'} anew to give up what ran there"
+            )
+
+    def _claim(self, token: str) -> dict[str, Any] | None:
+        return read_json(lease_folder(self._root, token) / "shim.json")
+
+    def _put_aside(self, lease: Lease) -> None:
+        """Another database may have numbered its jobs in this folder: those are not ours."""
+        job = self._root / str(lease.job_id)
+        former = read_text(job / "uid")
+        if _UID.fullmatch(former) and former != str(lease.job.uid):
+            job.rename(job.with_name(f"{job.name}.{former}"))
+
+    def _prepare(self, token: str, start: LeaseSpec) -> None:
+        """Write what the shim of a lease reads."""
+        self._make(token, start.lease)
+        folder = lease_folder(self._root, token)
+        write_json(folder / "spec.json", start.spec)
+        write_text(folder / "until", dead_mans_limit(start.lease.pool, start.lease.expires_at))
+
+    def _make(self, token: str, lease: Lease) -> None:
+        """Make the private folders of a lease, and remember that its end is not recorded."""
+        folder = lease_folder(self._root, token)
+        job = folder.parents[1]
+        make_private(self._root, self._root / "active", job, job / "leases", folder)
+        write_text(job / "uid", str(lease.job.uid))
+        write_text(self._root / "active" / token, str(lease.pool_id))
+
+    def _clearing(self, token: str, act: Callable[[], T]) -> T:
+        """Do it; where the job put something in the way, put that aside and do it again.
+
+        A job can make a folder of any of its files. It loses by that what lies there; others
+        go on.
+        """
+        lease = lease_folder(self._root, token)
+        job = lease.parents[1]
+        for places in ((job, lease.parent, lease), (job,)):
+            try:
+                return act()
+            except OSError as error:
+                if error.errno not in IN_THE_WAY:
+                    raise
+                log.warning("executor.in_the_way", token=token, error=str(error))
+                remove(self._root / "active" / token, only_folders=True)
+                move_away(*places)
+        return act()
+
+    def _ask(self, grace: Mapping[str, float]) -> None:
+        """Ask the shims of tokens to stop, with seconds of grace; unclaimed, none starts."""
+        for token, grace_s in grace.items():
+            self._clearing(token, partial(self._note_stop, token, grace_s))
+        if grace:
+            self._wake({token: self._claim(token) for token in grace})
+
+    def _note_stop(self, token: str, grace_s: float) -> None:
+        folder = lease_folder(self._root, token)
+        if self._claim(token) is None and self._claim_for_ever(token):
+            return  # taken before its shim could: it never starts
+        if not (folder / "stop").exists():
+            write_json(folder / "stop", {"grace_s": grace_s})
+
+    def _claim_for_ever(self, token: str) -> bool:
+        """Take a claim so that no program starts for it; False: a shim was quicker."""
+        folder = lease_folder(self._root, token)
+        make_private(self._root, folder.parents[1], folder.parent, folder)
+        if claim(folder, never=True) is not None:
+            return True
+        if self._claim(token) is None:
+            raise FileExistsError(errno.EEXIST, "no claim, and none can be made", str(folder))
+        return False
+
+    def _give_up_unclaimed(self, token: str) -> None:
+        """No shim came for a launched token in a long time: none may come later."""
+        if self._claim(token) is None and age_s(self._root / "active" / token) > CLAIM_S:
+            self._clearing(token, partial(self._claim_for_ever, token))
+
+    def _is_open(self, token: str) -> bool:
+        """Whether a shim has claimed the token, and has not said how it ended."""
+        record = self._claim(token)
+        if record is None or record.get("never"):
+            return False
+        return read_json(lease_folder(self._root, token) / "exit.json") is None
+
+    def _note_lost(self, token: str) -> None:
+        """Record that a shim is gone without a word."""
+        lost = {
+            "started_us": (self._claim(token) or {}).get("started_us"),
+            "ended_us": time.time_ns() // MICROSECOND_NS,
+            "lost": True,
+        }
+        write_json(lease_folder(self._root, token) / "exit.json", lost, durably=True)
+
+    def _active(self, pool_id: int) -> dict[str, None]:
+        """The pool's tokens whose end is not recorded yet."""
+        entries = active(self._root)
+        return {entry.name: None for entry in entries if read_text(entry) == str(pool_id)}
+
+    def _reports(self, asked: Mapping[str, int]) -> Reports:
+        """What the folders say of tokens, as of an instant each."""
+        clocks = self._clocks(asked)
+        skew = clock_skew() if clocks else timedelta(0)
+        reports = []
+        for token, at_us in asked.items():
+            clock = clocks.get(token)
+            if clock is not None:
+                report = self._report(token, at_us, _Instants(clock, skew))
+                reports += [report] if report is not None else []
+        return reports
+
+    def _clocks(self, tokens: Iterable[str]) -> dict[str, PoolClock]:
+        """The clocks of tokens' pools, by token; of a job that is not known (a backup was
+        restored), of the pool that launched it."""
+        jobs = Job.objects.filter(id__in=set(map(token_job, tokens)))
+        with site_scope():
+            known = dict(jobs.values_list("id", "pool_id"))
+        pools = {token: known.get(token_job(token)) for token in tokens}
+        for token, pool in pools.items():
+            if pool is None and (noted := read_text(self._root / "active" / token)).isdigit():
+                pools[token] = int(noted)
+        clocks = PoolClock.objects.in_bulk(set(pools.values()))
+        return {token: clocks[pool] for token, pool in pools.items() if pool in clocks}
+
+    def _report(self, token: str, at_us: int, instants: _Instants) -> Report | None:
+        folder = lease_folder(self._root, token)
+        record, ended = self._claim(token), read_json(folder / "exit.json")
+        if record is None:
+            return None
+        if record.get("never"):
+            return Report(token, ReportState.STOPPED, at_us, at_us)
+        if not isinstance(record.get("started_us"), int) and ended is None:
+            return None
+        progress = read_progress(token_job(token))
+        started = record.get("started_us") or (ended or {}).get("started_us")
+        said = parse_iterations(
+            read_iterations(token_job(token)), lease=token_number(token), started_us=started,
+            scale=instants.clock.scale,
+        )  # fmt: skip
+        metric = parse_evaluations(read_evaluations(token_job(token)), lease=token_number(token))
+        heard: dict[str, Any] = {"progress": progress, "evaluations": metric, **said._asdict()}
+        started_us = instants.pool_us(started, at_us)
+        if ended is not None:
+            ended_us = max(instants.pool_us(ended.get("ended_us"), at_us), started_us)
+            if ended_us <= at_us or ended.get("lost"):
+                state, code = _outcome(ended)
+                return Report(token, state, started_us, ended_us, code, **heard)
+        return Report(token, ReportState.RUNNING, started_us, **heard)
+
+
+@dataclass(frozen=True)
+class _Instants:
+    """Turns this machine's wall time into a pool's time."""
+
+    clock: PoolClock
+    skew: timedelta
+
+    def pool_us(self, wall_us: object, default_us: int) -> int:
+        """Return microseconds of pool time; `default_us` where a file holds no instant, or one
+        that the pool's clock never shows: a job may write here what it likes."""
+        if not isinstance(wall_us, int) or not 0 < wall_us < 2**53:
+            return default_us
+        try:
+            return to_us(pool_time(self.clock, from_us(wall_us) + self.skew))
+        except OverflowError:
+            return default_us
+
+
+@contextlib.contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """A full disk or a missing right is the engine's trouble: it asks again later."""
+    try:
+        yield
+    except OSError as error:
+        raise ExecutorError(f"{what}: {error}") from error
+
+
+def _outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
+    """What an exit means: of a program that was asked to stop, only 0 says it is done."""
+    code, number = ended.get("code"), ended.get("signal")
+    if ended.get("lost") or ended.get("never") or (ended.get("asked") and code != 0):
+        return ReportState.STOPPED, None
+    if isinstance(number, int):
+        return ReportState.FINISHED, 128 + number
+    return ReportState.FINISHED, code if isinstance(code, int) else 255
+
+
+def clock_skew() -> timedelta:
+    """How far the database's clock is ahead of this machine's: 0 where they are one."""
+    skew = wall_now() - datetime.now(UTC)
+    return skew if abs(skew) > SAME_CLOCK else timedelta(0)
+
+
+def _live_tokens(pool_id: int) -> set[str]:
+    """The pool's live leases."""
+    live = Lease.objects.filter(pool_id=pool_id).exclude(state=Lease.State.ENDED)
+    with engine_scope(pool_id):
+        rows = list(live.values_list("job_id", "number"))
+    return {lease_token(job, number, settings.INSTALLATION) for job, number in rows}
+
+
+def dead_mans_limit(pool: Pool, expires_at: datetime) -> str:
+    """The dead man's limit in wall seconds, as the shim reads it."""
+    limit = wall_time(pool.clock, expires_at + timedelta(seconds=pool.outage_grace_s))
+    return f"{(limit - clock_skew()).timestamp():.0f}"
+
+
+def age_s(path: Path) -> float:
+    """How long ago a file was written; 0 where there is none."""
+    with contextlib.suppress(OSError):
+        return time.time() - path.stat().st_mtime
+    return 0.0

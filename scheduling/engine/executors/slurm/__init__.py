@@ -1,0 +1,1 @@
+"""Slurm as an executor: its tools, its options, and leases as its jobs."""

@@ -1,0 +1,275 @@
+"""Slurm's command line tools: bounded, without a shell, with an environment of their own.
+
+They are what every cluster has. slurmrestd v0.0.38 cannot name a job's nodes and gives raw wait
+statuses for exit codes (docs/slurm.md).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.slurm.options import SlurmOptions
+
+# What a call of an executor may take.
+CALL_S = 5.0
+# More at once do not make the controller accept them faster.
+SUBMITTERS = 4
+# So many job ids fit into a command's arguments with room to spare.
+IDS_AT_ONCE = 500
+UNLIMITED = -1
+
+# A refusal that says nothing of the job: the same may be accepted a moment later.
+_PASSING = re.compile(
+    r"contact|timed? ?out|timeout|transmitted|temporarily|authentication|credential|connection"
+    r"|communication|resource limit|slurm_persist|socket",
+    re.IGNORECASE,
+)
+_SEPARATOR = "\x1f"
+_COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%k")
+
+
+class SubmissionRefusedError(Exception):
+    """Slurm will not take this very job, however often it is asked."""
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes of which a job has the same share each. `gres`: empty where slots are no GPUs."""
+
+    nodes: tuple[str, ...]
+    gres: str
+    cpus: int
+    memory_mib: int
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job to submit: `script` runs `argv` on its first node, in `folder`.
+
+    What that says goes to the file `output`. `minutes` is its time limit.
+    """
+
+    token: str
+    name: str
+    argv: tuple[str, ...]
+    script: str
+    folder: str
+    output: str
+    groups: tuple[NodeGroup, ...]
+    minutes: int
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A job as squeue tells of it, by the id of its first component; instants are seconds since
+    1970. Of one that runs `ended` is when it would be ended.
+    """
+
+    job_id: int
+    token: str
+    state: str
+    limit_minutes: int = UNLIMITED
+    started: int | None = None
+    ended: int | None = None
+
+
+class Slurm:
+    """One cluster, asked through its tools.
+
+    Every call raises ExecutorError where the cluster does not answer within CALL_S or refuses.
+    """
+
+    def __init__(self, options: SlurmOptions) -> None:
+        self.options = options
+
+    def submit(self, submissions: Sequence[Submission]) -> dict[str, int | SubmissionRefusedError]:
+        """Submit jobs; return each one's id, or why it cannot be taken, by token."""
+
+        def one(submission: Submission) -> int | SubmissionRefusedError | ExecutorError:
+            try:
+                return self._submit(submission)
+            except (SubmissionRefusedError, ExecutorError) as error:
+                return error
+
+        with ThreadPoolExecutor(SUBMITTERS) as pool:
+            answers = list(pool.map(one, submissions))
+        for answer in answers:
+            if isinstance(answer, ExecutorError):
+                raise answer
+        return {
+            submission.token: answer
+            for submission, answer in zip(submissions, answers, strict=True)
+            if not isinstance(answer, ExecutorError)
+        }
+
+    def _submit(self, submission: Submission) -> int:
+        done = self._run("sbatch", *submit_arguments(self.options, submission))
+        said = done.stdout.strip().partition(";")[0]
+        if done.returncode == 0 and said.isdecimal():
+            return int(said)
+        why = last_line(done.stderr) or f"answered {done.stdout[:100]!r}"
+        if "job submission failed" in done.stderr and not _PASSING.search(why):
+            raise SubmissionRefusedError(why)
+        raise ExecutorError(f"sbatch: {why}")
+
+    def queue(self) -> dict[str, SlurmJob]:
+        """Return what Slurm knows of this user's jobs with a token, by token.
+
+        Of several jobs with the same token (an answer was lost, and it was submitted again) the
+        one that runs or may yet run: only one of them got past its claim.
+        """
+        options = ["--noheader", "--states=all", "--user", str(os.geteuid())]
+        options += ["--partition", self.options.partition]
+        done = self._ask("squeue", *options, "--format", _SEPARATOR.join(_COLUMNS))
+        return parse_queue(done)
+
+    def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
+        """Cancel jobs; with `signal`, only send it to their batch script's own process.
+
+        One that has ended already is no error.
+        """
+        how = ["--batch", "--signal", signal] if signal else []
+        for ids in _batches(job_ids):
+            self._run("scancel", "--quiet", *how, *ids)
+
+    def limit(self, minutes: Mapping[int, int]) -> None:
+        """Set time limits of jobs, by id. One that has ended already is no error."""
+        by_limit: dict[int, list[int]] = {}
+        for job_id, limit in minutes.items():
+            by_limit.setdefault(limit, []).append(job_id)
+        for limit, job_ids in by_limit.items():
+            for ids in _batches(job_ids):
+                self._run("scontrol", "update", f"JobId={','.join(ids)}", f"TimeLimit={limit}")
+
+    def _ask(self, tool: str, *arguments: str) -> str:
+        done = self._run(tool, *arguments)
+        if done.returncode != 0:
+            raise ExecutorError(f"{tool}: {last_line(done.stderr) or f'exit {done.returncode}'}")
+        return done.stdout
+
+    def _run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": f"{os.environ.get('PATH') or os.defpath}:/usr/sbin:/usr/local/sbin",
+            "LANG": "C.UTF-8",
+            # Seconds since 1970 in every table.
+            "SLURM_TIME_FORMAT": "%s",
+            **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
+        }
+        try:
+            return subprocess.run(
+                [tool, *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=CALL_S,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise ExecutorError(
+                f"{tool} is not installed here: the portal needs Slurm's client tools"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise ExecutorError(f"{tool} did not answer within {CALL_S:g} s") from error
+
+
+def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]:
+    """Return sbatch's arguments: one component of a job per group of nodes with equal GPUs."""
+    common = [
+        "--parsable",
+        "--export=NONE",
+        "--no-requeue",
+        f"--comment={submission.token}",
+        f"--job-name={submission.name}",
+        f"--chdir={submission.folder}",
+        f"--output={submission.output}",
+        "--open-mode=append",
+    ]
+    arguments: list[str] = []
+    for group in submission.groups:
+        wanted = {
+            "--partition": options.partition,
+            "--account": options.account,
+            "--qos": options.qos,
+            "--reservation": options.reservation,
+            "--nodelist": ",".join(group.nodes),
+            "--nodes": str(len(group.nodes)),
+            "--ntasks-per-node": "1",
+            "--time": str(submission.minutes),
+            "--gres": group.gres,
+            "--cpus-per-task": str(group.cpus or ""),
+            "--mem": f"{group.memory_mib}M" if group.memory_mib else "",
+        }
+        # A component inherits none of these from the one before it.
+        arguments += [":"] if arguments else common
+        arguments += [f"{option}={value}" for option, value in wanted.items() if value]
+    return [*arguments, submission.script, *submission.argv]
+
+
+def parse_queue(table: str) -> dict[str, SlurmJob]:
+    """Return squeue's rows by token: of a heterogeneous job one, of jobs without a token none."""
+    jobs: dict[str, SlurmJob] = {}
+    for line in table.splitlines():
+        fields = line.split(_SEPARATOR)
+        if len(fields) != len(_COLUMNS) or not _TOKEN.fullmatch(fields[-1]):
+            continue
+        job_id, state, limit, started, ended, token = fields
+        leader, _, component = job_id.partition("+")
+        if not leader.isdecimal() or component not in ("", "0"):
+            continue
+        job = SlurmJob(
+            int(leader), token, state, parse_minutes(limit), _instant(started), _instant(ended)
+        )
+        if token not in jobs or is_over(jobs[token].state):
+            jobs[token] = job
+    return jobs
+
+
+def _instant(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+_TOKEN = re.compile(r"[A-Za-z0-9]{1,32}-[0-9]{1,19}-[0-9]{1,10}")
+# States in which something of a job may yet run, or start.
+_OPEN_STATES = frozenset(
+    (
+        "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "STAGE_OUT",
+        "SIGNALING", "RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT",
+        "RESV_DEL_HOLD",
+    )
+)  # fmt: skip
+
+
+def is_over(state: str) -> bool:
+    """Whether a job in this state of Slurm's has no process any more, and gets none."""
+    return state not in _OPEN_STATES
+
+
+def parse_minutes(limit: str) -> int:
+    """Return minutes of a limit as squeue writes it ([days-]hours:minutes:seconds)."""
+    days, _, rest = limit.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdecimal() for part in parts) or (days and not days.isdecimal()):
+        return UNLIMITED
+    seconds = 0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return int(days or 0) * 24 * 60 + seconds // 60
+
+
+def last_line(text: str) -> str:
+    """Return a tool's last words, in short."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+def _batches(job_ids: Iterable[int]) -> list[list[str]]:
+    ids = [str(one) for one in sorted(set(job_ids))]
+    return [ids[start : start + IDS_AT_ONCE] for start in range(0, len(ids), IDS_AT_ONCE)]

@@ -1,0 +1,251 @@
+"""`slurm`: one Slurm job per lease, whose batch script is the lease's shim.
+
+Evenshare decides who runs where, Slurm runs it: a job asks for the very nodes that the policy
+chose. The folders of jobs lie on a file system that all nodes share, and the shim there does what
+it does for `local`: it claims its lease, starts the program, asks it to checkpoint, writes down
+its end. So a lease's program starts at most once for ever, whatever Slurm does with its job, and
+Slurm's ids, which it may give twice, are never more than a hint.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+
+from evenshare_core.domain.instants import from_us
+from scheduling.engine.executors.base import ExecutorTraits, Extension, token_job
+from scheduling.engine.executors.local_spec import (
+    CPU,
+    LOG_BYTES,
+    LeaseSpec,
+    Surroundings,
+    read_specs,
+)
+from scheduling.engine.executors.shim.files import (
+    lease_folder,
+    number,
+    read_json,
+    read_text,
+    write_text,
+)
+from scheduling.engine.executors.shim.log import Log
+from scheduling.engine.executors.shim_executor import ShimExecutor, age_s, dead_mans_limit
+from scheduling.engine.executors.slurm.commands import (
+    NodeGroup,
+    Slurm,
+    SlurmJob,
+    Submission,
+    SubmissionRefusedError,
+    is_over,
+)
+from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
+from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
+from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
+from scheduling.models import Job, Pool
+from tenants.scopes import site_scope
+
+# How long after the end of a Slurm job the word of its shim may take to be seen here.
+LAST_WORD_S = 5.0
+# A shim ends within its grace; one that has not by so much more is cut off.
+CUT_OFF_S = 20.0
+# A time limit is a dead man's switch behind the shim's own: it is moved this seldom.
+SLACK_MINUTES = 30
+LEAST_LEFT_S = 300.0
+# By which Slurm describes its allocation to a batch script.
+SET_BY_SLURM = (
+    "SLURM_",
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+)
+
+# Variables by which Slurm's tools take options: not a job's to set.
+OPTIONS_OF_TOOLS = ("SLURM_", "SBATCH_", "SRUN_", "SCANCEL_", "SQUEUE_")
+
+log = structlog.get_logger(__name__)
+
+
+class SlurmExecutor(ShimExecutor):
+    """Has shims started by Slurm, and asks Slurm about those that say nothing."""
+
+    traits = ExecutorTraits(keeps_output=True)
+
+    def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
+        """Move the limits that shims read, and those of Slurm that would come too early."""
+        super().extend(pool_id, leases)
+        pool = Pool.objects.select_related("clock").get(pk=pool_id)
+        options = read_options(pool.executor_options, pool.name)
+        if not leases or options.limit_minutes:
+            return
+        slurm = Slurm(options)
+        queue = slurm.queue()
+        minutes = {}
+        for lease in leases:
+            job = queue.get(lease.token)
+            if job is None or job.state != "RUNNING" or job.started is None or job.ended is None:
+                continue
+            until = float(dead_mans_limit(pool, from_us(lease.until_us)))
+            if job.ended < until + LEAST_LEFT_S:
+                minutes[job.job_id] = math.ceil((until - job.started) / 60) + SLACK_MINUTES
+        slurm.limit(minutes)
+
+    def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
+        def surroundings(pool: Pool) -> Surroundings:
+            options = read_options(pool.executor_options, pool.name)
+            return Surroundings(options.search_path, names_gpus=False)
+
+        specs = read_specs(self._root, job_ids, surroundings)
+        shim = str(install_shim(self._root)) if specs else ""
+        for token, one in specs.items():
+            options = read_options(one.lease.pool.executor_options, one.lease.pool.name)
+            one.spec["inherit"] = list(SET_BY_SLURM)
+            one.spec["env"] = {
+                key: value
+                for key, value in one.spec["env"].items()
+                if not key.startswith(OPTIONS_OF_TOOLS)
+            }
+            if len(one.shares) > 1:
+                folder = str(lease_folder(self._root, token))
+                command = [options.interpreter, "-I", "-S", shim, "--gang", folder]
+                one.spec.update(gang_spec(one, command))
+        return specs
+
+    def _start(self, wanted: Mapping[str, LeaseSpec]) -> None:
+        """Submit what Slurm has not got yet."""
+        for pool in {one.lease.pool_id: one.lease.pool for one in wanted.values()}.values():
+            slurm = Slurm(read_options(pool.executor_options, pool.name))
+            queue = slurm.queue()
+            fresh = []
+            for token, one in wanted.items():
+                if one.lease.pool_id != pool.pk:
+                    continue
+                job = queue.get(token)
+                # One that has ended unclaimed ran nothing, nor is it always of this lease: before
+                # a database was restored its token may have been another's.
+                if job is None or is_over(job.state):
+                    self._clearing(token, partial(self._prepare, token, one))
+                    fresh.append(self._submission(slurm.options, token, one))
+            for token, answer in slurm.submit(fresh).items():
+                if isinstance(answer, SubmissionRefusedError):
+                    self._refuse(token, str(answer))
+
+    def _submission(self, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
+        folder = lease_folder(self._root, token)
+        shim = install_shim(self._root)
+        return Submission(
+            token=token,
+            name=f"evenshare-{token_job(token)}",
+            argv=(options.interpreter, "-I", "-S", str(shim), str(folder)),
+            script=str(shim.with_name(SCRIPT)),
+            folder=str(folder.parents[1]),
+            output=str(folder / "shim.log"),
+            groups=tuple(_group(options, one, names, gpus) for gpus, names in node_groups(one)),
+            minutes=options.limit_minutes or _first_limit(one),
+        )
+
+    def _refuse(self, token: str, why: str) -> None:
+        """Slurm never runs this lease: it ends, and its output says why."""
+        log.warning("executor.job_refused", token=token, error=why)
+        self._clearing(token, partial(self._claim_for_ever, token))
+        Log(lease_folder(self._root, token), LOG_BYTES).note(f"Slurm does not run this: {why}")
+
+    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> None:
+        for pool_id, own in self._by_pool([*tokens]).items():
+            slurm = self._cluster(pool_id)
+            queue = slurm.queue()
+            jobs = {token: queue[token] for token in own if token in queue}
+            claims = {token: tokens[token] or {"never": True} for token in jobs}
+            going = {token: job for token, job in jobs.items() if not is_over(job.state)}
+            slurm.cancel(job.job_id for one, job in going.items() if claims[one].get("never"))
+            # It looks by itself, a little later, where this does not arrive.
+            shims = [job for one, job in going.items() if not claims[one].get("never")]
+            slurm.cancel((job.job_id for job in shims), signal="TERM")
+
+    def _settle(self, tokens: Sequence[str]) -> set[str]:
+        """What Slurm ended without a word of its shim is lost; what it does not know is silent."""
+        unknown = set()
+        for pool_id, own in self._by_pool(tokens).items():
+            slurm = self._cluster(pool_id)
+            queue = slurm.queue()
+            overdue = []
+            for token in own:
+                job = queue.get(token)
+                if self._claim(token) is None:
+                    self._settle_unclaimed(token, job)
+                elif not self._is_open(token):
+                    continue
+                elif job is None:
+                    unknown.add(token)
+                elif is_over(job.state):
+                    self._bury(token, job)
+                elif self._is_overdue(token):
+                    overdue.append(job.job_id)
+            slurm.cancel(overdue)
+        return unknown
+
+    def _settle_unclaimed(self, token: str, job: SlurmJob | None) -> None:
+        if job is None:
+            # Its submission was lost, with the controller's memory of it perhaps.
+            self._give_up_unclaimed(token)
+        elif is_over(job.state) and _seconds_since(job.ended) > LAST_WORD_S:
+            self._refuse(token, f"it ended before its program began ({job.state})")
+
+    def _bury(self, token: str, job: SlurmJob) -> None:
+        folder = lease_folder(self._root, token)
+        # A file system in the network shows what is new in a folder to those who write there.
+        write_text(folder / ".asked", "")
+        if self._is_open(token) and _seconds_since(job.ended) > LAST_WORD_S:
+            log.warning("executor.job_lost", token=token, job=job.job_id, state=job.state)
+            # A node that is cut off may run on: its shim sees this when it is back.
+            self._note_stop(token, 0.0)
+            self._note_lost(token)
+
+    def _is_overdue(self, token: str) -> bool:
+        """Whether a shim was asked to stop, and is long past its grace."""
+        stop = lease_folder(self._root, token) / "stop"
+        asked = read_json(stop)
+        return asked is not None and age_s(stop) > number(asked.get("grace_s"), 0.0) + CUT_OFF_S
+
+    def _by_pool(self, tokens: Sequence[str]) -> dict[int, list[str]]:
+        """Tokens by the pool that launched them, or that their job is in."""
+        jobs = Job.objects.filter(id__in={token_job(token) for token in tokens})
+        with site_scope():
+            known = dict(jobs.values_list("id", "pool_id"))
+        pools: dict[int, list[str]] = {}
+        for token in tokens:
+            noted = read_text(self._root / "active" / token)
+            pool_id = int(noted) if noted.isdigit() else known.get(token_job(token))
+            if pool_id is not None:
+                pools.setdefault(pool_id, []).append(token)
+        return pools
+
+    def _cluster(self, pool_id: int) -> Slurm:
+        pool = Pool.objects.only("name", "executor_options").get(pk=pool_id)
+        return Slurm(read_options(pool.executor_options, pool.name))
+
+
+def _group(options: SlurmOptions, one: LeaseSpec, names: tuple[str, ...], gpus: int) -> NodeGroup:
+    gpu_type = one.lease.gpu_type.name
+    is_gpu = gpu_type != CPU
+    return NodeGroup(
+        names,
+        options.gres(gpu_type, gpus) if is_gpu else "",
+        cpus=options.cpus_per_gpu * gpus if is_gpu else gpus,
+        memory_mib=options.memory_mib_per_gpu * gpus,
+    )
+
+
+def _first_limit(one: LeaseSpec) -> int:
+    """Minutes from now to the lease's last instant, with the slack that moves are spared by."""
+    until = float(dead_mans_limit(one.lease.pool, one.lease.expires_at))
+    return max(1, math.ceil((until - time.time()) / 60)) + SLACK_MINUTES
+
+
+def _seconds_since(instant: int | None) -> float:
+    return time.time() - instant if instant is not None else math.inf

@@ -1,0 +1,50 @@
+"""The shim where nodes find it: beside the folders of jobs, one copy per version.
+
+Nodes need no package of the portal, and a job that runs keeps the shim it was started with when
+the portal is upgraded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from scheduling.engine.executors.shim.files import make_private
+
+PACKAGE = Path(__file__).parents[1] / "shim"
+SCRIPT = "job.sh"
+# Constant: whatever differs between jobs is an argument, and no shell reads it.
+_SCRIPT_TEXT = '#!/bin/sh\nexec "$@"\n'
+
+
+def install_shim(root: Path) -> Path:
+    """Return the folder of the shim below `root`, copied there where it is not yet.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    place = root / "shims" / _digest()
+    if not place.is_dir():
+        make_private(root, place.parent)
+        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
+        shutil.copytree(PACKAGE, fresh / "shim", ignore=shutil.ignore_patterns("__pycache__"))
+        (fresh / SCRIPT).write_text(_SCRIPT_TEXT, encoding="utf-8")
+        # Whoever was quicker has put the same there.
+        with contextlib.suppress(OSError):
+            fresh.rename(place)
+        if fresh.is_dir():
+            shutil.rmtree(fresh)
+    return place / "shim"
+
+
+@cache
+def _digest() -> str:
+    digest = hashlib.sha256(_SCRIPT_TEXT.encode())
+    for path in sorted(PACKAGE.glob("*.py")):
+        digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

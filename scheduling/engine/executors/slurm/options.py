@@ -1,0 +1,73 @@
+"""What a pool says of the Slurm cluster that runs its jobs: `Pool.executor_options`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from scheduling.engine.executors.base import ExecutorError
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$")]
+OptionalName = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.@-]{0,62})?$")]
+AbsolutePath = Annotated[str, Meta(pattern=r"^(/[^\x00\n]*)?$", max_length=400)]
+
+
+class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the cluster is, and how jobs are asked for.
+
+    `conf`: path of slurm.conf; empty: the tools' own. `partition`: the one that Evenshare has to
+    itself. `account`, `qos`, `reservation`: passed on with each job where given. `cpus_per_gpu`
+    and `memory_mib_per_gpu`: a job's share of its nodes beside GPUs; 0: the partition's default.
+    `python`: Python 3.10 or later at this path on each node; empty: the path of the portal's.
+    `path`: the PATH of jobs. `gres_types`: what gres.conf calls a GPU type, where that is not its
+    name here; empty: GPUs have no type there. `limit_minutes`: a job's time limit, set once; 0:
+    a little more than its lease, moved with each renewal, for which the portal's user must be an
+    operator of Slurm.
+    """
+
+    conf: AbsolutePath = ""
+    partition: Name
+    account: OptionalName = ""
+    qos: OptionalName = ""
+    reservation: OptionalName = ""
+    cpus_per_gpu: Annotated[int, Meta(ge=0, le=1024)] = 0
+    memory_mib_per_gpu: Annotated[int, Meta(ge=0, le=2**30)] = 0
+    gres_types: dict[str, OptionalName] = {}
+    limit_minutes: Annotated[int, Meta(ge=0, le=527040)] = 0
+    python: AbsolutePath = ""
+    path: Annotated[str, Meta(pattern=r"^[^\x00\n]*$", max_length=4000)] = ""
+
+    def gres(self, gpu_type: str, gpus: int) -> str:
+        """What sbatch is asked for on each node, as `gpu:a100:4`."""
+        name = self.gres_types.get(gpu_type, gpu_type)
+        return f"gpu:{name}:{gpus}" if name else f"gpu:{gpus}"
+
+    @property
+    def interpreter(self) -> str:
+        """The Python of nodes."""
+        return self.python or sys.executable
+
+    @property
+    def search_path(self) -> str:
+        """The PATH of jobs: `python` is the interpreter of the nodes."""
+        own = str(Path(self.interpreter).parent)
+        return self.path or f"{own}:/usr/local/bin:/usr/bin:/bin"
+
+
+def read_options(values: Mapping[str, Any], pool: str) -> SlurmOptions:
+    """Return a pool's options.
+
+    Raises:
+        ExecutorError: they are not such; says which field and why.
+    """
+    try:
+        return msgspec.convert(values, SlurmOptions)
+    except msgspec.ValidationError as error:
+        raise ExecutorError(
+            f"executor_options of the pool {pool} are wrong: {error}; see docs/slurm.md"
+        ) from error

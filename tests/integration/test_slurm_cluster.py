@@ -1,0 +1,206 @@
+"""The Slurm cluster of the demo and of tests: what it runs, what it survives, what it leaves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from portal.demo.slurm import packages
+from portal.demo.slurm.cluster import SlurmCluster, SlurmError
+from portal.demo.slurm.config import NODES
+from portal.demo.slurm.processes import PROC, processes
+from tests.slurm import require_slurm
+from tests.tools import eventually
+
+# Much longer than any test: a job ends because something ends it.
+LONG_JOB = "srun --nodes=2 --ntasks-per-node=1 sleep 3600"
+
+
+def submit(cluster: SlurmCluster, script: str, *arguments: str) -> str:
+    """The id of a new job that has its output nowhere unless the arguments say where."""
+    answer = cluster.run("sbatch", "--parsable", "--output=/dev/null", *arguments, "--wrap", script)
+    return answer.strip()
+
+
+def state_of(cluster: SlurmCluster, job: str) -> str:
+    return cluster.run(
+        "squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"
+    ).strip()
+
+
+def await_state(cluster: SlurmCluster, job: str, state: str) -> None:
+    eventually(lambda: state_of(cluster, job) == state)
+
+
+def mentioning(folder: Path) -> list[str]:
+    """The command lines that name a folder of a cluster, and what its jobs run."""
+    lines = []
+    for one in PROC.glob("[0-9]*"):
+        try:
+            command = (one / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in command and int(one.name) != os.getpid():
+            lines.append(command)
+    return [*lines, *map(str, processes(folder / "slurm.conf"))]
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[SlurmCluster]:
+    require_slurm()
+    with SlurmCluster(tmp_path, slurmd_timeout_s=4) as cluster:
+        yield cluster
+
+
+class TestACluster:
+    def test_has_idle_nodes_of_three_types(self, slurm_cluster: SlurmCluster) -> None:
+        assert slurm_cluster.node_states() == {node.name: "idle" for node in NODES}
+        lines = slurm_cluster.run("sinfo", "--noheader", "--Node", "--format=%N %G").splitlines()
+        assert [line.split() for line in lines] == [
+            [node.name, f"gpu:{node.gpu_type}:{node.gpus}"] for node in slurm_cluster.nodes
+        ]
+        assert {node.gpu_type for node in slurm_cluster.nodes} == {"a100", "v100", "k80"}
+
+    def test_runs_a_gang_on_the_nodes_that_it_is_given(
+        self, slurm_cluster: SlurmCluster, tmp_path: Path
+    ) -> None:
+        output = tmp_path / "output"
+        task = "srun --nodes=2 --ntasks-per-node=1 env | grep -E 'CUDA_VISIBLE|SLURMD_NODENAME'"
+        job = submit(
+            slurm_cluster, task, "--nodelist=node-2,node-3", "--nodes=2", "--gres=gpu:4",
+            f"--output={output}",
+        )  # fmt: skip
+        await_state(slurm_cluster, job, "COMPLETED")
+        assert sorted(output.read_text().split()) == [
+            "CUDA_VISIBLE_DEVICES=0,1,2,3",
+            "CUDA_VISIBLE_DEVICES=0,1,2,3",
+            "SLURMD_NODENAME=node-2",
+            "SLURMD_NODENAME=node-3",
+        ]
+
+    def test_is_reached_from_this_host_alone(self, slurm_cluster: SlurmCluster) -> None:
+        text = slurm_cluster.run("scontrol", "show", "config")
+        assert "NoInAddrAny,NoCtldInAddrAny" in text
+        assert (slurm_cluster.conf.parent / "munge/key").stat().st_mode & 0o777 == 0o400
+
+    def test_tells_what_a_tool_says_when_it_fails(self, slurm_cluster: SlurmCluster) -> None:
+        with pytest.raises(SlurmError, match=r"sbatch: .*[Ii]nvalid.*partition"):
+            submit(slurm_cluster, "true", "--partition=nowhere")
+
+    def test_runs_beside_another(self, slurm_cluster: SlurmCluster, tmp_path: Path) -> None:
+        with SlurmCluster(tmp_path) as other:
+            job = submit(other, LONG_JOB, "--nodes=2", "--gres=gpu:4")
+            await_state(other, job, "RUNNING")
+            assert slurm_cluster.run("squeue", "--noheader") == ""
+        assert slurm_cluster.node_states()["node-1"] == "idle"
+
+
+class TestALostNode:
+    def test_is_down_with_its_job_and_comes_back(self, own_cluster: SlurmCluster) -> None:
+        job = submit(own_cluster, LONG_JOB, "--nodelist=node-4,node-5", "--nodes=2", "--gres=gpu:1")
+        eventually(lambda: processes(own_cluster.conf, "node-5"))
+        own_cluster.kill_node("node-5")
+        assert not processes(own_cluster.conf, "node-5")
+        eventually(lambda: own_cluster.node_states()["node-5"].startswith("down"))
+        await_state(own_cluster, job, "NODE_FAIL")
+        own_cluster.start_node("node-5")
+        eventually(lambda: own_cluster.node_states()["node-5"] == "idle")
+
+    def test_that_was_only_cut_off_keeps_its_processes(self, own_cluster: SlurmCluster) -> None:
+        submit(own_cluster, LONG_JOB, "--nodelist=node-4,node-5", "--nodes=2", "--gres=gpu:1")
+        eventually(lambda: processes(own_cluster.conf, "node-5"))
+        own_cluster.kill_node("node-5", with_jobs=False)
+        assert own_cluster.dead_daemons() == ["node-5"]
+        assert processes(own_cluster.conf, "node-5")
+
+
+class TestAKilledController:
+    def test_knows_its_job_once_it_is_back(self, own_cluster: SlurmCluster) -> None:
+        saved = own_cluster.conf.parent / "state/job_state"
+        job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
+        await_state(own_cluster, job, "RUNNING")
+        # It writes what it knows some seconds later: killed before, it would have lost the job.
+        before = saved.stat().st_mtime_ns if saved.exists() else 0
+        eventually(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
+        own_cluster.kill_controller()
+        assert own_cluster.dead_daemons() == ["slurmctld"]
+        own_cluster.start_controller()
+        await_state(own_cluster, job, "RUNNING")
+        eventually(lambda: set(own_cluster.node_states().values()) == {"idle", "mixed"})
+
+
+class TestTheEnd:
+    def test_leaves_no_process_of_a_job_that_ran(self, own_cluster: SlurmCluster) -> None:
+        folder = own_cluster.conf.parent
+        submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
+        eventually(lambda: len(processes(own_cluster.conf)) > 4)
+        assert mentioning(folder)
+        own_cluster.stop()
+        assert mentioning(folder) == []
+
+    def test_leaves_none_when_the_controller_is_gone(self, own_cluster: SlurmCluster) -> None:
+        submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
+        eventually(lambda: len(processes(own_cluster.conf)) > 4)
+        own_cluster.kill_controller()
+        own_cluster.stop()
+        assert mentioning(own_cluster.conf.parent) == []
+
+    def test_may_be_followed_by_a_start_that_knows_the_old_jobs(
+        self, own_cluster: SlurmCluster
+    ) -> None:
+        job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:4")
+        await_state(own_cluster, job, "RUNNING")
+        own_cluster.run("scontrol", "update", "NodeName=node-1", "State=drain", "Reason=test")
+        own_cluster.stop()
+        own_cluster.start()
+        assert state_of(own_cluster, job) == "CANCELLED"
+        eventually(lambda: own_cluster.node_states()["node-1"] == "drained")
+
+    def test_comes_by_itself_when_whoever_started_it_is_killed(self, tmp_path: Path) -> None:
+        require_slurm()
+        program = (
+            "import sys; from pathlib import Path; from portal.demo.slurm.cluster import *;"
+            " SlurmCluster(Path(sys.argv[1])).start(); print('up', flush=True); sys.stdin.read()"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as starter:
+            assert starter.stdout is not None
+            assert starter.stdout.readline() == b"up\n"
+            starter.kill()
+        eventually(lambda: mentioning(tmp_path) == [])
+
+
+class TestAStart:
+    def test_that_fails_says_why_and_leaves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        require_slurm()
+        monkeypatch.setattr(
+            "portal.demo.slurm.config.slurm_conf", lambda *_, **__: "ClusterName=broken\nNoSuch=1\n"
+        )
+        cluster = SlurmCluster(tmp_path)
+        with pytest.raises(SlurmError, match=r"(?s)does not start .*NoSuch"):
+            cluster.start()
+        assert mentioning(tmp_path) == []
+
+    def test_in_too_deep_a_folder_is_refused(self, tmp_path: Path) -> None:
+        require_slurm()
+        with pytest.raises(SlurmError, match="path of a socket would be too long"):
+            SlurmCluster(tmp_path / ("deep" * 25)).start()
+
+    def test_without_the_packages_names_them(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(packages, "find", lambda _program: None)
+        monkeypatch.setattr(packages, "LIBRARIES", tmp_path)
+        names = "munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins"
+        with pytest.raises(SlurmError, match=f"apt-get install --no-install-recommends {names}$"):
+            SlurmCluster(tmp_path).start()
