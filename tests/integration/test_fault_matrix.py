@@ -10,13 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import connection, connections
 
 from billing.checks import run_checks
 from billing.ledger import open_book, post_allowance
@@ -39,6 +38,7 @@ from tenants import transparency
 from tenants.faults import POINTS, arm_faults
 from tests.factories import Cluster, cluster
 from tests.integration.archive_stage import LONG_AGO, keep_files
+from tests.integration.injected import CUT_OFF, InjectedError, cut_database, fail, once
 from tests.tools import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -49,10 +49,6 @@ WORK_S = 45
 BY_METRIC: dict[str, Any] = {
     "iterations": 100, "stop_metric": "loss", "stop_rule": "at_most", "stop_value": 1,
 }  # fmt: skip
-
-
-class InjectedError(Exception):
-    """The fault of these tests."""
 
 
 def eventful_cluster() -> Cluster:
@@ -94,18 +90,6 @@ def step(lab: Cluster) -> None:
     for book in Book.objects.all():
         log_transfers(book)
     keep_files(lab.pool)
-
-
-def once(point: str, fail: Callable[[], None]) -> tuple[Callable[[str], None], list[str]]:
-    """A hook that fails at the first time the point is reached."""
-    reached: list[str] = []
-
-    def hook(name: str) -> None:
-        if name == point and not reached:
-            reached.append(name)
-            fail()
-
-    return hook, reached
 
 
 def assert_heals(lab: Cluster) -> None:
@@ -152,9 +136,6 @@ def assert_heals(lab: Cluster) -> None:
 def test_an_exception_is_healed(point: str) -> None:
     lab = eventful_cluster()
 
-    def fail() -> None:
-        raise InjectedError(point)
-
     hook, reached = once(point, fail)
     with arm_faults(hook), pytest.raises(InjectedError):
         step(lab)
@@ -165,17 +146,9 @@ def test_an_exception_is_healed(point: str) -> None:
 def cut_off(lab: Cluster, point: str) -> None:
     """Take one step, whose connection to the database is ended at a point."""
 
-    def cut() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_backend_pid()")
-            pid = cursor.fetchone()[0]
-        with connections["owner"].cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
-
-    hook, reached = once(point, cut)
+    hook, reached = once(point, cut_database)
     # A point outside a transaction may meet a connection that heals by itself.
-    healed = contextlib.suppress(DatabaseError, transaction.TransactionManagementError)
-    with arm_faults(hook), healed:
+    with arm_faults(hook), contextlib.suppress(*CUT_OFF):
         step(lab)
     assert reached
     connections.close_all()

@@ -1,0 +1,20 @@
+"""A process that runs one round whose jobs lie below a folder, and fails at a named point.
+
+Usage: slurm_process.py ROOT POOL INSTANT POINT:(kill|stop) HOLD_S; as round_process.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+# It sets Django up.
+from tests.integration import round_process
+
+if __name__ == "__main__":
+    from django.conf import settings
+
+    settings.LOCAL_ROOT = sys.argv[1]
+    round_process.main(*sys.argv[2:])

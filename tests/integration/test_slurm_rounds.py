@@ -1,0 +1,215 @@
+"""Real jobs on a real Slurm cluster, round by round: shared, moved, lost, found, charged once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connections
+
+from billing.checks import run_checks
+from billing.models import UsageLine
+from portal.demo.slurm.cluster import SlurmCluster
+from scheduling.models import Intent, Job, Lease, LeaseSlot, Pool
+from scheduling.selectors.replay import find_rounds, replay_stored_round
+from tenants.faults import POINTS, arm_faults
+from tests.integration.injected import CUT_OFF, InjectedError, cut_database, fail, once
+from tests.integration.slurm_rounds import SlurmRounds, ended_events, slurm_rounds
+from tests.slurm import require_slurm
+from tests.tools import eventually
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+POLICIES = ("ltgf", "evenshare", "oef")
+JOBS = 60
+# Those that calls of an executor lie between or beside; others are the same for all executors.
+CONCERNED = [
+    point
+    for point in POINTS
+    if point.startswith(("round.", "dispatch.", "reconcile.", "observe.", "cancel."))
+]
+# So many jobs wait for their cancellation, so that one of them runs by then.
+STOCK = 4
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[SlurmRounds]:
+    require_slurm()
+    with (
+        SlurmCluster(tmp_path / "slurm", slurmd_timeout_s=4) as slurm,
+        slurm_rounds(tmp_path / "jobs", slurm) as made,
+    ):
+        yield made
+
+
+def active(world: SlurmRounds) -> bool:
+    return world.lab.pool.jobs.filter(state__in=Job.ACTIVE_STATES).exists()
+
+
+def runs(job: Job) -> bool:
+    return job.leases.filter(state="running").exists()
+
+
+def assert_ended_once(job: Job, code: int) -> None:
+    """A job has one end, its program's own, and its leases came one after the other."""
+    job.refresh_from_db()
+    assert (job.state, job.exit_code) == ("failed" if code else "succeeded", code)
+    *before, last = ended_events(job)
+    assert last == ("failed" if code else "finished")
+    assert not {"failed", "finished"} & set(before)
+    leases = list(Lease.objects.filter(job=job, started_at__isnull=False).order_by("number"))
+    for earlier, later in itertools.pairwise(leases):
+        assert earlier.ended_at is not None
+        assert later.started_at is not None
+        assert earlier.ended_at <= later.started_at
+
+
+def assert_books_and_rounds(pool: Pool) -> None:
+    """Each held GPU-second is on one usage line, and every round is decided again as it was."""
+    for lease in Lease.objects.filter(pool=pool, started_at__isnull=False):
+        assert lease.started_at is not None
+        assert lease.ended_at is not None
+        held = (lease.ended_at - lease.started_at) * lease.gpus
+        lines = UsageLine.objects.filter(lease=lease)
+        used = [(line.ends_at - line.starts_at) * line.gpus for line in lines]
+        assert sum(used, start=held - held) == held
+    assert [check.name for check in run_checks() if check.violations] == []
+    replays = [replay_stored_round(row) for row in find_rounds(pool.name, [], every=True)]
+    assert replays
+    assert all(one.same and one.certified for one in replays)
+
+
+class TestSixtyJobsOfThreeTenants:
+    """Three policies in turn; a worker killed, a node lost and back, a controller killed."""
+
+    def test_end_once_and_are_charged_once(self, world: SlurmRounds) -> None:
+        chance = random.Random(17)  # noqa: S311 - any jobs, the same each time
+        wanted: dict[int, tuple[Job, int]] = {}
+        for policy in POLICIES:
+            Pool.objects.update(policy=policy, options={})
+            # Who borrows all of another's GPUs for longer than a lease has to yield some.
+            self.submit(world, wanted, "c", 8, 170)
+            eventually(lambda: world.turn() and self.runs(world))
+            while len(wanted) % (JOBS // len(POLICIES)):
+                gpus = chance.choice((1, 1, 1, 2, 2, 3, 4, 6, 8))
+                self.submit(world, wanted, chance.choice("abc"), gpus, chance.randint(5, 30))
+            world.turn()
+            self.disturb(world, policy)
+            eventually(lambda: world.turn() and not active(world))
+        assert len(wanted) == JOBS
+        for job, code in wanted.values():
+            assert_ended_once(job, code)
+        eventually(lambda: not world.in_slurm())
+        assert not LeaseSlot.objects.filter(holding=True).exists()
+        assert not Intent.objects.filter(state="open").exists()
+        self.assert_resumed_elsewhere(world, [job for job, _ in wanted.values()])
+        world.turn()
+        assert_books_and_rounds(world.lab.pool)
+
+    def submit(
+        self, world: SlurmRounds, wanted: dict[int, tuple[Job, int]], tenant: str, *what: int
+    ) -> None:
+        gpus, steps = what
+        code = 3 if len(wanted) % 10 == 9 else 0
+        job = world.submit(tenant, gpus, steps, code)
+        wanted[job.pk] = (job, code)
+
+    def runs(self, world: SlurmRounds) -> bool:
+        return world.lab.pool.leases.filter(state="running").exists()
+
+    def disturb(self, world: SlurmRounds, policy: str) -> None:
+        """Have something go wrong that is another thing under each policy."""
+        if policy == "ltgf":
+            eventually(lambda: world.turn_that_is_killed("dispatch.after_call"))
+        elif policy == "evenshare":
+            lost = self.busy_node(world)
+            world.slurm.kill_node(lost)
+            eventually(lambda: world.turn() and world.slurm.node_states()[lost].startswith("down"))
+            eventually(lambda: world.turn() and self.lost(world))
+            world.slurm.start_node(lost)
+        else:
+            lost_before = self.lost(world)
+            world.slurm.kill_controller()
+            for _ in range(3):
+                world.turn()
+            assert self.lost(world) == lost_before
+            world.slurm.start_controller()
+
+    def busy_node(self, world: SlurmRounds) -> str:
+        def busy() -> str:
+            world.turn()
+            running = LeaseSlot.objects.filter(holding=True, lease__state="running")
+            return str(running.values_list("node__name", flat=True).first() or "")
+
+        return eventually(busy)
+
+    def lost(self, world: SlurmRounds) -> int:
+        return world.lab.pool.leases.filter(state="ended", end_reason="lost").count()
+
+    def assert_resumed_elsewhere(self, world: SlurmRounds, jobs: list[Job]) -> None:
+        """Some gang yielded, and went on from its count on other nodes."""
+        moved = 0
+        for job in jobs:
+            starts = world.starts(job)
+            nodes = {
+                number: frozenset(
+                    LeaseSlot.objects.filter(lease__job=job, lease__number=number).values_list(
+                        "node__name", flat=True
+                    )
+                )
+                for number, _ in starts
+            }
+            moved += any(
+                later[1] > 0 and nodes[earlier[0]] != nodes[later[0]]
+                for earlier, later in itertools.pairwise(starts)
+            )
+        assert moved
+
+
+class TestEveryFaultPoint:
+    """Work goes on; at each point in turn a round fails, is killed, or loses its database."""
+
+    def test_loses_nothing_and_starts_nothing_twice(self, world: SlurmRounds) -> None:
+        short: list[Job] = []
+        doomed = [world.submit("a", 1, 6000) for _ in range(STOCK)]
+        for point, how in itertools.product(CONCERNED, ("exception", "cut", "kill")):
+            oldest = doomed[-STOCK]
+            eventually(lambda: world.turn() and runs(oldest))  # noqa: B023 - called at once
+            # What each point needs: a launch, a cancellation and its stop.
+            short.append(world.submit("b", 1, 2))
+            Job.objects.filter(pk=oldest.pk).update(cancel_asked_at=world.lab.at)
+            doomed.append(world.submit("a", 1, 6000))
+            self.fail_at(world, point, how)
+        left = doomed[-STOCK:]
+        eventually(lambda: world.turn() and all(map(runs, left)))
+        Job.objects.filter(pk__in=[job.pk for job in left]).update(cancel_asked_at=world.lab.at)
+        eventually(lambda: world.turn() and not active(world))
+        for job in short:
+            assert_ended_once(job, 0)
+            assert world.starts(job) == [(1, 0)]
+        assert {job.state for job in Job.objects.filter(pk__in=[j.pk for j in doomed])} == {
+            "cancelled"
+        }
+        assert not Intent.objects.filter(state="open").exists()
+        eventually(lambda: not world.in_slurm())
+        world.turn()
+        assert_books_and_rounds(world.lab.pool)
+
+    def fail_at(self, world: SlurmRounds, point: str, how: str) -> None:
+        if how == "kill":
+            eventually(lambda: world.turn_that_is_killed(point))
+            return
+        hook, reached = once(point, fail if how == "exception" else cut_database)
+
+        def failed() -> bool:
+            with arm_faults(hook), contextlib.suppress(InjectedError, *CUT_OFF):
+                world.turn()
+            return bool(reached)
+
+        eventually(failed)
+        connections.close_all()
+        world.take_over()
