@@ -63,9 +63,11 @@ class SlurmWorld:
     def tools(self) -> Slurm:
         return Slurm(SlurmOptions(conf=str(self.slurm.conf), partition=self.slurm.partition))
 
-    def lease(self, *argv: str, gpus: Sequence[int] = (1,), job: Job | None = None) -> str:
+    def lease(
+        self, *argv: str, gpus: Sequence[int] = (1,), job: Job | None = None, **fields: Any
+    ) -> str:
         """Make a job with a lease that is to be launched, of so many GPUs on each node."""
-        made = job or self.lab.submit("a", sum(gpus), 60, command=list(argv))
+        made = job or self.lab.submit("a", sum(gpus), 60, command=list(argv), **fields)
         number = Lease.objects.filter(job=made).count() + 1
         now = read_clock(self.lab.pool.pk).pool_at
         lease = Lease.objects.create(
@@ -111,14 +113,14 @@ class SlurmWorld:
             )  # fmt: skip
         return reports
 
-    def run(self, *argv: str, gpus: Sequence[int] = (1,)) -> str:
-        token = self.lease(*argv, gpus=gpus)
+    def run(self, *argv: str, gpus: Sequence[int] = (1,), **fields: Any) -> str:
+        token = self.lease(*argv, gpus=gpus, **fields)
         self.launch(token)
         return token
 
-    def shell(self, text: str, gpus: Sequence[int] = (1,)) -> str:
+    def shell(self, text: str, gpus: Sequence[int] = (1,), **fields: Any) -> str:
         """Launch a shell, which is a program like any other; return its token."""
-        return self.run("/bin/sh", "-c", text, gpus=gpus)
+        return self.run("/bin/sh", "-c", text, gpus=gpus, **fields)
 
     def stop(self, token: str, grace_s: float = 20.0) -> list[Report]:
         grace_us = int(grace_s * SECOND_US)

@@ -35,7 +35,7 @@ from tenants.faults import arm_faults
 from tenants.models import Budget
 from tenants.scopes import site_scope
 from tests.factories import Cluster, cluster
-from tests.integration.test_fault_matrix import InjectedError, once
+from tests.integration.injected import InjectedError, once
 from tests.integration.test_handover import SlowExecutor
 from tests.toy_policy.preempting import POLICY
 

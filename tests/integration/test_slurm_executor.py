@@ -1,0 +1,281 @@
+"""The `slurm` executor on a real cluster: exact ends, one start, whatever Slurm forgets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from portal.demo.slurm.cluster import SlurmCluster
+from scheduling.engine.executors import ExecutorError, Extension, Launch, ReportState, token_job
+from scheduling.engine.executors.slurm.commands import Slurm, is_over
+from scheduling.engine.executors.slurm.options import SlurmOptions
+from scheduling.models import Pool
+from tests.integration.slurm_world import SlurmWorld, slurm_world
+from tests.slurm import require_slurm
+from tests.tools import eventually
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+FINISHED, STOPPED, RUNNING = ReportState.FINISHED, ReportState.STOPPED, ReportState.RUNNING
+CANARIES = {"SECRET_KEY": "canary-key-9b1", "DATABASE_URL": "postgres://canary-user-9b2@/x"}
+# Says who it is on each node; asked to stop, it keeps that and ends as one that goes on later.
+CHECKPOINTS = """
+import os, signal, sys, time
+rank = os.environ.get("RANK", "0")
+def checkpoint(*_):
+    open(os.environ["EVENSHARE_JOB_DIR"] + "/saved-" + rank, "w").write("yes")
+    sys.exit(int(sys.argv[1]))
+signal.signal(signal.SIGUSR1, checkpoint)
+print("ready", rank, flush=True)
+time.sleep(6000)
+"""
+RANKS = "echo rank $RANK of $WORLD_SIZE has $CUDA_VISIBLE_DEVICES with $EVENSHARE_GPUS_PER_NODE"
+
+
+@pytest.fixture
+def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
+    with slurm_world(tmp_path / "jobs", slurm_cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def own_world(tmp_path: Path) -> Iterator[SlurmWorld]:
+    """On a cluster that the test may break."""
+    require_slurm()
+    with (
+        SlurmCluster(tmp_path / "slurm", slurmd_timeout_s=4) as cluster,
+        slurm_world(tmp_path / "jobs", cluster) as made,
+    ):
+        yield made
+
+
+def last_id(world: SlurmWorld) -> int:
+    """The highest id of a job so far; other tests may have had jobs on the same cluster."""
+    table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%i")
+    return max(map(int, table.split()), default=0)
+
+
+def states_after(world: SlurmWorld, job_id: int) -> list[str]:
+    """The states of the jobs that came after one."""
+    table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%i %T")
+    rows = map(str.split, table.splitlines())
+    return sorted(state for number, state in rows if int(number) > job_id)
+
+
+class TestAnEnd:
+    @pytest.mark.parametrize("code", [0, 7])
+    def test_has_the_programs_own_exit_code(self, world: SlurmWorld, code: int) -> None:
+        report = world.ended(world.shell(f"exit {code}"))
+        assert (report.state, report.exit_code) == (FINISHED, code)
+
+    def test_by_a_signal_is_128_and_its_number(self, world: SlurmWorld) -> None:
+        assert world.ended(world.shell("kill -SEGV $$")).exit_code == 128 + 11
+
+    def test_of_a_gang_is_that_of_the_rank_that_failed(self, world: SlurmWorld) -> None:
+        token = world.shell("test $RANK = 0 && sleep 6000; exit 5", gpus=(2, 2))
+        report = world.ended(token)
+        assert (report.state, report.exit_code) == (FINISHED, 5)
+        assert "rank 1 ended with 5" in world.log(token)
+
+    def test_of_a_program_that_cannot_be_started_says_why(self, world: SlurmWorld) -> None:
+        token = world.run("/nowhere/to/be/found")
+        assert world.ended(token).exit_code == 127
+        assert "cannot start '/nowhere/to/be/found'" in world.log(token)
+
+
+class TestAStop:
+    @pytest.mark.parametrize("gpus", [(1,), (2, 2), (3, 1)])
+    @pytest.mark.parametrize(("code", "state"), [(99, STOPPED), (0, FINISHED)])
+    def test_lets_every_node_checkpoint(
+        self, world: SlurmWorld, gpus: tuple[int, ...], code: int, state: ReportState
+    ) -> None:
+        token = world.run(sys.executable, "-c", CHECKPOINTS, str(code), gpus=gpus)
+        world.says(token, *(f"ready {rank}" for rank in range(len(gpus))))
+        world.stop(token)
+        assert world.ended(token).state is state
+        job = world.folder(token).parents[1]
+        assert sorted(path.name for path in job.glob("saved-*")) == [
+            f"saved-{rank}" for rank in range(len(gpus))
+        ]
+
+    def test_kills_what_is_stubborn_after_its_grace(self, world: SlurmWorld) -> None:
+        token = world.shell("trap '' USR1 TERM; echo ready; while :; do sleep 1; done")
+        world.says(token, "ready")
+        world.stop(token, grace_s=0.5)
+        assert world.ended(token).state is STOPPED
+        assert world.exit(token)["killed"]
+
+
+class TestWhatAJobSees:
+    def test_is_its_nodes_gpus_and_the_other_ranks(self, world: SlurmWorld) -> None:
+        token = world.shell(RANKS, gpus=(3, 1))
+        world.ended(token)
+        lines = [line for line in world.log(token).splitlines() if line.startswith("rank")]
+        assert sorted(lines) == ["rank 0 of 2 has 0,1,2 with 3,1", "rank 1 of 2 has 0 with 3,1"]
+
+    def test_is_nothing_of_the_portal(
+        self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in CANARIES.items():
+            monkeypatch.setenv(name, value)
+        token = world.shell("env; cat /proc/$PPID/environ")
+        world.ended(token)
+        seen = world.log(token) + "".join(
+            path.read_text() for path in world.folder(token).glob("*.json")
+        )
+        assert "EVENSHARE_JOB_ID" in seen
+        assert not [value for value in CANARIES.values() if value in seen]
+
+    @pytest.mark.parametrize("gpus", [(1,), (1, 1)])
+    def test_are_its_own_words_to_the_byte(self, world: SlurmWorld, gpus: tuple[int, ...]) -> None:
+        nasty = [
+            "$(id)",
+            "`id`",
+            "a b",
+            "'\"",
+            "--export=ALL",
+            "#SBATCH --time=1",
+            "\\",
+            "ä\n;x",
+            "",
+        ]
+        program = "import os, sys; print(ascii([sys.argv[1:], os.environ['MINE']]))"
+        token = world.run(
+            sys.executable, "-c", program, *nasty, gpus=gpus, environment={"MINE": "$(id) 'x' \n;"}
+        )
+        assert world.ended(token).exit_code == 0
+        said = [line for line in world.log(token).splitlines() if line.startswith("[[")]
+        assert said == [ascii([nasty, "$(id) 'x' \n;"])] * len(gpus)
+
+    def test_never_sets_options_of_slurms_tools(self, world: SlurmWorld) -> None:
+        wanted = {
+            "SBATCH_ACCOUNT": "root",
+            "SRUN_NTASKS": "9",
+            "SLURM_TIME_FORMAT": "x",
+            "OWN": "1",
+        }
+        token = world.shell("env", environment=wanted)
+        world.ended(token)
+        lines = world.log(token).splitlines()
+        assert "OWN=1" in lines
+        assert not {f"{name}={value}" for name, value in wanted.items() if name != "OWN"} & set(
+            lines
+        )
+
+
+class TestALaunch:
+    def test_that_was_submitted_twice_starts_once(self, world: SlurmWorld) -> None:
+        """The answer to the first was lost, and the queue did not show it yet."""
+        token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
+        specs = world.executor._specs([token_job(token)])
+        world.executor._prepare(token, specs[token])
+        submission = world.executor._submission(world.tools.options, token, specs[token])
+        before = last_id(world)
+        world.tools.submit([submission, submission])
+        world.launch(token)
+        world.says(token, "started")
+        eventually(lambda: states_after(world, before) == ["COMPLETED", "RUNNING"])
+        assert world.log(token).count("started") == 1
+
+    def test_that_slurm_refuses_ends_and_says_why(self, world: SlurmWorld) -> None:
+        options = {**world.lab.pool.executor_options, "account": "none", "qos": "nowhere"}
+        Pool.objects.update(executor_options={**options, "gres_types": {"a100": "h100"}})
+        token = world.lease("true")
+        world.launch(token)
+        assert world.ended(token).state is STOPPED
+        assert "Slurm does not run this: " in world.log(token)
+
+    def test_of_a_pool_with_wrong_options_names_the_field(self, world: SlurmWorld) -> None:
+        Pool.objects.update(executor_options={"partition": "-x"})
+        token = world.lease("true")
+        with pytest.raises(ExecutorError, match=r"executor_options .*partition.*docs/slurm\.md"):
+            world.executor.launch([Launch(token, token_job(token), world.now_us())])
+
+
+class TestATimeLimit:
+    def test_moves_with_the_lease(self, world: SlurmWorld) -> None:
+        token = world.shell("sleep 6000")
+        before = world.queued(token)
+        assert before is not None
+        until_us = world.now_us() + 10 * 3600 * 10**6
+        world.executor.extend(world.lab.pool.pk, [Extension(token, token_job(token), until_us)])
+        after = world.queued(token)
+        assert after is not None
+        assert after.limit_minutes > before.limit_minutes + 500
+        assert float((world.folder(token) / "until").read_text()) * 10**6 > 0
+
+
+class TestAKilledController:
+    def test_changes_nothing_while_it_is_away(self, own_world: SlurmWorld) -> None:
+        world = own_world
+        token = world.shell("echo ready; sleep 6000")
+        world.says(token, "ready")
+        world.slurm.kill_controller()
+        with pytest.raises(ExecutorError, match="squeue"):
+            world.listed()
+        # A stop reaches the shim all the same, through the folder.
+        with pytest.raises(ExecutorError):
+            world.stop(token, grace_s=0.5)
+        eventually(lambda: world.exit(token))
+        world.slurm.start_controller()
+        assert world.ended(token).state is STOPPED
+
+    def test_that_lost_a_submission_gets_it_again(self, own_world: SlurmWorld) -> None:
+        """It gives the same id to another job: nothing is found by its id."""
+        world = own_world
+        other = world.lease("/bin/sh", "-c", "sleep 6000")
+        token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
+        wanted = [Launch(token, token_job(token), world.now_us())]
+        world.executor.launch(wanted)
+        world.slurm.kill_controller()
+        world.slurm.start_controller()
+        world.launch(other)
+        world.launch(token)
+        world.says(token, "started")
+        assert world.log(token).count("started") == 1
+
+
+class TestALostNode:
+    def test_takes_its_gang_with_it(self, own_world: SlurmWorld) -> None:
+        world = own_world
+        token = world.run(sys.executable, "-c", CHECKPOINTS, "99", gpus=(1, 1))
+        world.says(token, "ready 0", "ready 1")
+        world.slurm.kill_node("node-2")
+        report = world.ended(token)
+        assert (report.state, report.exit_code) == (STOPPED, None)
+        world.slurm.start_node("node-2")
+        eventually(lambda: not world.slurm.node_states()["node-2"].startswith("down"))
+
+    def test_that_comes_back_ends_what_ran_on(self, own_world: SlurmWorld) -> None:
+        """Only its network was cut: the program is a ghost until its shim sees the order."""
+        world = own_world
+        token = world.shell("echo ready; sleep 6000")
+        world.says(token, "ready")
+        world.slurm.kill_node("node-1", with_jobs=False)
+        assert world.ended(token).state is STOPPED
+        eventually(lambda: world.executor._is_open(token) is False)
+        world.slurm.start_node("node-1")
+        eventually(lambda: not _alive(world, token))
+
+
+def _alive(world: SlurmWorld, token: str) -> bool:
+    record = world.executor._claim(token) or {}
+    return Path(f"/proc/{record.get('pid')}").exists()
+
+
+class TestTheTools:
+    def test_that_are_missing_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def missing(*_: Any, **__: Any) -> None:
+            raise FileNotFoundError
+
+        monkeypatch.setattr("subprocess.run", missing)
+        with pytest.raises(ExecutorError, match="squeue is not installed here"):
+            Slurm(SlurmOptions(partition="gpu")).queue()
+
+    def test_say_which_states_are_over(self) -> None:
+        assert all(map(is_over, ("COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT", "BOOT_FAIL")))
+        assert not any(map(is_over, ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED")))
