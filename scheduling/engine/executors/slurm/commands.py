@@ -157,8 +157,8 @@ class Slurm:
         environment = {
             "PATH": f"{os.environ.get('PATH') or os.defpath}:/usr/sbin:/usr/local/sbin",
             "LANG": "C.UTF-8",
-            # Seconds since 1970 in every table.
-            "SLURM_TIME_FORMAT": "%s",
+            # Seconds since 1970 in the queue's table.
+            **({"SLURM_TIME_FORMAT": "%s"} if tool == "squeue" else {}),
             **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
         }
         try:
@@ -184,7 +184,9 @@ def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]
     """Return sbatch's arguments: one component of a job per group of nodes with equal GPUs."""
     common = [
         "--parsable",
-        "--export=NONE",
+        # Of an environment that holds nothing of the portal's (`_run`). NONE would have Slurm ask
+        # a login shell on the node for another one, which takes it a second.
+        "--export=ALL",
         "--no-requeue",
         f"--comment={submission.token}",
         f"--job-name={submission.name}",

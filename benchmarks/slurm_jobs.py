@@ -1,0 +1,160 @@
+"""What Evenshare adds to Slurm: until a process runs, per dispatch, per look at 1,000 jobs.
+
+`python -m benchmarks.slurm_jobs`. A real cluster of five nodes with fake GPUs on this machine, and
+plain sbatch of the same work in the same run. The 1,000 jobs are Slurm's own and wait there; that
+their shims run is written into their folders, for no machine of this size holds so many.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.temporary_database import temporary_database
+
+STARTS, DISPATCHED, LISTED, LEASE_S = 15, 200, 1000, 900
+SUBMITTERS = 4
+GOALS = "goals: 1.5 s more, 90 % of the throughput, 0.5 s, 1 %"
+
+
+def main() -> None:
+    """Start a temporary Postgres and a cluster, and time."""
+    from portal.demo.slurm.cluster import SlurmCluster
+    from portal.demo.slurm.packages import how_to_install, missing_packages
+
+    if missing := missing_packages():
+        raise SystemExit(f"Slurm is not installed: {how_to_install(missing)}")
+    with tempfile.TemporaryDirectory() as folder, temporary_database():
+        from tests.integration.slurm_world import slurm_world
+
+        with (
+            SlurmCluster(Path(folder) / "slurm") as cluster,
+            slurm_world(Path(folder) / "jobs", cluster) as world,
+        ):
+            starts(world)
+            moves(world)
+            cluster.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+            dispatches(world)
+            looks(world)
+    print(GOALS)
+
+
+def starts(world: Any) -> None:
+    """From the wish for a process to its first line: by sbatch, by the executor."""
+    plain, ours = [], []
+    for turn in range(STARTS):
+        mark = world.root.parent / f"mark-{turn}"
+        plain.append(until(lambda mark=mark: sbatch(world, f"touch {mark}", "--gres=gpu:1"), mark))
+        mark = world.root.parent / f"own-{turn}"
+        token = world.lease("/usr/bin/touch", str(mark))
+        ours.append(until(lambda token=token: launch(world, token), mark))
+    a, b = statistics.median(plain), statistics.median(ours)
+    print(f"until a process runs       sbatch {a:.2f} s, lease {b:.2f} s: {b - a:+.2f} s")
+
+
+def moves(world: Any) -> None:
+    """A program that yields and goes on in its next lease: what is lost of the time between."""
+    took = []
+    for _ in range(5):
+        token = world.shell("trap 'exit 99' USR1; echo ready; while :; do sleep 0.01; done")
+        world.says(token, "ready")
+        began = time.perf_counter()
+        world.stop(token)
+        world.ended(token)
+        mark = world.root.parent / f"moved-{token}"
+        launch(world, world.lease("/usr/bin/touch", str(mark)))
+        wait_for(mark)
+        took.append(time.perf_counter() - began)
+    lost = statistics.median(took)
+    print(f"from one lease to the next {lost:.2f} s: {lost / LEASE_S:.2%} of leases of {LEASE_S} s")
+
+
+def dispatches(world: Any) -> None:
+    """Jobs handed over a second, none of which starts."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(SUBMITTERS) as pool:
+        list(pool.map(lambda _: sbatch(world, "true", "--gres=gpu:1"), range(DISPATCHED)))
+    plain = DISPATCHED / (time.perf_counter() - began)
+    tokens = [world.lease("true") for _ in range(DISPATCHED)]
+    began = time.perf_counter()
+    launch(world, *tokens)
+    ours = DISPATCHED / (time.perf_counter() - began)
+    print(
+        f"dispatched                 sbatch {plain:.0f}/s, leases {ours:.0f}/s: {ours / plain:.0%}"
+    )
+
+
+def looks(world: Any) -> None:
+    """A whole look at jobs that run."""
+    from evenshare_core.domain.instants import from_us
+    from scheduling.engine.executors.shim.files import write_json
+    from scheduling.engine.fence import take_fence
+    from scheduling.engine.reconcile import reconcile
+    from scheduling.models import Lease
+
+    tokens = [world.lease("true") for _ in range(LISTED)]
+    launch(world, *tokens)
+    Lease.objects.exclude(state="ended").update(state="running")
+    claim = {"pid": 1, "started_us": time.time_ns() // 1000}
+    known = list(world.executor._active(world.lab.pool.pk))
+    for token in known:
+        write_json(world.folder(token) / "shim.json", claim)
+    fence = take_fence(world.lab.pool.pk, holder="benchmark", hold_s=600)
+    if fence is None:
+        raise SystemExit("the pool is held by another")
+
+    def look() -> int:
+        return reconcile(
+            world.lab.pool, world.executor, fence, installation="es", at=from_us(world.now_us())
+        )
+
+    plain = statistics.median(clocked(world.tools.queue) for _ in range(7))
+    took = statistics.median(clocked(look) for _ in range(7))
+    print(
+        f"a look at {len(known):,} jobs       squeue {plain:.2f} s, reconcile {took:.2f} s:"
+        f" {took / plain:.1f}x"
+    )
+
+
+def sbatch(world: Any, script: str, *options: str) -> str:
+    said: str = world.slurm.run(
+        "sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", script
+    )
+    return said
+
+
+def launch(world: Any, *tokens: str) -> None:
+    """As the dispatcher does: one call."""
+    from scheduling.engine.executors import Launch, token_job
+
+    world.executor.launch([Launch(token, token_job(token), world.now_us()) for token in tokens])
+
+
+def until(begin: Callable[[], object], mark: Path) -> float:
+    began = time.perf_counter()
+    begin()
+    wait_for(mark)
+    return time.perf_counter() - began
+
+
+def wait_for(mark: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not mark.exists():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"nobody wrote {mark.name}")
+        time.sleep(0.005)
+
+
+def clocked(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()
