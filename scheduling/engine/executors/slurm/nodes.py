@@ -10,11 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.node_source import EngineNode, EngineNodeState
-from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
 OURS = "evenshare: "
@@ -38,7 +37,16 @@ _NO_REASON = frozenset(("", "none", "(null)", "n/a", "unknown"))
 _THOUSANDS = {"K": 1024, "M": 1024**2}
 
 
-def read_nodes(slurm: Slurm) -> list[EngineNode]:
+class Tools(Protocol):
+    """What asks a cluster's tools, as `scheduling.engine.executors.slurm.commands.Slurm` does."""
+
+    options: SlurmOptions
+
+    def ask(self, tool: str, *arguments: str) -> str:
+        """Run a tool and return what it said; ExecutorError where it fails."""
+
+
+def read_nodes(slurm: Tools) -> list[EngineNode]:
     """Return the nodes of the partition.
 
     Raises:
@@ -57,7 +65,7 @@ def read_nodes(slurm: Slurm) -> list[EngineNode]:
     return nodes
 
 
-def drain_nodes(slurm: Slurm, reasons: Mapping[str, str]) -> None:
+def drain_nodes(slurm: Tools, reasons: Mapping[str, str]) -> None:
     """Drain nodes, by name, with a reason each that says whose drain it is."""
     names: dict[str, list[str]] = {}
     for name, reason in sorted(reasons.items()):
@@ -66,7 +74,7 @@ def drain_nodes(slurm: Slurm, reasons: Mapping[str, str]) -> None:
         _update(slurm, drained, "State=DRAIN", f"Reason={reason}")
 
 
-def resume_nodes(slurm: Slurm, names: Collection[str]) -> None:
+def resume_nodes(slurm: Tools, names: Collection[str]) -> None:
     """Undo drains. One that went down meanwhile is looked at anew by Slurm."""
     _update(slurm, sorted(names), "State=RESUME")
 
@@ -76,7 +84,7 @@ def reason_text(reason: str) -> str:
     return (OURS + _one_line(reason.replace('"', "'")))[:REASON_MAX].rstrip()
 
 
-def _update(slurm: Slurm, names: list[str], *changes: str) -> None:
+def _update(slurm: Tools, names: list[str], *changes: str) -> None:
     for start in range(0, len(names), NAMES_AT_ONCE):
         some = ",".join(names[start : start + NAMES_AT_ONCE])
         try:
@@ -119,8 +127,10 @@ class _State(NamedTuple):
 def _read_state(state: str, reason: str, since: str, *, reserves: bool) -> _State:
     """What flags and reason mean. `reserves`: the pool has a reservation of its own, which may be
     one for maintenance."""
-    # Flags are words after a plus; some versions put signs behind them.
+    # Flags are words after a plus; as a sign, a star is one that does not respond.
     flags = {re.sub(r"[^a-z_]", "", flag) for flag in state.casefold().split("+")}
+    if "*" in state:
+        flags.add("not_responding")
     if reserves:
         flags.discard("maint")
     why = _one_line(reason)
