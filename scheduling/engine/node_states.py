@@ -59,7 +59,7 @@ def follow_nodes(pool: Pool, executor: Executor, token: int) -> None:
     rows = list(Node.objects.filter(pool=pool).select_related("pool").order_by("id"))
     troubles = _carry_out(pool, source, rows, there)
     title = executor.traits.title or "its engine"
-    seen = [_Seen.of(row, there.get(row.name), troubles, now, title) for row in rows]
+    seen = [_EngineWord.of(row, there.get(row.name), troubles, now, title) for row in rows]
     _write(pool, token, now, seen)
 
 
@@ -97,7 +97,7 @@ def _carry_out(
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _EngineWord:
     """A node's row, and what its columns are to be."""
 
     row: Node
@@ -110,7 +110,7 @@ class _Seen:
     def of(
         cls, row: Node, node: EngineNode | None, troubles: Mapping[str, str], now: datetime,
         title: str,
-    ) -> _Seen:  # fmt: skip
+    ) -> _EngineWord:  # fmt: skip
         trouble = troubles.get(row.name, "")
         if node is None:
             node = EngineNode(row.name, state=EngineNodeState.DOWN, reason="it has no such node")
@@ -133,7 +133,7 @@ class _Seen:
         return tuple(getattr(self.row, name) for name in _WRITTEN) != self.columns
 
 
-def _write(pool: Pool, token: int, now: datetime, seen: Sequence[_Seen]) -> None:
+def _write(pool: Pool, token: int, now: datetime, seen: Sequence[_EngineWord]) -> None:
     """Record a look at our token, and what is new. Only the engine's own columns are written."""
     fresh = [one for one in seen if one.is_new]
     _tell(pool, fresh)
@@ -148,7 +148,7 @@ def _write(pool: Pool, token: int, now: datetime, seen: Sequence[_Seen]) -> None
             Node.objects.bulk_update([one.row for one in fresh], _WRITTEN)
 
 
-def _tell(pool: Pool, fresh: Sequence[_Seen]) -> None:
+def _tell(pool: Pool, fresh: Sequence[_EngineWord]) -> None:
     for one in fresh:
         if one.row.engine_state != one.state:
             log.info(

@@ -27,7 +27,7 @@ _COMPARED = ("gpus", "cpus", "memory_mb")
 
 
 @dataclass(frozen=True)
-class NodeChange:
+class SyncedNode:
     """A change of one node. `before` and `after` have what differs; of a new node, `after` all."""
 
     kind: str  # added, changed or drained
@@ -40,7 +40,7 @@ class NodeChange:
 class NodeSync:
     """Changes in the order of names, and nodes that are left as they are, with the reason."""
 
-    changes: tuple[NodeChange, ...]
+    changes: tuple[SyncedNode, ...]
     left: tuple[tuple[str, str], ...]
 
 
@@ -81,7 +81,7 @@ def sync_nodes(*, actor: Actor, pool: Pool, there: Sequence[EngineNode]) -> Node
     return sync
 
 
-def _carry_out(actor: Actor, pool: Pool, change: NodeChange) -> None:
+def _carry_out(actor: Actor, pool: Pool, change: SyncedNode) -> None:
     if change.kind == "added":
         kind, _ = GpuType.objects.get_or_create(name=change.after["gpu_type"])
         PriceSetting.objects.get_or_create(pool=pool, gpu_type=kind)
@@ -109,7 +109,7 @@ def _plan(pool: Pool, there: Sequence[EngineNode]) -> NodeSync:
     rows = Node.objects.filter(pool=pool).select_related("gpu_type")
     # Slots are numbers: leases may hold the last one alone.
     known = {row.name: row for row in rows.annotate(last=Max("leaseslot__slot", filter=used))}
-    changes: list[NodeChange] = []
+    changes: list[SyncedNode] = []
     left: list[tuple[str, str]] = []
     for node in sorted(there, key=lambda one: one.name):
         row = known.pop(node.name, None)
@@ -118,7 +118,7 @@ def _plan(pool: Pool, there: Sequence[EngineNode]) -> NodeSync:
             left.append((node.name, why))
         elif row is None:
             after = {"gpu_type": node.gpu_type, **{name: getattr(node, name) for name in _COMPARED}}
-            changes.append(NodeChange("added", node.name, {}, after))
+            changes.append(SyncedNode("added", node.name, {}, after))
         elif row.gpu_type.name != node.gpu_type:
             why = f"its GPUs are {row.gpu_type.name} here and {node.gpu_type} there"
             left.append((node.name, f"{why}: drain and remove it here, then it is added anew"))
@@ -127,11 +127,11 @@ def _plan(pool: Pool, there: Sequence[EngineNode]) -> NodeSync:
     for name, row in sorted(known.items()):
         if row.state != Node.State.DRAINED:
             before, after = {"state": row.state}, {"state": Node.State.DRAINED.value}
-            changes.append(NodeChange("drained", name, {**before}, {**after}))
+            changes.append(SyncedNode("drained", name, {**before}, {**after}))
     return NodeSync(tuple(sorted(changes, key=lambda one: one.name)), tuple(left))
 
 
-def _differences(row: Node, node: EngineNode, left: list[tuple[str, str]]) -> Iterator[NodeChange]:
+def _differences(row: Node, node: EngineNode, left: list[tuple[str, str]]) -> Iterator[SyncedNode]:
     names = [name for name in _COMPARED if getattr(row, name) != getattr(node, name)]
     held = row.last + 1 if row.last is not None else 0  # type: ignore[attr-defined]  # annotated
     if "gpus" in names and node.gpus < held:
@@ -139,7 +139,7 @@ def _differences(row: Node, node: EngineNode, left: list[tuple[str, str]]) -> It
         names.remove("gpus")
     if names:
         before, after = ({name: getattr(one, name) for name in names} for one in (row, node))
-        yield NodeChange("changed", row.name, before, after)
+        yield SyncedNode("changed", row.name, before, after)
 
 
 def _unfit(node: EngineNode) -> str:

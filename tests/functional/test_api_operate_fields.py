@@ -13,7 +13,6 @@ from schemathesis.core.result import Ok
 
 from scheduling.models import MaintenanceWindow, Node, Pool, PoolClock, PriceSetting, Round
 from tenants.models import AuditRecord, Budget, Quota, Tenant
-from tests.factories import BEGIN
 from tests.functional.api_stage import PLAIN, ApiStage
 from tests.functional.operate_stage import LATER, QUOTA, SOON, edit, edits, operate_stage, tag
 from tests.functional.test_api_nasty import BODIES
@@ -265,23 +264,6 @@ class TestThePreview:
 
 class TestNodes:
     SEEN = "operate/nodes?pool={pool}"
-
-    def test_have_the_state_of_their_engine_beside_the_operators(self, stage: ApiStage) -> None:
-        nodes = f"operate/nodes?pool={stage.pool}"
-        seen = tag(stage, nodes)
-        row = stage.get(nodes, as_="otto").json()["results"][0]
-        said = {"engine_state": "up", "engine_reason": "", "engine_since": None}
-        assert {key: row[key] for key in said} == said
-        Node.objects.filter(name=row["name"], pool__name=stage.pool).update(
-            engine_state="down", engine_reason="by Slurm: dead", engine_since=BEGIN
-        )
-        row = stage.get(nodes, as_="otto").json()["results"][0]
-        assert (row["state"], row["engine_state"]) == ("lost", "down")
-        assert (row["reason"], row["engine_reason"]) == ("", "by Slurm: dead")
-        assert row["engine_since"].startswith(f"{BEGIN:%Y-%m-%d}")
-        # What an engine says meanwhile is no other edit.
-        path = f"operate/nodes/{stage.pool}/{row['name']}/drain"
-        assert edit(stage, "POST", path, {"reason": "fan"}, seen=seen).status_code == 200
 
     def test_are_removed_when_drained_and_empty_alone(self, committed: ApiStage) -> None:
         one = "operate/nodes/{pool}/n0000"

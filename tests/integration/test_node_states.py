@@ -18,6 +18,7 @@ from scheduling.selectors.capacity import type_capacities
 from scheduling.selectors.operate import node_statuses
 from scheduling.services.nodes import drain_node, resume_node
 from tenants.audit import Actor
+from tenants.faults import arm_faults
 from tenants.models import User
 from tests.factories import Cluster, cluster
 from tests.scope import nobody
@@ -109,7 +110,7 @@ class TestANodeThatSlurmTakesAway:
         assert both.gpus() == [4, 4]
         assert (both.node().engine_reason, both.node().engine_since) == ("", None)
 
-    def test_gets_no_lease_that_was_decided_before(self, both: Both) -> None:
+    def test_gets_no_lease(self, both: Both) -> None:
         job = both.lab.submit("a", 8, 60)
         both.there().drains = True
         both.look()
@@ -119,6 +120,17 @@ class TestANodeThatSlurmTakesAway:
         both.look()
         both.lab.round(after_s=10)
         assert LeaseSlot.objects.filter(lease__job=job).count() == 8
+
+    def test_gets_none_that_was_decided_just_before_either(self, both: Both) -> None:
+        job = both.lab.submit("a", 8, 60)
+
+        def lose(point: str) -> None:
+            if point == "round.after_decide":
+                Node.objects.filter(pool=both.lab.pool).update(engine_state="down")
+
+        with arm_faults(lose):
+            both.lab.round()
+        assert not LeaseSlot.objects.filter(lease__job=job).exists()
 
     def test_may_be_one_that_it_does_not_have(self, both: Both) -> None:
         del both.slurm.nodes["n0001"]

@@ -9,12 +9,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.engine.executors import ExecutorError
 from scheduling.models import Pool
-from scheduling.services.node_sync import NodeChange, engine_nodes, plan_node_sync, sync_nodes
+from scheduling.services.node_sync import SyncedNode, engine_nodes, plan_node_sync, sync_nodes
 from tenants.audit import Actor
 from tenants.models import User
 
 SIGNS = {"added": "+", "changed": "~", "drained": "-"}
-WORDS = {"gpus": "GPUs", "cpus": "CPUs", "memory_mb": "MB of memory"}
+UNITS = {"gpus": "GPUs", "cpus": "CPUs", "memory_mb": "MB of memory"}
 
 
 class Command(BaseCommand):
@@ -62,11 +62,11 @@ def _actor(username: str | None) -> Actor:
     return Actor(user)
 
 
-def _line(change: NodeChange) -> str:
+def _line(change: SyncedNode) -> str:
     head = f"{SIGNS[change.kind]} {change.name}: "
     if change.kind == "drained":
         return head + "drained, its engine has it no more"
-    words = {name: f"{change.after[name]} {WORDS[name]}" for name in WORDS if name in change.after}
+    parts = {name: f"{change.after[name]} {UNITS[name]}" for name in UNITS if name in change.after}
     if change.kind == "added":
-        return f"{head}{change.after['gpu_type']}, {', '.join(words.values())}"
-    return head + ", ".join(f"{change.before[name]} -> {word}" for name, word in words.items())
+        return f"{head}{change.after['gpu_type']}, {', '.join(parts.values())}"
+    return head + ", ".join(f"{change.before[name]} -> {word}" for name, word in parts.items())

@@ -182,5 +182,5 @@ def _is_count(text: str) -> bool:
 
 def _count(text: str) -> int:
     """A number of sinfo's; one of several equal nodes may have a plus behind it."""
-    found = re.match(r"([0-9]{1,12})([KM]?)", text)
-    return int(found[1]) * _THOUSANDS.get(found[2], 1) if found else 0
+    match = re.match(r"([0-9]{1,12})([KM]?)", text)
+    return int(match[1]) * _THOUSANDS.get(match[2], 1) if match else 0
