@@ -51,7 +51,9 @@ class OperateNodeRow(s.Serializer[object]):
     """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now.
 
     `cpus` and `memory_mb` are for jobs, 0: not said. `state`: up, draining (leases are still
-    there), drained or lost. `reason`: why it was drained.
+    there), drained or lost. `reason`: why it was drained here. `engine_state` (up, drained or
+    down) is what the pool's engine says, with its reason, since when (wall time), and what it
+    refuses of what operators asked for; a node takes leases where both are up.
     """
 
     pool = s.CharField()
@@ -62,6 +64,10 @@ class OperateNodeRow(s.Serializer[object]):
     memory_mb = s.IntegerField()
     state = s.CharField()
     reason = s.CharField(allow_blank=True)
+    engine_state = s.CharField()
+    engine_reason = s.CharField(allow_blank=True)
+    engine_since = s.DateTimeField(allow_null=True)
+    engine_trouble = s.CharField(allow_blank=True)
     held = s.IntegerField()
     leases = s.IntegerField()
     last_expiry = s.DateTimeField(allow_null=True)
@@ -296,6 +302,10 @@ def _node(pool: Pool, row: NodeStatus) -> dict[str, Any]:
         "memory_mb": row.memory_mb,
         "state": row.phase,
         "reason": row.reason,
+        "engine_state": row.engine_state,
+        "engine_reason": row.engine_reason,
+        "engine_since": time_text(row.engine_since),
+        "engine_trouble": row.engine_trouble,
         "held": row.held,
         "leases": row.leases,
         "last_expiry": time_text(row.last_expiry),

@@ -102,4 +102,5 @@ def _lock_waiting(write: RoundWrite, jobs: Sequence[int]) -> set[int]:
 
 def _nodes_up(grants: Sequence[Grant]) -> set[int]:
     nodes = {node for grant in grants for node, _ in grant.placement}
-    return set(Node.objects.filter(id__in=nodes, state=Node.State.UP).values_list("id", flat=True))
+    up = Node.objects.filter(id__in=nodes, effective_state=Node.State.UP)
+    return set(up.values_list("id", flat=True))

@@ -36,6 +36,7 @@ from scheduling.engine.fence import (
     release_fence,
     take_fence,
 )
+from scheduling.engine.node_states import follow_nodes
 from scheduling.engine.profiling import make_profiling_runs
 from scheduling.engine.quarantine import find_faulty_job, quarantine_job
 from scheduling.engine.reconcile import reconcile
@@ -134,6 +135,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
     # 2. What arrived and what ended until now.
     feed(pool.pk, until=at)
     reconcile(pool, executor, token, installation=settings.INSTALLATION, at=at)
+    follow_nodes(pool, executor, token)
     _profile(pool, token, at)
     revoke_cancelled(pool.pk, token, at=at)
     fault_point("cancel.after_mark")

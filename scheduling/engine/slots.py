@@ -42,7 +42,7 @@ class SlotMap:
 def read_slots(node_ids: Iterable[int]) -> SlotMap:
     """Read the slots of nodes that are up; the caller holds the pool's fence."""
     wanted = sorted(set(node_ids))
-    up = Node.objects.filter(id__in=wanted, state=Node.State.UP)
+    up = Node.objects.filter(id__in=wanted, effective_state=Node.State.UP)
     gpus_of = dict(up.values_list("id", "gpus"))
     with connection.cursor() as cursor:
         cursor.execute(

@@ -177,7 +177,9 @@ def _nodes(pool_id: int, at: datetime, until: datetime) -> tuple[Node, ...]:
     rows = NodeRow.objects.filter(pool_id=pool_id).order_by("id")
     return tuple(
         Node(id_, type_, gpus if state == NodeRow.State.UP and id_ not in blocked else 0)
-        for id_, type_, gpus, state in rows.values_list("id", "gpu_type__name", "gpus", "state")
+        for id_, type_, gpus, state in rows.values_list(
+            "id", "gpu_type__name", "gpus", "effective_state"
+        )
     )
 
 

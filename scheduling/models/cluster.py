@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Case, F, Q, Value, When
 
 from evenshare_core.policies.registry import DEFAULT
 
@@ -127,6 +127,9 @@ class PoolFence(models.Model):
     last_checked_at = models.DateTimeField(
         null=True, help_text="Last grid instant that was looked at, with a round or without."
     )
+    nodes_asked_at = models.DateTimeField(
+        null=True, help_text="When the engine was last asked for its nodes (wall time)."
+    )
 
 
 class PriceSetting(models.Model):
@@ -162,7 +165,10 @@ class PriceSetting(models.Model):
 class Node(models.Model):
     """One server of a pool. Its slots are 0 .. gpus-1: our bookkeeping, not physical indices.
 
-    Without a pool it was removed: past leases still name it.
+    Without a pool it was removed: past leases still name it. `state` is what operators said here;
+    `engine_state`, with its reason and since when (wall time), what the executor's engine says.
+    Neither overwrites the other: `effective_state` is both, and what asks whether a node takes
+    leases asks that. `engine_trouble`: why the engine does not do what operators said.
     """
 
     class State(models.TextChoices):
@@ -171,6 +177,13 @@ class Node(models.Model):
         UP = "up", "up"
         DRAINED = "drained", "drained"
         LOST = "lost", "lost"
+
+    class EngineState(models.TextChoices):
+        """Whether the engine would start something there."""
+
+        UP = "up", "up"
+        DRAINED = "drained", "drained"
+        DOWN = "down", "down"
 
     # What the audit log calls the change whose reason pages show.
     DRAIN_ACTION = "node.drained"
@@ -185,6 +198,22 @@ class Node(models.Model):
     memory_mb = models.PositiveBigIntegerField(default=0)
     ps_slots = models.PositiveIntegerField(default=0)
     state = models.CharField(max_length=16, choices=State.choices, default=State.UP)
+    engine_state = models.CharField(
+        max_length=16, choices=EngineState.choices, default=EngineState.UP, db_default="up"
+    )
+    engine_reason = models.CharField(max_length=200, default="", db_default="", blank=True)
+    engine_since = models.DateTimeField(null=True, blank=True)
+    engine_trouble = models.CharField(max_length=200, default="", db_default="", blank=True)
+    effective_state = models.GeneratedField(
+        expression=Case(
+            When(~Q(state="up"), then=F("state")),
+            When(engine_state="drained", then=Value("drained")),
+            When(engine_state="down", then=Value("lost")),
+            default=Value("up"),
+        ),
+        output_field=models.CharField(max_length=16, choices=State.choices),
+        db_persist=True,
+    )
 
     class Meta:
         ordering = ("pool", "name")

@@ -13,6 +13,8 @@ from tenants.input.requests import Input, Request
 from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT, Reason, SlugName
 
 GPUS_MAX, NODES_MAX = 1024, 1024
+GPU_TYPE_NAME = r"^[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?$"
+GPU_TYPE_COMPLAINT = "Use 1 to 31 small letters, digits and hyphens."
 NO_INSTANT = "Enter date and time of the pool's clock, as year-month-day hour:minute."
 NO_REASON = "Say why, in a few words."
 NO_SUCH_NODES = "Choose nodes of this pool."
@@ -33,11 +35,11 @@ class NodeRequest(Request, frozen=True, kw_only=True):
     ]
     gpu_type: Annotated[
         str,
-        Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?$", description="The type of its GPUs."),
+        Meta(pattern=GPU_TYPE_NAME, description="The type of its GPUs."),
         Input(
             label="GPU type",
             hint="A new type gets the default price setting.",
-            complaint="Use 1 to 31 small letters, digits and hyphens.",
+            complaint=GPU_TYPE_COMPLAINT,
         ),
     ]
     gpus: Annotated[

@@ -21,7 +21,7 @@ class TypeCapacity:
 def type_capacities(pool_id: int) -> list[TypeCapacity]:
     """Return a pool's GPU types, slowest first, with their GPUs that are up. One query."""
     types = GpuType.objects.filter(node__pool_id=pool_id).annotate(
-        up=Sum("node__gpus", filter=Q(node__state=Node.State.UP))
+        up=Sum("node__gpus", filter=Q(node__effective_state=Node.State.UP))
     )
     rows = types.order_by("rank", "name").values_list("id", "name", "up")
     return [TypeCapacity(id_, name, gpus or 0) for id_, name, gpus in rows]

@@ -69,13 +69,19 @@ class DamagedRounds:
 
 @dataclass(frozen=True, slots=True)
 class UnavailableNode:
-    """A node that is drained or lost, and how many of its GPUs leases still hold."""
+    """A node that is drained or lost, and how many of its GPUs leases still hold.
+
+    `engine_reason`: who or what in its engine keeps it out of use, as "by Slurm: disk";
+    `engine_trouble`: why the engine does not do what operators said. Empty where neither is.
+    """
 
     pool: str
     name: str
     state: str
     gpus: int
     held: int
+    engine_reason: str = ""
+    engine_trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +158,19 @@ def unavailable_nodes() -> list[UnavailableNode]:
     """Nodes that are drained or lost."""
     rows = (
         Node.objects.filter(pool__isnull=False)
-        .exclude(state=Node.State.UP)
+        .exclude(effective_state=Node.State.UP)
         .annotate(held=Count("leaseslot", filter=Q(leaseslot__holding=True)))
         .order_by("pool_id", "name")
     )
-    return [
-        UnavailableNode(*row)
-        for row in rows.values_list("pool__name", "name", "state", "gpus", "held")
-    ]
+    said = ("effective_state", "gpus", "held", "engine_reason", "engine_trouble")
+    return [UnavailableNode(*row) for row in rows.values_list("pool__name", "name", *said)]
 
 
 def quotas_above_capacity(now: dict[int, datetime]) -> list[QuotaExcess]:
     """Where quotas that hold now (pool id -> pool time) exceed the GPUs of nodes that are up."""
     capacity = {
         (row["pool"], row["gpu_type"]): row["all"]
-        for row in Node.objects.filter(state=Node.State.UP)
+        for row in Node.objects.filter(effective_state=Node.State.UP)
         .values("pool", "gpu_type")
         .annotate(all=Sum("gpus"))
     }
@@ -261,8 +265,10 @@ def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
 class NodeStatus:
     """A node for its operator: GPUs held, when the last of its leases expires, its windows.
 
-    `reason`: why it was drained, as the audit log has it; empty where it is not. `cpus` and
-    `memory_mb` are what it has for jobs, 0: not said.
+    `state` is what operators said, `effective` that and what the engine says, `engine_state` with
+    its reason and since when (wall time). `engine_trouble`: why the engine does not do what
+    operators said. `reason`: why it was drained here, as the audit log has it; empty where it is
+    not. `cpus` and `memory_mb` are what it has for jobs, 0: not said.
     """
 
     name: str
@@ -276,6 +282,11 @@ class NodeStatus:
     reason: str = ""
     cpus: int = 0
     memory_mb: int = 0
+    effective: str = "up"
+    engine_state: str = "up"
+    engine_reason: str = ""
+    engine_since: datetime | None = None
+    engine_trouble: str = ""
 
     @property
     def resources(self) -> str:
@@ -284,8 +295,13 @@ class NodeStatus:
 
     @property
     def phase(self) -> str:
-        """Its state: "draining" until its last lease is gone, then "drained"."""
-        return DRAINING if self.state == Node.State.DRAINED and self.held else self.state
+        """Its effective state: "draining" until its last lease is gone, then "drained"."""
+        return DRAINING if self.effective == Node.State.DRAINED and self.held else self.effective
+
+    @property
+    def takes_leases(self) -> bool:
+        """Whether neither operators nor the engine keep new leases away."""
+        return self.effective == Node.State.UP
 
     @property
     def empty(self) -> bool:
@@ -314,7 +330,7 @@ def node_statuses(
         .order_by("gpu_type__rank", "gpu_type", "name")
         .select_related("gpu_type", "pool")
     )
-    reasons = _drain_reasons(rows)
+    reasons = drain_reasons(rows)
     return [
         NodeStatus(
             name=node.name,
@@ -328,12 +344,17 @@ def node_statuses(
             reason=reasons.get(node.audit_subject, ""),
             cpus=node.cpus,
             memory_mb=node.memory_mb,
+            effective=node.effective_state,
+            engine_state=node.engine_state,
+            engine_reason=node.engine_reason,
+            engine_since=node.engine_since,
+            engine_trouble=node.engine_trouble,
         )
         for node in rows
     ]
 
 
-def _drain_reasons(nodes: Iterable[Node]) -> dict[str, str]:
+def drain_reasons(nodes: Iterable[Node]) -> dict[str, str]:
     """Why each drained node was drained last, by what the audit log calls it."""
     subjects = [node.audit_subject for node in nodes if node.state == Node.State.DRAINED]
     records = AuditRecord.objects.filter(action=Node.DRAIN_ACTION, subject__in=subjects)

@@ -233,7 +233,7 @@ def pool_overview(
                     node.name,
                     gpu_type,
                     node.gpus,
-                    node.state,
+                    node.effective_state,
                     tuple(holds.get(node.pk, ())),
                     node.pk in away,
                 )

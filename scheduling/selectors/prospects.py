@@ -72,7 +72,7 @@ _UNPOSTED: Mapping[str, int] = {"price_micro": 0, "used": 0}
 
 def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspect]:
     """Return a tenant's prospects per GPU type of a pool, slowest type first. Eight queries."""
-    nodes = Node.objects.filter(pool_id=pool_id, state=Node.State.UP)
+    nodes = Node.objects.filter(pool_id=pool_id, effective_state=Node.State.UP)
     up = dict(nodes.values_list("gpu_type__name").annotate(Sum("gpus")))
     types = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type__name")
     quotas = {

@@ -51,7 +51,7 @@ ORDER BY p.id
 # The slots of a type: all, held, and free where a new lease may go.
 _GPUS = """
 SELECT n.pool_id, t.name, sum(n.gpus), sum(h.held),
-       sum(CASE WHEN n.state = 'up' THEN n.gpus - h.held ELSE 0 END)
+       sum(CASE WHEN n.effective_state = 'up' THEN n.gpus - h.held ELSE 0 END)
 FROM scheduling_node n
 JOIN scheduling_gputype t ON t.id = n.gpu_type_id
 CROSS JOIN LATERAL (

@@ -113,7 +113,7 @@ def _nodes(pool: Pool) -> list[NamedNode]:
     return [
         NamedNode(name, Node(id_, type_, gpus if state == NodeRow.State.UP else 0), cpus, memory_mb)
         for id_, name, type_, gpus, state, cpus, memory_mb in rows.values_list(
-            "id", "name", "gpu_type__name", "gpus", "state", "cpus", "memory_mb"
+            "id", "name", "gpu_type__name", "gpus", "effective_state", "cpus", "memory_mb"
         )
     ]
 
@@ -199,7 +199,7 @@ def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) ->
     rounds = Round.objects.filter(pool=pool)
     quotas = Quota.objects.filter(pool=pool)
     changed = quotas.filter(Q(valid_from__gt=start) | Q(valid_until__isnull=False)).count()
-    down = NodeRow.objects.filter(pool=pool).exclude(state=NodeRow.State.UP).count()
+    down = NodeRow.objects.filter(pool=pool).exclude(effective_state=NodeRow.State.UP).count()
     limits = Budget.objects.filter(
         book=pool.book, credit_limit__isnull=False, tenant__in=list(jobs.tenants)
     ).count()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -28,6 +28,34 @@ def page(client: Client, path: str, **query: str) -> str:
     answer = client.get(path, query)
     assert answer.status_code == 200
     return answer.content.decode()
+
+
+class TestANodeThatItsEngineTakesAway:
+    def test_is_shown_with_who_did_it_and_is_still_the_operators_to_drain(
+        self, there: Town
+    ) -> None:
+        pool = there.cluster.pool
+        path = f"/operate/pools/{pool.name}/nodes/"
+        rows = Node.objects.filter(pool=pool, name="n0001")
+        since = datetime(2026, 11, 26, 15, 30, tzinfo=UTC)
+        rows.update(engine_state="drained", engine_reason="by Slurm: a <disk>", engine_since=since)
+        shown = page(there.operator, path)
+        assert headline(shown) == "1 of 2 nodes are schedulable."
+        row = shown.split('id="node-n0001"')[1].split("</tr>")[0]
+        assert "by Slurm: a &lt;disk&gt;, since 11-26 15:30 UTC" in row
+        assert "drained" in row
+        assert "?drain=n0001#drain" in row
+        assert "Set by Slurm: a &lt;disk&gt;." in page(there.operator, "/operate/")
+        assert ">Drained<" in page(there.owner, f"/pools/{pool.name}/")
+        there.operator.post(path, {"do": "drain", "node": "n0001", "reason": "fans"})
+        rows.update(engine_state="up", engine_reason="", engine_trouble="not drained there: no")
+        row = page(there.operator, path).split('id="node-n0001"')[1].split("</tr>")[0]
+        assert "fans" in row
+        assert "engine refuses" in row
+        assert "not drained there: no" in row
+        rows.update(state="up", engine_state="down", engine_reason="by Slurm", engine_trouble="")
+        assert "Node lost" in page(there.owner, f"/pools/{pool.name}/")
+        assert "lost" in page(there.operator, path).split('id="node-n0001"')[1].split("</tr>")[0]
 
 
 class TestNodes:

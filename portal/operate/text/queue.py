@@ -183,13 +183,17 @@ def _quarantined(row: operate.QuarantinedJob) -> Alert:
 
 def _off(row: operate.UnavailableNode) -> Alert:
     lost = row.state == Node.State.LOST
-    held = f"Leases still hold {plural(row.held, 'GPU')} there." if row.held else "It is empty."
+    text = f"Leases still hold {plural(row.held, 'GPU')} there." if row.held else "It is empty."
+    if row.engine_reason:
+        text += f" Set {row.engine_reason}."
+    if row.engine_trouble:
+        text += f" Its engine refuses: {row.engine_trouble}."
     return Alert(
         f"node-{row.pool}-{row.name}",
         "bad" if lost else "note",
         "Node lost" if lost else "Node draining" if row.held else "Node drained",
         f"{row.name} of {row.pool} takes no lease: {plural(row.gpus, 'GPU')} out of use.",
-        held,
+        text,
         reverse("operate-nodes", args=[row.pool]),
     )
 

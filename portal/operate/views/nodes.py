@@ -66,7 +66,7 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         away = {row.node.name for row in operate.near_of(windows, facts, now)}
         rows = operate.node_statuses(facts.id, now, ahead=windows)
         into = {window.pk: operate.leases_into(window) for window in windows}
-    taking = [row for row in rows if row.state == UP and row.name not in away]
+    taking = [row for row in rows if row.takes_leases and row.name not in away]
     held = sum(row.held for row in rows)
     times = clocks(facts)
     # What wants a look comes first, where there are too many to show all.

@@ -112,12 +112,16 @@ class ExecutorTraits(NamedTuple):
     `simulates`: nothing runs, a job lasts as long as it says and may come from a trace.
     `keeps_output`: what programs write lies in the portal's data folder. `runs_as_portal`: jobs
     have the rights of the portal's own user. `is_exclusive`: only this installation uses it.
+    `has_nodes`: its engine has nodes of its own, with states; `title` is what people call that
+    engine (`scheduling.engine.executors.node_source`).
     """
 
     simulates: bool = False
     keeps_output: bool = False
     runs_as_portal: bool = False
     is_exclusive: bool = False
+    has_nodes: bool = False
+    title: str = ""
 
 
 class Executor(Protocol):

@@ -59,7 +59,7 @@ def read_specs(
     leases = (
         Lease.objects.filter(job_id__in=list(job_ids))
         .exclude(state=Lease.State.ENDED)
-        .select_related("job", "pool__clock", "gpu_type")
+        .select_related("job", "tenant", "pool__clock", "gpu_type")
     )
     rows = LeaseSlot.objects.filter(lease__in=leases).order_by("lease_id", "node_id", "slot")
     with site_scope():

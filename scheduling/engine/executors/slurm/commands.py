@@ -52,7 +52,8 @@ class NodeGroup:
 class Submission:
     """A job to submit: `script` runs `argv` on its first node, in `folder`.
 
-    What that says goes to the file `output`. `minutes` is its time limit.
+    What that says goes to the file `output`. `minutes` is its time limit. `account`: to which it
+    is charged in Slurm; empty: to that of the portal's user.
     """
 
     token: str
@@ -63,6 +64,7 @@ class Submission:
     output: str
     groups: tuple[NodeGroup, ...]
     minutes: int
+    account: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Slurm:
         """
         options = ["--noheader", "--states=all", "--user", str(os.geteuid())]
         options += ["--partition", self.options.partition]
-        done = self._ask("squeue", *options, "--format", _SEPARATOR.join(_COLUMNS))
+        done = self.ask("squeue", *options, "--format", _SEPARATOR.join(_COLUMNS))
         return parse_queue(done)
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
@@ -147,7 +149,8 @@ class Slurm:
             for ids in _batches(job_ids):
                 self._run("scontrol", "update", f"JobId={','.join(ids)}", f"TimeLimit={limit}")
 
-    def _ask(self, tool: str, *arguments: str) -> str:
+    def ask(self, tool: str, *arguments: str) -> str:
+        """Run a tool and return what it said; ExecutorError where it fails."""
         done = self._run(tool, *arguments)
         if done.returncode != 0:
             raise ExecutorError(f"{tool}: {last_line(done.stderr) or f'exit {done.returncode}'}")
@@ -198,7 +201,7 @@ def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]
     for group in submission.groups:
         wanted = {
             "--partition": options.partition,
-            "--account": options.account,
+            "--account": submission.account,
             "--qos": options.qos,
             "--reservation": options.reservation,
             "--nodelist": ",".join(group.nodes),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from scheduling.engine.executors.local_spec import (
     Surroundings,
     read_specs,
 )
+from scheduling.engine.executors.node_source import EngineNode
 from scheduling.engine.executors.shim.files import (
     lease_folder,
     number,
@@ -45,6 +46,7 @@ from scheduling.engine.executors.slurm.commands import (
 )
 from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
+from scheduling.engine.executors.slurm.nodes import drain_nodes, read_nodes, resume_nodes
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
 from scheduling.models import Job, Pool
 from tenants.scopes import site_scope
@@ -74,7 +76,7 @@ log = structlog.get_logger(__name__)
 class SlurmExecutor(ShimExecutor):
     """Has shims started by Slurm, and asks Slurm about those that say nothing."""
 
-    traits = ExecutorTraits(keeps_output=True)
+    traits = ExecutorTraits(keeps_output=True, has_nodes=True, title="Slurm")
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
         """Move the limits that shims read, and those of Slurm that would come too early."""
@@ -94,6 +96,18 @@ class SlurmExecutor(ShimExecutor):
             if job.ended < until + LEAST_LEFT_S:
                 minutes[job.job_id] = math.ceil((until - job.started) / 60) + SLACK_MINUTES
         slurm.limit(minutes)
+
+    def nodes(self, pool_id: int) -> list[EngineNode]:
+        """Return the nodes of the pool's partition."""
+        return read_nodes(self._cluster(pool_id))
+
+    def drain(self, pool_id: int, reasons: Mapping[str, str]) -> None:
+        """Drain nodes for Slurm too."""
+        drain_nodes(self._cluster(pool_id), reasons)
+
+    def resume(self, pool_id: int, names: Collection[str]) -> None:
+        """Undo drains that came from here."""
+        resume_nodes(self._cluster(pool_id), names)
 
     def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
         def surroundings(pool: Pool) -> Surroundings:
@@ -147,6 +161,7 @@ class SlurmExecutor(ShimExecutor):
             output=str(folder / "shim.log"),
             groups=tuple(_group(options, one, names, gpus) for gpus, names in node_groups(one)),
             minutes=options.limit_minutes or _first_limit(one),
+            account=options.account_of(one.lease.tenant.slug),
         )
 
     def _refuse(self, token: str, why: str) -> None:

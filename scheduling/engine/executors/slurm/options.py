@@ -21,7 +21,8 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where the cluster is, and how jobs are asked for.
 
     `conf`: path of slurm.conf; empty: the tools' own. `partition`: the one that Evenshare has to
-    itself. `account`, `qos`, `reservation`: passed on with each job where given. `cpus_per_gpu`
+    itself. `account`, `qos`, `reservation`: passed on with each job where given. `accounts`: of
+    tenants, by their slug, that have an account of their own. `cpus_per_gpu`
     and `memory_mib_per_gpu`: a job's share of its nodes beside GPUs; 0: the partition's default.
     `python`: Python 3.10 or later at this path on each node; empty: the path of the portal's.
     `path`: the PATH of jobs. `gres_types`: what gres.conf calls a GPU type, where that is not its
@@ -33,6 +34,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     conf: AbsolutePath = ""
     partition: Name
     account: OptionalName = ""
+    accounts: dict[str, Name] = {}
     qos: OptionalName = ""
     reservation: OptionalName = ""
     cpus_per_gpu: Annotated[int, Meta(ge=0, le=1024)] = 0
@@ -46,6 +48,10 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """What sbatch is asked for on each node, as `gpu:a100:4`."""
         name = self.gres_types.get(gpu_type, gpu_type)
         return f"gpu:{name}:{gpus}" if name else f"gpu:{gpus}"
+
+    def account_of(self, tenant: str) -> str:
+        """Return the Slurm account of a tenant's jobs; empty: that of the portal's user."""
+        return self.accounts.get(tenant, self.account)
 
     @property
     def interpreter(self) -> str:

@@ -1,0 +1,186 @@
+"""Slurm's nodes: what sinfo says of a partition's, in one call, and drains by scontrol.
+
+A drain that came from here is known by how its reason begins. Whatever else keeps a node out of
+use is Slurm's, or its administrators', and is never undone from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.node_source import EngineNode, EngineNodeState
+from scheduling.engine.executors.slurm.options import SlurmOptions
+
+OURS = "evenshare: "
+REASON_MAX = 150
+# So many names fit into a command's arguments with room to spare.
+NAMES_AT_ONCE = 200
+_COLUMN, _ROW = "\x1f", "\x1e"
+# The reason last: it alone may hold anything.
+_FIELDS = ("NodeList", "StateComplete", "Gres", "CPUs", "Memory", "TimeStamp", "Reason")
+# Not everything that keeps jobs away: a node that is powered down to save power is woken for one.
+_DOWN = frozenset(
+    (
+        "down", "error", "future", "unknown", "no_respond", "not_responding", "invalid",
+        "invalid_reg", "inval", "reboot_issued",
+    )
+)  # fmt: skip
+_DRAINING = frozenset(("drain", "drained", "draining", "fail", "failed", "failing", "maint"))
+_DRAIN = frozenset(("drain", "drained", "draining"))
+_SILENT = frozenset(("no_respond", "not_responding"))
+_NO_REASON = frozenset(("", "none", "(null)", "n/a", "unknown"))
+_THOUSANDS = {"K": 1024, "M": 1024**2}
+
+
+class Tools(Protocol):
+    """What asks a cluster's tools, as `scheduling.engine.executors.slurm.commands.Slurm` does."""
+
+    options: SlurmOptions
+
+    def ask(self, tool: str, *arguments: str) -> str:
+        """Run a tool and return what it said; ExecutorError where it fails."""
+
+
+def read_nodes(slurm: Tools) -> list[EngineNode]:
+    """Return the nodes of the partition.
+
+    Raises:
+        ExecutorError: Slurm does not answer, or the partition has none: sinfo does not tell one
+            that is empty from one that is not there.
+    """
+    # A suffix without a width: as wide as the text is.
+    columns = [f"{name}:{_COLUMN}" for name in _FIELDS[:-1]] + [f"{_FIELDS[-1]}:{_ROW}"]
+    partition = slurm.options.partition
+    text = slurm.ask(
+        "sinfo", "--noheader", "--Node", f"--partition={partition}", f"--Format={','.join(columns)}"
+    )
+    nodes = parse_nodes(text, slurm.options)
+    if not nodes:
+        raise ExecutorError(f"sinfo: the partition {partition} is not there, or has no nodes")
+    return nodes
+
+
+def drain_nodes(slurm: Tools, reasons: Mapping[str, str]) -> None:
+    """Drain nodes, by name, with a reason each that says whose drain it is."""
+    names: dict[str, list[str]] = {}
+    for name, reason in sorted(reasons.items()):
+        names.setdefault(reason_text(reason), []).append(name)
+    for reason, drained in names.items():
+        _update(slurm, drained, "State=DRAIN", f"Reason={reason}")
+
+
+def resume_nodes(slurm: Tools, names: Collection[str]) -> None:
+    """Undo drains. One that went down meanwhile is looked at anew by Slurm."""
+    _update(slurm, sorted(names), "State=RESUME")
+
+
+def reason_text(reason: str) -> str:
+    """Return a reason as Slurm keeps it: one line, without the quotes that scontrol takes off."""
+    return (OURS + _one_line(reason.replace('"', "'")))[:REASON_MAX].rstrip()
+
+
+def _update(slurm: Tools, names: list[str], *changes: str) -> None:
+    for start in range(0, len(names), NAMES_AT_ONCE):
+        some = ",".join(names[start : start + NAMES_AT_ONCE])
+        try:
+            slurm.ask("scontrol", "update", f"NodeName={some}", *changes)
+        except ExecutorError as error:
+            if re.search(r"invalid user|permission", str(error), re.IGNORECASE):
+                raise ExecutorError(
+                    f"{error}: the portal's user is no operator of Slurm (docs/slurm.md)"
+                ) from error
+            raise
+
+
+def parse_nodes(text: str, options: SlurmOptions) -> list[EngineNode]:
+    """Return the nodes that sinfo tells of, each once; what is no row of them is left out."""
+    nodes: dict[str, EngineNode] = {}
+    for row in text.split(_ROW):
+        columns = row.strip(" \r\n").split(_COLUMN)
+        if len(columns) < len(_FIELDS):
+            continue
+        name, state, gres, cpus, memory, since = (one.strip() for one in columns[:6])
+        if not name:
+            continue
+        (gpu_type, gpus), unfit = read_gpus(gres, options)
+        reason = _COLUMN.join(columns[6:])
+        said = _read_state(state, reason, since, reserves=bool(options.reservation))
+        nodes[name] = EngineNode(
+            name, gpu_type, gpus, _count(cpus), _count(memory), said.state, said.reason,
+            said.since, said.drained_here, unfit,
+        )  # fmt: skip
+    return [nodes[name] for name in sorted(nodes)]
+
+
+class _State(NamedTuple):
+    state: EngineNodeState
+    reason: str = ""
+    since: datetime | None = None
+    drained_here: bool = False
+
+
+def _read_state(state: str, reason: str, since: str, *, reserves: bool) -> _State:
+    """What flags and reason mean. `reserves`: the pool has a reservation of its own, which may be
+    one for maintenance."""
+    # Flags are words after a plus; as a sign, a star is one that does not respond.
+    flags = {re.sub(r"[^a-z_]", "", flag) for flag in state.casefold().split("+")}
+    if "*" in state:
+        flags.add("not_responding")
+    if reserves:
+        flags.discard("maint")
+    why = _one_line(reason)
+    why = "" if why.casefold() in _NO_REASON else why
+    at = datetime.fromtimestamp(int(since), UTC) if re.fullmatch(r"[1-9]\d{0,9}", since) else None
+    is_ours = bool(flags & _DRAIN) and why.startswith(OURS.strip())
+    if is_ours:
+        # Both are of our drain, whatever else keeps the node out of use.
+        flags, why, at = flags - _DRAIN, "", None
+    if flags & _DOWN:
+        why = why or ("not responding" if flags & _SILENT else "")
+        return _State(EngineNodeState.DOWN, why, at, is_ours)
+    if flags & _DRAINING:
+        why = why or ("in a maintenance reservation" if "maint" in flags else "")
+        return _State(EngineNodeState.DRAINED, why, at, is_ours)
+    return _State(EngineNodeState.UP, drained_here=is_ours)
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def read_gpus(gres: str, options: SlurmOptions) -> tuple[tuple[str, int], str]:
+    """Return GPU type and GPUs of `Gres`, as `gpu:a100:4(S:0-1)`, or ("", 0) and why not."""
+    counts: Counter[str] = Counter()
+    for entry in re.sub(r"\([^)]*\)", "", gres).split(","):
+        kind, *rest = entry.strip().split(":")
+        if kind == "gpu":
+            *names, count = rest if rest and _is_count(rest[-1]) else [*rest, "1"]
+            counts[names[0] if names else ""] += _count(count)
+    counts = +counts
+    if not counts:
+        return ("", 0), "it has no GPUs"
+    if len(counts) > 1:
+        types = ", ".join(sorted(name or "untyped" for name in counts))
+        return ("", 0), f"it has GPUs of several types ({types}); a node here has one"
+    ((name, gpus),) = counts.items()
+    ours = [portal for portal, theirs in options.gres_types.items() if theirs == name]
+    if len(ours) == 1 or (name and not ours):
+        return (ours[0] if ours else name, gpus), ""
+    called = name or "without a type"
+    several = f"several types here ({', '.join(ours)})" if ours else "no type here"
+    return ("", 0), f"its GPUs ({called}) are {several}: name one in gres_types of the options"
+
+
+def _is_count(text: str) -> bool:
+    return re.fullmatch(r"[0-9]+[KM]?", text) is not None
+
+
+def _count(text: str) -> int:
+    """A number of sinfo's; one of several equal nodes may have a plus behind it."""
+    match = re.match(r"([0-9]{1,12})([KM]?)", text)
+    return int(match[1]) * _THOUSANDS.get(match[2], 1) if match else 0

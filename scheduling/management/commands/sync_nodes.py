@@ -1,0 +1,72 @@
+"""`manage.py sync_nodes POOL --user NAME`: the nodes that a pool's engine has become the pool's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from scheduling.engine.executors import ExecutorError
+from scheduling.models import Pool
+from scheduling.services.node_sync import SyncedNode, engine_nodes, plan_node_sync, sync_nodes
+from tenants.audit import Actor
+from tenants.models import User
+
+SIGNS = {"added": "+", "changed": "~", "drained": "-"}
+UNITS = {"gpus": "GPUs", "cpus": "CPUs", "memory_mb": "MB of memory"}
+
+
+class Command(BaseCommand):
+    """Add nodes that are new, change those that differ, drain those that are gone."""
+
+    help = "Bring a pool's nodes in line with its engine's: adds, changes and drains, never removes"
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the pool, and who does it."""
+        parser.add_argument("pool", help="its name")
+        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+        parser.add_argument("--user", help="the operator who does it, for the audit log")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print a line for each change, and one for each node that is left as it is."""
+        pool = Pool.objects.filter(name=options["pool"]).first()
+        if pool is None:
+            raise CommandError(f"there is no pool {options['pool']}")
+        is_dry = options["dry_run"]
+        actor = None if is_dry else _actor(options["user"])
+        try:
+            there = engine_nodes(pool)
+            if actor is None:
+                sync = plan_node_sync(pool, there)
+            else:
+                sync = sync_nodes(actor=actor, pool=pool, there=there)
+        except ExecutorError as error:
+            raise CommandError(str(error)) from error
+        except PermissionDenied as error:
+            raise CommandError(f"{options['user']} is no operator") from error
+        for change in sync.changes:
+            self.stdout.write(_line(change))
+        for name, why in sync.left:
+            self.stderr.write(f"! {name}: {why}")
+        if not sync.changes:
+            self.stdout.write("nothing to change")
+        elif is_dry:
+            self.stdout.write("nothing written: --user NAME instead of --dry-run does it")
+
+
+def _actor(username: str | None) -> Actor:
+    user = User.objects.filter(username=username or "").first()
+    if user is None:
+        raise CommandError("name an operator by --user, for the audit log, or ask for --dry-run")
+    return Actor(user)
+
+
+def _line(change: SyncedNode) -> str:
+    head = f"{SIGNS[change.kind]} {change.name}: "
+    if change.kind == "drained":
+        return head + "drained, its engine has it no more"
+    parts = {name: f"{change.after[name]} {UNITS[name]}" for name in UNITS if name in change.after}
+    if change.kind == "added":
+        return f"{head}{change.after['gpu_type']}, {', '.join(parts.values())}"
+    return head + ", ".join(f"{change.before[name]} -> {word}" for name, word in parts.items())

@@ -1,0 +1,158 @@
+"""A pool's nodes brought in line with those that its engine has: added, changed, drained.
+
+Nothing is removed, for past leases name their nodes, and nothing is resumed: a drain is somebody's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from django.db.models import Max, Q
+
+from evenshare_core.units import COUNT_MAX, MEMORY_MB_MAX
+from scheduling.engine.executors import executor_for
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.node_source import EngineNode, node_source
+from scheduling.models import GpuType, Node, Pool, PriceSetting
+from scheduling.requests.nodes import GPU_TYPE_COMPLAINT, GPU_TYPE_NAME, GPUS_MAX
+from tenants.audit import Actor, write_audit
+from tenants.operator_transaction import operation
+from tenants.requests import SMALL_NAME, SMALL_NAME_COMPLAINT
+from tenants.scopes import site_scope
+
+NOT_THERE = "The engine's pool has no such node any more."
+_COMPARED = ("gpus", "cpus", "memory_mb")
+
+
+@dataclass(frozen=True)
+class SyncedNode:
+    """A change of one node. `before` and `after` have what differs; of a new node, `after` all."""
+
+    kind: str  # added, changed or drained
+    name: str
+    before: dict[str, object]
+    after: dict[str, object]
+
+
+@dataclass(frozen=True)
+class NodeSync:
+    """Changes in the order of names, and nodes that are left as they are, with the reason."""
+
+    changes: tuple[SyncedNode, ...]
+    left: tuple[tuple[str, str], ...]
+
+
+def engine_nodes(pool: Pool) -> list[EngineNode]:
+    """Ask a pool's engine for its nodes, outside of any transaction.
+
+    Raises:
+        ExecutorError: it cannot be asked, or has no nodes of its own.
+    """
+    source = node_source(executor_for(pool.executor))
+    if source is None:
+        raise ExecutorError(f"the executor {pool.executor} has no nodes of its own")
+    return source.nodes(pool.pk)
+
+
+def plan_node_sync(pool: Pool, there: Sequence[EngineNode]) -> NodeSync:
+    """Return what `sync_nodes` would change, and change nothing."""
+    with site_scope():
+        return _plan(pool, there)
+
+
+def sync_nodes(*, actor: Actor, pool: Pool, there: Sequence[EngineNode]) -> NodeSync:
+    """Bring a pool's nodes in line with `there`, all in one transaction; return what was changed.
+
+    A GPU type that is new to the pool gets the default price setting. Called again with the same
+    nodes it changes nothing.
+
+    Raises:
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        # Two of these at once would both add the same node.
+        Pool.objects.select_for_update(no_key=True).get(pk=pool.pk)
+        list(Node.objects.select_for_update(no_key=True).filter(pool=pool).order_by("id"))
+        sync = _plan(pool, there)
+        for change in sync.changes:
+            _carry_out(actor, pool, change)
+    return sync
+
+
+def _carry_out(actor: Actor, pool: Pool, change: SyncedNode) -> None:
+    if change.kind == "added":
+        kind, _ = GpuType.objects.get_or_create(name=change.after["gpu_type"])
+        PriceSetting.objects.get_or_create(pool=pool, gpu_type=kind)
+        resources = {name: change.after[name] for name in _COMPARED}
+        node = Node.objects.create(pool=pool, name=change.name, gpu_type=kind, **resources)
+        write_audit(actor, "node.added", node.audit_subject, after=change.after)
+        return
+    node = Node.objects.select_related("pool").get(pool=pool, name=change.name)
+    for name, value in change.after.items():
+        setattr(node, name, value)
+    node.save(update_fields=list(change.after))
+    drains = change.kind == "drained"
+    write_audit(
+        actor,
+        Node.DRAIN_ACTION if drains else "node.changed",
+        node.audit_subject,
+        before=change.before,
+        after=change.after,
+        reason=NOT_THERE if drains else "",
+    )
+
+
+def _plan(pool: Pool, there: Sequence[EngineNode]) -> NodeSync:
+    used = Q(leaseslot__holding=True) | Q(leaseslot__planned=True)
+    rows = Node.objects.filter(pool=pool).select_related("gpu_type")
+    # Slots are numbers: leases may hold the last one alone.
+    known = {row.name: row for row in rows.annotate(last=Max("leaseslot__slot", filter=used))}
+    changes: list[SyncedNode] = []
+    left: list[tuple[str, str]] = []
+    for node in sorted(there, key=lambda one: one.name):
+        row = known.pop(node.name, None)
+        why = _unfit(node)
+        if why:
+            left.append((node.name, why))
+        elif row is None:
+            after = {"gpu_type": node.gpu_type, **{name: getattr(node, name) for name in _COMPARED}}
+            changes.append(SyncedNode("added", node.name, {}, after))
+        elif row.gpu_type.name != node.gpu_type:
+            why = f"its GPUs are {row.gpu_type.name} here and {node.gpu_type} there"
+            left.append((node.name, f"{why}: drain and remove it here, then it is added anew"))
+        else:
+            changes += _differences(row, node, left)
+    for name, row in sorted(known.items()):
+        if row.state != Node.State.DRAINED:
+            before, after = {"state": row.state}, {"state": Node.State.DRAINED.value}
+            changes.append(SyncedNode("drained", name, {**before}, {**after}))
+    return NodeSync(tuple(sorted(changes, key=lambda one: one.name)), tuple(left))
+
+
+def _differences(row: Node, node: EngineNode, left: list[tuple[str, str]]) -> Iterator[SyncedNode]:
+    names = [name for name in _COMPARED if getattr(row, name) != getattr(node, name)]
+    held = row.last + 1 if row.last is not None else 0  # type: ignore[attr-defined]  # annotated
+    if "gpus" in names and node.gpus < held:
+        left.append((row.name, f"leases hold {held} of its GPUs, and it has {node.gpus} there"))
+        names.remove("gpus")
+    if names:
+        before, after = ({name: getattr(one, name) for name in names} for one in (row, node))
+        yield SyncedNode("changed", row.name, before, after)
+
+
+def _unfit(node: EngineNode) -> str:
+    """Why a node of the engine can be none of a pool; empty: it can."""
+    if not re.fullmatch(SMALL_NAME, node.name):
+        return f"its name cannot be used here. {SMALL_NAME_COMPLAINT}"
+    if node.unfit:
+        return node.unfit
+    if not re.fullmatch(GPU_TYPE_NAME, node.gpu_type):
+        return (
+            f"the name of its GPU type, {node.gpu_type}, cannot be used here."
+            f" {GPU_TYPE_COMPLAINT} gres_types of the options gives it another"
+        )
+    if node.gpus > GPUS_MAX or node.cpus > COUNT_MAX or node.memory_mb > MEMORY_MB_MAX:
+        return f"it has too much: {node.gpus} GPUs, {node.cpus} CPUs, {node.memory_mb} MB"
+    return ""

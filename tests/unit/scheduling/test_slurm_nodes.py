@@ -1,0 +1,157 @@
+"""Slurm's words about nodes, in the shapes of several versions, and ours to it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.node_source import EngineNode, EngineNodeState
+from scheduling.engine.executors.slurm.nodes import (
+    OURS,
+    REASON_MAX,
+    drain_nodes,
+    parse_nodes,
+    read_gpus,
+    read_nodes,
+    reason_text,
+    resume_nodes,
+)
+from scheduling.engine.executors.slurm.options import SlurmOptions
+from tests.slurm_nodes import PretendedNode, PretendedSlurm, row
+
+PLAIN = SlurmOptions(partition="gpu")
+UP, DRAINED, DOWN = EngineNodeState
+AT = datetime(2026, 11, 26, 15, 30, tzinfo=UTC)
+SINCE = str(int(AT.timestamp()))
+
+
+def one(text: str, options: SlurmOptions = PLAIN) -> EngineNode:
+    (node,) = parse_nodes(text, options)
+    return node
+
+
+class TestANodeOfSlurm:
+    @pytest.mark.parametrize(
+        ("said", "state"),
+        [
+            # 22.05, as sinfo's StateComplete has it
+            ("idle", UP), ("allocated", UP), ("mixed", UP), ("mixed+completing", UP),
+            ("idle+drain", DRAINED), ("mixed+drain", DRAINED), ("idle+fail", DRAINED),
+            ("down", DOWN), ("down+not_responding", DOWN), ("idle+not_responding", DOWN),
+            ("down+drain", DOWN), ("down+drain+not_responding", DOWN), ("idle+maint", DRAINED),
+            # 20.11, with signs, and 23.11 and later, in capitals and with words of their own
+            ("idle*", DOWN), ("down*+drain", DOWN), ("DOWN+NOT_RESPONDING", DOWN),
+            ("IDLE+DRAIN+DYNAMIC_NORM", DRAINED), ("IDLE+INVALID_REG", DOWN),
+            ("IDLE+CLOUD+POWERED_DOWN", UP), ("IDLE+PLANNED", UP), ("idle+reboot_issued", DOWN),
+            ("UNKNOWN", DOWN), ("FUTURE", DOWN),
+        ],
+    )  # fmt: skip
+    def test_takes_leases_where_slurm_would_start_a_job(
+        self, said: str, state: EngineNodeState
+    ) -> None:
+        assert one(row("n1", said, "disk")).state is state
+
+    def test_has_the_reason_and_since_when(self) -> None:
+        node = one(row("n1", "idle+drain", "bad  disk\n(asked | vendor)", since=SINCE))
+        assert (node.reason, node.since) == ("bad disk (asked | vendor)", AT)
+        silent = one(row("n1", "idle+not_responding", "none"))
+        assert (silent.reason, silent.since) == ("not responding", None)
+
+    def test_that_is_drained_from_here_is_not_for_what_slurm_says(self) -> None:
+        ours = row("n1", "idle+drain", f"{OURS}fan", since=SINCE)
+        assert one(ours) == EngineNode("n1", "v100", 4, 64, 64000, drained_here=True)
+        lost = one(row("n1", "down+drain+not_responding", f"{OURS}fan", since=SINCE))
+        assert (lost.state, lost.reason, lost.drained_here) == (DOWN, "not responding", True)
+        # Somebody there gave a reason of his own: it is his drain now.
+        assert not one(row("n1", "idle+drain", "mine now")).drained_here
+        # A reason may outlive its drain.
+        assert not one(row("n1", "idle", f"{OURS}fan")).drained_here
+
+    def test_in_maintenance_is_up_where_the_pool_has_a_reservation(self) -> None:
+        reserved = SlurmOptions(partition="gpu", reservation="evenshare")
+        assert one(row("n1", "idle+maint"), reserved).state is UP
+        assert one(row("n1", "idle+maint+drain", "disk"), reserved).state is DRAINED
+
+    def test_is_told_once_and_garbage_is_left_out(self) -> None:
+        text = row("n2") + row("n1") + "sinfo: warning\x1e" + row("n2", "down") + "\x1f\x1f\x1e"
+        assert [node.name for node in parse_nodes(text, PLAIN)] == ["n1", "n2"]
+
+    @given(st.text(alphabet="idle+drain*n1:gpu(,)\x1f\x1e\n \x00é0123456789"), st.booleans())
+    def test_can_say_what_it_likes(self, text: str, inside: bool) -> None:
+        for node in parse_nodes(row("n1", text, text, since=text) if inside else text, PLAIN):
+            assert node.reason.isprintable()
+
+
+class TestGpusOfANode:
+    @pytest.mark.parametrize(
+        ("gres", "gpus"),
+        [
+            ("gpu:a100:4", ("a100", 4)),
+            ("gpu:a100:4(S:0-1)", ("a100", 4)),
+            ("gpu:a100:2(S:0),gpu:a100:2(S:1,3)", ("a100", 4)),
+            ("craynetwork:4,gpu:v100:8,mps:800", ("v100", 8)),
+            ("gpu:v100:no_consume:2", ("v100", 2)),
+            ("gpu:v100", ("v100", 1)),
+            ("gpu:NVIDIA-H100:8", ("h100", 8)),
+        ],
+    )
+    def test_have_a_type_and_a_number(self, gres: str, gpus: tuple[str, int]) -> None:
+        named = SlurmOptions(partition="gpu", gres_types={"h100": "NVIDIA-H100"})
+        assert read_gpus(gres, named) == (gpus, "")
+
+    def test_without_a_type_are_of_the_one_that_has_no_name_there(self) -> None:
+        untyped = SlurmOptions(partition="gpu", gres_types={"t4": ""})
+        assert read_gpus("gpu:2", untyped) == (("t4", 2), "")
+        assert "without a type" in read_gpus("gpu:2", PLAIN)[1]
+        both = SlurmOptions(partition="gpu", gres_types={"t4": "", "k80": ""})
+        assert "several types here (t4, k80)" in read_gpus("gpu:2", both)[1]
+
+    @pytest.mark.parametrize(
+        ("gres", "why"),
+        [
+            ("(null)", "no GPUs"),
+            ("", "no GPUs"),
+            ("gpu:a100:0", "no GPUs"),
+            ("gpu:a100:2,gpu:v100:2", "several types (a100, v100)"),
+        ],
+    )
+    def test_of_none_or_several_types_fit_no_node_here(self, gres: str, why: str) -> None:
+        (gpu_type, gpus), unfit = read_gpus(gres, PLAIN)
+        assert (gpu_type, gpus) == ("", 0)
+        assert why in unfit
+
+
+class TestADrainFromHere:
+    @given(st.text())
+    def test_has_a_reason_of_one_line_by_which_it_is_known_again(self, reason: str) -> None:
+        text = reason_text(reason)
+        assert text.startswith(OURS.strip())
+        assert len(text) <= REASON_MAX
+        assert text.isprintable()
+        assert '"' not in text
+        assert one(row("n1", "idle+drain", text)).drained_here
+
+    def test_is_one_call_for_each_reason_and_one_argument_each(self) -> None:
+        slurm = PretendedSlurm({name: PretendedNode() for name in ("n1", "n2", "n3")})
+        drain_nodes(slurm, {"n1": "two fans", "n3": "two fans", "n2": "State=UP; rm"})
+        assert slurm.calls == [
+            ("scontrol", "update", "NodeName=n1,n3", "State=DRAIN", "Reason=evenshare: two fans"),
+            ("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=evenshare: State=UP; rm"),
+        ]
+        resume_nodes(slurm, ["n3", "n1"])
+        assert slurm.calls[-1] == ("scontrol", "update", "NodeName=n1,n3", "State=RESUME")
+
+    def test_that_is_no_right_of_the_portals_user_says_so(self) -> None:
+        slurm = PretendedSlurm({"n1": PretendedNode()}, refuses=True)
+        with pytest.raises(ExecutorError, match=r"Invalid user id.*no operator of Slurm"):
+            drain_nodes(slurm, {"n1": "fan"})
+
+
+class TestAPartition:
+    def test_without_nodes_is_an_error_and_not_a_pool_of_which_all_is_gone(self) -> None:
+        with pytest.raises(ExecutorError, match="gpu is not there"):
+            read_nodes(PretendedSlurm({}))
