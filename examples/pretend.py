@@ -28,7 +28,8 @@ def main() -> None:
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     begun = int(lease.resume(default={"second": 0})["second"])
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
-    where = os.environ.get("SLURMD_NODENAME") or "this machine"
+    nodes = os.environ.get("EVENSHARE_NODES") or os.environ.get("SLURM_JOB_NODELIST") or "here"
+    where = nodes.split(",")[rank] if ranks > 1 else nodes
     after = f", resumed after {begun} s" if begun else ""
     print(f"rank {rank} of {ranks} on {where}, GPUs {gpus}{after}", flush=True)
     # The checkpoint and the progress of a job are one rank's to write.

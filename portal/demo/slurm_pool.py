@@ -28,9 +28,9 @@ from tenants.services.tenants import create_tenant
 NAME, POLICY = SLURM_POOL, "ltgf"
 # Which jobs are the demo's own, by `Job.source`.
 SOURCE = "demo"
-SUBMIT_EVERY, WATCHED_FOR = timedelta(seconds=10), timedelta(minutes=10)
+SUBMIT_EVERY, WATCHED_FOR = timedelta(seconds=12), timedelta(minutes=10)
 # The machine has other things to do than to hold sleepers.
-MOST_ACTIVE = 6
+MOST_ACTIVE = 8
 
 
 class DemoGpuType(NamedTuple):
@@ -59,17 +59,19 @@ GPU_TYPES = (
     DemoGpuType("a100", 3, Decimal("2.50"), {ROSA: 4, MARA: 2, THIRD: 2}),
 )
 TENANTS = (ROSA, MARA, THIRD)
-# In this order, again and again. The gangs of 8 are larger than a node.
+# In this order, again and again: together they want less than the cluster has, at times more than
+# is free. The gangs of 8 are larger than a node.
 JOBS = (
-    DemoJob(MARA, "finetune", 4, ("a100",), 70),
+    DemoJob(MARA, "finetune", 4, ("a100",), 45),
     DemoJob(THIRD, "evaluate", 1, ("k80",), 40),
-    DemoJob(ROSA, "embed", 2, ("a100",), 60),
-    DemoJob(MARA, "distill", 4, ("v100",), 60),
-    DemoJob(ROSA, "pretrain", 8, ("a100",), 60),
-    DemoJob(THIRD, "sweep", 2, ("v100", "k80"), 50),
-    DemoJob(ROSA, "ablation", 2, ("v100",), 60),
-    DemoJob(THIRD, "pretrain", 8, ("v100",), 50),
+    DemoJob(ROSA, "embed", 2, ("a100",), 40),
+    DemoJob(MARA, "distill", 4, ("v100",), 45),
+    DemoJob(ROSA, "pretrain", 8, ("a100",), 40),
+    DemoJob(THIRD, "sweep", 2, ("v100", "k80"), 40),
+    DemoJob(ROSA, "ablation", 2, ("v100",), 45),
+    DemoJob(THIRD, "scaleup", 8, ("v100",), 30),
     DemoJob(MARA, "evaluate", 1, (), 40),
+    DemoJob(THIRD, "index", 2, ("k80",), 45),
 )
 
 

@@ -6,6 +6,7 @@ again, later each time, and ends the cluster with its jobs at a signal.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
@@ -19,6 +20,8 @@ from .cluster import SlurmCluster, SlurmError
 from .packages import how_to_install, missing_packages
 
 LOOK_EVERY_S = 0.2
+# The grace of the demo's pool, and a second for the shims.
+CHECKPOINT_S = 6.0
 # Slurm's tools would ask a controller that is gone for ten seconds, and for a file that is gone
 # for a minute; what they cannot read they refuse at once.
 STOPPED = "# This cluster does not run: `make run-slurm` starts it, and writes this file anew.\n"
@@ -40,11 +43,26 @@ def main(arguments: Sequence[str]) -> int:
             while not signals:
                 keeper.look(time.monotonic())
                 time.sleep(LOOK_EVERY_S)
+            let_jobs_checkpoint(cluster)
     except SlurmError as error:
         say(str(error))
         return 1
     cluster.conf.write_text(STOPPED)
     return 0
+
+
+def let_jobs_checkpoint(cluster: SlurmCluster) -> None:
+    """Ask the batch scripts alone, which are shims: to cancel is to signal programs as well.
+
+    Where the supervisor ends as it should, it has waited for all of them already.
+    """
+    running = ("--states=RUNNING", f"--partition={cluster.partition}")
+    deadline = time.monotonic() + CHECKPOINT_S
+    with contextlib.suppress(SlurmError):
+        if cluster.run("squeue", "--noheader", *running):
+            cluster.run("scancel", "--quiet", "--batch", "--signal=TERM", "--state=RUNNING", "--me")
+        while cluster.run("squeue", "--noheader", *running) and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
 
 
 def check() -> int:
