@@ -33,7 +33,7 @@ SUBMIT_EVERY, WATCHED_FOR = timedelta(seconds=12), timedelta(minutes=10)
 MOST_ACTIVE = 8
 
 
-class DemoGpuType(NamedTuple):
+class SlurmGpuType(NamedTuple):
     """A GPU type of the cluster: `rank` as in the pool `mixed`, price, and GPUs by tenant."""
 
     name: str
@@ -54,9 +54,9 @@ class DemoJob(NamedTuple):
 
 ROSA, MARA, THIRD = "vc-7f04ca", "vc-6214e9", "vc-ee9e8c"
 GPU_TYPES = (
-    DemoGpuType("k80", 0, Decimal("0.25"), {ROSA: 1, MARA: 1, THIRD: 2}),
-    DemoGpuType("v100", 2, Decimal("1.25"), {ROSA: 2, MARA: 4, THIRD: 2}),
-    DemoGpuType("a100", 3, Decimal("2.50"), {ROSA: 4, MARA: 2, THIRD: 2}),
+    SlurmGpuType("k80", 0, Decimal("0.25"), {ROSA: 1, MARA: 1, THIRD: 2}),
+    SlurmGpuType("v100", 2, Decimal("1.25"), {ROSA: 2, MARA: 4, THIRD: 2}),
+    SlurmGpuType("a100", 3, Decimal("2.50"), {ROSA: 4, MARA: 2, THIRD: 2}),
 )
 TENANTS = (ROSA, MARA, THIRD)
 # In this order, again and again: together they want less than the cluster has, at times more than
@@ -120,7 +120,7 @@ def seed_slurm(conf: str) -> bool:
     return True
 
 
-def _gpus(pool: Pool, demo_type: DemoGpuType, tenants: dict[str, Tenant], begin: datetime) -> None:
+def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin: datetime) -> None:
     gpu_type, _ = GpuType.objects.get_or_create(name=demo_type.name)
     # Of two pools that know a type, one may not know how fast it is.
     if gpu_type.rank < demo_type.rank:

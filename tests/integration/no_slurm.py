@@ -2,11 +2,13 @@
 
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 from portal.demo.slurm import keep, packages
 
 if __name__ == "__main__":
-    packages.SBIN = ()
-    packages.find = lambda _program: None
-    packages.LIBRARIES = Path("/nowhere")
-    sys.exit(keep.main(sys.argv[1:]))
+    with (
+        patch.object(packages, "find", return_value=None),
+        patch.object(packages, "LIBRARIES", Path("/nowhere")),
+    ):
+        sys.exit(keep.main(sys.argv[1:]))

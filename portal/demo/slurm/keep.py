@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with cluster:
             say(f"{READY}{cluster.conf}")
-            keeper = Keeper(cluster)
+            keeper = DaemonKeeper(cluster)
             while not signals:
                 keeper.look(time.monotonic())
                 time.sleep(LOOK_EVERY_S)
@@ -73,7 +73,7 @@ def check() -> int:
     return 1 if missing else 0
 
 
-class Keeper:
+class DaemonKeeper:
     """Starts daemons again: each after a pause, which grows while it dies again soon."""
 
     def __init__(self, cluster: SlurmCluster) -> None:
