@@ -3,11 +3,13 @@
     evenshare job submit --pool slurm --gpus 8 --gpu-type a100 -- python examples/pretend.py
 
 It reports how far it is, yields when it is asked to, and goes on where it was. Of a gang over
-several nodes every rank counts, and the first one speaks for all.
+several nodes the first rank counts, and the others wait for it.
 """
 
 import argparse
+import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -26,17 +28,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="how many (default 60)")
     seconds: int = parser.parse_args().seconds
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    begun = int(lease.resume(default={"second": 0})["second"])
+    # Checkpoints and progress are one rank's to write.
+    begun = int(lease.resume(default={"second": 0})["second"]) if rank == 0 else 0
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
     nodes = os.environ.get("EVENSHARE_NODES") or os.environ.get("SLURM_JOB_NODELIST") or "here"
     where = nodes.split(",")[rank] if ranks > 1 else nodes
     after = f", resumed after {begun} s" if begun else ""
     print(f"rank {rank} of {ranks} on {where}, GPUs {gpus}{after}", flush=True)
-    # The checkpoint and the progress of a job are one rank's to write.
     if rank == 0:
         lead(begun, seconds)
     else:
-        follow(begun, seconds)
+        follow(seconds)
 
 
 def lead(begun: int, seconds: int) -> None:
@@ -48,11 +50,19 @@ def lead(begun: int, seconds: int) -> None:
     print("done", flush=True)
 
 
-def follow(begun: int, seconds: int) -> None:
-    for _ in range(begun, seconds):
+def follow(seconds: int) -> None:
+    """Wait for the first rank, as others do in every step; what it has done is all there is."""
+    signal.signal(signal.SIGUSR1, lambda *_: sys.exit(99))
+    while counted() < seconds:
         time.sleep(1)
-        if lease.ending():
-            lease.leave()
+
+
+def counted() -> int:
+    """How far the first rank says that it is."""
+    try:
+        return int(json.loads(Path(os.environ["EVENSHARE_PROGRESS"]).read_text())["step"])
+    except (OSError, ValueError, KeyError):
+        return 0
 
 
 if __name__ == "__main__":
