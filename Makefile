@@ -3,10 +3,14 @@
 PYTHON ?= python3
 RUN = .venv/bin/python
 
-.PHONY: fields run test lint bench reproduce soak mutate clean lock core dev
+.PHONY: fields run run-slurm test lint bench reproduce soak mutate clean lock core dev
 
 run: core
 	@exec $(RUN) manage.py up
+
+# Beside it a Slurm cluster on this host, whose packages of Debian must be there.
+run-slurm: core
+	@DEMO_SLURM=1 exec $(RUN) manage.py up
 
 # Spread over processes by tests/spread.py; `ARGS=-n0` keeps all in one.
 test: dev

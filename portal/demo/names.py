@@ -26,3 +26,7 @@ def readable_name(place: int, trace_name: str) -> tuple[str, str]:
         return trace_name, trace_name[:2].upper()
     word = FIRST_NAMES[place]
     return f"{word} ({trace_name})", word[:2].upper()
+
+
+# The pool whose jobs run in a Slurm cluster, where `make run-slurm` has started one.
+SLURM_POOL = "slurm"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 from datetime import UTC, datetime
 
+from django.conf import settings
+
 from billing.models import Book
 from portal.demo.data import DATA
 from portal.demo.deadlines import seed_deadlines
@@ -12,6 +14,7 @@ from portal.demo.local import seed_local
 from portal.demo.market import revoke_when_due, seed_market
 from portal.demo.mixed import seed_mixed
 from portal.demo.names import readable_name
+from portal.demo.slurm_pool import seed_slurm, submit_when_due
 from scheduling.models import GpuType, Node, Pool, PriceSetting, TraceFeed
 from scheduling.services.pool_creation import open_pool
 from tenants.models import Membership, Tenant, User
@@ -34,11 +37,12 @@ def seed_demo() -> bool:
 def people_act() -> None:
     """Let the demo's people do what is due; to be called again and again."""
     revoke_when_due()
+    submit_when_due()
 
 
 def _seed() -> bool:
     if Pool.objects.filter(name="philly").exists():
-        return any([seed_local(), seed_mixed(), seed_market(), seed_deadlines()])
+        return _seed_others()
     Book.objects.get_or_create(
         slug=BOOK, defaults={"currency": "demo credit", "clock_domain": Book.ClockDomain.SCALED}
     )
@@ -66,11 +70,21 @@ def _seed() -> bool:
         pool=pool, trace="philly_2017-10-20", started_at=BEGIN, length_s=SLICE_S
     )
     _people({tenant.slug: tenant for tenant, _ in tenants})
-    seed_local()
-    seed_mixed()
-    seed_market()
-    seed_deadlines()
+    _seed_others()
     return True
+
+
+def _seed_others() -> bool:
+    """Make the pools beside `philly` that are not there yet; return whether any was."""
+    return any(
+        [
+            seed_local(),
+            seed_mixed(),
+            seed_market(),
+            seed_deadlines(),
+            seed_slurm(settings.DEMO_SLURM_CONF),
+        ]
+    )
 
 
 def _tenants() -> list[tuple[Tenant, int]]:

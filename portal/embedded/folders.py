@@ -49,6 +49,11 @@ class Folders:
         return self.data / "lifeline"
 
     @property
+    def slurm(self) -> Path:
+        """The Slurm cluster of `make run-slurm`."""
+        return self.data / "slurm"
+
+    @property
     def log_keys(self) -> Path:
         """Private keys that sign the heads of logs."""
         return self.data / "log-keys"
@@ -104,7 +109,7 @@ def lock(folders: Folders, note: str, *, patience_s: float = 30.0) -> int:
     """
     descriptor = os.open(folders.data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + patience_s
-    while not _try_lock(descriptor):
+    while not try_lock(descriptor):
         owner, _, where = os.pread(descriptor, 200, 0).decode(errors="replace").partition(" ")
         if owner.isdigit() and alive(int(owner)):
             raise StartError(f"it is running already (process {owner}, {where.strip()})")
@@ -168,7 +173,8 @@ def _ensure_secret_key(path: Path) -> None:
     fresh.replace(path)
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file for this process and those that inherit it; False: somebody has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

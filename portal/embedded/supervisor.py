@@ -2,6 +2,7 @@
 
     supervisor --- watchdog (ends the tree when the supervisor is gone)
       stage 1: postgres, valkey          (unless DATABASE_URL, REDIS_URL are set)
+               slurm                     (if DEMO_SLURM is set: `make run-slurm`)
       once:    portal.site.prepare            (grants, migrations, demo)
       stage 0: web-1, web-2, ..., worker-rounds, worker-default, beat
     shims of local jobs: started by workers, held by a lifeline (docs/executors.md)
@@ -19,7 +20,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from portal.embedded import folders
+from portal.embedded import folders, slurm
 from portal.embedded.children import NEVER, Child, Spec
 from portal.embedded.errors import StartError
 from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, Postgres
@@ -36,6 +37,8 @@ USAGE = (
     "configuration.md)."
 )
 START_PATIENCE_S = 60.0
+# Longer than the cluster's own, which tells what is wrong.
+SLURM_PATIENCE_S = 150.0
 FIRST_PAGE_PATIENCE_S = 30.0
 FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0
@@ -54,6 +57,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         return 0 if set(arguments) <= {"-h", "--help"} else 2
     try:
         port, size = chosen_port(), web_size(os.environ)
+        if slurm.is_wanted():
+            slurm.check_packages()
         place = folders.prepare(folders.locate().data)
         held = folders.lock(place, f"http://{HOST}:{port}/")
         listener = listen(port)
@@ -142,6 +147,8 @@ class Tree:
             waits.append(self._until(valkey.ready, "valkey", START_PATIENCE_S))
         if "DATABASE_URL" not in os.environ:
             waits.append(self._start_postgres())
+        if slurm.is_wanted():
+            waits.append(self._start_slurm())
         await asyncio.gather(*waits)
 
     async def _start_postgres(self) -> None:
@@ -164,6 +171,12 @@ class Tree:
         )
         await self._until(postgres.ready, "postgres", START_PATIENCE_S)
         await asyncio.to_thread(postgres.ensure_roles_and_database)
+
+    async def _start_slurm(self) -> None:
+        self._keep(slurm.slurm_spec(self._place))
+        child = self._children["slurm"]
+        await self._until(lambda: bool(slurm.conf_of(child)), "slurm", SLURM_PATIENCE_S)
+        self._environment["EVENSHARE_SLURM_CONF"] = slurm.conf_of(child)
 
     async def _prepare_database(self) -> list[str]:
         child = self._child(Spec("prepare", [sys.executable, "-m", "portal.site.prepare"]))
@@ -236,7 +249,7 @@ class Tree:
         await self._stop_children("prepare", "web-", "beat")
         await self._stop_children("worker-")
         await self._end_jobs()
-        await self._stop_children("valkey", "postgres")
+        await self._stop_children("valkey", "postgres", "slurm")
 
     async def _stop_children(self, *names: str) -> None:
         wave = [child.stop() for name, child in self._children.items() if name.startswith(names)]

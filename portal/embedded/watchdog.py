@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-GRACE_S = {0: 3.0, 1: 10.0}
+# The last ones write down what they know, and end what they have started: a Slurm cluster its jobs.
+GRACE_S = {0: 3.0, 1: 20.0}
 
 
 class Watchdog:

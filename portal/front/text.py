@@ -130,13 +130,19 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
 
 
 def tour(
-    pool: PoolFacts, jobs: str, *, bidding: str = "", lender: str = "", deadlines: str = ""
+    pool: PoolFacts,
+    jobs: str,
+    *,
+    bidding: str = "",
+    lender: str = "",
+    deadlines: str = "",
+    cluster: str = "",
 ) -> tuple[TourStop, ...]:
     """The stops in their order.
 
     `bidding`: the name of a pool whose jobs bid, if there is one; `lender`: the tenant that lends
     there by offers, if somebody of it can be walked in as; `deadlines`: the name of a pool whose
-    jobs have deadlines, if there is one.
+    jobs have deadlines, if there is one; `cluster`: of one on a cluster that the demo has started.
     """
     stops = list(_stops(pool, jobs))
     if bidding:
@@ -145,6 +151,8 @@ def tour(
         stops.append(_offers_stop(bidding, lender))
     if deadlines and jobs:
         stops.append(_deadlines_stop(deadlines, jobs))
+    if cluster:
+        stops.append(_cluster_stop(cluster))
     return tuple(stops)
 
 
@@ -169,6 +177,18 @@ def _deadlines_stop(pool: str, jobs: str) -> TourStop:
         "researcher",
         "Rosa's deadlines",
         f"{jobs}?pool={pool}",
+    )
+
+
+def _cluster_stop(pool: str) -> TourStop:
+    return TourStop(
+        "Run on a Slurm cluster",
+        "Five nodes on this machine, whose GPUs are fake and whose jobs are real: each lease is a"
+        " job of Slurm's on the very nodes that the round chose. Leases last 20 seconds, so jobs"
+        " checkpoint, make way, and go on elsewhere while you look.",
+        "operator",
+        "Its nodes",
+        reverse("pool", args=[pool]),
     )
 
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.totals import sum_moved
-from portal.demo.names import BIDDING_POOL, DEADLINE_POOL
+from portal.demo.names import BIDDING_POOL, DEADLINE_POOL, SLURM_POOL
 from portal.demo.people import DEMO_PEOPLE
 from portal.front.text import DEMO_SIGN_INS, front_stats, tour
 from portal.site.access import access, pool_of_page
@@ -39,6 +39,9 @@ def front(request: HttpRequest) -> HttpResponse:
             membership = home_of(DEMO_PEOPLE["researcher"])
             lender = home_of(DEMO_PEOPLE["manager"])
             bidding = BIDDING_POOL if pool_id_named(BIDDING_POOL) is not None else ""
+            # Known from an earlier start, its cluster may not run in this one.
+            runs = bool(settings.DEMO_SLURM_CONF) and pool_id_named(SLURM_POOL) is not None
+            cluster = SLURM_POOL if runs else ""
             deadlines = DEADLINE_POOL if pool_id_named(DEADLINE_POOL) is not None else ""
         context |= {
             "so_far": so_far,
@@ -49,6 +52,7 @@ def front(request: HttpRequest) -> HttpResponse:
                 bidding=bidding,
                 lender=lender.slug if lender else "",
                 deadlines=deadlines,
+                cluster=cluster,
             ),
             "command": verify_last_command(pool),
         }

@@ -227,6 +227,9 @@ PENDING_JOBS_MAX = whole("PENDING_JOBS_MAX", 10_000)
 # Traces that come with the portal, by name: what a demo pool's feed replays.
 BUNDLED_TRACES = BASE_DIR / "portal" / "demo" / "data"
 
+# The Slurm cluster that `make run-slurm` has started: its supervisor sets the variable.
+DEMO_SLURM_CONF = text("EVENSHARE_SLURM_CONF", "")
+
 # Language and time: instants are UTC; a page shows local time at its edge.
 LANGUAGE_CODE = "en"
 USE_I18N = False

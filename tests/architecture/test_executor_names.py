@@ -18,6 +18,7 @@ EXCEPT = {
     "scheduling/models/cluster.py": "what a pool has that names none",
     "scheduling/migrations/": "what was",
     "portal/demo/": "the demo's pools",
+    "portal/embedded/": "processes, which know no executor",
 }
 NAMES = "|".join(sorted(EXECUTORS))
 # Both are words of everyday: a name is a text of its own, is quoted, or stands beside the word.

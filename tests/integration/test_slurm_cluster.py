@@ -196,6 +196,25 @@ class TestAStart:
         with pytest.raises(SlurmError, match="path of a socket would be too long"):
             SlurmCluster(tmp_path / ("deep" * 25)).start()
 
+    def test_in_too_deep_a_folder_may_have_its_sockets_elsewhere(self, tmp_path: Path) -> None:
+        require_slurm()
+        deep = tmp_path / ("deep" * 25)
+        with SlurmCluster(deep, sockets=tmp_path / "s") as slurm:
+            job = submit(slurm, "true", "--nodes=1", "--gres=gpu:1")
+            await_state(slurm, job, "COMPLETED")
+        assert mentioning(deep) == []
+
+    def test_beside_a_run_in_the_same_folder_is_refused_and_ends_nothing(
+        self, own_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:1")
+        await_state(own_cluster, job, "RUNNING")
+        monkeypatch.setattr("portal.demo.slurm.cluster.START_PATIENCE_S", 0.0)
+        with pytest.raises(SlurmError, match="runs still"):
+            SlurmCluster(own_cluster.conf.parent).start()
+        assert own_cluster.dead_daemons() == []
+        assert state_of(own_cluster, job) == "RUNNING"
+
     def test_without_the_packages_names_them(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from portal.embedded.folders import try_lock
 from portal.embedded.watchdog import Watchdog
 
 from . import config
@@ -49,7 +50,7 @@ class SlurmCluster:
     """A cluster in a folder of its own.
 
     Started again in the same folder, it knows its old jobs and which nodes were drained. What ran
-    when it stopped was cancelled.
+    when it stopped was cancelled. `sockets`: as in `Paths`.
     """
 
     partition = PARTITION
@@ -60,10 +61,12 @@ class SlurmCluster:
         nodes: Sequence[SlurmNode] = NODES,
         *,
         slurmd_timeout_s: int = SLURMD_TIMEOUT_S,
+        sockets: Path | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
         self._slurmd_timeout_s = slurmd_timeout_s
-        self._paths = Paths(folder.absolute())
+        self._paths = Paths(folder.absolute(), sockets and sockets.absolute())
+        self._lock = -1
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._watchdog: Watchdog | None = None
         self._ports: ReservedPorts | None = None
@@ -125,10 +128,14 @@ class SlurmCluster:
         for name in self._daemons:
             self._kill(name)  # Nothing is left to kill unless somebody killed the watchdog.
         self._daemons.clear()
-        left = kill_processes(self.conf)
+        # Without the lock they are those of somebody else's run.
+        left = kill_processes(self.conf) if self._lock >= 0 else set()
         if self._ports is not None:
             self._ports.close()
             self._ports = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
         if left:
             raise SlurmError(f"processes of jobs that cannot be killed: {sorted(left)}")
 
@@ -165,6 +172,12 @@ class SlurmCluster:
     def dead_daemons(self) -> list[str]:
         """The daemons that ended by themselves or were killed."""
         return [name for name in self._daemons if not self._is_running(name)]
+
+    def how_it_ended(self, name: str) -> str:
+        """How a daemon of `dead_daemons` ended, and what it said last."""
+        status = self._daemons[name].returncode
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        return f"{how}; its last words: {(self._last_lines(name) or ['none'])[-1]}"
 
     def start_daemon(self, name: str) -> None:
         """Start a daemon of `dead_daemons` again, and wait for nothing."""
@@ -204,20 +217,28 @@ class SlurmCluster:
         if self._daemons:
             raise SlurmError(f"the cluster in {self._paths.folder} runs already")
         is_new = not self._paths.state.exists()
+        self._check_sockets()
+        self._paths.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _hold(self._paths.folder / "lock")
         self._prepare()
         # Those of a run that was killed together with its watchdog.
         kill_processes(self.conf)
-        self._watchdog = Watchdog()
+        # It keeps the lock until the last daemon has ended, also when we are killed.
+        self._watchdog = Watchdog([self._lock])
         self._launch(MUNGED)
         self._wait(self._paths.munge_socket.is_socket, MUNGED)
         for name in (CONTROLLER, *(node.name for node in self.nodes)):
             self._launch(name)
         self._wait(lambda: self._is_ready(is_new=is_new), CONTROLLER)
 
+    def _check_sockets(self) -> None:
+        steps = (self._paths.step_socket(node.name) for node in self.nodes)
+        for path in (self._paths.munge_socket, *steps):
+            if len(os.fsencode(path)) > LONGEST_SOCKET:
+                raise SlurmError(f"the path of a socket would be too long: {path}")
+
     def _prepare(self) -> None:
         paths = self._paths
-        if len(str(paths.munge_socket)) > LONGEST_SOCKET:
-            raise SlurmError(f"the path of a socket would be too long: {paths.munge_socket}")
         # Others may run jobs, and the tools: they read the configuration and reach the socket.
         for folder in (paths.folder, paths.state, paths.spool, paths.logs, paths.munge):
             folder.mkdir(parents=True, exist_ok=True)
@@ -243,7 +264,7 @@ class SlurmCluster:
 
     def _launch(self, name: str) -> None:
         assert self._watchdog is not None
-        with (self._paths.logs / f"{name}.err").open("ab") as log:
+        with self._error_log(name).open("ab") as log:
             process = subprocess.Popen(
                 self._command(name),
                 env=self.environment,
@@ -313,11 +334,18 @@ class SlurmCluster:
             time.sleep(0.05)
 
     def _diagnosis(self, name: str, trouble: str) -> str:
-        log = self._paths.logs / f"{name}.err"
+        log = self._error_log(name)
+        lines = self._last_lines(name)
+        return "\n  ".join([f"{name} does not start ({trouble}); the end of {log}:", *lines])
+
+    def _error_log(self, name: str) -> Path:
+        return self._paths.logs / f"{name}.err"
+
+    def _last_lines(self, name: str) -> list[str]:
         with contextlib.suppress(OSError):
-            lines = log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
-            return "\n  ".join([f"{name} does not start ({trouble}); the end of {log}:", *lines])
-        return f"{name} does not start: {trouble}"
+            text = self._error_log(name).read_text(errors="replace")
+            return [line for line in text.splitlines() if line.strip()][-SHOWN_LINES:]
+        return []
 
     def _kill(self, name: str) -> None:
         daemon = self._daemons[name]
@@ -330,6 +358,22 @@ class SlurmCluster:
         deadline = time.monotonic() + CANCEL_PATIENCE_S
         while self.run("squeue", "--noheader") and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def _hold(path: Path) -> int:
+    """Lock the folder of a cluster against a second run of it, and wait for the end of a former.
+
+    Raises:
+        SlurmError: it runs still.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + START_PATIENCE_S
+    while not try_lock(descriptor):
+        if time.monotonic() > deadline:
+            os.close(descriptor)
+            raise SlurmError(f"the cluster in {path.parent} runs still")
+        time.sleep(0.05)
+    return descriptor
 
 
 def _user() -> str:

@@ -12,6 +12,8 @@ HOST = "127.0.0.1"
 CORES, MEMORY_MB = 64, 64_000
 # A node that is silent for so long is down; on a busy host none may seem lost that is not.
 SLURMD_TIMEOUT_S = 15
+# Of a heterogeneous job: one for each number of GPUs that a gang has on a node.
+LARGEST_COMPONENT = 9
 SCHEDULER = (
     "sched_interval=1",
     "sched_min_interval=0",
@@ -41,9 +43,18 @@ NODES = (
 
 @dataclass(frozen=True)
 class Paths:
-    """Where the files of a cluster lie: all in one folder, so that several may run beside."""
+    """Where the files of a cluster lie: all in one folder, so that several may run beside.
+
+    `sockets`: another folder for what has sockets in it, where the path of the first is too long
+    for them; it may vanish when the cluster has ended.
+    """
 
     folder: Path
+    sockets: Path | None = None
+
+    @property
+    def _socket_folder(self) -> Path:
+        return self.sockets or self.folder
 
     @property
     def conf(self) -> Path:
@@ -55,7 +66,7 @@ class Paths:
 
     @property
     def spool(self) -> Path:
-        return self.folder / "spool"
+        return self._socket_folder / "spool"
 
     @property
     def logs(self) -> Path:
@@ -67,7 +78,7 @@ class Paths:
 
     @property
     def munge(self) -> Path:
-        return self.folder / "munge"
+        return self._socket_folder / "munge"
 
     @property
     def munge_key(self) -> Path:
@@ -76,6 +87,10 @@ class Paths:
     @property
     def munge_socket(self) -> Path:
         return self.munge / "socket"
+
+    def step_socket(self, node: str) -> Path:
+        """The longest path at which a slurmstepd of a node may listen, once numbers are large."""
+        return self.spool / node / f"{node}_{2**32 - 1}.{2**32 - 1}.{LARGEST_COMPONENT}"
 
 
 def slurm_conf(

@@ -1,0 +1,69 @@
+"""Counts seconds where others train: for pools whose GPUs are none, as the demo's `slurm`.
+
+    evenshare job submit --pool slurm --gpus 8 --gpu-type a100 -- python examples/pretend.py
+
+It reports how far it is, yields when it is asked to, and goes on where it was. Of a gang over
+several nodes the first rank counts, and the others wait for it.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+try:
+    from evenshare import lease
+except ModuleNotFoundError:  # in a checkout where nothing has been installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
+    from evenshare import lease
+
+SAY_EVERY = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Count seconds.")
+    parser.add_argument("--seconds", type=int, default=60, help="how many (default 60)")
+    seconds: int = parser.parse_args().seconds
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    # Checkpoints and progress are one rank's to write.
+    begun = int(lease.resume(default={"second": 0})["second"]) if rank == 0 else 0
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
+    nodes = os.environ.get("EVENSHARE_NODES") or os.environ.get("SLURM_JOB_NODELIST") or "here"
+    where = nodes.split(",")[rank] if ranks > 1 else nodes
+    after = f", resumed after {begun} s" if begun else ""
+    print(f"rank {rank} of {ranks} on {where}, GPUs {gpus}{after}", flush=True)
+    if rank == 0:
+        lead(begun, seconds)
+    else:
+        follow(seconds)
+
+
+def lead(begun: int, seconds: int) -> None:
+    for second in lease.steps(begun, seconds):
+        time.sleep(1)
+        if (second + 1) % SAY_EVERY == 0:
+            print(f"{second + 1} of {seconds} s", flush=True)
+        lease.store({"second": second + 1})
+    print("done", flush=True)
+
+
+def follow(seconds: int) -> None:
+    """Wait for the first rank, as others do in every step; what it has done is all there is."""
+    signal.signal(signal.SIGUSR1, lambda *_: sys.exit(99))
+    while counted() < seconds:
+        time.sleep(1)
+
+
+def counted() -> int:
+    """How far the first rank says that it is."""
+    try:
+        return int(json.loads(Path(os.environ["EVENSHARE_PROGRESS"]).read_text())["step"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+if __name__ == "__main__":
+    main()

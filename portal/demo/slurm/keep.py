@@ -1,0 +1,113 @@
+"""Keeps a cluster for as long as `make run-slurm` runs: a child of its supervisor.
+
+It says READY and the path of slurm.conf once all nodes have registered, starts a daemon that dies
+again, later each time, and ends the cluster with its jobs at a signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from portal.embedded.children import BACK_OFF_S, HEALTHY_S
+from portal.embedded.slurm import CHECK, ENDED, READY
+
+from .cluster import SlurmCluster, SlurmError
+from .packages import how_to_install, missing_packages
+
+LOOK_EVERY_S = 0.2
+# The grace of the demo's pool, and a second for the shims.
+CHECKPOINT_S = 6.0
+# Slurm's tools would ask a controller that is gone for ten seconds, and for a file that is gone
+# for a minute; what they cannot read they refuse at once.
+STOPPED = "# This cluster does not run: `make run-slurm` starts it, and writes this file anew.\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`FOLDER SOCKETS`: keep the cluster there. CHECK: only ask whether the packages are there."""
+    if list(arguments) == [CHECK]:
+        return check()
+    folder, sockets = map(Path, arguments)
+    cluster = SlurmCluster(folder, sockets=sockets)
+    signals: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda got, _frame: signals.append(got))
+    try:
+        with cluster:
+            say(f"{READY}{cluster.conf}")
+            keeper = DaemonKeeper(cluster)
+            while not signals:
+                keeper.look(time.monotonic())
+                time.sleep(LOOK_EVERY_S)
+            let_jobs_checkpoint(cluster)
+    except SlurmError as error:
+        say(str(error))
+        return 1
+    cluster.conf.write_text(STOPPED)
+    return 0
+
+
+def let_jobs_checkpoint(cluster: SlurmCluster) -> None:
+    """Ask the batch scripts alone, which are shims: to cancel is to signal programs as well.
+
+    Where the supervisor ends as it should, it has waited for all of them already.
+    """
+    running = ("--states=RUNNING", f"--partition={cluster.partition}")
+    deadline = time.monotonic() + CHECKPOINT_S
+    with contextlib.suppress(SlurmError):
+        if cluster.run("squeue", "--noheader", *running):
+            cluster.run("scancel", "--quiet", "--batch", "--signal=TERM", "--state=RUNNING", "--me")
+        while cluster.run("squeue", "--noheader", *running) and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
+
+
+def check() -> int:
+    """Say what has to be installed, if anything."""
+    missing = missing_packages()
+    if missing:
+        say(f"Slurm is not installed here; as root: {how_to_install(missing)}")
+    return 1 if missing else 0
+
+
+class DaemonKeeper:
+    """Starts daemons again: each after a pause, which grows while it dies again soon."""
+
+    def __init__(self, cluster: SlurmCluster) -> None:
+        self._cluster = cluster
+        self._failures: dict[str, int] = {}
+        self._begun: dict[str, float] = {}
+        # When those that are to be started are.
+        self._again: dict[str, float] = {}
+
+    def look(self, now: float) -> None:
+        """Note who died, and start those whose pause is over."""
+        for name in self._cluster.dead_daemons():
+            if name not in self._again:
+                self._again[name] = now + self._note(name, now)
+            elif now >= self._again[name]:
+                del self._again[name]
+                self._begun[name] = now
+                self._cluster.start_daemon(name)
+
+    def _note(self, name: str, now: float) -> float:
+        """Say that a daemon ended; return the seconds until it is started again."""
+        if now - self._begun.get(name, 0.0) > HEALTHY_S:
+            self._failures[name] = 0
+        failures = self._failures.get(name, 0)
+        self._failures[name] = failures + 1
+        pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
+        how = self._cluster.how_it_ended(name)
+        say(f"{name} {ENDED} and starts again in {pause_s:g} s ({how})")
+        return pause_s
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

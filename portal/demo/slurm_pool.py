@@ -1,0 +1,174 @@
+"""The demo's pool `slurm`, of `make run-slurm`: real jobs on five nodes of a real Slurm cluster.
+
+The policy is `ltgf`: it keeps three GPU types apart by tenants' sums alone, holds nodes back for a
+gang that is larger than one, and lets a lease end only at its expiry, so that a newcomer sees who
+made way for whom. Leases are short, as in the pool `local`. While somebody looks, the demo's teams
+submit a job now and then: programs that count seconds (examples/pretend.py) and cost nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+from django.conf import settings
+
+from billing.models import Book
+from portal.demo.names import SLURM_POOL
+from portal.demo.slurm.config import NODES, PARTITION
+from scheduling.engine.clock import read_clock, wall_now
+from scheduling.models import GpuType, Job, Node, Pool, PoolClock, PriceSetting
+from scheduling.services.pool_creation import open_pool
+from scheduling.services.submit import submit_job
+from tenants.models import Quota, Tenant, User
+from tenants.scopes import site_scope
+from tenants.services.tenants import create_tenant
+
+NAME, POLICY = SLURM_POOL, "ltgf"
+# Which jobs are the demo's own, by `Job.source`.
+SOURCE = "demo"
+SUBMIT_EVERY, WATCHED_FOR = timedelta(seconds=12), timedelta(minutes=10)
+# The machine has other things to do than to hold sleepers.
+MOST_ACTIVE = 8
+
+
+class SlurmGpuType(NamedTuple):
+    """A GPU type of the cluster: `rank` as in the pool `mixed`, price, and GPUs by tenant."""
+
+    name: str
+    rank: int
+    base: Decimal
+    quotas: dict[str, int]
+
+
+class DemoJob(NamedTuple):
+    """A job that a tenant submits again and again."""
+
+    tenant: str
+    name: str
+    gpus: int
+    gpu_types: tuple[str, ...]
+    seconds: int
+
+
+ROSA, MARA, THIRD = "vc-7f04ca", "vc-6214e9", "vc-ee9e8c"
+GPU_TYPES = (
+    SlurmGpuType("k80", 0, Decimal("0.25"), {ROSA: 1, MARA: 1, THIRD: 2}),
+    SlurmGpuType("v100", 2, Decimal("1.25"), {ROSA: 2, MARA: 4, THIRD: 2}),
+    SlurmGpuType("a100", 3, Decimal("2.50"), {ROSA: 4, MARA: 2, THIRD: 2}),
+)
+TENANTS = (ROSA, MARA, THIRD)
+# In this order, again and again: together they want less than the cluster has, at times more than
+# is free. The gangs of 8 are larger than a node.
+JOBS = (
+    DemoJob(MARA, "finetune", 4, ("a100",), 45),
+    DemoJob(THIRD, "evaluate", 1, ("k80",), 40),
+    DemoJob(ROSA, "embed", 2, ("a100",), 40),
+    DemoJob(MARA, "distill", 4, ("v100",), 45),
+    DemoJob(ROSA, "pretrain", 8, ("a100",), 40),
+    DemoJob(THIRD, "sweep", 2, ("v100", "k80"), 40),
+    DemoJob(ROSA, "ablation", 2, ("v100",), 45),
+    DemoJob(THIRD, "scaleup", 8, ("v100",), 30),
+    DemoJob(MARA, "evaluate", 1, (), 40),
+    DemoJob(THIRD, "index", 2, ("k80",), 45),
+)
+
+
+def seed_slurm(conf: str) -> bool:
+    """Make the pool, or have it find the cluster at `conf`; return whether it was made.
+
+    Without a cluster (`make run`), or without the demo's tenants, nothing is done.
+    """
+    tenants = {row.slug: row for row in Tenant.objects.filter(slug__in=TENANTS)}
+    if not conf or len(tenants) != len(TENANTS):
+        return False
+    options = {"conf": conf, "partition": PARTITION}
+    pool = Pool.objects.filter(name=NAME).first()
+    if pool is not None:
+        if pool.executor_options != options:
+            pool.executor_options = options
+            pool.save(update_fields=["executor_options"])
+        return False
+    Book.objects.get_or_create(
+        slug=NAME, defaults={"currency": f"{NAME} credit", "clock_domain": Book.ClockDomain.REAL}
+    )
+    pool = Pool.objects.create(
+        name=NAME,
+        executor="slurm",
+        executor_options=options,
+        policy=POLICY,
+        book=NAME,
+        round_s=2,
+        lease_s=20,
+        grace_s=5,
+        on_demand=True,
+        source_dir=str(settings.BASE_DIR),
+    )
+    begin = wall_now()
+    open_pool(pool, begin, scale=1)
+    for tenant in tenants.values():
+        create_tenant(
+            slug=tenant.slug,
+            name=tenant.name,
+            initials=tenant.initials,
+            swatch=tenant.swatch,
+            book=NAME,
+        )
+    for demo_type in GPU_TYPES:
+        _gpus(pool, demo_type, tenants, begin)
+    return True
+
+
+def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin: datetime) -> None:
+    gpu_type, _ = GpuType.objects.get_or_create(name=demo_type.name)
+    # Of two pools that know a type, one may not know how fast it is.
+    if gpu_type.rank < demo_type.rank:
+        gpu_type.rank = demo_type.rank
+        gpu_type.save(update_fields=["rank"])
+    PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=demo_type.base)
+    Node.objects.bulk_create(
+        Node(pool=pool, name=node.name, gpu_type=gpu_type, gpus=node.gpus)
+        for node in NODES
+        if node.gpu_type == demo_type.name
+    )
+    Quota.objects.bulk_create(
+        Quota(tenant=tenants[slug], pool=pool, gpu_type=gpu_type, gpus=gpus, valid_from=begin)
+        for slug, gpus in demo_type.quotas.items()
+    )
+
+
+def submit_when_due() -> bool:
+    """Let the teams submit their next job, if it is time; return whether they did.
+
+    Only while the cluster runs and somebody has looked at the pool lately.
+    """
+    if not settings.DEMO_SLURM_CONF:
+        return False
+    with site_scope():
+        clock = PoolClock.objects.filter(pool__name=NAME).first()
+        if clock is None:
+            return False
+        now = read_clock(clock.pool_id)
+        ours = Job.objects.filter(pool_id=clock.pool_id, source=SOURCE)
+        active = ours.filter(state__in=Job.ACTIVE_STATES).count()
+        last = ours.order_by("-id").values_list("submitted_at", flat=True).first()
+        if now.wall - clock.viewed_wall > WATCHED_FOR or active >= MOST_ACTIVE:
+            return False
+        if last is not None and now.pool_at - last < SUBMIT_EVERY:
+            return False
+        number = ours.count()
+        job = JOBS[number % len(JOBS)]
+        tenant = Tenant.objects.get(slug=job.tenant)
+        people = User.objects.filter(memberships__tenant=tenant, is_active=True)
+        user = people.order_by("id").first()
+    command = ["python", "examples/pretend.py", "--seconds", str(job.seconds)]
+    spec = {
+        "pool": NAME,
+        "name": f"{job.name}-{number + 1}",
+        "gpus": job.gpus,
+        "gpu_types": list(job.gpu_types),
+        "command": command,
+    }
+    submit_job(tenant=tenant, user=user, spec=spec, now=now, source=SOURCE)
+    return True

@@ -1,0 +1,211 @@
+"""`make run-slurm`: the portal beside a real Slurm cluster, its start, its faults and its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from portal.demo.slurm.config import NODES, PARTITION
+from portal.demo.slurm.processes import processes
+from portal.embedded import slurm, supervisor
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.slurm.commands import Slurm
+from scheduling.engine.executors.slurm.options import SlurmOptions
+from tests.integration.test_supervisor import query
+from tests.integration.tree import ROOT, RunningTree
+from tests.ports import free_port
+from tests.slurm import require_slurm
+from tests.tools import PATIENCE_S, eventually
+
+# Writes down that it runs, and that it was asked to stop.
+SLEEPER = """
+import os, signal, sys, time
+def checkpoint(*_):
+    open(os.environ["EVENSHARE_JOB_DIR"] + "/saved", "w").write("yes")
+    sys.exit(99)
+signal.signal(signal.SIGUSR1, checkpoint)
+open(os.environ["EVENSHARE_JOB_DIR"] + "/ready", "w").write("yes")
+time.sleep(6000)
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One data folder for all: each run goes on where the one before it ended."""
+    require_slurm()
+    return tmp_path_factory.mktemp("run-slurm") / "data"
+
+
+@pytest.fixture(scope="module")
+def running(data: Path) -> Iterator[RunningTree]:
+    tree = started(data)
+    yield tree
+    tree.end()
+
+
+def started(data: Path) -> RunningTree:
+    tree = RunningTree(data, free_port(), DEMO_SLURM="1")
+    tree.wait_until_ready()
+    # Nobody looks: the demo's teams submit nothing, and these tests have the GPUs.
+    query(tree, "UPDATE scheduling_poolclock SET viewed_wall = now() - interval '1 day'")
+    evenshare(tree, "login", "--username", "rosa", "--password", "evenshare-demo")
+    return tree
+
+
+def evenshare(tree: RunningTree, *words: str) -> str:
+    """What the command line says to somebody with nothing but the client."""
+    done = subprocess.run(
+        [sys.executable, "-m", "evenshare", *words],
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT / "client" / "src"),
+            "HOME": str(tree.data.parent),
+            "EVENSHARE_URL": f"http://127.0.0.1:{tree.port}",
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{words}: {done.stderr}\n{tree.text()}"
+    return done.stdout
+
+
+def submit(tree: RunningTree, gpus: int, gpu_type: str, *command: str) -> str:
+    wanted = ("--pool", "slurm", "--gpus", str(gpus), "--gpu-type", gpu_type)
+    return evenshare(tree, "job", "submit", *wanted, "--", *command).strip()
+
+
+def output(tree: RunningTree, job: str) -> str:
+    """What a job has written when it has ended."""
+    return evenshare(tree, "job", "logs", job, "--follow")
+
+
+def sleeper(tree: RunningTree, gpus: int, gpu_type: str) -> None:
+    """Submit a job that lasts, and wait until it runs."""
+    before = marked(tree, "ready")
+    submit(tree, gpus, gpu_type, "python", "-c", SLEEPER)
+    eventually(lambda: marked(tree, "ready") > before)
+
+
+def left(tree: RunningTree) -> dict[int, str]:
+    """What is left of the tree: its own processes, the daemons, and what ran in the cluster."""
+    ran = dict.fromkeys(processes(conf_of(tree)), "of a job")
+    return {**ran, **tree.processes()}
+
+
+def conf_of(tree: RunningTree) -> Path:
+    return tree.data / "slurm" / "slurm.conf"
+
+
+def end(tree: RunningTree) -> None:
+    """End it as Ctrl-C does, unless a test has done so."""
+    if not tree.ended():
+        assert tree.interrupt() == 0
+
+
+def marked(tree: RunningTree, name: str) -> int:
+    """How many sleepers have written down that they are `ready`, or have `saved`."""
+    return len(list((tree.data / "jobs").glob(f"*/{name}")))
+
+
+class TestAJobOfThePool:
+    def test_runs_on_a_node_of_the_cluster_and_its_output_is_here(
+        self, running: RunningTree
+    ) -> None:
+        command = ("python", "examples/pretend.py", "--seconds", "1")
+        job = submit(running, 2, "v100", *command)
+        said = output(running, job)
+        assert re.search(r"^rank 0 of 1 on node-[34], GPUs \d,\d$", said, re.MULTILINE), said
+        assert "done" in said
+        assert "succeeded" in evenshare(running, "job", "show", job)
+
+    def test_may_be_a_gang_over_two_nodes(self, running: RunningTree) -> None:
+        command = ("python", "examples/pretend.py", "--seconds", "1")
+        job = submit(running, 8, "a100", *command)
+        said = output(running, job)
+        for rank, node in enumerate(("node-1", "node-2")):
+            assert f"rank {rank} of 2 on {node}, GPUs 0,1,2,3" in said
+
+
+class TestADaemonOfTheCluster:
+    @pytest.mark.parametrize(
+        ("words", "name"), [("slurmctld -D", "slurmctld"), ("-N node-5", "node-5")]
+    )
+    def test_that_is_killed_starts_again_and_a_line_says_so(
+        self, running: RunningTree, words: str, name: str
+    ) -> None:
+        killed = running.kill(words)
+        eventually(lambda: running.find(words) not in (0, killed))
+        assert f"[slurm] {name} has ended and starts again in 0.5 s (SIGKILL" in running.text()
+
+    def test_is_no_child_that_outlives_its_keeper(self, running: RunningTree) -> None:
+        """The keeper itself is a child like the others: its successor starts all of them."""
+        daemons = {pid for pid, line in running.processes().items() if "slurm.conf -N" in line}
+        assert len(daemons) == len(NODES)
+        running.kill("portal.demo.slurm.keep")
+        eventually(lambda: ready_again(running, daemons))
+        assert "after" in output(running, submit(running, 1, "k80", "echo", "after"))
+
+
+def ready_again(tree: RunningTree, before: set[int]) -> bool:
+    now = {pid for pid, line in tree.processes().items() if "slurm.conf -N" in line}
+    return len(now) == len(NODES) and not now & before
+
+
+class TestTheEnd:
+    """Last: it ends the run that the tests above share."""
+
+    def test_by_ctrl_c_lets_jobs_checkpoint_and_leaves_no_process(
+        self, running: RunningTree
+    ) -> None:
+        sleeper(running, 8, "v100")
+        before = marked(running, "saved")
+        assert running.interrupt() == 0
+        assert left(running) == {}
+        assert marked(running, "saved") == before + 1
+
+    def test_has_tools_refuse_at_once_so_that_other_pools_need_not_wait(
+        self, running: RunningTree
+    ) -> None:
+        end(running)
+        cluster = Slurm(SlurmOptions(conf=str(conf_of(running)), partition=PARTITION))
+        with pytest.raises(ExecutorError, match="configuration"):
+            cluster.queue()
+
+    def test_by_kill_9_lets_jobs_checkpoint_and_leaves_no_process(
+        self, data: Path, running: RunningTree
+    ) -> None:
+        end(running)
+        tree = started(data)
+        try:
+            sleeper(tree, 2, "k80")
+            before = marked(tree, "saved")
+            tree.process.kill()
+            tree.process.wait(PATIENCE_S)
+            eventually(lambda: not left(tree))
+            assert marked(tree, "saved") == before + 1
+        finally:
+            tree.end()
+
+
+class TestAStart:
+    def test_without_the_packages_names_them_and_starts_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("DEMO_SLURM", "1")
+        monkeypatch.setenv("EVENSHARE_DATA_DIR", str(tmp_path / "data"))
+        monkeypatch.setattr(slurm, "MODULE", "tests.integration.no_slurm")
+        assert supervisor.main() == 1
+        names = "munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins"
+        how = f"apt-get install --no-install-recommends {names}"
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line == f"evenshare: Slurm is not installed here; as root: {how}"
+        assert not (tmp_path / "data").exists()

@@ -1,0 +1,139 @@
+"""The demo pool `slurm`: made where a cluster was started, and alive while somebody looks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from django.db.models import F
+from django.test import Client
+from pytest_django import Settings
+
+from portal.demo.philly import seed_demo
+from portal.demo.slurm.config import NODES
+from portal.demo.slurm_pool import (
+    GPU_TYPES,
+    JOBS,
+    MOST_ACTIVE,
+    NAME,
+    SOURCE,
+    SUBMIT_EVERY,
+    WATCHED_FOR,
+    submit_when_due,
+)
+from scheduling.engine.executors.slurm.options import read_options
+from scheduling.models import GpuType, Job, Node, Pool, PoolClock
+from tenants.models import Quota
+from tenants.scopes import site_scope
+
+CONF = "/somewhere/slurm.conf"
+
+
+@pytest.fixture
+def pool(db: None, settings: Settings) -> Pool:  # noqa: ARG001 - the fixture is what is wanted of it
+    settings.DEMO_SLURM_CONF = CONF
+    seed_demo()
+    return Pool.objects.get(name=NAME)
+
+
+def jobs() -> list[Job]:
+    with site_scope():
+        return list(Job.objects.filter(pool__name=NAME).order_by("id"))
+
+
+def make_time_pass() -> None:
+    with site_scope():
+        Job.objects.update(submitted_at=F("submitted_at") - SUBMIT_EVERY)
+
+
+@pytest.mark.django_db
+class TestWithoutACluster:
+    def test_there_is_no_pool_and_no_stop_of_the_tour(self, client: Client) -> None:
+        seed_demo()
+        assert not Pool.objects.filter(name=NAME).exists()
+        assert not submit_when_due()
+        assert b"Run on a Slurm cluster" not in client.get("/").content
+
+    def test_a_pool_of_an_earlier_start_stays_and_nobody_submits(
+        self, pool: Pool, client: Client, settings: Settings
+    ) -> None:
+        settings.DEMO_SLURM_CONF = ""
+        assert not seed_demo()
+        pool.refresh_from_db()
+        assert pool.executor_options["conf"] == CONF
+        assert not submit_when_due()
+        assert b"Run on a Slurm cluster" not in client.get("/").content
+
+
+class TestThePool:
+    def test_has_the_nodes_and_gpus_of_the_cluster(self, pool: Pool) -> None:
+        rows = Node.objects.filter(pool=pool).values_list("name", "gpu_type__name", "gpus")
+        assert set(rows) == {(node.name, node.gpu_type, node.gpus) for node in NODES}
+
+    def test_shares_all_gpus_of_each_type_as_quotas(self, pool: Pool) -> None:
+        there: Counter[str] = Counter()
+        for node in NODES:
+            there[node.gpu_type] += node.gpus
+        with site_scope():
+            rows = Quota.objects.filter(pool=pool).values_list("gpu_type__name", "gpus")
+            given: Counter[str] = Counter()
+            for gpu_type, gpus in rows:
+                given[gpu_type] += gpus
+        assert given == there
+        ranks = dict(GpuType.objects.values_list("name", "rank"))
+        order = [one.name for one in GPU_TYPES]
+        assert sorted(order, key=lambda name: ranks[name]) == order
+
+    def test_has_options_that_its_executor_reads(self, pool: Pool) -> None:
+        assert read_options(pool.executor_options, NAME).conf == CONF
+
+    def test_finds_the_cluster_of_the_next_start_elsewhere(
+        self, pool: Pool, settings: Settings
+    ) -> None:
+        settings.DEMO_SLURM_CONF = "/elsewhere/slurm.conf"
+        assert not seed_demo()
+        pool.refresh_from_db()
+        assert pool.executor_options["conf"] == "/elsewhere/slurm.conf"
+
+    def test_is_a_stop_of_the_tour(self, pool: Pool, client: Client) -> None:
+        page = client.get("/").content.decode()
+        assert "Run on a Slurm cluster" in page
+        stop = f"/pools/{pool.name}/"
+        assert client.post("/demo/operator/", {"next": stop}).headers["Location"] == stop
+        assert client.get(stop).status_code == 200
+
+
+class TestTheTeams:
+    def test_submit_their_jobs_one_after_the_other(self, pool: Pool) -> None:
+        assert submit_when_due()
+        assert not submit_when_due(), "not so soon"
+        make_time_pass()
+        assert submit_when_due()
+        first, second = jobs()
+        assert (first.name, second.name) == (f"{JOBS[0].name}-1", f"{JOBS[1].name}-2")
+        assert (first.source, first.gpus, first.gpu_types) == (SOURCE, 4, ["a100"])
+        assert first.command == ["python", "examples/pretend.py", "--seconds", "45"]
+
+    def test_submit_no_more_than_the_machine_bears(self, pool: Pool) -> None:
+        for _ in range(MOST_ACTIVE):
+            assert submit_when_due()
+            make_time_pass()
+        assert not submit_when_due()
+        with site_scope():
+            Job.objects.filter(id=jobs()[0].pk).update(state=Job.State.SUCCEEDED)
+        assert submit_when_due()
+
+    def test_submit_nothing_while_nobody_looks(self, pool: Pool) -> None:
+        clock = PoolClock.objects.filter(pool=pool)
+        clock.update(viewed_wall=F("viewed_wall") - WATCHED_FOR)
+        assert not submit_when_due()
+
+    def test_ask_for_what_the_cluster_has(self) -> None:
+        sizes: Counter[str] = Counter()
+        for node in NODES:
+            sizes[node.gpu_type] += node.gpus
+        for job in JOBS:
+            assert all(job.gpus <= sizes[gpu_type] for gpu_type in job.gpu_types), job
+        most = max(node.gpus for node in NODES)
+        assert {1, 2, 4} < {job.gpus for job in JOBS}
+        assert any(job.gpus > most for job in JOBS), "one is larger than a node"
