@@ -126,7 +126,7 @@ class Slurm:
         """
         options = ["--noheader", "--states=all", "--user", str(os.geteuid())]
         options += ["--partition", self.options.partition]
-        done = self._ask("squeue", *options, "--format", _SEPARATOR.join(_COLUMNS))
+        done = self.ask("squeue", *options, "--format", _SEPARATOR.join(_COLUMNS))
         return parse_queue(done)
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
@@ -147,7 +147,8 @@ class Slurm:
             for ids in _batches(job_ids):
                 self._run("scontrol", "update", f"JobId={','.join(ids)}", f"TimeLimit={limit}")
 
-    def _ask(self, tool: str, *arguments: str) -> str:
+    def ask(self, tool: str, *arguments: str) -> str:
+        """Return what a tool prints; instants are seconds since 1970."""
         done = self._run(tool, *arguments)
         if done.returncode != 0:
             raise ExecutorError(f"{tool}: {last_line(done.stderr) or f'exit {done.returncode}'}")
