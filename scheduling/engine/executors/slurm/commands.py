@@ -151,7 +151,9 @@ class Slurm:
         """Return what a tool prints; instants are seconds since 1970."""
         done = self._run(tool, *arguments)
         if done.returncode != 0:
-            raise ExecutorError(f"{tool}: {last_line(done.stderr) or f'exit {done.returncode}'}")
+            # scontrol says what is wrong on its output.
+            why = last_line(done.stderr) or last_line(done.stdout)
+            raise ExecutorError(f"{tool}: {why or f'exit {done.returncode}'}")
         return done.stdout
 
     def _run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:

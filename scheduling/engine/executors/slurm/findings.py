@@ -189,8 +189,8 @@ def _limits(config: Mapping[str, str]) -> Iterator[Finding]:
     if enforced not in ("none", "0"):
         yield _warning(
             "AccountingStorageEnforce",
-            f"{enforced}: the portal's user needs an association with the partition and account, and"
-            " its limits (GrpTRES, MaxJobs, ...) must be at least the pool's",
+            f"{enforced}: the portal's user needs an association with the partition and account,"
+            " and its limits (GrpTRES, MaxJobs, ...) must be at least the pool's",
         )
     if config.get("JobSubmitPlugins"):
         yield _warning(
