@@ -152,9 +152,9 @@ def _kill_wait(config: Mapping[str, str], pool: PoolNeeds) -> Finding:
     if seconds < pool.grace_s:
         return _warning(
             "KillWait",
-            f"{seconds} s, less than the pool's grace of {pool.grace_s} s: who cancels a job by"
-            " scancel, or whose time limit passes, gets only so long for a checkpoint. Ends of"
-            " leases have the pool's grace in any case",
+            f"{seconds} s, less than the pool's grace of {pool.grace_s} s: a job that somebody ends"
+            " by scancel, or whose limit passes, is killed after so long. Leases end by the pool's"
+            " grace",
         )
     return _ok("KillWait", f"{seconds} s, grace of the pool {pool.grace_s} s")
 
