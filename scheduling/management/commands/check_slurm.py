@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from scheduling.engine.executors.local_files import jobs_root
 from scheduling.engine.executors.slurm.checks import check_by_trial, check_cluster, pool_needs
-from scheduling.engine.executors.slurm.findings import Finding, Level
+from scheduling.engine.executors.slurm.findings import ClusterFinding, Level
 from scheduling.management.cluster_options import add_cluster_arguments, chosen_cluster
 
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Exit with 1 where there is an error; warnings are no errors."""
         cluster, pool = chosen_cluster(options)
-        lines: Iterator[Finding] = check_cluster(cluster, pool_needs(pool) if pool else None)
+        lines: Iterator[ClusterFinding] = check_cluster(cluster, pool_needs(pool) if pool else None)
         if options["run"]:
             lines = chain(lines, check_by_trial(cluster, jobs_root(), options["node"]))
         levels: Counter[Level] = Counter()

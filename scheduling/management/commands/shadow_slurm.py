@@ -35,7 +35,7 @@ from evenshare_core.units import SECOND_US
 from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.slurm.observation import TENANT_KEYS
 from scheduling.engine.executors.slurm.watch import (
-    Look,
+    PartitionLook,
     PartitionWatch,
     keep_watching,
     write_file,
@@ -96,7 +96,7 @@ class Command(BaseCommand):
         watch.load()
         decided: list[tuple[object, ...]] = []
 
-        def on_look(look: Look) -> None:
+        def on_look(look: PartitionLook) -> None:
             seen = watched_pool(watch.watch(), quotas)
             text = f"running {look.running:,} on {look.gpus_held:,} GPUs, queued {look.queued:,}"
             self.stdout.write(f"{datetime.fromtimestamp(look.at, UTC):%H:%M:%S} {text}")
@@ -221,5 +221,5 @@ def _command(folder: Path, rules: Mapping[str, Rules]) -> str:
     one = next(iter(rules.values()))
     files = ["--trace", str(folder / "trace.csv"), "--node-list", str(folder / "nodes.csv")]
     lengths = ["--round-s", f"{one.round_us / SECOND_US:g}", "--lease-s"]
-    words = ["evenshare-core", "simulate", *files, "--policy", ",".join(rules), *lengths]
-    return shlex.join([*words, f"{one.lease_us / SECOND_US:g}", "--estimates", "given"])
+    command = ["evenshare-core", "simulate", *files, "--policy", ",".join(rules), *lengths]
+    return shlex.join([*command, f"{one.lease_us / SECOND_US:g}", "--estimates", "given"])

@@ -6,7 +6,7 @@ import pytest
 
 from scheduling.engine.executors.slurm.cluster_text import parse_config, parse_fields, parse_nodes
 from scheduling.engine.executors.slurm.findings import (
-    Finding,
+    ClusterFinding,
     Level,
     PoolNeeds,
     clock_findings,
@@ -65,7 +65,7 @@ PartitionName=gpu
 """
 
 
-def levels(lines: list[Finding]) -> dict[str, str]:
+def levels(lines: list[ClusterFinding]) -> dict[str, str]:
     return {one.about: one.level.value for one in lines if one.level is not Level.OK}
 
 
@@ -215,4 +215,4 @@ class TestTheRest:
         assert worst(clock_findings({"n2": -0.3})) is Level.OK
 
     def test_a_line_begins_with_its_level(self) -> None:
-        assert str(Finding(Level.ERROR, "nodes", "none")) == "error    nodes: none"
+        assert str(ClusterFinding(Level.ERROR, "nodes", "none")) == "error    nodes: none"

@@ -22,7 +22,7 @@ from scheduling.engine.executors.slurm.cluster_text import (
     parse_nodes,
 )
 from scheduling.engine.executors.slurm.commands import Slurm
-from scheduling.engine.executors.slurm.findings import Finding, Level, PoolNeeds
+from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, PoolNeeds
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.executors.slurm.trial import trial_findings
 from scheduling.models import Node, Pool
@@ -41,7 +41,7 @@ def pool_needs(pool: Pool) -> PoolNeeds:
     return PoolNeeds(pool.lease_s, pool.grace_s, pool.outage_grace_s, nodes)
 
 
-def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[Finding]:
+def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[ClusterFinding]:
     """Look at everything that can be asked without a job; what cannot be asked is a finding too."""
     slurm = Slurm(options)
     missing = list(_missing_tools(slurm))
@@ -54,7 +54,7 @@ def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[Fin
         config = slurm.ask("scontrol", "show", "config")
     except ExecutorError as error:
         text = f"{error}: is slurmctld up, MUNGE running here, and slurm.conf the cluster's?"
-        yield Finding(Level.ERROR, "controller", text)
+        yield ClusterFinding(Level.ERROR, "controller", text)
         return
     settings = parse_config(config)
     yield from findings.config_findings(settings, pool)
@@ -63,18 +63,18 @@ def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[Fin
     yield from _partition(slurm, pool)
 
 
-def check_by_trial(options: SlurmOptions, root: Path, node: str = "") -> Iterator[Finding]:
+def check_by_trial(options: SlurmOptions, root: Path, node: str = "") -> Iterator[ClusterFinding]:
     """Run a tiny job on a node (the first that is up, unless one is named), below `root`."""
     slurm = Slurm(options)
     try:
         up = [one.name for one in partition_nodes(slurm) if one.is_up]
         chosen = node or next(iter(up), "")
         if not chosen:
-            yield Finding(Level.ERROR, "trial", "no node of the partition is up")
+            yield ClusterFinding(Level.ERROR, "trial", "no node of the partition is up")
             return
         yield from trial_findings(slurm, root, chosen)
     except (ExecutorError, OSError) as error:
-        yield Finding(Level.ERROR, "trial", str(error))
+        yield ClusterFinding(Level.ERROR, "trial", str(error))
 
 
 def partition_nodes(slurm: Slurm) -> list[SlurmNodeText]:
@@ -87,22 +87,24 @@ def partition_nodes(slurm: Slurm) -> list[SlurmNodeText]:
     return parse_nodes(slurm.ask("sinfo", *where, "--format", NODE_FORMAT))
 
 
-def _missing_tools(slurm: Slurm) -> Iterator[Finding]:
+def _missing_tools(slurm: Slurm) -> Iterator[ClusterFinding]:
     for tool in TOOLS:
         try:
             slurm.ask(tool, "--version")
         except ExecutorError as error:
-            yield Finding(Level.ERROR, tool, f"{error}; install slurm-client")
+            yield ClusterFinding(Level.ERROR, tool, f"{error}; install slurm-client")
 
 
-def _controller(slurm: Slurm) -> Finding:
+def _controller(slurm: Slurm) -> ClusterFinding:
     said = slurm.ask("scontrol", "ping").strip()
     if re.search(r"\bUP\b", said):
-        return Finding(Level.OK, "controller", said.splitlines()[0])
-    return Finding(Level.ERROR, "controller", f"{said or 'does not answer'}: start slurmctld")
+        return ClusterFinding(Level.OK, "controller", said.splitlines()[0])
+    return ClusterFinding(
+        Level.ERROR, "controller", f"{said or 'does not answer'}: start slurmctld"
+    )
 
 
-def _clocks(config: str) -> Iterator[Finding]:
+def _clocks(config: str) -> Iterator[ClusterFinding]:
     """The controller's clock, from the head of its answer."""
     match = re.match(r"Configuration data as of (\d{9,})\b", config)
     if match:
@@ -120,13 +122,13 @@ def _is_operator(slurm: Slurm, settings: dict[str, str]) -> bool:
     return False
 
 
-def _partition(slurm: Slurm, pool: PoolNeeds | None) -> Iterator[Finding]:
+def _partition(slurm: Slurm, pool: PoolNeeds | None) -> Iterator[ClusterFinding]:
     name = slurm.options.partition
     try:
         fields = parse_fields(slurm.ask("scontrol", "show", "partition", name))
     except ExecutorError as error:
         text = f"{error}: add it to slurm.conf, or correct `partition` in executor_options"
-        yield Finding(Level.ERROR, f"partition {name}", text)
+        yield ClusterFinding(Level.ERROR, f"partition {name}", text)
         return
     yield from findings.partition_findings(fields, slurm.options, pool)
     try:
@@ -136,4 +138,4 @@ def _partition(slurm: Slurm, pool: PoolNeeds | None) -> Iterator[Finding]:
         users = Counter(line.strip() for line in table.splitlines() if line.strip())
         yield from findings.others_findings(users, own)
     except ExecutorError as error:
-        yield Finding(Level.ERROR, f"partition {name}", str(error))
+        yield ClusterFinding(Level.ERROR, f"partition {name}", str(error))

@@ -103,8 +103,8 @@ def parse_config(text: str) -> dict[str, str]:
 
 def parse_fields(text: str) -> dict[str, str]:
     """Return the words NAME=VALUE of one entity, as `scontrol show partition` prints them."""
-    words = (word.partition("=") for word in text.split())
-    return {name: _value(value) for name, is_field, value in words if is_field}
+    pairs = (word.partition("=") for word in text.split())
+    return {name: _value(value) for name, is_field, value in pairs if is_field}
 
 
 def parse_seconds(text: str) -> int | None:

@@ -31,7 +31,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class ClusterFinding:
     """One line: what was looked at, what was seen, and what to do about it."""
 
     level: Level
@@ -52,19 +52,19 @@ class PoolNeeds:
     nodes: Mapping[str, tuple[str, int]]
 
 
-def _ok(about: str, text: str) -> Finding:
-    return Finding(Level.OK, about, text)
+def _ok(about: str, text: str) -> ClusterFinding:
+    return ClusterFinding(Level.OK, about, text)
 
 
-def _warning(about: str, text: str) -> Finding:
-    return Finding(Level.WARNING, about, text)
+def _warning(about: str, text: str) -> ClusterFinding:
+    return ClusterFinding(Level.WARNING, about, text)
 
 
-def _error(about: str, text: str) -> Finding:
-    return Finding(Level.ERROR, about, text)
+def _error(about: str, text: str) -> ClusterFinding:
+    return ClusterFinding(Level.ERROR, about, text)
 
 
-def version_findings(text: str) -> Iterator[Finding]:
+def version_findings(text: str) -> Iterator[ClusterFinding]:
     """Judge what `sinfo --version` says, as `slurm-wlm 22.05.8` or `slurm 23.11.4`."""
     match = re.search(r"(\d+)\.(\d+)", text)
     if match is None:
@@ -83,7 +83,7 @@ def version_findings(text: str) -> Iterator[Finding]:
         yield _ok("version", text.strip())
 
 
-def config_findings(config: Mapping[str, str], pool: PoolNeeds | None) -> Iterator[Finding]:
+def config_findings(config: Mapping[str, str], pool: PoolNeeds | None) -> Iterator[ClusterFinding]:
     """Judge `scontrol show config`."""
     yield from _priority(config)
     yield from _preemption(config)
@@ -96,7 +96,7 @@ def config_findings(config: Mapping[str, str], pool: PoolNeeds | None) -> Iterat
     yield from _limits(config)
 
 
-def _priority(config: Mapping[str, str]) -> Iterator[Finding]:
+def _priority(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
     plugin = config.get("PriorityType", "")
     about = "PriorityType"
     if plugin in ("", "priority/basic"):
@@ -114,7 +114,7 @@ def _priority(config: Mapping[str, str]) -> Iterator[Finding]:
     yield _ok(about, f"{plugin} without fairshare")
 
 
-def _preemption(config: Mapping[str, str]) -> Iterator[Finding]:
+def _preemption(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
     kind = config.get("PreemptType", "preempt/none")
     if kind in ("", "preempt/none"):
         yield _ok("PreemptType", "preempt/none")
@@ -126,16 +126,16 @@ def _preemption(config: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _requeue(config: Mapping[str, str]) -> Finding:
+def _requeue(config: Mapping[str, str]) -> ClusterFinding:
     if config.get("JobRequeue", "1") == "0":
         return _ok("JobRequeue", "0")
     return _ok("JobRequeue", "1, which Evenshare's jobs refuse by --no-requeue")
 
 
-def _job_age(config: Mapping[str, str]) -> Finding:
+def _job_age(config: Mapping[str, str]) -> ClusterFinding:
     seconds = parse_seconds(config.get("MinJobAge", ""))
     if seconds is None:
-        return _warning("MinJobAge", "is not told; ended jobs must stay listed for some minutes")
+        return _warning("MinJobAge", "is unknown; ended jobs must stay listed for some minutes")
     advice = (
         f"{seconds} s: an ended job is forgotten then. What the portal has not asked about by then"
         f" it takes for lost; set MinJobAge={GOOD_JOB_AGE_S}"
@@ -147,7 +147,7 @@ def _job_age(config: Mapping[str, str]) -> Finding:
     return _ok("MinJobAge", f"{seconds} s")
 
 
-def _kill_wait(config: Mapping[str, str], pool: PoolNeeds) -> Finding:
+def _kill_wait(config: Mapping[str, str], pool: PoolNeeds) -> ClusterFinding:
     seconds = parse_seconds(config.get("KillWait", "")) or 0
     if seconds < pool.grace_s:
         return _warning(
@@ -159,7 +159,7 @@ def _kill_wait(config: Mapping[str, str], pool: PoolNeeds) -> Finding:
     return _ok("KillWait", f"{seconds} s, grace of the pool {pool.grace_s} s")
 
 
-def _node_timeout(config: Mapping[str, str], pool: PoolNeeds) -> Finding:
+def _node_timeout(config: Mapping[str, str], pool: PoolNeeds) -> ClusterFinding:
     seconds = parse_seconds(config.get("SlurmdTimeout", "")) or 0
     if not seconds:
         return _warning(
@@ -174,7 +174,7 @@ def _node_timeout(config: Mapping[str, str], pool: PoolNeeds) -> Finding:
     return _ok("SlurmdTimeout", f"{seconds} s until a silent node's jobs count as lost")
 
 
-def _gres(config: Mapping[str, str]) -> Iterator[Finding]:
+def _gres(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
     if "gpu" in re.split(r"[,\s]+", config.get("GresTypes", "")):
         yield _ok("GresTypes", config["GresTypes"])
     else:
@@ -184,7 +184,7 @@ def _gres(config: Mapping[str, str]) -> Iterator[Finding]:
         yield _error("SelectType", f"{select}: GPUs are shared out by select/cons_tres alone")
 
 
-def _limits(config: Mapping[str, str]) -> Iterator[Finding]:
+def _limits(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
     enforced = config.get("AccountingStorageEnforce", "none") or "none"
     if enforced not in ("none", "0"):
         yield _warning(
@@ -206,7 +206,7 @@ def _limits(config: Mapping[str, str]) -> Iterator[Finding]:
 
 def partition_findings(
     partition: Mapping[str, str], options: SlurmOptions, pool: PoolNeeds | None
-) -> Iterator[Finding]:
+) -> Iterator[ClusterFinding]:
     """Judge `scontrol show partition NAME`."""
     name = partition.get("PartitionName", options.partition)
     about = f"partition {name}"
@@ -245,7 +245,7 @@ def partition_findings(
 
 def _most_time(
     partition: Mapping[str, str], options: SlurmOptions, pool: PoolNeeds | None
-) -> Finding:
+) -> ClusterFinding:
     about = f"partition {options.partition}, MaxTime"
     text = partition.get("MaxTime", "UNLIMITED")
     minutes = parse_minutes(text)
@@ -263,7 +263,7 @@ def _most_time(
     )
 
 
-def others_findings(users: Mapping[str, int], own: str) -> Iterator[Finding]:
+def others_findings(users: Mapping[str, int], own: str) -> Iterator[ClusterFinding]:
     """Judge whose jobs are in the partition: `users` with their jobs that are not over."""
     others = {name: count for name, count in users.items() if name != own}
     if not others:
@@ -280,7 +280,7 @@ def others_findings(users: Mapping[str, int], own: str) -> Iterator[Finding]:
 
 def node_findings(
     nodes: Sequence[SlurmNodeText], options: SlurmOptions, pool: PoolNeeds | None
-) -> Iterator[Finding]:
+) -> Iterator[ClusterFinding]:
     """Judge sinfo's nodes against those of the pool, if there is one."""
     down = [f"{node.name} ({node.state})" for node in nodes if not node.is_up]
     if not nodes:
@@ -315,11 +315,11 @@ def _other_gpus(node: SlurmNodeText, gpu_type: str, gpus: int, options: SlurmOpt
     has = counts.get(gres, 0) if gres else sum(counts.values())
     if has >= gpus:
         return ""
-    told = ", ".join(f"{count} {name or 'GPUs'}" for name, count in node.gpus) or "no GPU"
-    return f"{node.name} has {told} in Slurm, {gpus} {gpu_type} in the pool"
+    has_text = ", ".join(f"{count} {name or 'GPUs'}" for name, count in node.gpus) or "no GPU"
+    return f"{node.name} has {has_text} in Slurm, {gpus} {gpu_type} in the pool"
 
 
-def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[Finding]:
+def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[ClusterFinding]:
     """Judge whether time limits may be moved with each renewal."""
     if options.limit_minutes:
         yield _ok("time limits", f"set once to {options.limit_minutes} minutes")
@@ -333,7 +333,7 @@ def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[Fin
         )
 
 
-def clock_findings(differences_s: Mapping[str, float]) -> Iterator[Finding]:
+def clock_findings(differences_s: Mapping[str, float]) -> Iterator[ClusterFinding]:
     """Judge how far clocks are ahead of the portal's, by machine."""
     far = {name: value for name, value in differences_s.items() if abs(value) > CLOCK_S}
     if far:
@@ -343,7 +343,7 @@ def clock_findings(differences_s: Mapping[str, float]) -> Iterator[Finding]:
         yield _ok("clocks", f"within {CLOCK_S:g} s")
 
 
-def worst(findings: Iterable[Finding]) -> Level:
+def worst(findings: Iterable[ClusterFinding]) -> Level:
     """The worst level of all; ok of none."""
     order = list(Level)
     return max((one.level for one in findings), key=order.index, default=Level.OK)

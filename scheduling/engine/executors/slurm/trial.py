@@ -24,7 +24,7 @@ from scheduling.engine.executors.slurm.commands import (
     SubmissionRefusedError,
     last_line,
 )
-from scheduling.engine.executors.slurm.findings import Finding, Level, clock_findings
+from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, clock_findings
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
 
 PROBE = Path(__file__).with_name("probe.py")
@@ -37,7 +37,7 @@ _MINUTES = 5
 
 def trial_findings(
     slurm: Slurm, root: Path, node: str, *, patience_s: float = PATIENCE_S
-) -> Iterator[Finding]:
+) -> Iterator[ClusterFinding]:
     """Run the trial on a node, below `root`, the folder of all jobs; nothing of it is left.
 
     Raises:
@@ -54,19 +54,19 @@ def trial_findings(
 
 def _trial(
     slurm: Slurm, root: Path, folder: Path, node: str, patience_s: float
-) -> Iterator[Finding]:
+) -> Iterator[ClusterFinding]:
     about = f"trial on {node}"
     asked = secrets.token_hex(8)
     (folder / "asked").write_text(asked)
     shutil.copy(PROBE, folder / PROBE.name)
     job = slurm.submit([_submission(slurm, root, folder, node)])[NAME]
     if isinstance(job, SubmissionRefusedError):
-        yield Finding(Level.ERROR, about, f"Slurm refuses it: {job}")
+        yield ClusterFinding(Level.ERROR, about, f"Slurm refuses it: {job}")
         return
     try:
         answer = _await_answer(slurm, folder, job, patience_s)
         if answer is None:
-            yield Finding(Level.ERROR, about, _why_silent(slurm, folder, job, patience_s))
+            yield ClusterFinding(Level.ERROR, about, _why_silent(slurm, folder, job, patience_s))
             return
         yield from _judge(about, answer, asked)
         yield _prolonged(slurm, job)
@@ -121,33 +121,35 @@ def _why_silent(slurm: Slurm, folder: Path, job: int, patience_s: float) -> str:
     )
 
 
-def _judge(about: str, answer: dict[str, Any], asked: str) -> Iterator[Finding]:
+def _judge(about: str, answer: dict[str, Any], asked: str) -> Iterator[ClusterFinding]:
     if answer.get("said") != asked:
-        yield Finding(Level.ERROR, about, "it read another file than was written here")
+        yield ClusterFinding(Level.ERROR, about, "it read another file than was written here")
         return
-    yield Finding(Level.OK, about, "reads and writes the folder of jobs")
+    yield ClusterFinding(Level.OK, about, "reads and writes the folder of jobs")
     version = str(answer.get("python", ""))
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < LEAST_PYTHON:
         least = ".".join(map(str, LEAST_PYTHON))
         text = f"Python {version} is older than {least}: set `python` in executor_options"
-        yield Finding(Level.ERROR, about, text)
+        yield ClusterFinding(Level.ERROR, about, text)
     else:
-        yield Finding(Level.OK, about, f"Python {version}")
+        yield ClusterFinding(Level.OK, about, f"Python {version}")
     if answer.get("uid") != os.getuid():
         text = f"its user has the number {answer.get('uid')}, here it is {os.getuid()}"
-        yield Finding(Level.ERROR, about, f"{text}: have one user, with one number, everywhere")
+        yield ClusterFinding(
+            Level.ERROR, about, f"{text}: have one user, with one number, everywhere"
+        )
     yield from clock_findings({about: number(answer.get("at"), 0.0) - time.time()})
 
 
-def _prolonged(slurm: Slurm, job: int) -> Finding:
+def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
     """Whether a job may be given more time, as each renewal of a lease does it."""
     about = "trial, time limit"
     if slurm.options.limit_minutes:
-        return Finding(Level.OK, about, "is not moved (limit_minutes)")
+        return ClusterFinding(Level.OK, about, "is not moved (limit_minutes)")
     try:
         slurm.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={_MINUTES + 5}")
     except ExecutorError as error:
         text = f"{error}: make this user an operator of Slurm, or set limit_minutes"
-        return Finding(Level.ERROR, about, text)
-    return Finding(Level.OK, about, "was prolonged")
+        return ClusterFinding(Level.ERROR, about, text)
+    return ClusterFinding(Level.OK, about, "was prolonged")

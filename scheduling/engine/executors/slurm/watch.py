@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Look:
+class PartitionLook:
     """One look: when, and what was seen; GPUs as jobs asked for them."""
 
     at: int
@@ -62,7 +62,7 @@ class PartitionWatch:
     tenant: str = "account"
     names: Mapping[str, str] = field(default_factory=dict)
     rows: dict[tuple[str, int], ObservedRow] = field(default_factory=dict)
-    looks: list[Look] = field(default_factory=list)
+    looks: list[PartitionLook] = field(default_factory=list)
     failed: int = 0
 
     @property
@@ -90,7 +90,7 @@ class PartitionWatch:
         except (ValueError, KeyError, TypeError) as error:
             raise ExecutorError(f"{self.folder}: is no folder of a watch ({error})") from error
 
-    def look(self) -> Look:
+    def look(self) -> PartitionLook:
         """Look once, and keep what was seen.
 
         Raises:
@@ -102,7 +102,7 @@ class PartitionWatch:
         rows = [row for row in self.rows.values() if not row.is_over and row.gpus]
         running = [row for row in rows if row.started is not None]
         queued = sum(row.started is None and row.ready is not None for row in rows)
-        now = Look(at, len(running), queued, sum(row.gpus for row in running))
+        now = PartitionLook(at, len(running), queued, sum(row.gpus for row in running))
         self.looks.append(now)
         self._save()
         return now
@@ -160,7 +160,7 @@ def keep_watching(
     *,
     seconds: float,
     interval_s: float,
-    on_look: Callable[[Look], None],
+    on_look: Callable[[PartitionLook], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Look now and every `interval_s` until `seconds` are over; a look that fails is left out.
@@ -218,6 +218,6 @@ def _read_rows(path: Path) -> Iterator[ObservedRow]:
         )
 
 
-def _read_looks(path: Path) -> Iterator[Look]:
+def _read_looks(path: Path) -> Iterator[PartitionLook]:
     for cells in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))):
-        yield Look(*(int(cells[name]) for name in LOOK_COLUMNS))
+        yield PartitionLook(*(int(cells[name]) for name in LOOK_COLUMNS))
