@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.executors.slurm.cluster_text import parse_config
+from tests.integration.slurm_world import make_lab
 from tests.tools import eventually
 
 ACCOUNTS = ("bio", "physics", "vision")
@@ -145,11 +146,33 @@ class TestGangsOfManyKinds:
         slurm_cluster.run("scancel", held)
 
 
+class TestAPool:
+    @pytest.mark.usefixtures("committed_db")
+    def test_brings_its_cluster_its_policy_and_its_lengths(
+        self, slurm_cluster: SlurmCluster, tmp_path: Path
+    ) -> None:
+        pool = make_lab(slurm_cluster, policy="fifo", lease_s=40, round_s=4).pool
+        pool.executor_options |= {"gres_types": {"big": "a100"}}
+        pool.save()
+        job = submit(slurm_cluster, "true", "--gres=gpu:a100:1", "--account=bio")
+        out = io.StringIO()
+        call_command("shadow_slurm", pool.name, minutes=0, out=str(tmp_path), stdout=out)
+        assert "fifo would start" in out.getvalue()
+        assert "--policy fifo --round-s 4 --lease-s 40" in out.getvalue()
+        assert "node-1,big,4" in (tmp_path / "nodes.csv").read_text()
+        assert job in {row["job"] for row in rows(tmp_path / "observed.csv")}
+
+    @pytest.mark.usefixtures("committed_db")
+    def test_that_is_not_there_is_refused(self) -> None:
+        with pytest.raises(CommandError, match="there is no pool nowhere"):
+            call_command("shadow_slurm", "nowhere")
+
+
 class TestWithoutACluster:
-    def test_it_says_what_is_wrong(self, tmp_path: Path) -> None:
-        conf = tmp_path / "slurm.conf"
-        with pytest.raises(CommandError, match="squeue"):
-            call_command("shadow_slurm", "--partition", "gpu", "--conf", str(conf))
+    def test_it_says_what_is_wrong(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(CommandError, match="squeue is not installed here"):
+            call_command("shadow_slurm", "--partition", "gpu")
         with pytest.raises(CommandError, match="a pool, or a --partition"):
             call_command("shadow_slurm")
         with pytest.raises(CommandError, match=r"executor_options .* are wrong"):

@@ -22,9 +22,12 @@ from evenshare_core.simulation.shadow import (
     watched_pool,
 )
 from evenshare_core.simulation.shadow_report import UNKNOWN, shadow_csv, shadow_report
+from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
+from evenshare_core.simulation.workloads import Cluster, synthetic
 from evenshare_core.units import HOUR_US, SECOND_US
 
+FOREVER_US = 10_000 * HOUR_US
 BEGIN = 1_700_000_000 * SECOND_US
 NODES = (NamedNode("n1", Node(1, "a100", 4)), NamedNode("n2", Node(2, "a100", 4)))
 QUOTAS = (
@@ -198,3 +201,39 @@ class TestTheReport:
         watched = pool(seconds=60)
         sides = [observed_side(watched, "Slurm"), policy_side(watched, rules())]
         assert "No job would have been asked" in shadow_report("t", watched, sides)
+
+
+class TestASchedulerThatDecidesAsThePolicy:
+    """One whose every job ends within the watch: nothing is guessed, so nothing may differ."""
+
+    @pytest.mark.parametrize("hours", [0, 2, 3.5])
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_looks_the_same_from_any_instant_on(self, seed: int, hours: float) -> None:
+        workload = synthetic(seed=seed, jobs=120, tenants=3, hours=4)
+        nodes = tuple(NamedNode(f"n{index}", Node(index, "gpu", 8)) for index in range(1, 5))
+        same = Rules("fifo", round_us=10 * SECOND_US, lease_us=FOREVER_US)
+        quotas = tuple(Entitlement(tenant, "gpu", 10) for tenant in workload.tenants)
+        cluster = Cluster(tuple(one.node for one in nodes), quotas)
+        books = simulate(cluster, workload.jobs, same).books
+        ran = {row.job: row for row in books.leases}
+        seen = tuple(
+            ObservedJob(
+                f"{one.id:03}", workload.tenants[one.tenant], one.gpus, one.submitted_us, (),
+                ran[one.id].start_us, ran[one.id].end_us,
+                tuple((f"n{node}", gpus) for node, gpus in ran[one.id].placement),
+            )
+            for one in workload.jobs
+            if one.id in ran
+        )  # fmt: skip
+        end_us = max(row.end_us for row in books.jobs)
+        from_us = round(hours * HOUR_US)
+        lines = [
+            PoolQuota("", name, Entitlement(0, "gpu", 10)) for name in workload.tenants.values()
+        ]
+        watched = watched_pool(Watch(nodes, seen, from_us, end_us), lines)
+        assert watched.left_out == ()
+        happened, decided = observed_side(watched, "it"), policy_side(watched, same)
+        assert decided.jobs == happened.jobs
+        assert decided.gpu_us == happened.gpu_us
+        assert decided.figures.published() == happened.figures.published()
+        assert len(watched.jobs) > 20

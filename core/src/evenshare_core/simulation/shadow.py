@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from evenshare_core.domain.cluster import Placement, capacity_by_type
+from evenshare_core.domain.cluster import Node, Placement, capacity_by_type
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement, Tenant, entitlements
 from evenshare_core.domain.jobs import Job
@@ -102,6 +102,7 @@ class WatchedPool:
     """
 
     watch: Watch
+    nodes: Mapping[str, Node]
     tenants: Mapping[int, str]
     jobs: Mapping[int, ObservedJob]
     sims: Mapping[int, SimJob]
@@ -168,7 +169,9 @@ def watched_pool(watch: Watch, quotas: Sequence[PoolQuota] = ()) -> WatchedPool:
     rows = [row for name in sorted(capacity) for row in entitlements(asked, name, capacity[name])]
     rows.sort(key=lambda row: (row.tenant, row.gpu_type))
     guessed = frozenset(key for key, job in jobs.items() if job.ended_us is None)
-    return WatchedPool(watch, tenants, jobs, sims, tuple(rows), tuple(sorted(out)), guessed)
+    by_name = {one.name: one.node for one in watch.nodes}
+    left_out = tuple(sorted(out))
+    return WatchedPool(watch, by_name, tenants, jobs, sims, tuple(rows), left_out, guessed)
 
 
 def _arrival(job: ObservedJob) -> tuple[int, str]:
@@ -300,9 +303,8 @@ def _leases(
 
 
 def _placed(pool: WatchedPool, job: ObservedJob) -> tuple[str, Placement]:
-    nodes = {one.name: one.node for one in pool.watch.nodes}
-    placement = tuple(sorted((nodes[name].id, gpus) for name, gpus in job.shares))
-    return nodes[job.shares[0][0]].gpu_type, placement
+    placement = tuple(sorted((pool.nodes[name].id, gpus) for name, gpus in job.shares))
+    return pool.nodes[job.shares[0][0]].gpu_type, placement
 
 
 def _changes(pool: WatchedPool, at_us: int) -> tuple[Change, ...]:
