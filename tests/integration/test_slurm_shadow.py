@@ -158,7 +158,7 @@ class TestAPool:
         out = io.StringIO()
         call_command("shadow_slurm", pool.name, minutes=0, out=str(tmp_path), stdout=out)
         assert "fifo would start" in out.getvalue()
-        assert "--policy fifo --round-s 4 --lease-s 40" in out.getvalue()
+        assert "--policy fifo --estimates given --round-s 4 --lease-s 40" in out.getvalue()
         assert "node-1,big,4" in (tmp_path / "nodes.csv").read_text()
         assert job in {row["job"] for row in rows(tmp_path / "observed.csv")}
 

@@ -113,6 +113,9 @@ class Command(BaseCommand):
                 return
         seen = watched_pool(watch.watch(), quotas)
         self._report(seen, watch, rules, decided)
+        if folder is not None and seen.sims:
+            command = _command(folder, rules, options)
+            self.stdout.write(f"the same jobs from an empty pool: {command}")
 
     def _decided(self, seen: WatchedPool, rules: Rules) -> list[tuple[object, ...]]:
         """Say what a policy would decide now, in a line; return it as rows."""
@@ -153,8 +156,6 @@ class Command(BaseCommand):
             write_file(watch.folder / name, content)
         _append(watch.folder / "decisions.csv", decided)
         self.stdout.write(f"{watch.folder / 'report.md'}")
-        if seen.sims:
-            self.stdout.write(f"the same jobs from an empty pool: {_command(watch.folder, rules)}")
 
 
 def _rules(options: dict[str, Any], pool: Pool | None) -> dict[str, Rules]:
@@ -217,9 +218,17 @@ def _some(names: list[str]) -> str:
     return f"{len(names):,} ({', '.join(names[:SHOWN])}{more})"
 
 
-def _command(folder: Path, rules: Mapping[str, Rules]) -> str:
+def _command(folder: Path, rules: Mapping[str, Rules], options: dict[str, Any]) -> str:
     one = next(iter(rules.values()))
     files = ["--trace", str(folder / "trace.csv"), "--node-list", str(folder / "nodes.csv")]
-    lengths = ["--round-s", f"{one.round_us / SECOND_US:g}", "--lease-s"]
-    command = ["evenshare-core", "simulate", *files, "--policy", ",".join(rules), *lengths]
-    return shlex.join([*command, f"{one.lease_us / SECOND_US:g}", "--estimates", "given"])
+    if options["quotas"]:
+        files += ["--quotas", options["quotas"]]
+    settings = ["--policy", ",".join(rules), "--estimates", "given"]
+    settings += ["--round-s", f"{one.round_us / SECOND_US:g}"]
+    settings += ["--lease-s", f"{one.lease_us / SECOND_US:g}"]
+    for name in ("cold_s", "checkpoint_s"):
+        if options[name]:
+            settings += [f"--{name.replace('_', '-')}", f"{options[name]:g}"]
+    for text in options["option"]:
+        settings += ["--option", text]
+    return shlex.join(["evenshare-core", "simulate", *files, *settings])

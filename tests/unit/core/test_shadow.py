@@ -17,6 +17,7 @@ from evenshare_core.simulation.shadow import (
     Watch,
     WatchedPool,
     decide_now,
+    median_length,
     observed_side,
     policy_side,
     watched_pool,
@@ -85,6 +86,10 @@ class TestWhatWasObserved:
         # Since the watch began: 4 GPUs for 1,800 s and for 3,000 s, and 4 for 600 s.
         assert gpu_s == {"bio": 4 * 4800, "physics": 4 * 600}
         assert side.figures.utilisation == pytest.approx((4800 + 600) / (2 * 3600))
+
+    def test_takes_jobs_of_one_instant_in_the_order_of_their_numbers(self) -> None:
+        watched = pool(job("10", "bio"), job("9", "bio"), job("9_2", "bio"), seconds=60)
+        assert [row.name for row in watched.jobs.values()] == ["9", "9_2", "10"]
 
     def test_leaves_out_what_ended_before_the_watch_but_for_its_run_time(self) -> None:
         watched = pool(
@@ -160,6 +165,23 @@ class TestWorkOfAJobThatHasNotEnded:
         watched = pool(job("p", "physics", start=0, end=100), unfinished, seconds=600)
         assert watched.sims[2].duration_us == work_s * SECOND_US
         assert watched.guessed == {2}
+
+    @pytest.mark.parametrize(
+        ("ended", "running", "median"),
+        [
+            ([5], [], 5),
+            ([1, 2, 3], [], 2),
+            ([1, 2, 3, 4], [], 2),
+            ([1, 2, 3], [9, 9, 9], 3),
+            ([1, 2], [9, 9, 9], 9),  # more than half last longer than any that ended
+            ([4, 8], [1, 2, 3], 4),  # whose length says nothing of those above
+            ([6], [6], 6),
+        ],
+    )
+    def test_counts_those_that_run_by_their_length_so_far(
+        self, ended: list[int], running: list[int], median: int
+    ) -> None:
+        assert median_length(ended, running) == median
 
     def test_is_an_hour_where_nothing_has_ended(self) -> None:
         assert pool(job("x", "bio"), seconds=60).sims[1].duration_us == HOUR_US

@@ -11,9 +11,9 @@ there; of one that had not ended, what `_guess_us` says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from evenshare_core.domain.cluster import Node, Placement, capacity_by_type
 from evenshare_core.domain.decision import Decision
@@ -43,6 +43,8 @@ from evenshare_core.units import HOUR_US, SECOND_US
 
 # A job of which nothing like it has ended yet.
 UNKNOWN_WORK_US = HOUR_US
+# With room for what a product of rounded shares is off.
+HALF = 0.5 + 1e-9
 # Within an instant: a job may come, start and end in one second, and no more is told of it.
 _ORDER = (ChangeKind.QUOTA, ChangeKind.ACTIVE, ChangeKind.HOLD, ChangeKind.INACTIVE)
 
@@ -158,7 +160,7 @@ def watched_pool(watch: Watch, quotas: Sequence[PoolQuota] = ()) -> WatchedPool:
     kept = sorted((job for job in kept if job.name not in out), key=_arrival)
     names = dict.fromkeys([*(line.tenant for line in quotas), *sorted({j.tenant for j in kept})])
     ids = {name: index for index, name in enumerate(names, start=1)}
-    ran = _run_times(watch.jobs)
+    ran = _run_times(watch)
     jobs = dict(enumerate(kept, start=1))
     sims = {key: _sim_job(key, job, ids[job.tenant], watch, ran) for key, job in jobs.items()}
     tenants = {index: name for name, index in ids.items()}
@@ -175,7 +177,8 @@ def watched_pool(watch: Watch, quotas: Sequence[PoolQuota] = ()) -> WatchedPool:
 
 
 def _arrival(job: ObservedJob) -> tuple[int, str]:
-    return (job.ready_us, job.name)
+    """Numbers in names count as such: job 9 comes before job 10."""
+    return (job.ready_us, re.sub(r"\d+", lambda digits: digits[0].zfill(20), job.name))
 
 
 def _is_whole(job: ObservedJob, types: Mapping[str, str]) -> bool:
@@ -204,14 +207,36 @@ def _unplaced(watch: Watch, jobs: Iterable[ObservedJob]) -> set[str]:
     return out
 
 
-def _run_times(jobs: Iterable[ObservedJob]) -> dict[str, int]:
-    """The median time that jobs ran, by tenant; of all by the empty name."""
-    times: dict[str, list[int]] = {}
-    for job in jobs:
+def _run_times(watch: Watch) -> dict[str, int]:
+    """The median time that jobs run, by tenant that has seen one end; of all by the empty name."""
+    ended: dict[str, list[int]] = {}
+    running: dict[str, list[int]] = {}
+    for job in watch.jobs:
         if job.ran_us is not None:
-            times.setdefault(job.tenant, []).append(job.ran_us)
-            times.setdefault("", []).append(job.ran_us)
-    return {name: int(median(rows)) for name, rows in times.items()}
+            ended.setdefault(job.tenant, []).append(job.ran_us)
+            ended.setdefault("", []).append(job.ran_us)
+        elif job.started_us is not None:
+            so_far_us = max(0, watch.until_us - job.started_us)
+            running.setdefault(job.tenant, []).append(so_far_us)
+            running.setdefault("", []).append(so_far_us)
+    return {name: median_length(rows, running.get(name, [])) for name, rows in ended.items()}
+
+
+def median_length(ended: Iterable[int], running: Iterable[int]) -> int:
+    """Return the median length of jobs of which some still run, known by their lengths so far.
+
+    Without these it would be that of the short ones, which end within a watch. Where more than
+    half last longer than anything that ended, the longest seen. Needs one that ended.
+    Source: Kaplan and Meier, JASA 53 (1958).
+    """
+    seen = sorted([(length, 0) for length in ended] + [(length, 1) for length in running])
+    surviving = 1.0
+    for place, (length, is_running) in enumerate(seen):
+        if not is_running:
+            surviving *= 1 - 1 / (len(seen) - place)
+        if surviving <= HALF:
+            return length
+    return seen[-1][0]
 
 
 def _sim_job(
@@ -227,8 +252,8 @@ def _sim_job(
 
 
 def _guess_us(job: ObservedJob, at_us: int, ran: Mapping[str, int]) -> int:
-    """The work of a job that has not ended: the median of its tenant's jobs that have, else of
-    all, else an hour. One that ran as long already needs as long again. No more than its limit."""
+    """The work of a job that has not ended: the median of its tenant's jobs, else of all, else
+    an hour. One that ran as long already needs as long again. No more than its limit."""
     guess_us = ran.get(job.tenant, ran.get("", UNKNOWN_WORK_US))
     so_far_us = at_us - job.started_us if job.started_us is not None else 0
     if so_far_us >= guess_us:

@@ -25,8 +25,9 @@ _FIGURES = (
 UNKNOWN = """\
 - Users would have acted otherwise: whoever waits less submits more, and whoever sees a queue
   chooses another GPU type, a smaller gang or another time limit.
-- Work of jobs that had not ended is guessed: the median run time of the tenant's ended jobs, else
-  of all, else an hour; as long again for those that ran longer; no more than the time limit.
+- Work of jobs that had not ended is guessed: the median run time of the tenant's jobs, those that
+  run still counted by their time so far (Kaplan-Meier), else of all, else an hour; as long again
+  for those that ran longer; no more than the time limit.
 - Work is the time that a job ran here. On another GPU type or over other nodes it may take more or
   less, and a job that cannot checkpoint would lose what it did when it is asked to yield.
 - Jobs ran under what else this scheduler enforced (features, licences, memory, reservations, limits
