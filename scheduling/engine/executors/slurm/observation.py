@@ -27,12 +27,13 @@ from scheduling.engine.executors.slurm.commands import UNLIMITED, Slurm, is_over
 # Rows of one look; a partition with more jobs is not watched.
 MOST_JOBS = 200_000
 TENANT_KEYS = ("account", "user")
-_WIDTH = 512
-_COLUMNS = (
-    "jobarrayid", "state", "account", "username", "numnodes", "numtasks", "tres-alloc",
-    "tres-per-job", "tres-per-node", "tres-per-task", "submittime", "eligibletime", "starttime",
-    "endtime", "timelimit", "nodelist",
-)  # fmt: skip
+# Columns of squeue with their widths: each row is padded to them, so they are no wider than needed.
+_COLUMNS = {
+    "jobarrayid": 40, "state": 20, "account": 64, "username": 64, "numnodes": 12, "numtasks": 12,
+    "tres-alloc": 200, "tres-per-job": 80, "tres-per-node": 80, "tres-per-task": 80,
+    "submittime": 20, "eligibletime": 20, "starttime": 20, "endtime": 20, "timelimit": 20,
+    "nodelist": 400,
+}  # fmt: skip
 _QUEUED = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"))
 
 
@@ -77,7 +78,7 @@ def look(slurm: Slurm, at: int, *, tenant: str = "account") -> dict[tuple[str, i
     Raises:
         ExecutorError: Slurm does not answer, or lists more than MOST_JOBS.
     """
-    columns = ",".join(f"{name}:{_WIDTH}|" for name in _COLUMNS)
+    columns = ",".join(f"{name}:{width}|" for name, width in _COLUMNS.items())
     options = ["--noheader", "--states=all", "--array", "--partition", slurm.options.partition]
     table = slurm.ask("squeue", *options, "--Format", columns)
     return parse_look(table, at, tenant=tenant)

@@ -64,6 +64,7 @@ class PartitionWatch:
     rows: dict[tuple[str, int], ObservedRow] = field(default_factory=dict)
     looks: list[PartitionLook] = field(default_factory=list)
     failed: int = 0
+    clock: Callable[[], float] = time.time
 
     @property
     def slurm(self) -> Slurm:
@@ -96,7 +97,7 @@ class PartitionWatch:
         Raises:
             ExecutorError: Slurm does not answer; what was known stays.
         """
-        at = int(time.time())
+        at = int(self.clock())
         seen = look(self.slurm, at, tenant=self.tenant)
         self.rows = join(self.rows, seen)
         rows = [row for row in self.rows.values() if not row.is_over and row.gpus]
