@@ -64,7 +64,9 @@ class TestAWatch:
 
     def test_leaves_out_looks_that_fail(self, cluster: list[object]) -> None:
         cluster += [[RUNS], ExecutorError("squeue did not answer"), [RUNS]]
-        watch, looks, slept = PartitionWatch(OPTIONS), [], []
+        watch = PartitionWatch(OPTIONS)
+        looks: list[PartitionLook] = []
+        slept: list[float] = []
         keep_watching(watch, seconds=60, interval_s=30, on_look=looks.append, sleep=slept.append)
         assert (len(looks), watch.failed, len(slept)) == (2, 1, 2)
         assert "Looks that failed: 1." in watch.remarks()
