@@ -15,6 +15,7 @@ from scheduling.engine.executors.slurm.findings import (
     others_findings,
     partition_findings,
     rights_findings,
+    shared_node_findings,
     version_findings,
     worst,
 )
@@ -185,6 +186,13 @@ class TestTheNodes:
         self, table: str, options: SlurmOptions, expected: dict[str, str]
     ) -> None:
         assert levels(list(node_findings(parse_nodes(table), options, POOL))) == expected
+
+    def test_of_other_partitions_are_named(self) -> None:
+        table = "n1|gpu\nn1|batch*\nn2|gpu\nn3|batch*\n"
+        (line,) = shared_node_findings(table, "gpu")
+        assert line.level is Level.WARNING
+        assert "n1 (in batch)" in line.text
+        assert worst(shared_node_findings("n2|gpu*\nn3|batch\n", "gpu")) is Level.OK
 
     def test_may_not_be_none(self) -> None:
         assert levels(list(node_findings([], OPTIONS, None))) == {"nodes": "error"}

@@ -133,6 +133,8 @@ def _partition(slurm: Slurm, pool: PoolNeeds | None) -> Iterator[ClusterFinding]
     yield from findings.partition_findings(fields, slurm.options, pool)
     try:
         yield from findings.node_findings(partition_nodes(slurm), slurm.options, pool)
+        everywhere = slurm.ask("sinfo", "--noheader", "--Node", "--format=%N|%P")
+        yield from findings.shared_node_findings(everywhere, name)
         table = slurm.ask("squeue", "--noheader", "--partition", name, "--format=%u")
         own = pwd.getpwuid(os.geteuid()).pw_name
         users = Counter(line.strip() for line in table.splitlines() if line.strip())

@@ -278,6 +278,25 @@ def others_findings(users: Mapping[str, int], own: str) -> Iterator[ClusterFindi
     )
 
 
+def shared_node_findings(table: str, partition: str) -> Iterator[ClusterFinding]:
+    """Judge whether nodes are in other partitions, too, by `sinfo --Node --format=%N|%P` of all."""
+    rows = [line.strip().partition("|") for line in table.splitlines()]
+    partitions: dict[str, set[str]] = {}
+    for node, _, name in rows:
+        partitions.setdefault(node.strip(), set()).add(name.strip().rstrip("*"))
+    own = {node: names for node, names in partitions.items() if partition in names}
+    shared = {node: names - {partition} for node, names in own.items() if len(names) > 1}
+    if shared:
+        others = ", ".join(sorted(set().union(*shared.values())))
+        yield _warning(
+            "nodes in other partitions",
+            f"{_some(sorted(shared))} (in {others}): a job there takes GPUs that Evenshare counts"
+            " as its own; take them out of the other partitions when the pool begins",
+        )
+    else:
+        yield _ok("nodes in other partitions", "none")
+
+
 def node_findings(
     nodes: Sequence[SlurmNodeText], options: SlurmOptions, pool: PoolNeeds | None
 ) -> Iterator[ClusterFinding]:
