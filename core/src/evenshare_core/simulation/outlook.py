@@ -17,7 +17,7 @@ slowdown are from the true submission on, so they include what was waited before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -28,7 +28,7 @@ from evenshare_core.simulation.present import PresentState, Start, Work
 from evenshare_core.simulation.reference import fair_reference
 from evenshare_core.simulation.simulator import SimulationResult, run
 from evenshare_core.simulation.state import Rules
-from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
 POINTS = 48  # of the course of a run
@@ -75,9 +75,10 @@ def look_ahead(
     """
     state = PresentState(start, rules)
     result = go_on(state, until_us=until_us, progress=progress)
-    seen = _seen(state, start.work, until_us)
+    seen = seen_jobs(state, start.work, until_us)
     from_us = start.snapshot.at_us
-    figures = _figures(state, result, seen, (from_us, until_us))
+    leases = leases_at(state, result, until_us)
+    figures = span_figures(state.cluster, leases, seen, (from_us, until_us))
     return Outlook(
         _row(state, result, seen, figures, (from_us, until_us)),
         _course(state, result, (from_us, until_us)),
@@ -102,22 +103,27 @@ def go_on(
     return result
 
 
-def _seen(state: PresentState, work: Mapping[int, Work], until_us: int) -> list[Seen]:
-    """Every job of the start, in order of their ids."""
+def seen_jobs(state: PresentState, work: Mapping[int, Work], until_us: int) -> list[Seen]:
+    """Every job of the start, and every arrival that came by `until_us`, in order of their ids.
+
+    A job without `work` arrived later.
+    """
     ends = {row.job: row for row in state.books.jobs}
     held: dict[int, int] = {job: known.held_us for job, known in work.items()}
     for row in state.books.leases:
-        held[row.job] += row.end_us - row.start_us
+        held[row.job] = held.get(row.job, 0) + row.end_us - row.start_us
     for lease in state.leases.values():
-        held[lease.job] += until_us - lease.started_us
+        held[lease.job] = held.get(lease.job, 0) + until_us - lease.started_us
     seen = []
     for job_id, sim in sorted(state.sim_jobs.items()):
-        over, known = ends.get(job_id), work[job_id]
-        useful_us = known.left_us
-        if over is None:
-            useful_us -= sim.duration_us - _done_us(state, job_id, until_us)
+        over = ends.get(job_id)
+        if over is None and job_id not in state.runs:
+            continue  # it comes later
+        left_us = work[job_id].left_us if job_id in work else sim.duration_us
+        done_us = over.useful_us if over else _done_us(state, job_id, until_us)
+        useful_us = left_us - (sim.duration_us - done_us)
         end_us = over.end_us if over else None
-        seen.append(Seen(sim, end_us, held[job_id], useful_us, known.left_us))
+        seen.append(Seen(sim, end_us, held.get(job_id, 0), useful_us, left_us))
     return seen
 
 
@@ -129,46 +135,52 @@ def _done_us(state: PresentState, job_id: int, until_us: int) -> int:
     return run.done_us + max(0, held_us) * run.speed_milli // ONE_MILLI
 
 
-def _figures(
-    state: PresentState, result: SimulationResult, seen: list[Seen], span: tuple[int, int]
+def leases_at(state: PresentState, result: SimulationResult, until_us: int) -> list[LeaseRecord]:
+    """The leases of a run that was cut off at `until_us`, those that hold still as ended there."""
+    held = [
+        LeaseRecord(
+            lease.id, lease.job, state.runs[lease.job].leases, lease.gpu_type,
+            lease.placement, lease.started_us, until_us, OPEN, 0,
+        )
+        for lease in result.open
+    ]  # fmt: skip
+    return [*result.books.leases, *held]
+
+
+def span_figures(
+    cluster: Cluster, leases: Iterable[LeaseRecord], seen: Sequence[Seen], span: tuple[int, int]
 ) -> Figures:
-    """The figures of the simulated hours: as if everything had begun with them and ended there."""
+    """The figures of a span of time: as if everything had begun with it and ended there."""
     from_us, until_us = span
     books, jobs = Books(), []
-    for row in result.books.leases:
+    for row in leases:
         books.leases.append(row._replace(start_us=max(row.start_us, from_us)))
-    for lease in result.open:
-        books.leases.append(
-            LeaseRecord(
-                lease.id, lease.job, state.runs[lease.job].leases, lease.gpu_type,
-                lease.placement, max(lease.started_us, from_us), until_us, OPEN, 0,
-            )
-        )  # fmt: skip
     for one in seen:
         # At least a microsecond: a job that got nothing has its rho, near 0, like any other.
-        jobs.append(_restarted(one.job, from_us, max(1, one.useful_us)))
+        job = _restarted(one.job, from_us, max(1, one.useful_us))
+        jobs.append(job)
         end_us = until_us if one.end_us is None else one.end_us
-        books.jobs.append(JobRecord(one.job.id, OPEN, from_us, end_us, 0, one.useful_us))
-    figures = figures_of(state.cluster, jobs, books, between_us=span)
-    figures.late = _late(state, seen, span)
+        books.jobs.append(JobRecord(one.job.id, OPEN, job.submitted_us, end_us, 0, one.useful_us))
+    figures = figures_of(cluster, jobs, books, between_us=span)
+    figures.late = _late(cluster, seen, span)
     figures.deadline_miss_rate = _missed(seen, until_us)
     return figures
 
 
 def _restarted(job: SimJob, from_us: int, work_us: int) -> SimJob:
     return SimJob(
-        job.id, job.tenant, job.gpus, from_us, work_us, job.gpu_types, job.weight,
-        deadline_us=job.deadline_us,
+        job.id, job.tenant, job.gpus, max(from_us, job.submitted_us), work_us, job.gpu_types,
+        job.weight, deadline_us=job.deadline_us,
     )  # fmt: skip
 
 
-def _late(state: PresentState, seen: list[Seen], span: tuple[int, int]) -> float | None:
+def _late(cluster: Cluster, seen: Sequence[Seen], span: tuple[int, int]) -> float | None:
     """Share of jobs that end after they would have on their tenant's quota, from the start on."""
     from_us, until_us = span
     jobs = [_restarted(one.job, from_us, max(1, one.left_us)) for one in seen]
     if not jobs:
         return None
-    reference = fair_reference(state.cluster, jobs)
+    reference = fair_reference(cluster, jobs)
     late = 0
     for one in seen:
         end_us = until_us if one.end_us is None else one.end_us
@@ -176,7 +188,7 @@ def _late(state: PresentState, seen: list[Seen], span: tuple[int, int]) -> float
     return late / len(seen)
 
 
-def _missed(seen: list[Seen], until_us: int) -> float | None:
+def _missed(seen: Sequence[Seen], until_us: int) -> float | None:
     due = [
         one
         for one in seen

@@ -175,7 +175,8 @@ def _charts(drawn: Sequence[Result]) -> list[Chart]:
 
 
 _SHARE = "share"
-_ROWS = (
+# Figures of a run: name in `Result.row`, label, unit.
+ROWS = (
     ("jobs", "jobs that are over", "count"),
     ("avg_jct_s", "mean time from submission to end", "s"),
     ("avg_queue_s", "of it without GPUs", "s"),
@@ -206,14 +207,15 @@ def _table(results: Sequence[Result]) -> str:
     head = "".join(f"<th>{escape(row['policy'])}</th>" for row in rows)
     body = "".join(
         f"<tr><td>{escape(label)}</td>"
-        + "".join(f"<td>{_cell(row[name], unit)}</td>" for row in rows)
+        + "".join(f"<td>{format_cell(row[name], unit)}</td>" for row in rows)
         + "</tr>"
-        for name, label, unit in _ROWS
+        for name, label, unit in ROWS
     )
     return f'<div class="scroll"><table><tr><th></th>{head}</tr>{body}</table></div>'
 
 
-def _cell(value: float | None, unit: str) -> str:
+def format_cell(value: float | None, unit: str) -> str:
+    """A figure as a table shows it; `unit` is one of `ROWS`."""
     if value is None:
         return "–"  # noqa: RUF001 - a dash in a table's cell
     if unit == _SHARE:

@@ -150,18 +150,24 @@ class Slurm:
                 self._run("scontrol", "update", f"JobId={','.join(ids)}", f"TimeLimit={limit}")
 
     def ask(self, tool: str, *arguments: str) -> str:
-        """Run a tool and return what it said; ExecutorError where it fails."""
+        """Return what a tool prints; instants are seconds since 1970.
+
+        Raises:
+            ExecutorError: it fails, or does not answer in time.
+        """
         done = self._run(tool, *arguments)
         if done.returncode != 0:
-            raise ExecutorError(f"{tool}: {last_line(done.stderr) or f'exit {done.returncode}'}")
+            # scontrol says what is wrong on its output.
+            why = last_line(done.stderr) or last_line(done.stdout) or f"exit {done.returncode}"
+            raise ExecutorError(f"{tool}: {why.removeprefix(f'{tool}: ')}")
         return done.stdout
 
     def _run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {
             "PATH": f"{os.environ.get('PATH') or os.defpath}:/usr/sbin:/usr/local/sbin",
             "LANG": "C.UTF-8",
-            # Seconds since 1970 in the queue's table.
-            **({"SLURM_TIME_FORMAT": "%s"} if tool == "squeue" else {}),
+            # Seconds since 1970 in every table; what sbatch has is the job's, too.
+            **({"SLURM_TIME_FORMAT": "%s"} if tool != "sbatch" else {}),
             **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
         }
         try:

@@ -1,0 +1,183 @@
+"""Two schedulers beside each other on one watch: as Markdown for people, as CSV for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from statistics import fmean
+
+from evenshare_core.domain.instants import from_us
+from evenshare_core.simulation.report import ROWS, format_cell
+from evenshare_core.simulation.shadow import JobCourse, ShadowSide, WatchedPool
+from evenshare_core.simulation.tables import write_table
+from evenshare_core.simulation.workload_files import format_seconds
+from evenshare_core.units import HOUR_US, SECOND_US
+
+# A page that lists more is read by nobody; the CSV has them all.
+MOST_ROWS = 500
+COLUMNS = ("job", "tenant", "gpus", "ready_s", "work_s", "is_guessed")
+SIDE_COLUMNS = ("started_s", "ended_s", "waited_s", "held_s", "yields", "yielded_s")
+# Figures of a run that have a meaning of a span in which jobs are still open.
+_FIGURES = (
+    "sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit", "tenant_daily_deficit",
+    "late_vs_fair_reference", "gpu_utilisation", "waste", "preemptions",
+)  # fmt: skip
+UNKNOWN = """\
+- Users would have acted otherwise: whoever waits less submits more, and whoever sees a queue
+  chooses another GPU type, a smaller gang or another time limit.
+- Work of jobs that had not ended is guessed: the median run time of the tenant's jobs, those that
+  run still counted by their time so far (Kaplan-Meier), else of all, else an hour; as long again
+  for those that ran longer; no more than the time limit.
+- Work is the time that a job ran here. On another GPU type or over other nodes it may take more or
+  less, and a job that cannot checkpoint would lose what it did when it is asked to yield.
+- Jobs ran under what else this scheduler enforced (features, licences, memory, reservations, limits
+  per user), of which the run knows nothing but GPUs, their type and when a job could start.
+- What ran before the watch is known only as far as it was still there. The run begins with those
+  jobs in place, and with sums of GPU-time of 0 for all.
+- Nodes are those of the last look, throughout."""
+
+
+def shadow_report(
+    title: str, pool: WatchedPool, sides: Sequence[ShadowSide], remarks: Sequence[str] = ()
+) -> str:
+    """Return the report; the first side is what happened. `remarks` are sentences on the watch."""
+    parts = [
+        [f"# {title}", "", _summary(pool), ""],
+        [f"- {remark}" for remark in [*remarks, *_remarks(pool)]],
+        ["", "## The whole", "", *_whole(sides)],
+        ["", "## By tenant", "", *_by_tenant(pool, sides)],
+        ["", "## Jobs", "", *_jobs(pool, sides)],
+        ["", "## Asked to yield", "", *_yields(pool, sides)],
+        ["", "## What this cannot know", "", UNKNOWN],
+    ]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def shadow_csv(pool: WatchedPool, sides: Sequence[ShadowSide]) -> str:
+    """Return one line per job, with columns of each side; seconds since 1970, or lengths."""
+    names = [f"{side.title}_{name}" for side in sides for name in SIDE_COLUMNS]
+    rows = []
+    for key, job in pool.jobs.items():
+        sim = pool.sims[key]
+        cells = [
+            *(job.name, job.tenant, job.gpus, format_seconds(job.ready_us)),
+            *(format_seconds(sim.duration_us), int(key in pool.guessed)),
+        ]
+        for side in sides:
+            cells += _cells(side.jobs[key])
+        rows.append(tuple(cells))
+    return write_table((*COLUMNS, *names), rows)
+
+
+def _cells(course: JobCourse) -> list[str | int | None]:
+    instants = (course.started_us, course.ended_us, course.waited_us, course.held_us)
+    started, ended, waited, held = (None if us is None else format_seconds(us) for us in instants)
+    yielded = None if course.yielded_us is None else format_seconds(course.yielded_us)
+    return [started, ended, waited, held, course.yields, yielded]
+
+
+def _summary(pool: WatchedPool) -> str:
+    watch = pool.watch
+    gpus = sum(one.node.gpus for one in watch.nodes)
+    span = timedelta(seconds=(watch.until_us - watch.from_us) // SECOND_US)
+    begin, end = (f"{from_us(us):%Y-%m-%d %H:%M:%S}" for us in (watch.from_us, watch.until_us))
+    return (
+        f"{len(pool.jobs):,} jobs of {len({job.tenant for job in pool.jobs.values()}):,} tenants on"
+        f" {gpus:,} GPUs of {len(watch.nodes):,} nodes, from {begin} to {end} UTC ({span})."
+        " Nothing was submitted, changed or cancelled."
+    )
+
+
+def _remarks(pool: WatchedPool) -> Iterator[str]:
+    if pool.guessed:
+        yield f"Jobs that had not ended, whose work is guessed: {len(pool.guessed):,}."
+    if pool.left_out:
+        some = ", ".join(pool.left_out[:10]) + ", ..." * (len(pool.left_out) > 10)
+        yield (
+            "Jobs left out, which are no gang of whole GPUs of one type on nodes that are up:"
+            f" {len(pool.left_out):,} ({some})."
+        )
+
+
+def _whole(sides: Sequence[ShadowSide]) -> Iterator[str]:
+    yield from _head(("", *(side.title for side in sides)))
+    courses = [list(side.jobs.values()) for side in sides]
+    started = [sum(one.started_us is not None for one in rows) for rows in courses]
+    ended = [sum(one.ended_us is not None for one in rows) for rows in courses]
+    waits = [[one.waited_us / SECOND_US for one in rows] for rows in courses]
+    yield _row("jobs that started", (f"{count:,}" for count in started))
+    yield _row("jobs that are over", (f"{count:,}" for count in ended))
+    mean = "mean wait until the first start, or until the end of the watch"
+    yield _row(mean, (_length(fmean(rows)) if rows else "-" for rows in waits))
+    yield _row("longest wait", (_length(max(rows)) if rows else "-" for rows in waits))
+    hours = (sum(side.gpu_us.values()) / HOUR_US for side in sides)
+    yield _row("GPU-hours held", (f"{count:,.2f}" for count in hours))
+    figures = [side.figures.published() for side in sides]
+    for name, label, unit in ROWS:
+        if name in _FIGURES:
+            yield _row(label, (format_cell(row[name], unit) for row in figures))
+
+
+def _by_tenant(pool: WatchedPool, sides: Sequence[ShadowSide]) -> Iterator[str]:
+    columns = [f"{what}, {side.title}" for what in ("mean wait", "GPU-hours") for side in sides]
+    yield from _head(("tenant", "quota, GPUs", "jobs", *columns))
+    for tenant, name in sorted(pool.tenants.items(), key=lambda row: row[1]):
+        quota = sum(row.gpus for row in pool.quotas if row.tenant == tenant)
+        keys = [key for key, sim in pool.sims.items() if sim.tenant == tenant]
+        waits = ([side.jobs[key].waited_us / SECOND_US for key in keys] for side in sides)
+        cells = [_length(fmean(rows)) if rows else "-" for rows in waits]
+        cells += [f"{side.gpu_us[tenant] / HOUR_US:,.2f}" for side in sides]
+        yield _row(name, (f"{quota:,}", f"{len(keys):,}", *cells))
+
+
+def _jobs(pool: WatchedPool, sides: Sequence[ShadowSide]) -> Iterator[str]:
+    columns = [f"{what}, {side.title}" for what in ("start", "wait") for side in sides]
+    yield from _head(("job", "tenant", "GPUs", "ready", *columns))
+    for key, job in [*pool.jobs.items()][:MOST_ROWS]:
+        courses = [side.jobs[key] for side in sides]
+        cells = [_instant(one.started_us) for one in courses]
+        cells += [_length(one.waited_us / SECOND_US) for one in courses]
+        yield _row(job.name, (job.tenant, str(job.gpus), _instant(job.ready_us), *cells))
+    if len(pool.jobs) > MOST_ROWS:
+        yield f"\n{len(pool.jobs) - MOST_ROWS:,} more jobs are in the table of jobs (CSV)."
+
+
+def _yields(pool: WatchedPool, sides: Sequence[ShadowSide]) -> Iterator[str]:
+    asked = [
+        (side.title, key, course)
+        for side in sides
+        for key, course in side.jobs.items()
+        if course.yields
+    ]
+    if not asked:
+        yield "No job would have been asked to checkpoint and leave its GPUs."
+        return
+    yield from _head(("policy", "job", "tenant", "GPUs", "first asked", "times"))
+    for title, key, course in asked[:MOST_ROWS]:
+        job = pool.jobs[key]
+        cells = (job.name, job.tenant, str(job.gpus), _instant(course.yielded_us))
+        yield _row(title, (*cells, str(course.yields)))
+    if len(asked) > MOST_ROWS:
+        yield f"\n{len(asked) - MOST_ROWS:,} more are in the table of jobs (CSV)."
+
+
+def _head(cells: Sequence[str]) -> Iterator[str]:
+    yield "| " + " | ".join(cells) + " |"
+    yield "|" + "---|" * len(cells)
+
+
+def _row(label: str, cells: Iterator[str] | Sequence[str]) -> str:
+    return "| " + " | ".join(_plain(cell) for cell in (label, *cells)) + " |"
+
+
+def _plain(text: str) -> str:
+    """A name of somebody's as a cell: none breaks the table, or is a tag."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _instant(at_us: int | None) -> str:
+    return "-" if at_us is None else f"{from_us(at_us):%m-%d %H:%M:%S}"
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds:,.0f} s"

@@ -1,0 +1,373 @@
+"""What of a cluster's settings is in the way of a pool: pure functions from text to findings.
+
+Each looks at values that `cluster_text` has read, and asks nothing. `checks` brings them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduling.engine.executors.slurm.cluster_text import SlurmNodeText, parse_seconds
+from scheduling.engine.executors.slurm.commands import UNLIMITED, parse_minutes
+from scheduling.engine.executors.slurm.options import SlurmOptions
+
+# What the executor is tested with, and the oldest that has what it asks for.
+TESTED, OLDEST = (22, 5), (20, 11)
+# How long an ended job must stay listed: the portal may be away for a while.
+LEAST_JOB_AGE_S, GOOD_JOB_AGE_S = 300, 3600
+# More of a difference between two clocks moves the ends of jobs.
+CLOCK_S = 5.0
+
+
+class Level(StrEnum):
+    """How bad a finding is; an error is what the pool would not work with."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class ClusterFinding:
+    """One line: what was looked at, what was seen, and what to do about it."""
+
+    level: Level
+    about: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.level:<7}  {self.about}: {self.text}"
+
+
+@dataclass(frozen=True)
+class PoolNeeds:
+    """What a pool asks of its cluster; `nodes`: name -> (GPU type, GPUs)."""
+
+    lease_s: int
+    grace_s: int
+    outage_s: int
+    nodes: Mapping[str, tuple[str, int]]
+
+
+def _ok(about: str, text: str) -> ClusterFinding:
+    return ClusterFinding(Level.OK, about, text)
+
+
+def _warning(about: str, text: str) -> ClusterFinding:
+    return ClusterFinding(Level.WARNING, about, text)
+
+
+def _error(about: str, text: str) -> ClusterFinding:
+    return ClusterFinding(Level.ERROR, about, text)
+
+
+def version_findings(text: str) -> Iterator[ClusterFinding]:
+    """Judge what `sinfo --version` says, as `slurm-wlm 22.05.8` or `slurm 23.11.4`."""
+    match = re.search(r"(\d+)\.(\d+)", text)
+    if match is None:
+        yield _warning("version", f"{text.strip()[:60]!r} tells none")
+        return
+    version = (int(match[1]), int(match[2]))
+    if version < OLDEST:
+        oldest = "{}.{:02}".format(*OLDEST)
+        yield _error("version", f"{text.strip()} is older than {oldest}: update Slurm")
+    elif version[0] != TESTED[0]:
+        tested = "{}.{:02}".format(*TESTED)
+        yield _warning(
+            "version", f"{text.strip()}; tested with {tested}: try --run, and shadow mode"
+        )
+    else:
+        yield _ok("version", text.strip())
+
+
+def config_findings(config: Mapping[str, str], pool: PoolNeeds | None) -> Iterator[ClusterFinding]:
+    """Judge `scontrol show config`."""
+    yield from _priority(config)
+    yield from _preemption(config)
+    yield _requeue(config)
+    yield _job_age(config)
+    if pool is not None:
+        yield _kill_wait(config, pool)
+        yield _node_timeout(config, pool)
+    yield from _gres(config)
+    yield from _limits(config)
+
+
+def _priority(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
+    plugin = config.get("PriorityType", "")
+    about = "PriorityType"
+    if plugin in ("", "priority/basic"):
+        yield _ok(about, plugin or "priority/basic")
+        return
+    weight = config.get("PriorityWeightFairShare", "0")
+    if weight not in ("", "0"):
+        yield _warning(
+            "PriorityWeightFairShare",
+            f"{weight}: Slurm's own fairshare orders jobs that wait. Evenshare names the nodes and"
+            " submits only what fits, so it decides nothing in a partition of its own; set it to 0"
+            " if no other partition needs it",
+        )
+        return
+    yield _ok(about, f"{plugin} without fairshare")
+
+
+def _preemption(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
+    kind = config.get("PreemptType", "preempt/none")
+    if kind in ("", "preempt/none"):
+        yield _ok("PreemptType", "preempt/none")
+    else:
+        yield _warning(
+            "PreemptType",
+            f"{kind}: jobs of other partitions or QOS with a higher priority could end leases; see"
+            " PreemptMode of the partition below",
+        )
+
+
+def _requeue(config: Mapping[str, str]) -> ClusterFinding:
+    if config.get("JobRequeue", "1") == "0":
+        return _ok("JobRequeue", "0")
+    return _ok("JobRequeue", "1, which Evenshare's jobs refuse by --no-requeue")
+
+
+def _job_age(config: Mapping[str, str]) -> ClusterFinding:
+    seconds = parse_seconds(config.get("MinJobAge", ""))
+    if seconds is None:
+        return _warning("MinJobAge", "is unknown; ended jobs must stay listed for some minutes")
+    advice = (
+        f"{seconds} s: an ended job is forgotten then. What the portal has not asked about by then"
+        f" it takes for lost; set MinJobAge={GOOD_JOB_AGE_S}"
+    )
+    if seconds < LEAST_JOB_AGE_S:
+        return _error("MinJobAge", advice)
+    if seconds < GOOD_JOB_AGE_S:
+        return _warning("MinJobAge", advice)
+    return _ok("MinJobAge", f"{seconds} s")
+
+
+def _kill_wait(config: Mapping[str, str], pool: PoolNeeds) -> ClusterFinding:
+    seconds = parse_seconds(config.get("KillWait", "")) or 0
+    if seconds < pool.grace_s:
+        return _warning(
+            "KillWait",
+            f"{seconds} s, less than the pool's grace of {pool.grace_s} s: a job that somebody ends"
+            " by scancel, or whose limit passes, is killed after so long. Leases end by the pool's"
+            " grace",
+        )
+    return _ok("KillWait", f"{seconds} s, grace of the pool {pool.grace_s} s")
+
+
+def _node_timeout(config: Mapping[str, str], pool: PoolNeeds) -> ClusterFinding:
+    seconds = parse_seconds(config.get("SlurmdTimeout", "")) or 0
+    if not seconds:
+        return _warning(
+            "SlurmdTimeout", "0: a silent node is never down, and its leases end by their time only"
+        )
+    if seconds > max(pool.lease_s, pool.outage_s):
+        return _warning(
+            "SlurmdTimeout",
+            f"{seconds} s: jobs of a lost node are known as lost only then; the pool's leases last"
+            f" {pool.lease_s} s",
+        )
+    return _ok("SlurmdTimeout", f"{seconds} s until a silent node's jobs count as lost")
+
+
+def _gres(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
+    if "gpu" in re.split(r"[,\s]+", config.get("GresTypes", "")):
+        yield _ok("GresTypes", config["GresTypes"])
+    else:
+        yield _warning("GresTypes", "has no gpu: nodes have no GPUs for Slurm")
+    select = config.get("SelectType", "")
+    if select and not select.endswith("cons_tres"):
+        yield _error("SelectType", f"{select}: GPUs are shared out by select/cons_tres alone")
+
+
+def _limits(config: Mapping[str, str]) -> Iterator[ClusterFinding]:
+    enforced = config.get("AccountingStorageEnforce", "none") or "none"
+    if enforced not in ("none", "0"):
+        yield _warning(
+            "AccountingStorageEnforce",
+            f"{enforced}: the portal's user needs an association with the partition and account,"
+            " and its limits (GrpTRES, MaxJobs, ...) must be at least the pool's",
+        )
+    if config.get("JobSubmitPlugins"):
+        yield _warning(
+            "JobSubmitPlugins",
+            f"{config['JobSubmitPlugins']}: may change jobs or refuse them; try --run",
+        )
+    private = re.split(r"[,\s]+", config.get("PrivateData", "none"))
+    if "jobs" in private:
+        yield _warning(
+            "PrivateData", "jobs: shadow mode sees the jobs of others only as an operator of Slurm"
+        )
+
+
+def partition_findings(
+    partition: Mapping[str, str], options: SlurmOptions, pool: PoolNeeds | None
+) -> Iterator[ClusterFinding]:
+    """Judge `scontrol show partition NAME`."""
+    name = partition.get("PartitionName", options.partition)
+    about = f"partition {name}"
+    state = partition.get("State", "")
+    if state == "UP":
+        yield _ok(about, "UP")
+    else:
+        yield _error(about, f"{state or 'no state'}: scontrol update PartitionName={name} State=UP")
+    yield _most_time(partition, options, pool)
+    mode = partition.get("PreemptMode", "OFF")
+    if mode not in ("", "OFF", "GANG"):
+        yield _error(
+            f"{about}, PreemptMode", f"{mode}: Slurm would end leases; set PreemptMode=OFF for it"
+        )
+    sharing = partition.get("OverSubscribe", "NO")
+    if sharing.startswith(("YES", "FORCE")):
+        yield _warning(
+            f"{about}, OverSubscribe",
+            f"{sharing}: jobs may share CPUs with others (GPUs never); set OverSubscribe=NO",
+        )
+    elif sharing == "EXCLUSIVE":
+        yield _error(
+            f"{about}, OverSubscribe", "EXCLUSIVE: a job would have its nodes alone; set it to NO"
+        )
+    if partition.get("ReqResv") == "YES" and not options.reservation:
+        yield _error(f"{about}, ReqResv", "YES: say `reservation` in executor_options")
+    if partition.get("RootOnly") == "YES":
+        yield _error(f"{about}, RootOnly", "YES: only root may submit; set RootOnly=NO")
+    accounts = partition.get("AllowAccounts", "ALL")
+    if accounts not in ("", "ALL") and options.account not in accounts.split(","):
+        yield _error(
+            f"{about}, AllowAccounts",
+            f"{accounts}: say one of them as `account` in executor_options",
+        )
+
+
+def _most_time(
+    partition: Mapping[str, str], options: SlurmOptions, pool: PoolNeeds | None
+) -> ClusterFinding:
+    about = f"partition {options.partition}, MaxTime"
+    text = partition.get("MaxTime", "UNLIMITED")
+    minutes = parse_minutes(text)
+    if minutes == UNLIMITED:
+        return _ok(about, text)
+    if options.limit_minutes > minutes:
+        return _error(about, f"{text}: less than limit_minutes={options.limit_minutes}")
+    if pool is not None and minutes * 60 < pool.lease_s + pool.outage_s + pool.grace_s:
+        needed = pool.lease_s + pool.outage_s + pool.grace_s
+        return _error(about, f"{text}: the pool's leases need {needed} s; set it to UNLIMITED")
+    return _warning(
+        about,
+        f"{text}: a lease that is renewed for longer is ended there by Slurm, and its job goes on"
+        " with the next lease; set it to UNLIMITED",
+    )
+
+
+def others_findings(users: Mapping[str, int], own: str) -> Iterator[ClusterFinding]:
+    """Judge whose jobs are in the partition: `users` with their jobs that are not over."""
+    others = {name: count for name, count in users.items() if name != own}
+    if not others:
+        yield _ok("jobs of others", "none in the partition")
+        return
+    listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(others.items())[:5])
+    more = ", ..." if len(others) > 5 else ""
+    yield _error(
+        "jobs of others",
+        f"{listed}{more}: Evenshare counts the partition's GPUs as its own; close it to others"
+        " (AllowAccounts, AllowGroups), and let theirs end",
+    )
+
+
+def shared_node_findings(table: str, partition: str) -> Iterator[ClusterFinding]:
+    """Judge whether nodes are in other partitions, too, by `sinfo --Node --format=%N|%P` of all."""
+    rows = [line.strip().partition("|") for line in table.splitlines()]
+    partitions: dict[str, set[str]] = {}
+    for node, _, name in rows:
+        partitions.setdefault(node.strip(), set()).add(name.strip().rstrip("*"))
+    own = {node: names for node, names in partitions.items() if partition in names}
+    shared = {node: names - {partition} for node, names in own.items() if len(names) > 1}
+    if shared:
+        others = ", ".join(sorted(set().union(*shared.values())))
+        yield _warning(
+            "nodes in other partitions",
+            f"{_some(sorted(shared))} (in {others}): a job there takes GPUs that Evenshare counts"
+            " as its own; take them out of the other partitions when the pool begins",
+        )
+    else:
+        yield _ok("nodes in other partitions", "none")
+
+
+def node_findings(
+    nodes: Sequence[SlurmNodeText], options: SlurmOptions, pool: PoolNeeds | None
+) -> Iterator[ClusterFinding]:
+    """Judge sinfo's nodes against those of the pool, if there is one."""
+    down = [f"{node.name} ({node.state})" for node in nodes if not node.is_up]
+    if not nodes:
+        yield _error("nodes", "the partition has none")
+    elif down:
+        yield _warning("nodes", f"not available: {_some(down)}; no lease is started there")
+    else:
+        yield _ok("nodes", f"{len(nodes):,}, all available")
+    if pool is None:
+        return
+    there = {node.name: node for node in nodes}
+    missing = sorted(set(pool.nodes) - there.keys())
+    if missing:
+        yield _error("nodes of the pool", f"not in the partition: {_some(missing)}")
+    unused = sorted(there.keys() - set(pool.nodes))
+    if unused:
+        yield _warning("nodes of the partition", f"not in the pool: {_some(unused)}")
+    wrong = [
+        text
+        for name, (gpu_type, gpus) in sorted(pool.nodes.items())
+        if name in there and (text := _other_gpus(there[name], gpu_type, gpus, options))
+    ]
+    if wrong:
+        yield _error("GPUs", f"{_some(wrong, 3)}; correct the nodes, or gres_types")
+    elif pool.nodes and not missing:
+        yield _ok("GPUs", "of all nodes of the pool as in Slurm")
+
+
+def _other_gpus(node: SlurmNodeText, gpu_type: str, gpus: int, options: SlurmOptions) -> str:
+    gres = options.gres_types.get(gpu_type, gpu_type)
+    counts = dict(node.gpus)
+    has = counts.get(gres, 0) if gres else sum(counts.values())
+    if has >= gpus:
+        return ""
+    has_text = ", ".join(f"{count} {name or 'GPUs'}" for name, count in node.gpus) or "no GPU"
+    return f"{node.name} has {has_text} in Slurm, {gpus} {gpu_type} in the pool"
+
+
+def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[ClusterFinding]:
+    """Judge whether time limits may be moved with each renewal."""
+    if options.limit_minutes:
+        yield _ok("time limits", f"set once to {options.limit_minutes} minutes")
+    elif is_operator:
+        yield _ok("time limits", "may be moved: this user is an operator of Slurm")
+    else:
+        yield _error(
+            "time limits",
+            "this user is no operator of Slurm, and so may not prolong a job: make it one (sacctmgr"
+            " modify user NAME set adminlevel=Operator), or set limit_minutes in executor_options",
+        )
+
+
+def clock_findings(differences_s: Mapping[str, float]) -> Iterator[ClusterFinding]:
+    """Judge how far clocks are ahead of the portal's, by machine."""
+    far = {name: value for name, value in differences_s.items() if abs(value) > CLOCK_S}
+    if far:
+        listed = [f"{name} by {value:+.0f} s" for name, value in sorted(far.items())]
+        yield _warning("clocks", f"differ: {_some(listed)}; have all machines run NTP")
+    elif differences_s:
+        yield _ok("clocks", f"within {CLOCK_S:g} s")
+
+
+def worst(findings: Iterable[ClusterFinding]) -> Level:
+    """The worst level of all; ok of none."""
+    order = list(Level)
+    return max((one.level for one in findings), key=order.index, default=Level.OK)
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    more = f", and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

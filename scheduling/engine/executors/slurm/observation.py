@@ -1,0 +1,232 @@
+"""What a partition does, seen through squeue and sinfo alone: nothing is asked of Slurm but that.
+
+A job is looked at again and again until it is over; what is known of each is kept (`ObservedRow`)
+and joined with the next look. Rows are told apart by id and submission, for Slurm gives ids twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from evenshare_core.domain.cluster import Node
+from evenshare_core.simulation.pool_files import NamedNode
+from evenshare_core.simulation.shadow import ObservedJob
+from evenshare_core.simulation.workloads import ONE_TYPE
+from evenshare_core.units import MINUTE_US, SECOND_US
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.slurm.cluster_text import (
+    NODE_FORMAT,
+    expand_nodes,
+    parse_gpus,
+    parse_nodes,
+)
+from scheduling.engine.executors.slurm.commands import UNLIMITED, Slurm, is_over, parse_minutes
+
+# Rows of one look; a partition with more jobs is not watched.
+MOST_JOBS = 200_000
+TENANT_KEYS = ("account", "user")
+# Columns of squeue with their widths: each row is padded to them, so they are no wider than needed.
+_COLUMNS = {
+    "jobarrayid": 40, "state": 20, "account": 64, "username": 64, "numnodes": 12, "numtasks": 12,
+    "tres-alloc": 200, "tres-per-job": 80, "tres-per-node": 80, "tres-per-task": 80,
+    "submittime": 20, "eligibletime": 20, "starttime": 20, "endtime": 20, "timelimit": 20,
+    "nodelist": 400,
+}  # fmt: skip
+_QUEUED = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"))
+
+
+@dataclass(frozen=True)
+class ObservedRow:
+    """A job as far as it was seen; instants are seconds since 1970, None: not yet, or unknown.
+
+    `gpus` 0: it asks for none. `gpu_type`: what Slurm calls the type that it asked for; empty:
+    any. `is_lost`: it vanished from the list before its end was seen.
+    """
+
+    job: str
+    tenant: str
+    state: str
+    gpus: int
+    gpu_type: str
+    submitted: int
+    ready: int | None
+    started: int | None
+    ended: int | None
+    limit_minutes: int
+    nodes: tuple[str, ...]
+    last_seen: int
+    is_lost: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it apart from all others."""
+        return (self.job, self.submitted)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or is not listed any more."""
+        return self.is_lost or is_over(self.state)
+
+
+def look(slurm: Slurm, at: int, *, tenant: str = "account") -> dict[tuple[str, int], ObservedRow]:
+    """Return the jobs that Slurm lists now, by (id, submission). It is one call of squeue.
+
+    `tenant`: what stands for a tenant, `account` or `user`; of a job without an account its user.
+
+    Raises:
+        ExecutorError: Slurm does not answer, or lists more than MOST_JOBS.
+    """
+    columns = ",".join(f"{name}:{width}|" for name, width in _COLUMNS.items())
+    options = ["--noheader", "--states=all", "--array", "--partition", slurm.options.partition]
+    table = slurm.ask("squeue", *options, "--Format", columns)
+    return parse_look(table, at, tenant=tenant)
+
+
+def parse_look(table: str, at: int, *, tenant: str) -> dict[tuple[str, int], ObservedRow]:
+    """Return the rows of a look that was taken at `at`."""
+    lines = table.splitlines()
+    if len(lines) > MOST_JOBS:
+        raise ExecutorError(f"squeue lists {len(lines):,} jobs; at most {MOST_JOBS:,} are watched")
+    rows = (_row(line, at, tenant) for line in lines)
+    return {row.key: row for row in rows if row is not None}
+
+
+def _row(line: str, at: int, tenant: str) -> ObservedRow | None:
+    cells = [cell.strip() for cell in line.split("|")]
+    if len(cells) != len(_COLUMNS) + 1:
+        return None
+    named = dict(zip(_COLUMNS, cells, strict=False))
+    submitted = _instant(named["submittime"])
+    if submitted is None:
+        return None
+    state, nodes = named["state"], expand_nodes(_text(named["nodelist"]))
+    # Of a queued job it is when it may start, of one that was taken back when that was.
+    started = _instant(named["starttime"]) if nodes and state not in _QUEUED else None
+    gpus, gpu_type = _gpus(named)
+    account, user = _text(named["account"]), _text(named["username"])
+    ready = _instant(named["eligibletime"])
+    return ObservedRow(
+        job=named["jobarrayid"],
+        tenant=(account if tenant == "account" else "") or user,
+        state=state,
+        gpus=gpus,
+        gpu_type=gpu_type,
+        submitted=submitted,
+        ready=submitted if ready is None and started is not None else ready,
+        started=started,
+        ended=_instant(named["endtime"]) if is_over(state) else None,
+        limit_minutes=parse_minutes(named["timelimit"]),
+        nodes=nodes,
+        last_seen=at,
+    )
+
+
+def _gpus(named: Mapping[str, str]) -> tuple[int, str]:
+    """How many GPUs a job has in all, and of which type it asked for them."""
+    tasks, nodes = _count(named["numtasks"]), _count(named["numnodes"])
+    asked = (("tres-per-job", 1), ("tres-per-node", nodes), ("tres-per-task", tasks))
+    counts: list[tuple[str, int]] = []
+    for column, times in asked:
+        counts = [(name, count * times) for name, count in parse_gpus(named[column])]
+        if counts:
+            break
+    types = {name for name, _ in counts if name}
+    # What Slurm counted is exact, where it counts GPUs (AccountingStorageTRES=gres/gpu).
+    allocated = parse_gpus(named["tres-alloc"])
+    of_all = [count for name, count in allocated if not name]
+    total = of_all[0] if of_all else sum(count for _, count in counts or allocated)
+    types = types or {name for name, _ in allocated if name}
+    return total, types.pop() if len(types) == 1 else ""
+
+
+def join(
+    known: Mapping[tuple[str, int], ObservedRow],
+    seen: Mapping[tuple[str, int], ObservedRow],
+) -> dict[tuple[str, int], ObservedRow]:
+    """Return what is known after one more look.
+
+    One that was queued or ran and is not listed any more is over since it was last seen, as far
+    as anybody can tell: Slurm forgets ended jobs after MinJobAge.
+    """
+    joined = dict(known)
+    for key, row in known.items():
+        if not row.is_over and key not in seen:
+            joined[key] = replace(row, ended=row.last_seen, is_lost=True)
+    joined.update(seen)
+    return joined
+
+
+def observed_jobs(
+    rows: Iterable[ObservedRow], nodes: Iterable[NamedNode], names: Mapping[str, str]
+) -> list[ObservedJob]:
+    """Return jobs for a comparison: those that could start, or did.
+
+    `names`: what GPU types are called, by Slurm's names. GPUs are spread over a job's nodes as
+    evenly as they go; Slurm may have put them otherwise.
+    """
+    sizes = {one.name: one.node.gpus for one in nodes}
+    useful = [row for row in rows if row.ready is not None and row.gpus]
+    times = Counter(row.job for row in useful)
+    return [
+        _observed(
+            row, row.job if times[row.job] == 1 else f"{row.job}@{row.submitted}", sizes, names
+        )
+        for row in useful
+    ]
+
+
+def _observed(
+    row: ObservedRow, name: str, sizes: Mapping[str, int], names: Mapping[str, str]
+) -> ObservedJob:
+    started, ended = row.started, row.ended
+    ready = row.submitted if row.ready is None else row.ready
+    first = ready if started is None else min(ready, started)
+    return ObservedJob(
+        name,
+        row.tenant,
+        row.gpus,
+        first * SECOND_US,
+        (names.get(row.gpu_type, row.gpu_type),) if row.gpu_type else (),
+        None if started is None else started * SECOND_US,
+        None if ended is None else max(ended, started or first) * SECOND_US,
+        _shares(row, sizes) if started is not None else (),
+        None if row.limit_minutes == UNLIMITED else row.limit_minutes * MINUTE_US,
+    )
+
+
+def _shares(row: ObservedRow, sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    each, more = divmod(row.gpus, len(row.nodes))
+    shares = [(name, each + (index < more)) for index, name in enumerate(row.nodes)]
+    known = all(gpus <= sizes.get(name, gpus) for name, gpus in shares)
+    return tuple((name, gpus) for name, gpus in shares if gpus) if known else ()
+
+
+def observed_nodes(
+    slurm: Slurm, names: Mapping[str, str], used: frozenset[str]
+) -> tuple[NamedNode, ...]:
+    """Return the partition's nodes; one that is down offers nothing, unless it was `used`.
+
+    Of nodes with GPUs of several types the first counts.
+    """
+    options = ("--noheader", "--Node", "--partition", slurm.options.partition)
+    rows = parse_nodes(slurm.ask("sinfo", *options, "--format", NODE_FORMAT))
+    nodes = []
+    for number, row in enumerate(sorted(rows, key=lambda row: row.name), start=1):
+        name, gpus = row.gpus[0] if row.gpus else ("", 0)
+        gpus = gpus if row.is_up or row.name in used else 0
+        nodes.append(NamedNode(row.name, Node(number, names.get(name, name) or ONE_TYPE, gpus)))
+    return tuple(nodes)
+
+
+def _instant(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _text(cell: str) -> str:
+    return "" if cell in ("(null)", "N/A", "None") else cell
+
+
+def _count(cell: str) -> int:
+    return int(cell) if cell.isdecimal() else 1

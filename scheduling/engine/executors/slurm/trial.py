@@ -1,0 +1,155 @@
+"""A tiny job that finds out what no setting tells: whether nodes see the folder of jobs.
+
+It runs as leases do, by the same script and interpreter on a node, asks for no GPU, and is
+cancelled as soon as it has answered.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.shim.files import make_private, number, read_json, read_text
+from scheduling.engine.executors.slurm.commands import (
+    NodeGroup,
+    Slurm,
+    Submission,
+    SubmissionRefusedError,
+    last_line,
+)
+from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, clock_findings
+from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
+
+PROBE = Path(__file__).with_name("probe.py")
+PATIENCE_S = 60.0
+LEAST_PYTHON = (3, 10)
+# No token of a lease: nobody adopts the job.
+NAME = "evenshare-check"
+_MINUTES = 5
+
+
+def trial_findings(
+    slurm: Slurm, root: Path, node: str, *, patience_s: float = PATIENCE_S
+) -> Iterator[ClusterFinding]:
+    """Run the trial on a node, below `root`, the folder of all jobs; nothing of it is left.
+
+    Raises:
+        ExecutorError: Slurm does not answer.
+        OSError: the folder cannot be written here.
+    """
+    make_private(root)
+    folder = Path(tempfile.mkdtemp(prefix=".check-", dir=root))
+    try:
+        yield from _trial(slurm, root, folder, node, patience_s)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _trial(
+    slurm: Slurm, root: Path, folder: Path, node: str, patience_s: float
+) -> Iterator[ClusterFinding]:
+    about = f"trial on {node}"
+    asked = secrets.token_hex(8)
+    (folder / "asked").write_text(asked)
+    shutil.copy(PROBE, folder / PROBE.name)
+    job = slurm.submit([_submission(slurm, root, folder, node)])[NAME]
+    if isinstance(job, SubmissionRefusedError):
+        yield ClusterFinding(Level.ERROR, about, f"Slurm refuses it: {job}")
+        return
+    try:
+        answer = _await_answer(slurm, folder, job, patience_s)
+        if answer is None:
+            yield ClusterFinding(Level.ERROR, about, _why_silent(slurm, folder, job, patience_s))
+            return
+        yield from _judge(about, answer, asked)
+        yield _prolonged(slurm, job)
+    finally:
+        slurm.cancel([job])
+
+
+def _submission(slurm: Slurm, root: Path, folder: Path, node: str) -> Submission:
+    return Submission(
+        token=NAME,
+        name=NAME,
+        argv=(slurm.options.interpreter, "-I", "-S", str(folder / PROBE.name), str(folder)),
+        script=str(install_shim(root).with_name(SCRIPT)),
+        folder=str(folder),
+        output=str(folder / "output"),
+        groups=(NodeGroup((node,), "", 1, 0),),
+        minutes=slurm.options.limit_minutes or _MINUTES,
+    )
+
+
+def _await_answer(slurm: Slurm, folder: Path, job: int, patience_s: float) -> dict[str, Any] | None:
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        answer = read_json(folder / "answer")
+        if answer is not None:
+            return answer
+        if _state(slurm, job)[0] not in ("PENDING", "CONFIGURING", "RUNNING"):
+            # A file system in the network may show it a little later.
+            time.sleep(1.0)
+            return read_json(folder / "answer")
+        time.sleep(0.1)
+    return None
+
+
+def _state(slurm: Slurm, job: int) -> tuple[str, str]:
+    said = slurm.ask("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T|%r")
+    state, _, reason = said.strip().partition("|")
+    return state, reason
+
+
+def _why_silent(slurm: Slurm, folder: Path, job: int, patience_s: float) -> str:
+    state, reason = _state(slurm, job)
+    if state == "PENDING":
+        return f"it still waits after {patience_s:g} s ({reason}); try again when a CPU is free"
+    output = last_line(read_text(folder / "output"))
+    if output:
+        return f"it ended without an answer ({state}): {output}"
+    return (
+        f"it ran ({state}) and nothing of it is to be seen in {folder.parent}: the node has not the"
+        f" same folder there, or no Python at {slurm.options.interpreter}; mount the folder on all"
+        " nodes by one path, and set `python` in executor_options"
+    )
+
+
+def _judge(about: str, answer: dict[str, Any], asked: str) -> Iterator[ClusterFinding]:
+    if answer.get("said") != asked:
+        yield ClusterFinding(Level.ERROR, about, "it read another file than was written here")
+        return
+    yield ClusterFinding(Level.OK, about, "reads and writes the folder of jobs")
+    version = str(answer.get("python", ""))
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < LEAST_PYTHON:
+        least = ".".join(map(str, LEAST_PYTHON))
+        text = f"Python {version} is older than {least}: set `python` in executor_options"
+        yield ClusterFinding(Level.ERROR, about, text)
+    else:
+        yield ClusterFinding(Level.OK, about, f"Python {version}")
+    if answer.get("uid") != os.getuid():
+        text = f"its user has the number {answer.get('uid')}, here it is {os.getuid()}"
+        yield ClusterFinding(
+            Level.ERROR, about, f"{text}: have one user, with one number, everywhere"
+        )
+    yield from clock_findings({about: number(answer.get("at"), 0.0) - time.time()})
+
+
+def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
+    """Whether a job may be given more time, as each renewal of a lease does it."""
+    about = "trial, time limit"
+    if slurm.options.limit_minutes:
+        return ClusterFinding(Level.OK, about, "is not moved (limit_minutes)")
+    try:
+        slurm.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={_MINUTES + 5}")
+    except ExecutorError as error:
+        text = f"{error}: make this user an operator of Slurm, or set limit_minutes"
+        return ClusterFinding(Level.ERROR, about, text)
+    return ClusterFinding(Level.OK, about, "was prolonged")

@@ -1,0 +1,224 @@
+"""A watch of a partition, and the folder in which it is kept so that it can go on later.
+
+FOLDER/observed.csv    every job that was ever seen, as it was seen last
+FOLDER/looks.csv       when it was looked, and what ran and was queued then
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from evenshare_core.simulation.shadow import Watch
+from evenshare_core.simulation.tables import write_table
+from evenshare_core.units import SECOND_US
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.slurm.commands import Slurm
+from scheduling.engine.executors.slurm.observation import (
+    ObservedRow,
+    join,
+    look,
+    observed_jobs,
+    observed_nodes,
+)
+from scheduling.engine.executors.slurm.options import SlurmOptions
+
+OBSERVED, LOOKS = "observed.csv", "looks.csv"
+OBSERVED_COLUMNS = (
+    "job", "tenant", "state", "gpus", "gpu_type", "submitted", "ready", "started", "ended",
+    "limit_minutes", "nodes", "last_seen", "is_lost",
+)  # fmt: skip
+LOOK_COLUMNS = ("at", "running", "queued", "gpus_held")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class PartitionLook:
+    """One look: when, and what was seen; GPUs as jobs asked for them."""
+
+    at: int
+    running: int
+    queued: int
+    gpus_held: int
+
+
+@dataclass
+class PartitionWatch:
+    """What is known of a partition. `folder` None: nothing is kept.
+
+    `tenant` is `account` or `user`. `names`: what GPU types are called, by Slurm's names.
+    """
+
+    options: SlurmOptions
+    folder: Path | None = None
+    tenant: str = "account"
+    names: Mapping[str, str] = field(default_factory=dict)
+    rows: dict[tuple[str, int], ObservedRow] = field(default_factory=dict)
+    looks: list[PartitionLook] = field(default_factory=list)
+    failed: int = 0
+    clock: Callable[[], float] = time.time
+
+    @property
+    def slurm(self) -> Slurm:
+        """The cluster, asked through its tools."""
+        return Slurm(self.options)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody has looked yet."""
+        return bool(self.looks)
+
+    def load(self) -> None:
+        """Go on with what is in the folder, if there is something.
+
+        Raises:
+            ExecutorError: a file there was not written by a watch.
+            OSError: it cannot be read.
+        """
+        if self.folder is None or not (self.folder / OBSERVED).exists():
+            return
+        try:
+            self.rows = {row.key: row for row in _read_rows(self.folder / OBSERVED)}
+            self.looks = list(_read_looks(self.folder / LOOKS))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ExecutorError(f"{self.folder}: is no folder of a watch ({error})") from error
+
+    def look(self) -> PartitionLook:
+        """Look once, and keep what was seen.
+
+        Raises:
+            ExecutorError: Slurm does not answer; what was known stays.
+        """
+        at = int(self.clock())
+        seen = look(self.slurm, at, tenant=self.tenant)
+        self.rows = join(self.rows, seen)
+        rows = [row for row in self.rows.values() if not row.is_over and row.gpus]
+        running = [row for row in rows if row.started is not None]
+        queued = sum(row.started is None and row.ready is not None for row in rows)
+        now = PartitionLook(at, len(running), queued, sum(row.gpus for row in running))
+        self.looks.append(now)
+        self._save()
+        return now
+
+    def watch(self) -> Watch:
+        """Return what was seen until now, from the first look on, with the nodes as they are now.
+
+        Raises:
+            ExecutorError: Slurm does not answer.
+        """
+        here = frozenset(name for row in self._running() for name in row.nodes)
+        nodes = observed_nodes(self.slurm, self.names, here)
+        jobs = observed_jobs(self.rows.values(), nodes, self.names)
+        span = (self.looks[0].at * SECOND_US, self.looks[-1].at * SECOND_US)
+        return Watch(nodes, tuple(jobs), *span)
+
+    def remarks(self) -> list[str]:
+        """Return sentences on what was not seen."""
+        rows = self.rows.values()
+        gap = max(
+            (b.at - a.at for a, b in zip(self.looks, self.looks[1:], strict=False)), default=0
+        )
+        counted = (
+            (self.failed, "Looks that failed"),
+            (
+                sum(row.is_lost for row in rows),
+                "Jobs whose end was not seen, which count as over since they were last seen",
+            ),
+            (sum(not row.gpus for row in rows), "Jobs that ask for no GPU, which are left out"),
+            (
+                sum(row.ready is None and not row.is_over for row in rows),
+                "Jobs that are held or wait for others, which are left out until they may start",
+            ),
+        )
+        said = [f"{len(self.looks):,} looks, the longest time between two {gap:,} s."]
+        return said + [f"{text}: {count:,}." for count, text in counted if count]
+
+    def _running(self) -> Iterator[ObservedRow]:
+        begin = self.looks[0].at
+        for row in self.rows.values():
+            if row.started is not None and (row.ended is None or row.ended > begin):
+                yield row
+
+    def _save(self) -> None:
+        if self.folder is None:
+            return
+        rows = [_cells(row) for row in self.rows.values()]
+        write_file(self.folder / OBSERVED, write_table(OBSERVED_COLUMNS, rows))
+        looks = [(one.at, one.running, one.queued, one.gpus_held) for one in self.looks]
+        write_file(self.folder / LOOKS, write_table(LOOK_COLUMNS, looks))
+
+
+def keep_watching(
+    watch: PartitionWatch,
+    *,
+    seconds: float,
+    interval_s: float,
+    on_look: Callable[[PartitionLook], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Look now and every `interval_s` until `seconds` are over; a look that fails is left out.
+
+    Raises:
+        ExecutorError: not even the first look succeeds.
+    """
+    begin = time.monotonic()
+    number = 0
+    while True:
+        try:
+            on_look(watch.look())
+        except ExecutorError as error:
+            if not watch.is_open:
+                raise
+            watch.failed += 1
+            log.warning("shadow.look_failed", error=str(error))
+        # Looks that took longer than the interval are not made up for.
+        number = max(number + 1, int((time.monotonic() - begin) / interval_s))
+        if number * interval_s > seconds:
+            return
+        sleep(max(0.0, begin + number * interval_s - time.monotonic()))
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file of a watch: whoever reads it finds the old text or the new."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    os.replace(fresh, path)  # noqa: PTH105 - as one step, over what is there
+
+
+def _cells(row: ObservedRow) -> tuple[object, ...]:
+    values = {name: getattr(row, name) for name in OBSERVED_COLUMNS}
+    return tuple((values | {"nodes": " ".join(row.nodes), "is_lost": int(row.is_lost)}).values())
+
+
+def _read_rows(path: Path) -> Iterator[ObservedRow]:
+    for cells in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))):
+        instants = {
+            name: int(cells[name]) if cells[name] else None
+            for name in ("ready", "started", "ended")
+        }
+        yield ObservedRow(
+            job=cells["job"],
+            tenant=cells["tenant"],
+            state=cells["state"],
+            gpus=int(cells["gpus"]),
+            gpu_type=cells["gpu_type"],
+            submitted=int(cells["submitted"]),
+            limit_minutes=int(cells["limit_minutes"]),
+            nodes=tuple(cells["nodes"].split()),
+            last_seen=int(cells["last_seen"]),
+            is_lost=cells["is_lost"] == "1",
+            **instants,
+        )
+
+
+def _read_looks(path: Path) -> Iterator[PartitionLook]:
+    for cells in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))):
+        yield PartitionLook(*(int(cells[name]) for name in LOOK_COLUMNS))

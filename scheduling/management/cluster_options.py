@@ -1,0 +1,46 @@
+"""Which cluster a command looks at: a pool's own, or one that is named on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
+from scheduling.models import Pool
+from tenants.scopes import site_scope
+
+
+def add_cluster_arguments(parser: CommandParser) -> None:
+    """Take a pool, or a partition with its slurm.conf."""
+    parser.add_argument("pool", nargs="?", help="a pool whose executor_options say the rest")
+    parser.add_argument("--partition", help="without a pool: the partition to look at")
+    parser.add_argument("--conf", default="", help="slurm.conf, where it is not the tools' own")
+
+
+def chosen_cluster(options: dict[str, Any]) -> tuple[SlurmOptions, Pool | None]:
+    """Return the options of the cluster, and the pool where one was named.
+
+    Raises:
+        CommandError: none or both are named, there is no such pool, or its options are wrong.
+    """
+    if bool(options["pool"]) == bool(options["partition"]):
+        raise CommandError("name a pool, or a --partition; not both")
+    given = {"conf": options["conf"], "partition": options["partition"]}
+    pool = _pool(options["pool"]) if options["pool"] else None
+    try:
+        if pool is None:
+            return read_options(given, "on the command line"), None
+        return read_options(pool.executor_options, pool.name), pool
+    except ExecutorError as error:
+        raise CommandError(str(error)) from error
+
+
+def _pool(name: str) -> Pool:
+    with site_scope():
+        pool = Pool.objects.filter(name=name).first()
+        known = ", ".join(Pool.objects.order_by("name").values_list("name", flat=True))
+    if pool is None:
+        raise CommandError(f"there is no pool {name}; there are {known or 'none'}")
+    return pool

@@ -1,0 +1,43 @@
+"""`manage.py check_slurm POOL`: whether a cluster's settings let a pool work, line by line."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from scheduling.engine.executors.local_files import jobs_root
+from scheduling.engine.executors.slurm.checks import check_by_trial, check_cluster, pool_needs
+from scheduling.engine.executors.slurm.findings import ClusterFinding, Level
+from scheduling.management.cluster_options import add_cluster_arguments, chosen_cluster
+
+
+class Command(BaseCommand):
+    """Ask the cluster's tools, print a line per finding, and say in the end how it is."""
+
+    help = "Check a cluster of Slurm before, or while, a pool runs on it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the cluster, and whether a tiny job may be run on it."""
+        add_cluster_arguments(parser)
+        parser.add_argument("--run", action="store_true", help="run a tiny job on one node, too")
+        parser.add_argument("--node", default="", help="where it runs (the first that is up)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Exit with 1 where there is an error; warnings are no errors."""
+        cluster, pool = chosen_cluster(options)
+        lines: Iterator[ClusterFinding] = check_cluster(cluster, pool_needs(pool) if pool else None)
+        if options["run"]:
+            lines = chain(lines, check_by_trial(cluster, jobs_root(), options["node"]))
+        levels: Counter[Level] = Counter()
+        for finding in lines:
+            levels[finding.level] += 1
+            self.stdout.write(str(finding))
+        errors, warnings = levels[Level.ERROR], levels[Level.WARNING]
+        self.stdout.write(f"errors: {errors}, warnings: {warnings}, ok: {levels[Level.OK]}")
+        if errors:
+            sys.exit(1)

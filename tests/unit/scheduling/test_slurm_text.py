@@ -1,0 +1,160 @@
+"""What Slurm's tools print, of several versions, read as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.engine.executors.slurm.cluster_text import (
+    expand_nodes,
+    parse_config,
+    parse_fields,
+    parse_gpus,
+    parse_nodes,
+)
+from scheduling.engine.executors.slurm.observation import ObservedRow, join, parse_look
+
+
+class TestGpus:
+    @pytest.mark.parametrize(
+        ("text", "gpus"),
+        [
+            ("gres:gpu:a100:4", [("a100", 4)]),  # 22.05, tres-per-node
+            ("gres/gpu:a100:4", [("a100", 4)]),  # 23.02
+            ("gres/gpu:a100=4", [("a100", 4)]),  # 24.05
+            ("gres:gpu:4", [("", 4)]),
+            ("gres/gpu=4", [("", 4)]),
+            ("gpu:a100:4(S:0-1),nvme:1", [("a100", 4)]),  # sinfo's %G
+            ("gpu:a100:2(S:0),gpu:v100:1", [("a100", 2), ("v100", 1)]),
+            ("gpu:nvidia_a100-sxm4-80gb:8", [("nvidia_a100-sxm4-80gb", 8)]),
+            ("gpu", [("", 1)]),
+            ("gres:gpu:a100", [("a100", 1)]),
+            ("cpu=8,mem=10G,node=1,gres/gpu=2,gres/gpu:h100=2", [("", 2), ("h100", 2)]),
+            ("gres/shard:2", []),
+            ("(null)", []),
+            ("N/A", []),
+        ],
+    )
+    def test_are_read_from_every_way_to_write_them(
+        self, text: str, gpus: list[tuple[str, int]]
+    ) -> None:
+        assert parse_gpus(text) == gpus
+
+
+class TestNodes:
+    @pytest.mark.parametrize(
+        ("text", "names"),
+        [
+            ("node-1", ["node-1"]),
+            ("node-[1-3,7]", ["node-1", "node-2", "node-3", "node-7"]),
+            ("n[08-10],login", ["n08", "n09", "n10", "login"]),
+            ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+            ("", []),
+            ("n[0-99999999]", []),
+        ],
+    )
+    def test_are_expanded(self, text: str, names: list[str]) -> None:
+        assert list(expand_nodes(text)) == names
+
+    def test_are_up_or_not(self) -> None:
+        table = "\n".join(
+            f"{name}|{state}|gpu:a100:4(S:0)|64|512000+"
+            for name, state in (
+                ("a", "idle"), ("b", "mixed"), ("c", "allocated"), ("d", "drained"),
+                ("e", "idle*"), ("f", "down*"), ("g", "idle~"), ("h", "draining"), ("a", "idle"),
+            )
+        )  # fmt: skip
+        nodes = parse_nodes(table)
+        assert [node.name for node in nodes] == list("abcdefgh")
+        assert [node.name for node in nodes if node.is_up] == ["a", "b", "c", "g"]
+        assert nodes[0].memory_mib == 512000
+
+
+class TestSettings:
+    def test_are_read(self) -> None:
+        config = parse_config(
+            "Configuration data as of 1795706811\n"
+            "MinJobAge               = 300 sec\nJobSubmitPlugins        = (null)\n\n"
+            "SlurmctldHost[0]        = head(10.0.0.1)\nCgroup Support Configuration:\n"
+        )
+        assert config == {
+            "MinJobAge": "300 sec", "JobSubmitPlugins": "", "SlurmctldHost[0]": "head(10.0.0.1)",
+        }  # fmt: skip
+
+    def test_of_a_partition_are_read(self) -> None:
+        fields = parse_fields(
+            "PartitionName=gpu\n   AllowGroups=ALL QoS=N/A\n   TRES=cpu=320,gres/gpu=20\n"
+        )
+        assert fields == {
+            "PartitionName": "gpu", "AllowGroups": "ALL", "QoS": "", "TRES": "cpu=320,gres/gpu=20",
+        }  # fmt: skip
+
+
+def line(**cells: str) -> str:
+    """A row of squeue, of a job that runs unless said otherwise."""
+    row = {
+        "id": "7", "state": "RUNNING", "account": "bio", "user": "ann", "nodes": "1", "tasks": "1",
+        "alloc": "cpu=1,node=1", "job": "N/A", "node": "gres:gpu:a100:4", "task": "N/A",
+        "submit": "100", "eligible": "110", "start": "120", "end": "900", "limit": "10:00",
+        "list": "n1", **cells,
+    }  # fmt: skip
+    return "|".join(f"{cell:<20}" for cell in row.values()) + "|"
+
+
+def seen(at: int, *lines: str, tenant: str = "account") -> dict[tuple[str, int], ObservedRow]:
+    return parse_look("\n".join(lines), at, tenant=tenant)
+
+
+class TestALook:
+    def test_tells_what_a_job_holds_since_when(self) -> None:
+        row = seen(200, line())["7", 100]
+        assert (row.tenant, row.gpus, row.gpu_type, row.nodes) == ("bio", 4, "a100", ("n1",))
+        assert (row.ready, row.started, row.ended, row.limit_minutes) == (110, 120, None, 10)
+
+    def test_takes_the_user_where_asked_or_where_no_account_is(self) -> None:
+        assert seen(1, line(), tenant="user")["7", 100].tenant == "ann"
+        assert seen(1, line(account="(null)"))["7", 100].tenant == "ann"
+
+    @pytest.mark.parametrize(
+        ("cells", "gpus"),
+        [
+            ({"nodes": "2"}, 8),
+            ({"job": "gres:gpu:6", "node": "N/A"}, 6),
+            ({"node": "N/A", "task": "gres/gpu:v100=1", "tasks": "3"}, 3),
+            ({"node": "N/A", "alloc": "cpu=1,gres/gpu=5"}, 5),
+            ({"node": "gres:gpu:1", "alloc": "cpu=1,gres/gpu=2,gres/gpu:a100=2"}, 2),
+            ({"node": "N/A"}, 0),
+        ],
+    )
+    def test_counts_gpus_of_the_whole_job(self, cells: dict[str, str], gpus: int) -> None:
+        assert seen(1, line(**cells))["7", 100].gpus == gpus
+
+    def test_takes_no_expected_start_for_one(self) -> None:
+        row = seen(1, line(state="PENDING", start="5000", end="NONE", list=""))["7", 100]
+        assert (row.started, row.ended) == (None, None)
+        gone = seen(1, line(state="CANCELLED", start="500", end="500", list=""))["7", 100]
+        assert (gone.started, gone.ended) == (None, 500)
+
+    def test_knows_a_job_that_may_not_start_yet(self) -> None:
+        row = seen(1, line(state="PENDING", eligible="N/A", start="N/A", list=""))["7", 100]
+        assert row.ready is None
+
+    def test_tells_ids_that_were_given_twice_apart(self) -> None:
+        assert len(seen(1, line(), line(submit="900"))) == 2
+
+
+class TestLooksOneAfterTheOther:
+    def test_follow_a_job_to_its_end(self) -> None:
+        first = seen(130, line())
+        second = seen(160, line(state="COMPLETED", end="150"))
+        row = join(first, second)["7", 100]
+        assert (row.started, row.ended, row.is_lost) == (120, 150, False)
+        assert join(join(first, second), {}) == join(first, second)
+
+    def test_end_a_job_that_is_listed_no_more(self) -> None:
+        row = join(seen(130, line()), {})["7", 100]
+        assert (row.ended, row.is_lost, row.is_over) == (130, True, True)
+
+    def test_take_a_job_back_that_was_thought_lost(self) -> None:
+        lost = join(seen(130, line()), {})
+        row = join(lost, seen(190, line()))["7", 100]
+        assert (row.ended, row.is_lost) == (None, False)
