@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.conf import settings
 
 from scheduling.engine.executors.base import lease_token
+from scheduling.engine.executors.limits import clock_skew, dead_mans_limit
 from scheduling.engine.executors.shim.files import lease_folder
 from scheduling.models import Job, Lease, LeaseSlot, Pool
 from tenants.scopes import site_scope
@@ -31,11 +33,15 @@ class NodeShare(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaseSpec:
-    """A lease (with its job and pool), what it holds by node, and what its shim reads."""
+    """A lease (with its job and pool), what it holds by node, and what its shim reads.
+
+    `limit`: the dead man's, in seconds since 1970.
+    """
 
     lease: Lease
     shares: tuple[NodeShare, ...]
     spec: dict[str, Any]
+    limit: int
 
 
 class Surroundings(NamedTuple):
@@ -69,12 +75,14 @@ def read_specs(
     for lease_id, node, slot in held:
         slots.setdefault(lease_id, {}).setdefault(node, []).append(slot)
     specs = {}
+    skew = clock_skew() if live else timedelta(0)
     for lease in live:
         token = lease_token(lease.job_id, lease.number, settings.INSTALLATION)
         by_node = slots.get(lease.pk, {})
         shares = tuple(NodeShare(node, tuple(held)) for node, held in by_node.items())
         spec = _spec(root, token, lease, shares, surroundings(lease.pool))
-        specs[token] = LeaseSpec(lease, shares, spec)
+        limit = dead_mans_limit(lease.pool, lease.expires_at, skew)
+        specs[token] = LeaseSpec(lease, shares, spec, limit)
     return specs
 
 

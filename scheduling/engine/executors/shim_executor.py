@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from django.conf import settings
 
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import MICROSECOND_NS, SECOND_US
-from scheduling.engine.clock import pool_time, wall_now, wall_time
+from scheduling.engine.clock import pool_time
 from scheduling.engine.executors.base import (
     EXECUTORS,
     ExecutorError,
@@ -40,6 +40,7 @@ from scheduling.engine.executors.base import (
     token_job,
     token_number,
 )
+from scheduling.engine.executors.limits import clock_skew, dead_mans_limit
 from scheduling.engine.executors.local_evaluations import parse_evaluations
 from scheduling.engine.executors.local_files import (
     jobs_root,
@@ -66,8 +67,6 @@ from tenants.scopes import engine_scope, site_scope
 
 # A shim that has not claimed its folder by then never will: somebody else takes the claim.
 CLAIM_S = 30.0
-# The machine's clock and the database's differ by less, or they are two machines.
-SAME_CLOCK = timedelta(seconds=1)
 _UID = re.compile(r"[0-9a-f-]{1,64}")
 
 # What a job may have made of a file or folder of its own.
@@ -150,9 +149,10 @@ class ShimExecutor(ABC):
         if not leases:
             return
         pool = Pool.objects.select_related("clock").get(pk=pool_id)
+        skew = clock_skew()
         for lease in leases:
             folder = lease_folder(self._root, lease.token)
-            limit = dead_mans_limit(pool, from_us(lease.until_us))
+            limit = str(dead_mans_limit(pool, from_us(lease.until_us), skew))
             # On a full disk the old limit stands, until the next round tries again.
             with contextlib.suppress(OSError):
                 if (folder / "spec.json").exists() and read_text(folder / "until") != limit:
@@ -215,7 +215,7 @@ class ShimExecutor(ABC):
         self._make(token, start.lease)
         folder = lease_folder(self._root, token)
         write_json(folder / "spec.json", start.spec)
-        write_text(folder / "until", dead_mans_limit(start.lease.pool, start.lease.expires_at))
+        write_text(folder / "until", str(start.limit))
 
     def _make(self, token: str, lease: Lease) -> None:
         """Make the private folders of a lease, and remember that its end is not recorded."""
@@ -382,24 +382,12 @@ def _outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
     return ReportState.FINISHED, code if isinstance(code, int) else 255
 
 
-def clock_skew() -> timedelta:
-    """How far the database's clock is ahead of this machine's: 0 where they are one."""
-    skew = wall_now() - datetime.now(UTC)
-    return skew if abs(skew) > SAME_CLOCK else timedelta(0)
-
-
 def _live_tokens(pool_id: int) -> set[str]:
     """The pool's live leases."""
     live = Lease.objects.filter(pool_id=pool_id).exclude(state=Lease.State.ENDED)
     with engine_scope(pool_id):
         rows = list(live.values_list("job_id", "number"))
     return {lease_token(job, number, settings.INSTALLATION) for job, number in rows}
-
-
-def dead_mans_limit(pool: Pool, expires_at: datetime) -> str:
-    """The dead man's limit in wall seconds, as the shim reads it."""
-    limit = wall_time(pool.clock, expires_at + timedelta(seconds=pool.outage_grace_s))
-    return f"{(limit - clock_skew()).timestamp():.0f}"
 
 
 def age_s(path: Path) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -90,8 +90,11 @@ class Slurm:
     def __init__(self, options: SlurmOptions) -> None:
         self.options = options
 
-    def submit(self, submissions: Sequence[Submission]) -> dict[str, int | SubmissionRefusedError]:
-        """Submit jobs; return each one's id, or why it cannot be taken, by token."""
+    def submit(self, submissions: Iterable[Submission]) -> dict[str, int | SubmissionRefusedError]:
+        """Submit jobs; return each one's id, or why it cannot be taken, by token.
+
+        The first ones are on their way while the others are made.
+        """
 
         def one(submission: Submission) -> int | SubmissionRefusedError | ExecutorError:
             try:
@@ -100,15 +103,14 @@ class Slurm:
                 return error
 
         with ThreadPoolExecutor(SUBMITTERS) as pool:
-            answers = list(pool.map(one, submissions))
-        for answer in answers:
+            asked = [(each.token, pool.submit(one, each)) for each in submissions]
+        answers = {}
+        for token, future in asked:
+            answer = future.result()
             if isinstance(answer, ExecutorError):
                 raise answer
-        return {
-            submission.token: answer
-            for submission, answer in zip(submissions, answers, strict=True)
-            if not isinstance(answer, ExecutorError)
-        }
+            answers[token] = answer
+        return answers
 
     def _submit(self, submission: Submission) -> int:
         done = self._run("sbatch", *submit_arguments(self.options, submission))

@@ -19,6 +19,7 @@ import structlog
 
 from evenshare_core.domain.instants import from_us
 from scheduling.engine.executors.base import ExecutorTraits, Extension, token_job
+from scheduling.engine.executors.limits import clock_skew, dead_mans_limit
 from scheduling.engine.executors.local_spec import (
     CPU,
     LOG_BYTES,
@@ -35,7 +36,7 @@ from scheduling.engine.executors.shim.files import (
     write_text,
 )
 from scheduling.engine.executors.shim.log import Log
-from scheduling.engine.executors.shim_executor import ShimExecutor, age_s, dead_mans_limit
+from scheduling.engine.executors.shim_executor import ShimExecutor, age_s
 from scheduling.engine.executors.slurm.commands import (
     NodeGroup,
     Slurm,
@@ -87,12 +88,13 @@ class SlurmExecutor(ShimExecutor):
             return
         slurm = Slurm(options)
         queue = slurm.queue()
+        skew = clock_skew()
         minutes = {}
         for lease in leases:
             job = queue.get(lease.token)
             if job is None or job.state != "RUNNING" or job.started is None or job.ended is None:
                 continue
-            until = float(dead_mans_limit(pool, from_us(lease.until_us)))
+            until = dead_mans_limit(pool, from_us(lease.until_us), skew)
             if job.ended < until + LEAST_LEFT_S:
                 minutes[job.job_id] = math.ceil((until - job.started) / 60) + SLACK_MINUTES
         slurm.limit(minutes)
@@ -135,19 +137,21 @@ class SlurmExecutor(ShimExecutor):
         for pool in {one.lease.pool_id: one.lease.pool for one in wanted.values()}.values():
             slurm = Slurm(read_options(pool.executor_options, pool.name))
             queue = slurm.queue()
-            fresh = []
-            for token, one in wanted.items():
-                if one.lease.pool_id != pool.pk:
-                    continue
-                job = queue.get(token)
-                # One that has ended unclaimed ran nothing, nor is it always of this lease: before
-                # a database was restored its token may have been another's.
-                if job is None or is_over(job.state):
-                    self._clearing(token, partial(self._prepare, token, one))
-                    fresh.append(self._submission(slurm.options, token, one))
+            fresh = (
+                self._prepared(slurm.options, token, one)
+                for token, one in wanted.items()
+                # A job that has ended unclaimed ran nothing, nor is it always of this lease:
+                # before a database was restored its token may have been another's.
+                if one.lease.pool_id == pool.pk
+                and ((job := queue.get(token)) is None or is_over(job.state))
+            )
             for token, answer in slurm.submit(fresh).items():
                 if isinstance(answer, SubmissionRefusedError):
                     self._refuse(token, str(answer))
+
+    def _prepared(self, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
+        self._clearing(token, partial(self._prepare, token, one))
+        return self._submission(options, token, one)
 
     def _submission(self, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
         folder = lease_folder(self._root, token)
@@ -258,8 +262,7 @@ def _group(options: SlurmOptions, one: LeaseSpec, names: tuple[str, ...], gpus: 
 
 def _first_limit(one: LeaseSpec) -> int:
     """Minutes from now to the lease's last instant, with the slack that moves are spared by."""
-    until = float(dead_mans_limit(one.lease.pool, one.lease.expires_at))
-    return max(1, math.ceil((until - time.time()) / 60)) + SLACK_MINUTES
+    return max(1, math.ceil((one.limit - time.time()) / 60)) + SLACK_MINUTES
 
 
 def _seconds_since(instant: int | None) -> float:
