@@ -159,13 +159,14 @@ def resume_all() -> list[Any]:
 
 
 def rank() -> int:
-    """Which of the processes of the job this is, from 0; outside the portal too."""
-    return _get().contract.rank
+    """Which of the processes of the job this is, from 0; outside the portal and before `setup`,
+    too."""
+    return _contract().rank
 
 
 def world_size() -> int:
-    """How many processes the job has here; outside the portal too."""
-    return _get().contract.size
+    """How many processes the job has; outside the portal and before `setup`, too."""
+    return _contract().size
 
 
 def store(state: Any) -> None:
@@ -299,6 +300,10 @@ def flush() -> None:
     keeper = _get().keeper
     if keeper is not None:
         keeper.flush()
+
+
+def _contract() -> Contract:
+    return read() if _runtime is None else _runtime.contract
 
 
 def _get() -> _Runtime:

@@ -282,7 +282,7 @@ class GangKeeper(Keeper):
                 if self._stored == self._due:
                     self._queue(self._due, self._snapshot)
             self._complete = max(self._complete, int(heard.get("complete", 0)))
-            self._released = bool(heard.get("released"))
+            self._released = bool(heard.get("released") or heard.get("ended"))
             highest = heard.get("highest")
             if highest is not None and self._highest is None:
                 self._highest = int(highest)
