@@ -92,6 +92,17 @@ def checkpoint_signal(values: Mapping[str, str]) -> signal.Signals:
         raise ContractError(f"EVENSHARE_CHECKPOINT_SIGNAL names no signal: {name!r}") from None
 
 
+def grace_seconds(values: Mapping[str, str]) -> float | None:
+    """How long after the signal a program may run; None: nobody said."""
+    text = values.get("EVENSHARE_GRACE_S")
+    return _seconds("EVENSHARE_GRACE_S", text) if text else None
+
+
+def margin_seconds(grace_s: float) -> float:
+    """So much before the end of the grace a program ends itself: a code says more than a kill."""
+    return min(2.0, grace_s / 4)
+
+
 def _criterion(values: Mapping[str, str]) -> Criterion | None:
     metric = values.get("EVENSHARE_STOP_METRIC")
     if not metric:

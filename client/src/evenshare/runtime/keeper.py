@@ -28,7 +28,7 @@ import time
 from typing import NoReturn
 
 from .checkpoints import Checkpoint, Fence, Folder, StaleLeaseError
-from .contract import CHECKPOINTED, FENCED, NOT_WRITTEN, Contract
+from .contract import CHECKPOINTED, FENCED, NOT_WRITTEN, Contract, margin_seconds
 from .evaluations import EvaluationLog
 from .iterations import IterationLog
 from .progress import Progress
@@ -166,10 +166,10 @@ class Keeper:
         return min(TICK_S, max(0.0, left))
 
     def _deadline(self) -> float:
-        """A little before the executor's: an exit code says more than a kill."""
+        """A little before the executor's."""
         grace_s = self.contract.grace_s
         assert self._asked_at is not None
-        return self._asked_at + grace_s - min(2.0, grace_s / 4)
+        return self._asked_at + grace_s - margin_seconds(grace_s)
 
     def _tend(self) -> None:
         now = time.monotonic()
