@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from evenshare.runtime.sets import complete_sets
 from portal.demo.slurm.cluster import SlurmCluster
+from portal.demo.slurm.config import SlurmNode
 from portal.demo.slurm.processes import kill_processes, processes
-from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import ReportState, token_job
 from scheduling.engine.executors.shim.rendezvous import FIRST_PORT, PORTS, free_port_of
-from scheduling.models import Job, Lease
 from tests.architecture.sources import ROOT
+from tests.integration.slurm_gangs import begins, next_lease, reaches
 from tests.integration.slurm_world import SlurmWorld, slurm_world
 from tests.ports import free_port
+from tests.slurm import require_slurm
 from tests.tools import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -56,33 +56,6 @@ def weights() -> str:
     return ends[0][-1]
 
 
-def begins(world: SlurmWorld, token: str, ranks: int = 2) -> list[int]:
-    """The steps at which the ranks of a lease begin, once all have."""
-    pattern = re.compile(r"rank \d begins at step (\d+)")
-    eventually(lambda: len(pattern.findall(world.log(token))) == ranks)
-    return [int(step) for step in pattern.findall(world.log(token))]
-
-
-def reaches(world: SlurmWorld, token: str, step: int) -> None:
-    """Wait until the lease has reported so many steps."""
-
-    def is_there() -> bool:
-        report = world.listed().get(token)
-        progress = report.progress if report is not None else None
-        return bool(progress and progress.get("step", 0) >= step)
-
-    eventually(is_there)
-
-
-def next_lease(world: SlurmWorld, token: str, *argv: str, gpus: Sequence[int]) -> str:
-    """Record that a lease has ended, and launch the job's next one."""
-    now = read_clock(world.lab.pool.pk).pool_at
-    Lease.objects.filter(job_id=token_job(token)).update(state="ended", ended_at=now)
-    again = world.lease(*argv, gpus=gpus, job=Job.objects.get(pk=token_job(token)))
-    world.launch(again)
-    return again
-
-
 def ranks_of(world: SlurmWorld, node: str) -> list[int]:
     """The processes that train on a node."""
     pids = processes(world.slurm.conf, node)
@@ -112,9 +85,22 @@ class TestAGangThatIsPreempted:
         assert world.log(again).count(f"weights {weights}") == 2
 
 
+@pytest.fixture
+def wide_world(tmp_path: Path) -> Iterator[SlurmWorld]:
+    """Three nodes, so that a gang has two where one hangs."""
+    require_slurm()
+    nodes = [SlurmNode(f"node-{number}", "a100", 4) for number in (1, 2, 3)]
+    with (
+        SlurmCluster(tmp_path / "slurm", nodes) as cluster,
+        slurm_world(tmp_path / "jobs", cluster) as made,
+    ):
+        yield made
+
+
 class TestARankOfAnOlderLease:
-    def test_that_was_asleep_completes_no_set(self, world: SlurmWorld) -> None:
+    def test_that_was_asleep_completes_no_set(self, wide_world: SlurmWorld) -> None:
         """It sleeps before the stop, as on a node that hangs, and wakes up under the next lease."""
+        world = wide_world
         token = world.run(*FOREVER, gpus=(1, 1))
         reaches(world, token, 20)
         [asleep] = ranks_of(world, "node-2")
@@ -127,6 +113,7 @@ class TestARankOfAnOlderLease:
             folder = world.folder(token).parents[1]
             eventually((world.folder(token) / "exit.json").exists)
             assert complete_sets(folder / "checkpoints") == []
+            world.avoided.add("node-2")
             again = next_lease(world, token, *FOREVER, gpus=(1, 1))
             begins(world, again)
             reaches(world, again, 5)
