@@ -58,7 +58,9 @@ def main() -> None:
     trained = model
     if lease.world_size() > 1:
         dist.init_process_group("gloo")
-        trained = nn.parallel.DistributedDataParallel(model)
+        # Else it sorts its buckets anew after the first step: four ranks and more would add up
+        # the step after a resume in another order than without an interruption.
+        trained = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
     try:
         for step in lease.steps(start, options.steps):
             inputs = torch.randn(BATCH, FEATURES, generator=draws)

@@ -3,9 +3,10 @@
 import re
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.tools import PATIENCE_S, eventually
 
@@ -21,7 +22,7 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 moment = os.environ.get("DIE", "")
-write_file, say = checkpoints.write_file, board.Board.say
+write_file, say = checkpoints.write_file, board.RankBoard.say
 if moment == "half written":
     def half(file, checkpoint):
         write_file(file, checkpoint)
@@ -40,7 +41,7 @@ def said(self, **facts):
     if facts.get(moment) is not None:
         die()
 
-board.Board.say = said
+board.RankBoard.say = said
 rank, pause = lease.rank(), float(os.environ.get("PAUSE", "0.002"))
 lease.setup(every_s=float(os.environ.get("EVERY", "300")))
 state = lease.resume(default={"step": 0, "rank": rank})
@@ -69,13 +70,17 @@ class Gang:
         self.job = Job(self.folder, grace_s=self.grace_s)
 
     def start(
-        self, *arguments: str, size: int = 0, program: str = COUNT, **of_rank: dict[str, str]
+        self,
+        *arguments: str,
+        size: int = 0,
+        program: str = COUNT,
+        variables: Mapping[int, dict[str, str]] = MappingProxyType({}),
     ) -> list[subprocess.Popen[bytes]]:
-        """Run source text as every rank under a new lease; `r1={...}`: variables of rank 1."""
+        """Run source text as every rank under a new lease; some have variables of their own."""
         self.job.grant()
         count = size or self.size
         return [
-            self.rank(rank, count, arguments, program, of_rank.get(f"r{rank}", {}))
+            self.rank(rank, count, arguments, program, variables.get(rank, {}))
             for rank in range(count)
         ]
 

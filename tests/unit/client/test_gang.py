@@ -42,7 +42,7 @@ class TestAGangThatIsPreempted:
     def test_ends_and_resumes_at_one_step(self, make: MakeGang) -> None:
         gang = make(size=3)
         # The ranks count at different speeds, so the signal finds them at different steps.
-        first = gang.start(FOREVER, r1={"PAUSE": "0.006"})
+        first = gang.start(FOREVER, variables={1: {"PAUSE": "0.006"}})
         gang.job.reaches(10)
         assert preempt(first) == [99, 99, 99], gang.job.text
         [step] = steps_of(gang)
@@ -91,7 +91,7 @@ class TestAGangThatIsPreempted:
         gang = make(grace_s=2.0)
         assert preempt_at(gang, 3) == [99, 99]
         [step] = steps_of(gang)
-        ranks = gang.start(FOREVER, r1={"PAUSE": "1000"})
+        ranks = gang.start(FOREVER, variables={1: {"PAUSE": "1000"}})
         gang.job.reaches(step + 5)
         assert preempt(ranks) == [74, 74]
         gang.start("1")
@@ -100,13 +100,13 @@ class TestAGangThatIsPreempted:
     def test_at_its_last_step_comes_to_its_end(self, make: MakeGang) -> None:
         """One rank has ended when the signal comes: the other has nobody to wait for."""
         gang = make()
-        ranks = gang.start("60", r1={"PAUSE": "0.05"})
+        ranks = gang.start("60", variables={1: {"PAUSE": "0.05"}})
         assert ranks[0].wait(PATIENCE_S) == 0
         assert preempt(ranks) == [0, 0], gang.job.text
 
     def test_reports_by_rank_0_alone(self, make: MakeGang) -> None:
         gang = make()
-        ranks = gang.start("20", r0={"PAUSE": "0"}, r1={"PAUSE": "0.1"})
+        ranks = gang.start("20", variables={0: {"PAUSE": "0"}, 1: {"PAUSE": "0.1"}})
         assert [process.wait(PATIENCE_S) for process in ranks] == [0, 0]
         assert gang.job.progress["metrics"] == {"rank": 0}
         assert not [path.name for path in gang.folder.iterdir() if path.name.startswith(".")]
@@ -136,7 +136,7 @@ class TestARankThatIsKilled:
         [kept] = steps_of(gang)
 
         gang.job.grace_s = 1.5
-        ranks = gang.start(FOREVER, **{f"r{rank}": {"DIE": moment}})
+        ranks = gang.start(FOREVER, variables={rank: {"DIE": moment}})
         gang.job.reaches(kept + 3)
         codes = preempt(ranks)
         assert codes[rank] == -signal.SIGKILL
@@ -159,7 +159,7 @@ class TestARankThatIsKilled:
         gang = make(grace_s=1.5)
         assert preempt_at(gang, 3) == [99, 99]
         [kept] = steps_of(gang)
-        ranks = gang.start(FOREVER, **{f"r{rank}": {"DIE": moment}})
+        ranks = gang.start(FOREVER, variables={rank: {"DIE": moment}})
         assert ranks[rank].wait(PATIENCE_S) == -signal.SIGKILL
         preempt(ranks)
         # What the other one wrote alone, if it had begun, is no set.
@@ -169,7 +169,7 @@ class TestARankThatIsKilled:
         """Every second rank 0 names a store that both write."""
         gang = make()
         often = {"EVERY": "0.1"}
-        ranks = gang.start(FOREVER, r0=often)
+        ranks = gang.start(FOREVER, variables={0: often})
         path = gang.folder / "checkpoints"
         eventually(lambda: path.exists() and complete_sets(path))
         for process in ranks:

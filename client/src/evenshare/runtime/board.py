@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Board:
+class RankBoard:
     """The files of one start of a gang, as one rank writes and reads them."""
 
     def __init__(self, folder: Path, lease: int, restart: int, rank: int, size: int) -> None:

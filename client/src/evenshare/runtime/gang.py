@@ -40,7 +40,7 @@ import threading
 import time
 from typing import Any, NoReturn, TypeVar
 
-from .board import Board
+from .board import RankBoard
 from .checkpoints import (
     Checkpoint,
     RanksChangedError,
@@ -69,7 +69,7 @@ FLUSH_PATIENCE_S = 300.0
 AHEAD_S = 3 * TICK_S
 LEAST_AHEAD, MOST_AHEAD = 2, 2**20
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 class GangKeeper(Keeper):
@@ -79,7 +79,7 @@ class GangKeeper(Keeper):
         super().__init__(contract, every_s=every_s)
         assert contract.folder is not None
         self._rank, self._size = contract.rank, contract.size
-        self._board = Board(
+        self._board = RankBoard(
             contract.folder / "ranks", contract.lease, contract.restart, self._rank, self._size
         )
         self._changed = threading.Condition()
@@ -387,11 +387,11 @@ class GangKeeper(Keeper):
             os.write(self._pipe[1], b"\0")
 
 
-def _required(found: Found | None, newest: CheckpointSet) -> Found:
+def _required(read: T | None, newest: CheckpointSet) -> T:
     """What was whole a moment ago; a second `resume` after new checkpoints may find it pruned."""
-    if not found:
+    if not read:
         raise RuntimeError(f"{newest.file(0)} is gone: call lease.resume() once, at the start")
-    return found
+    return read
 
 
 def _listed(ranks: list[int]) -> str:
