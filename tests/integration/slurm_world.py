@@ -48,12 +48,13 @@ def make_lab(slurm: SlurmCluster, **fields: Any) -> Cluster:
 
 @dataclass
 class SlurmWorld:
-    """Jobs with a lease each; `close` leaves nothing running."""
+    """Jobs with a lease each; `close` leaves nothing running. Nodes that are `avoided` get none."""
 
     root: Path
     slurm: SlurmCluster
     lab: Cluster = field(init=False)
     executor: SlurmExecutor = field(default_factory=SlurmExecutor)
+    avoided: set[str] = field(default_factory=set)
     _nodes: dict[str, list[tuple[Node, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,7 +87,8 @@ class SlurmWorld:
 
     def _emptiest_first(self) -> list[Node]:
         """The pool's nodes by how many GPUs are used there in truth: a lease must not wait."""
-        nodes = list(Node.objects.filter(pool=self.lab.pool).order_by("id"))
+        every = Node.objects.filter(pool=self.lab.pool).order_by("id")
+        nodes = list(every.exclude(name__in=self.avoided))
         used: Counter[int] = Counter()
         for token, shares in self._nodes.items():
             if (self.folder(token) / "shim.json").exists() and not self.exit(token):

@@ -16,6 +16,10 @@ finds. State is JSON unless `setup` names functions to and from bytes.
 `steps` also measures how long an iteration takes, for the speeds of the job's type; a
 program with a loop of its own says `lease.step()` at the end of each iteration.
 
+On several ranks (RANK and WORLD_SIZE, as the executor or torchrun set them) every rank calls
+`resume`, and `store` after the same steps: each gets its own state back, all of the same step.
+`rank()` and `world_size()` say which process of how many this is; rank 0 alone reports.
+
 Outside the portal every call is a cheap no-op, unless `setup(directory=...)` is given.
 """
 
@@ -23,16 +27,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, NoReturn
 
+from evenshare.runtime.checkpoints import RanksChangedError
 from evenshare.runtime.contract import CHECKPOINTED, Contract, read
+from evenshare.runtime.gang import GangKeeper
 from evenshare.runtime.keeper import Keeper
 from evenshare.runtime.progress import finite
 
 __all__ = [
-    "ending", "flush", "inside", "leave", "memory", "reached", "report", "resume", "setup", "step",
-    "steps", "store",
+    "RanksChangedError", "ending", "flush", "inside", "leave", "memory", "rank", "reached",
+    "report", "resume", "resume_all", "setup", "step", "steps", "store", "world_size",
 ]  # fmt: skip
 
 EVERY_S = 300.0
@@ -51,7 +58,10 @@ class _Runtime:
         self.contract = contract
         self.save = save or _save_json
         self.load = load or json.loads
-        self.keeper = Keeper(contract, every_s=every_s) if contract.folder is not None else None
+        self.keeper: Keeper | None = None
+        if contract.folder is not None:
+            kind = Keeper if contract.size == 1 else GangKeeper
+            self.keeper = kind(contract, every_s=every_s)
         self.step = 0
         self.total: int | None = None
         self.metrics: dict[str, object] = {}
@@ -85,15 +95,18 @@ def setup(
     load: Callable[[bytes], Any] | None = None,
     directory: str | Path | None = None,
     every_s: float = EVERY_S,
+    alone: bool = False,
 ) -> None:
     """Optional, before any other call.
 
     `save` and `load` turn a state into bytes and back (numpy, torch, pickle: your choice;
     unpickling runs whatever the file says, so it is never done unasked). `directory`
     keeps checkpoints there when the program runs outside the portal. `every_s`: a copy
-    also goes to the disk this often, against a machine that dies without a signal.
+    also goes to the disk this often, against a machine that dies without a signal. `alone`:
+    of several ranks this one keeps the state of all, and no other calls the runtime.
 
-    Raises RuntimeError if the runtime is in use already, ContractError if the executor
+    Raises RuntimeError if the runtime is in use already, or if several ranks outside the
+    portal share a directory, ContractError if the executor
     has set a variable to a value that cannot be used.
     """
     global _runtime  # noqa: PLW0603 - one process has one lease
@@ -102,8 +115,15 @@ def setup(
     if (save is None) != (load is None):
         raise TypeError("give both save and load, or neither")
     contract = read()
+    if alone:
+        contract = replace(contract, rank=0, size=1)
     if contract.folder is None and directory is not None:
-        contract = Contract(folder=Path(directory))
+        if contract.size > 1:
+            raise RuntimeError(
+                "outside the portal a directory keeps the state of one process: have one rank"
+                " say lease.setup(directory=..., alone=True), or give each rank its own"
+            )
+        contract = replace(contract, folder=Path(directory))
     _runtime = _Runtime(contract, save, load, every_s)
 
 
@@ -111,7 +131,10 @@ def resume(default: Any = None) -> Any:
     """The state of the newest complete checkpoint; else `default`, called if it can be.
 
     A checkpoint that was torn by a crash is passed over. From here on the checkpoint
-    signal is listened to; so call this in the main thread.
+    signal is listened to; so call this in the main thread. On several ranks it waits until
+    all have called it, and gives each its own state, all of the same step.
+
+    Raises RanksChangedError if the newest checkpoint is of another number of ranks.
     """
     keeper = _get().keeper
     if keeper is not None:
@@ -122,11 +145,36 @@ def resume(default: Any = None) -> Any:
     return default() if callable(default) else default
 
 
+def resume_all() -> list[Any]:
+    """The states of all ranks of the newest complete checkpoint, by rank; empty without one.
+
+    For programs that can divide their state anew, where this lease has more ranks than the
+    last one, or fewer; instead of `resume`, on every rank.
+    """
+    keeper = _get().keeper
+    if keeper is None:
+        return []
+    keeper.start()
+    return [_get().load(checkpoint.body) for checkpoint in keeper.resume_all()]
+
+
+def rank() -> int:
+    """Which of the processes of the job this is, from 0; outside the portal and before `setup`,
+    too."""
+    return _contract().rank
+
+
+def world_size() -> int:
+    """How many processes the job has; outside the portal and before `setup`, too."""
+    return _contract().size
+
+
 def store(state: Any) -> None:
     """Keep this state, the one after a finished step, as the newest snapshot.
 
     The state is turned into bytes here and now, so training may change it afterwards.
-    If the lease is ending, it is written and the program ends (SystemExit, code 99).
+    If the lease is ending, it is written and the program ends (SystemExit, code 99); on
+    several ranks all end after the same step, the one that the furthest is in.
 
     Raises TypeError if the default format would not bring the same state back.
     """
@@ -245,10 +293,17 @@ def leave() -> NoReturn:
 
 
 def flush() -> None:
-    """Write the newest snapshot now. Raises OSError, for instance when the disk is full."""
+    """Write the newest snapshot now; of several ranks all call it, after the same step.
+
+    Raises OSError, for instance when the disk is full, or when another rank does not call it.
+    """
     keeper = _get().keeper
     if keeper is not None:
         keeper.flush()
+
+
+def _contract() -> Contract:
+    return read() if _runtime is None else _runtime.contract
 
 
 def _get() -> _Runtime:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from evenshare.runtime import checkpoints
-from evenshare.runtime.checkpoints import Fence, Folder, StaleLeaseError, name_of, read_file
+from evenshare.runtime.checkpoints import Fence, Folder, StaleLeaseError, read_file
+from evenshare.runtime.sets import name_of
 
 
 def folder(path: Path, lease: int = 1) -> Folder:

@@ -67,6 +67,30 @@ class TestTheCheckpointSignal:
         assert process.wait(PATIENCE_S) == 99
         assert "term" in job.text
 
+    @pytest.mark.parametrize(("code", "answer"), [(7, 99), (0, 0), (143, 143)])
+    def test_ends_with_99_by_the_codes_that_are_named(
+        self, code: int, answer: int, job: Job
+    ) -> None:
+        command = sleeper(f"sys.exit({code})")
+        process = job.run([*command[:3], "--ok-codes", "7,8", *command[3:]])
+        job.says("up")
+        assert preempt(process) == answer
+
+    def test_kills_a_program_whose_grace_is_over(self, job: Job) -> None:
+        job.grace_s = 0.4
+        process = job.run(sleeper("print('not now', flush=True)"))
+        job.says("up")
+        assert preempt(process) == -signal.SIGKILL
+        assert "not now" in job.text
+
+    def test_leaves_nothing_of_the_program(self, job: Job) -> None:
+        """Not even what has gone to a session of its own."""
+        spawn = "import subprocess; p = subprocess.Popen(['sleep', '1000'], start_new_session=True)"
+        process = job.run(python(f"{spawn}\nprint('pid', p.pid, 'end', flush=True)"))
+        assert process.wait(PATIENCE_S) == 0
+        pid = int(job.text.split()[1])
+        assert not Path(f"/proc/{pid}/exe").exists()
+
 
 class TestAProgramThatEndsByItself:
     @pytest.mark.parametrize("code", [0, 1, 99])
@@ -86,10 +110,12 @@ class TestAProgramThatEndsByItself:
 
 
 class TestTheWrapper:
-    @pytest.mark.parametrize("words", [[], ["--"], ["program"]])
+    @pytest.mark.parametrize(
+        "words", [[], ["--"], ["program"], ["--ok-codes", "x", "--", "true"], ["--ok-codes"]]
+    )
     def test_tells_its_usage(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert term.main(words) == 2
-        assert "evenshare-term -- program" in capsys.readouterr().err
+        assert "-- program [argument ...]" in capsys.readouterr().err
 
     def test_tells_of_a_program_that_is_not_there(self, job: Job) -> None:
         assert job.run([*WRAPPER, "/no/such/program"]).wait(PATIENCE_S) == 127

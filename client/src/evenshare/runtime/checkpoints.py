@@ -18,10 +18,16 @@ import time
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-KEEP = 2
+from .sets import (
+    CheckpointSet,
+    clear_unfinished,
+    complete_sets,
+    highest_sequence,
+    name_of,
+    prune,
+)
+
 MAGIC = "evenshare-checkpoint 1"
-NAME = re.compile(r"(\d{6,})-(\d{8,})\.ckpt")
-UNFINISHED = re.compile(r"\.\d{6,}-\d{8,}\.ckpt\.\d+")
 HEADER = re.compile(
     rb"(evenshare-checkpoint 1 lease=(\d+) sequence=(\d+) bytes=(\d+)) sha256=([0-9a-f]{64})\n"
 )
@@ -32,6 +38,16 @@ LEASE_FILE_PATIENCE_S = 1.0
 
 class StaleLeaseError(Exception):
     """A newer lease runs this job, so this process must not write any more."""
+
+
+class RanksChangedError(RuntimeError):
+    """The newest checkpoint is of another number of ranks than run now."""
+
+    def __init__(self, then: int, now: int) -> None:
+        super().__init__(
+            f"the newest checkpoint is of {then} ranks, and {now} run now: lease.resume_all()"
+            " gives the states of all of them, to be divided anew"
+        )
 
 
 class Checkpoint(NamedTuple):
@@ -86,23 +102,35 @@ class Folder:
         return name_of(self._lease, self._last)
 
     def newest(self) -> Checkpoint | None:
-        """The newest complete checkpoint; torn ones are passed over.
+        """The newest complete checkpoint of one process; torn ones are passed over.
 
-        Also makes the folder, removes what a killed writer left half done, and goes on
-        from the highest number that this lease has used.
+        Raises RanksChangedError if several ranks wrote a newer one.
         """
+        for one in self._begin():
+            if one.size == 1:
+                checkpoint = read_part(self.path, one, 0)
+                if checkpoint is not None:
+                    return checkpoint
+            elif all(read_part(self.path, one, rank) for rank in range(one.size)):
+                raise RanksChangedError(one.size, 1)
+        return None
+
+    def newest_of_all(self) -> list[Checkpoint]:
+        """The files of the newest complete set by rank, however many wrote it; none: empty."""
+        for one in self._begin():
+            parts = read_parts(self.path, one)
+            if parts:
+                return parts
+        return []
+
+    def _begin(self) -> list[CheckpointSet]:
+        """Make the folder, remove what a killed writer left half done, and go on from the
+        highest number that this lease has used; what is there, newest first."""
         self._fence.check()
         self.path.mkdir(parents=True, exist_ok=True)
-        for left in self.path.iterdir():
-            if UNFINISHED.fullmatch(left.name):
-                left.unlink(missing_ok=True)
-        names = self._names()
-        self._last = max((sequence for lease, sequence in names if lease == self._lease), default=0)
-        for lease, sequence in names:
-            checkpoint = read_file(self.path / name_of(lease, sequence))
-            if checkpoint and (checkpoint.lease, checkpoint.sequence) == (lease, sequence):
-                return checkpoint
-        return None
+        clear_unfinished(self.path)
+        self._last = highest_sequence(self.path, self._lease)
+        return complete_sets(self.path)
 
     def write(self, body: bytes) -> Path:
         """Put a checkpoint on the disk; returns when it would survive a loss of power.
@@ -112,33 +140,47 @@ class Folder:
         self._fence.check()
         self._last += 1
         target = self.path / name_of(self._lease, self._last)
-        beside = self.path / f".{target.name}.{os.getpid()}"
-        try:
-            with beside.open("wb") as file:
-                write_file(file, Checkpoint(self._lease, self._last, body))
-            self._fence.check()
-            beside.replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
-        flush_folder(self.path)
-        self._prune()
+        put_file(target, Checkpoint(self._lease, self._last, body), self._fence)
+        prune(self.path)
         return target
 
-    def _prune(self) -> None:
-        """By (lease, sequence), so that a stale writer cannot push out a newer lease's files."""
-        for lease, sequence in self._names()[KEEP:]:
-            with contextlib.suppress(OSError):
-                (self.path / name_of(lease, sequence)).unlink()
 
-    def _names(self) -> list[tuple[int, int]]:
-        matches = (NAME.fullmatch(path.name) for path in self.path.iterdir())
-        return sorted(((int(m[1]), int(m[2])) for m in matches if m), reverse=True)
+def put_file(target: Path, checkpoint: Checkpoint, fence: Fence) -> None:
+    """Write a checkpoint under a name at which a reader sees all of it or nothing.
+
+    Raises StaleLeaseError, before and after the slow part, and OSError (disk full).
+    """
+    fence.check()
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            write_file(file, checkpoint)
+        fence.check()
+        beside.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+    flush_folder(target.parent)
 
 
-def name_of(lease: int, sequence: int) -> str:
-    return f"{lease:06d}-{sequence:08d}.ckpt"
+def read_part(folder: Path, one: CheckpointSet, rank: int) -> Checkpoint | None:
+    """A rank's file of a set; None if it is torn, or not what its name says."""
+    checkpoint = read_file(folder / one.file(rank))
+    if checkpoint is None or (checkpoint.lease, checkpoint.sequence) != (one.lease, one.sequence):
+        return None
+    return checkpoint
+
+
+def read_parts(folder: Path, one: CheckpointSet) -> list[Checkpoint]:
+    """The files of a set by rank; empty if one of them is torn."""
+    parts = []
+    for rank in range(one.size):
+        part = read_part(folder, one, rank)
+        if part is None:
+            return []
+        parts.append(part)
+    return parts
 
 
 def write_file(file: BinaryIO, checkpoint: Checkpoint) -> None:

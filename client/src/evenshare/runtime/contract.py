@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -26,7 +27,10 @@ class ContractError(RuntimeError):
 
 @dataclass(frozen=True)
 class Contract:
-    """One lease of one job. `folder` None: nothing is kept, every call is a no-op."""
+    """One lease of one job. `folder` None: nothing is kept, every call is a no-op.
+
+    This process is `rank` of `size`; `restart`: torchrun has started all of them anew so often.
+    """
 
     folder: Path | None = None
     lease: int = 0
@@ -37,6 +41,9 @@ class Contract:
     criterion: Criterion | None = None
     signal: signal.Signals = signal.SIGUSR1
     grace_s: float = DEFAULT_GRACE_S
+    rank: int = 0
+    size: int = 1
+    restart: int = 0
 
     @property
     def inside(self) -> bool:
@@ -53,7 +60,12 @@ def read(environment: Mapping[str, str] | None = None) -> Contract:
     values = os.environ if environment is None else environment
     folder, lease = values.get("EVENSHARE_JOB_DIR"), values.get("EVENSHARE_LEASE")
     if not folder or not lease:
+        # Nobody promised anything here: what makes no sense is no rank.
+        with contextlib.suppress(ContractError):
+            rank, size = _ranks(values)
+            return Contract(rank=rank, size=size)
         return Contract()
+    rank, size = _ranks(values)
     progress, iterations = values.get("EVENSHARE_PROGRESS"), values.get("EVENSHARE_ITERATIONS")
     evaluations = values.get("EVENSHARE_EVALUATIONS")
     return Contract(
@@ -66,6 +78,9 @@ def read(environment: Mapping[str, str] | None = None) -> Contract:
         criterion=_criterion(values),
         signal=checkpoint_signal(values),
         grace_s=_seconds("EVENSHARE_GRACE_S", values.get("EVENSHARE_GRACE_S")),
+        rank=rank,
+        size=size,
+        restart=_restart(values),
     )
 
 
@@ -75,6 +90,17 @@ def checkpoint_signal(values: Mapping[str, str]) -> signal.Signals:
         return signal.Signals[name]
     except KeyError:
         raise ContractError(f"EVENSHARE_CHECKPOINT_SIGNAL names no signal: {name!r}") from None
+
+
+def grace_seconds(values: Mapping[str, str]) -> float | None:
+    """How long after the signal a program may run; None: nobody said."""
+    text = values.get("EVENSHARE_GRACE_S")
+    return _seconds("EVENSHARE_GRACE_S", text) if text else None
+
+
+def margin_seconds(grace_s: float) -> float:
+    """So much before the end of the grace a program ends itself: a code says more than a kill."""
+    return min(2.0, grace_s / 4)
 
 
 def _criterion(values: Mapping[str, str]) -> Criterion | None:
@@ -93,9 +119,27 @@ def _criterion(values: Mapping[str, str]) -> Criterion | None:
     return Criterion(metric, rule == "at_least", value)
 
 
-def _whole(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise ContractError(f"{name} must be a whole number from 1, not {text!r}")
+def _ranks(values: Mapping[str, str]) -> tuple[int, int]:
+    """Which process of how many this is: as the executor or torchrun names them, else the only."""
+    size = values.get("WORLD_SIZE")
+    if not size or not values.get("RANK"):
+        return 0, 1
+    count = _whole("WORLD_SIZE", size)
+    rank = _whole("RANK", values["RANK"], least=0)
+    if rank >= count:
+        raise ContractError(f"RANK must be below WORLD_SIZE ({count}), not {rank}")
+    return rank, count
+
+
+def _restart(values: Mapping[str, str]) -> int:
+    """How often torchrun has started all ranks anew under this lease."""
+    text = values.get("TORCHELASTIC_RESTART_COUNT", "")
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def _whole(name: str, text: str, least: int = 1) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) < least:
+        raise ContractError(f"{name} must be a whole number from {least}, not {text!r}")
     return int(text)
 
 

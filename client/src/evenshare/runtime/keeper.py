@@ -28,7 +28,7 @@ import time
 from typing import NoReturn
 
 from .checkpoints import Checkpoint, Fence, Folder, StaleLeaseError
-from .contract import CHECKPOINTED, FENCED, NOT_WRITTEN, Contract
+from .contract import CHECKPOINTED, FENCED, NOT_WRITTEN, Contract, margin_seconds
 from .evaluations import EvaluationLog
 from .iterations import IterationLog
 from .progress import Progress
@@ -98,7 +98,14 @@ class Keeper:
         try:
             return self._folder.newest()
         except StaleLeaseError as stale:
-            _end_fenced(stale)
+            end_fenced(stale)
+
+    def resume_all(self) -> list[Checkpoint]:
+        """The newest complete checkpoints of all ranks; a process whose lease is over ends here."""
+        try:
+            return self._folder.newest_of_all()
+        except StaleLeaseError as stale:
+            end_fenced(stale)
 
     def store(self, body: bytes) -> None:
         """Make this the newest snapshot; ends the process if the lease is ending."""
@@ -116,7 +123,7 @@ class Keeper:
             with self._writing:
                 self._write()
         except StaleLeaseError as stale:
-            _end_fenced(stale)
+            end_fenced(stale)
 
     def leave(self) -> NoReturn:
         """Write the newest snapshot and end with the code that says so."""
@@ -132,7 +139,7 @@ class Keeper:
         if threading.current_thread() is threading.main_thread():
             raise SystemExit(code)
         # In any other thread SystemExit would end that thread alone.
-        _flush_stdio()
+        flush_stdio()
         os._exit(code)
 
     def _on_signal(self, number: int, _frame: object) -> None:
@@ -152,17 +159,17 @@ class Keeper:
             try:
                 self._tend()
             except StaleLeaseError as stale:
-                _end_fenced(stale)
+                end_fenced(stale)
 
     def _pause_s(self) -> float:
         left = self._deadline() - time.monotonic() if self.asked else TICK_S
         return min(TICK_S, max(0.0, left))
 
     def _deadline(self) -> float:
-        """A little before the executor's: an exit code says more than a kill."""
+        """A little before the executor's."""
         grace_s = self.contract.grace_s
         assert self._asked_at is not None
-        return self._asked_at + grace_s - min(2.0, grace_s / 4)
+        return self._asked_at + grace_s - margin_seconds(grace_s)
 
     def _tend(self) -> None:
         now = time.monotonic()
@@ -202,7 +209,7 @@ class Keeper:
         say(f"lease {self.contract.lease} ends inside an iteration: {self._position()}")
         self._note_suspended()
         self._report()
-        _flush_stdio()
+        flush_stdio()
         os._exit(code)
 
     def _position(self) -> str:
@@ -216,6 +223,8 @@ class Keeper:
             self.iterations.suspended(time.monotonic() - self._asked_at)
 
     def _report(self) -> None:
+        if self.contract.rank != 0:
+            return  # one of the ranks speaks for the job
         kept = (self.progress, self.iterations, self.evaluations)
         files = [one for one in kept if one is not None and one.waits]
         if not files:
@@ -223,7 +232,7 @@ class Keeper:
         try:
             self._fence.check()
         except StaleLeaseError as stale:
-            _end_fenced(stale)
+            end_fenced(stale)
         for file in files:
             file.write()
 
@@ -250,13 +259,13 @@ def say(text: str) -> None:
         os.write(2, f"evenshare: {text}\n".encode(errors="backslashreplace"))
 
 
-def _end_fenced(stale: StaleLeaseError) -> NoReturn:
+def end_fenced(stale: StaleLeaseError) -> NoReturn:
     """At once: `finally` blocks of the program might write what another lease now owns."""
     say(f"{stale}; ending without writing")
     os._exit(FENCED)
 
 
-def _flush_stdio() -> None:
+def flush_stdio() -> None:
     """What the program has printed belongs into its log, unless that blocks."""
 
     def flush() -> None:

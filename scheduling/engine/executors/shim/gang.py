@@ -9,7 +9,10 @@ whereas programs write to standard output. So no port is opened, nobody waits fo
 the network, and a signal meets the program alone, not what that has started: srun would send it to
 every process. A heterogeneous job has one srun per group of nodes; ranks count on.
 
-When one program fails, the others get FAREWELL_S to say why, and are killed. Asked to stop, all
+When one program fails, the others get FAREWELL_S to say why, and are killed; so they do when a
+group of nodes ends without a word. Who does not answer even to that is given up, and the gang is
+lost. A task that is killed takes the step of its group with it: it
+would have said how its program ended, and what is left would wait for it. Asked to stop, all
 have the grace: one that checkpoints sooner takes nothing from the others.
 """
 
@@ -25,15 +28,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from .files import number, read_json, write_text
+from .processes import descendants
+from .rendezvous import free_port_of
 from .wake import wake_on_signals
 
 KEY = "EVENSHARE_GANG_KEY"
 FIRST_RANK = "EVENSHARE_GANG_FIRST_RANK"
 NODES = "EVENSHARE_GANG_NODES"
+PORT = "EVENSHARE_GANG_PORT"
 # What a shim finds where ranks were lost: then its program's end is no end of the job.
 BROKEN = "gang.broken"
 
 FAREWELL_S = 5.0
+# Killed tasks that have not answered by then are gone with their node: srun would wait for them.
+LAST_WORD_S = 5.0
 # Tasks are killed so much before the shim would kill the leader, and could not tell them.
 EARLIER_S = 1.0
 TICK_S = 0.5
@@ -57,6 +65,8 @@ class Leader:
         self._groups = [int(group["nodes"]) for group in spec["gang"]["groups"]]
         self._wake = wake_on_signals((signal.SIGUSR1, signal.SIGCHLD), self._on_signal)
         self._key = secrets.token_hex(16)
+        # We are on the first node, where rank 0 will listen.
+        self._port = free_port_of(f"{folder.parents[1].name}-{folder.name}")
         self._steps: list[subprocess.Popen[bytes]] = []
         self._codes: dict[int, int] = {}
         self._first_bad = 0
@@ -81,7 +91,7 @@ class Leader:
     def _srun(
         self, index: int, count: int, first: int, names: list[str]
     ) -> "subprocess.Popen[bytes]":
-        argv = ["srun", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none"]
+        argv = ["srun", "--export=ALL", "--kill-on-bad-exit=1", "--wait=0", "--mpi=none"]
         argv += ["--cpu-bind=none", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
         if len(self._groups) > 1:
             argv += [f"--het-group={index}"]
@@ -95,7 +105,12 @@ class Leader:
             "--task",
             str(self._folder),
         ]
-        ours = {KEY: self._key, FIRST_RANK: str(first), NODES: ",".join(names)}
+        ours = {
+            KEY: self._key,
+            FIRST_RANK: str(first),
+            NODES: ",".join(names),
+            PORT: str(self._port),
+        }
         return subprocess.Popen(
             argv,
             env={**os.environ, **ours},
@@ -108,11 +123,13 @@ class Leader:
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         answers = {}
-        for step in self._steps:
+        first = 0
+        for step, count in zip(self._steps, self._groups, strict=True):
             if step.stderr is not None:
                 os.set_blocking(step.stderr.fileno(), False)
-                answers[step.stderr.fileno()] = _Answers(step.stderr)
+                answers[step.stderr.fileno()] = _Answers(step.stderr, range(first, first + count))
                 poll.register(step.stderr.fileno(), select.POLLIN)
+            first += count
         while answers:
             for descriptor, _ in poll.poll(self._patience_ms()):
                 if descriptor == self._wake:
@@ -122,7 +139,7 @@ class Leader:
                     self._hear(line)
                 if answers[descriptor].closed:
                     poll.unregister(descriptor)
-                    del answers[descriptor]
+                    self._miss(answers.pop(descriptor).ranks)
             self._act()
         for step in self._steps:
             step.wait()
@@ -146,6 +163,11 @@ class Leader:
                 _say(f"rank {rank} ended with {code}")
                 self._kill_at = min(self._kill_at, time.monotonic() + FAREWELL_S)
 
+    def _miss(self, ranks: range) -> None:
+        """A group's channel is closed: a rank that has not said how it ended is lost."""
+        if not self._asked and any(rank not in self._codes for rank in ranks):
+            self._kill_at = min(self._kill_at, time.monotonic() + FAREWELL_S)
+
     def _act(self) -> None:
         if self._asked and not self._announced:
             self._announced = True
@@ -153,10 +175,18 @@ class Leader:
             grace_s = number(asked.get("grace_s"), float(self._spec["grace_s"]))
             self._kill_at = time.monotonic() + max(0.0, grace_s - EARLIER_S)
             self._tell(b"stop\n")
-        if not self._killed and time.monotonic() >= self._kill_at:
+        if time.monotonic() >= self._kill_at:
+            self._kill_at = time.monotonic() + LAST_WORD_S
+            if self._killed:
+                self._give_up()
             self._killed = True
-            self._kill_at = float("inf")
             self._tell(b"kill\n")
+
+    def _give_up(self) -> None:
+        """End what srun still waits for; tasks that live end with it."""
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _tell(self, order: bytes) -> None:
         for step in self._steps:
@@ -171,9 +201,10 @@ class Leader:
 
 
 class _Answers:
-    """Lines from a pipe, each bounded: a longer one is cut."""
+    """Lines from the pipe of a group's ranks, each bounded: a longer one is cut."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
+    def __init__(self, pipe: IO[bytes], ranks: range) -> None:
+        self.ranks = ranks
         self._descriptor = pipe.fileno()
         self._rest = b""
         self.closed = False

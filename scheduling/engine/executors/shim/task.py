@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import read_json
-from .gang import FIRST_RANK, KEY, NODES
+from .gang import FIRST_RANK, KEY, NODES, PORT
 from .processes import end_descendants
 from .program import adopt_orphans, inherited, start_program
 from .wake import wake_on_signals
@@ -39,6 +39,8 @@ class Task:
             **spec,
             "argv": spec["gang"]["argv"],
             "env": {**spec["env"], **self._ranks(spec["gang"]["groups"])},
+            # Those are among the former already, as the whole gang's.
+            "inherit": [one for one in spec.get("inherit", ()) if one != "SLURM_"],
         }
         self._signal = signal.Signals[spec["signal"]]
 
@@ -98,22 +100,49 @@ class Task:
             self._status = status
 
     def _ranks(self, groups: list[dict[str, int]]) -> dict[str, str]:
-        """How the ranks find each other: one process per node, as srun starts them."""
+        """How the ranks find each other: one process per node, as srun starts them.
+
+        What starts more of them there (torchrun) takes NNODES and NODE_RANK, and replaces the
+        variables of processes.
+        """
         names = os.environ[NODES].split(",")
         gpus = [int(group["gpus"]) for group in groups for _ in range(int(group["nodes"]))]
+        rank, size = str(self._rank), str(len(gpus))
         return {
-            **inherited(("EVENSHARE_GANG_PORT",)),
+            **inherited(("SLURM_",)),
+            **(_as_one_step(rank, size, names) if len(groups) > 1 else {}),
             "EVENSHARE_NODES": ",".join(names),
-            "EVENSHARE_NODE_RANK": str(self._rank),
+            "EVENSHARE_NODE_RANK": rank,
             "EVENSHARE_GPUS_PER_NODE": ",".join(map(str, gpus)),
             "MASTER_ADDR": _address(names[0]),
-            "NNODES": str(len(gpus)),
-            "NODE_RANK": str(self._rank),
-            "RANK": str(self._rank),
-            "WORLD_SIZE": str(len(gpus)),
+            "MASTER_PORT": os.environ[PORT],
+            "NNODES": size,
+            "NODE_RANK": rank,
+            "RANK": rank,
+            "WORLD_SIZE": size,
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
         }
+
+
+def _as_one_step(rank: str, size: str, names: list[str]) -> dict[str, str]:
+    """What programs read that know srun: in an uneven gang each group of nodes is a step of its
+    own, and Slurm counts ranks from 0 in each."""
+    nodes = ",".join(names)
+    return {
+        "SLURM_PROCID": rank,
+        "SLURM_NTASKS": size,
+        "SLURM_NPROCS": size,
+        "SLURM_NODEID": rank,
+        "SLURM_NNODES": size,
+        "SLURM_LOCALID": "0",
+        "SLURM_STEP_NUM_TASKS": size,
+        "SLURM_STEP_NUM_NODES": size,
+        "SLURM_STEP_NODELIST": nodes,
+        "SLURM_NODELIST": nodes,
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": size,
+    }
 
 
 def _address(name: str) -> str:

@@ -36,6 +36,7 @@ from scheduling.engine.executors.shim.files import (
     write_text,
 )
 from scheduling.engine.executors.shim.log import Log
+from scheduling.engine.executors.shim.rendezvous import single_node_facts
 from scheduling.engine.executors.shim_executor import ShimExecutor, age_s
 from scheduling.engine.executors.slurm.commands import (
     NodeGroup,
@@ -130,6 +131,9 @@ class SlurmExecutor(ShimExecutor):
                 folder = str(lease_folder(self._root, token))
                 command = [options.interpreter, "-I", "-S", shim, "--gang", folder]
                 one.spec.update(gang_spec(one, command))
+            else:
+                facts = single_node_facts(f"{one.lease.job_id}-{one.lease.number}")
+                one.spec["env"] = {**facts, **one.spec["env"]}
         return specs
 
     def _start(self, wanted: Mapping[str, LeaseSpec]) -> None:

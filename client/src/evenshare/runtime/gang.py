@@ -1,0 +1,399 @@
+"""Keeps the last store of each rank of a gang, so that what they resume from is of one step.
+
+Every rank calls `resume` and then `store` after the same steps, so the n-th store of one belongs
+to the n-th of all others. A checkpoint is a set of files, one per rank, of the same store
+(`sets`); it counts once all of them are there. What ranks tell each other stands in small files
+in the job's folder (`board`): no socket, no clock that two machines share. Rank 0 reads them all
+and says what follows from them; it decides nothing that the files do not say already.
+
+**To begin.** Each rank says which sets it finds whole (it reads its own file of each), together
+with a number that it drew. Rank 0 waits for all, takes the newest set that all have, and says so
+with all the numbers. Their digest is the *run* and part of the name of each file: ranks that did
+not begin together never complete a set together.
+
+**Now and then** (`every_s`) rank 0 names a store that nobody has reached yet. Each rank's thread
+writes that one, while training goes on. Who was further already misses it; that set never
+becomes complete, and rank 0 names one further ahead.
+
+**At the end.** The signal comes to each rank when it comes; who hears from another that it has
+come takes it for its own. Each says how many stores it has (its *position*), keeps that snapshot,
+and waits in its next store. Rank 0 says the highest position as soon as it knows all. Up to there
+ranks go on; each writes the snapshot of that store, which the furthest have already. So that
+nobody ends while another waits for it in a collective, all go on by one more step, write that
+one, and wait there until it is complete: then they end with 99, inside `store`.
+
+**When it goes wrong.** Who waits does so until a little before the grace is over. Then it ends
+with 99 if the set of the highest position is complete, for instance where a step takes longer
+than the grace; else with 74, and the last complete set stands. It makes no difference in which
+moment a rank was killed: its file is there as a whole or not at all. Where a rank ends by itself,
+nobody waits for it: the others go on to their own end, or to that of the grace. A process of an
+older lease may write neither a file nor remove one, and what it says stands where nobody looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import threading
+import time
+from typing import Any, NoReturn, TypeVar
+
+from .board import RankBoard
+from .checkpoints import (
+    Checkpoint,
+    RanksChangedError,
+    StaleLeaseError,
+    put_file,
+    read_part,
+    read_parts,
+)
+from .contract import CHECKPOINTED, NOT_WRITTEN, Contract
+from .keeper import TICK_S, Keeper, end_fenced, flush_stdio, say
+from .sets import (
+    KEEP,
+    CheckpointSet,
+    clear_unfinished,
+    complete_sets,
+    highest_sequence,
+    prune,
+)
+
+POLL_S = 0.05
+# Ranks may start minutes apart; one that never comes calls `resume` in no other rank either.
+BEGIN_PATIENCE_S = 900.0
+SAY_WHOM_AFTER_S = 10.0
+FLUSH_PATIENCE_S = 300.0
+# A store is named so far ahead that all hear of it before they are there.
+AHEAD_S = 3 * TICK_S
+LEAST_AHEAD, MOST_AHEAD = 2, 2**20
+
+T = TypeVar("T")
+
+
+class GangKeeper(Keeper):
+    """The last store of one rank of several."""
+
+    def __init__(self, contract: Contract, *, every_s: float) -> None:
+        super().__init__(contract, every_s=every_s)
+        assert contract.folder is not None
+        self._rank, self._size = contract.rank, contract.size
+        self._board = RankBoard(
+            contract.folder / "ranks", contract.lease, contract.restart, self._rank, self._size
+        )
+        self._changed = threading.Condition()
+        self._run = ""
+        self._begun_with: CheckpointSet | None = None
+        self._begun_at = 0.0
+        self._left = False
+        # Numbers of stores count on through a lease, whatever was started anew under it.
+        self._first = self._stored = 0
+        self._snapshot: bytes | None = None
+        self._pending: dict[int, bytes] = {}
+        self._queued: set[int] = set()
+        self._is_flushing = False
+        self._announced: int | None = None
+        self._kept: bytes | None = None
+        self._highest: int | None = None
+        self._complete = 0
+        self._released = False
+        self._due = 0
+        self._due_again_at = 0.0
+        self._ahead = 1
+
+    def resume(self) -> Checkpoint | None:
+        """This rank's checkpoint of the newest set that all ranks have."""
+        self._begin()
+        newest = self._begun_with
+        if newest is None:
+            return None
+        if newest.size != self._size:
+            raise RanksChangedError(newest.size, self._size)
+        return _required(read_part(self._folder.path, newest, self._rank), newest)
+
+    def resume_all(self) -> list[Checkpoint]:
+        """The checkpoints of all ranks of the newest set, however many they were."""
+        self._begin()
+        newest = self._begun_with
+        if newest is None:
+            return []
+        return _required(read_parts(self._folder.path, newest), newest)
+
+    def store(self, body: bytes) -> None:
+        """Make this the newest snapshot; waits for the others if the lease is ending."""
+        if self._forked:
+            return
+        self._begin()
+        with self._changed:
+            self._stored += 1
+            self._snapshot = body
+            if self._stored in (self._due, self._highest):
+                self._queue(self._stored, body)
+            if not self.asked or not self._is_last(self._stored):
+                return
+        self.leave()
+
+    def flush(self) -> None:
+        """Write the newest snapshot of each rank, and wait until all have.
+
+        Raises TimeoutError, an OSError, where another does not.
+        """
+        if self._forked:
+            return
+        with self._changed:
+            number, body = self._stored, self._snapshot
+            if body is None or self._complete >= number:
+                return
+            self._queue(number, body)
+            self._is_flushing = True
+            self._wake()
+            deadline = time.monotonic() + FLUSH_PATIENCE_S
+            while self._complete < number:
+                if self._released or time.monotonic() > deadline:
+                    raise TimeoutError("not every rank has written its checkpoint")
+                self._changed.wait(POLL_S)
+            self._is_flushing = False
+
+    def leave(self) -> NoReturn:
+        """End with 99 once the newest snapshots of all ranks are written."""
+        self._left = True
+        super().leave()
+
+    def _begin(self) -> None:
+        """Find the others; the first call alone waits."""
+        if self._run:
+            return
+        try:
+            self._agree()
+        except StaleLeaseError as stale:
+            end_fenced(stale)
+
+    def _agree(self) -> None:
+        path = self._folder.path
+        self._fence.check()
+        path.mkdir(parents=True, exist_ok=True)
+        self._board.open()
+        self._board.say(
+            whole=[list(one) for one in complete_sets(path)[: KEEP + 1] if self._finds_whole(one)],
+            used=highest_sequence(path, self.contract.lease),
+        )
+        agreed = self._await_agreement()
+        with self._changed:
+            self._first = self._stored = self._complete = int(agreed["used"])
+            self._begun_with = CheckpointSet(*agreed["from"]) if agreed["from"] else None
+            self._begun_at = time.monotonic()
+            self._run = agreed["run"]
+
+    def _finds_whole(self, one: CheckpointSet) -> bool:
+        """Whether this rank's share of a set's files can be read: its own, where there are as many
+        as ranks."""
+        share = range(self._rank, one.size, self._size)
+        return all(read_part(self._folder.path, one, rank) for rank in share)
+
+    def _await_agreement(self) -> dict[str, Any]:
+        began = time.monotonic()
+        said = False
+        while True:
+            if self.asked:
+                self.leave()
+            self._fence.check()
+            missing = self._decide_beginning() if self._rank == 0 else [0]
+            agreed = self._board.hear(0).get("agreed")
+            if isinstance(agreed, dict) and agreed["nonces"][self._rank] == self._board.nonce:
+                return agreed
+            waited_s = time.monotonic() - began
+            if waited_s > SAY_WHOM_AFTER_S and not said:
+                said = True
+                say(f"rank {self._rank} waits for {_listed(missing)} to call lease.resume()")
+            if waited_s > BEGIN_PATIENCE_S:
+                raise RuntimeError(
+                    f"{_listed(missing)} of {self._size} did not call lease.resume(); where one"
+                    " alone keeps the state of all, it says lease.setup(alone=True)"
+                )
+            time.sleep(POLL_S)
+            self._board.say()
+
+    def _decide_beginning(self) -> list[int]:
+        """As rank 0: say where all begin once each has said what it finds; return who has not."""
+        heard = self._board.hear_all()
+        missing = [rank for rank, facts in enumerate(heard) if "whole" not in facts]
+        if not missing:
+            common = {tuple(one) for one in heard[0]["whole"]}
+            for facts in heard[1:]:
+                common &= {tuple(one) for one in facts["whole"]}
+            nonces = [facts["nonce"] for facts in heard]
+            clear_unfinished(self._folder.path)
+            agreed = {
+                "nonces": nonces,
+                "run": hashlib.sha256(" ".join(nonces).encode()).hexdigest()[:16],
+                "from": list(max(common)) if common else None,
+                "used": max(int(facts["used"]) for facts in heard),
+            }
+            self._board.say(agreed=agreed)
+        return missing
+
+    def _is_last(self, number: int) -> bool:
+        """Wait, in a store, until it is known whether this is the last one, and complete."""
+        self._wake()
+        while not self._released:
+            if self._highest is not None:
+                if number >= self._highest:
+                    self._queue(number, self._snapshot)
+                if number <= self._highest:
+                    return False
+                if self._complete >= number:
+                    return True
+            self._changed.wait(POLL_S)
+        return False
+
+    def _tend(self) -> None:
+        now = time.monotonic()
+        self._report()
+        self._fence.check()
+        if self._run:
+            self._listen(now)
+            self._write_pending()
+        if self.asked and time.monotonic() >= self._deadline():
+            self._cut()
+
+    def _pause_s(self) -> float:
+        pause_s = super()._pause_s()
+        return min(POLL_S, pause_s) if self.asked or self._is_flushing else pause_s
+
+    def _queue(self, number: int, body: bytes | None) -> None:
+        """Have the thread write the snapshot of a store, once."""
+        if body is not None and number not in self._queued:
+            self._queued.add(number)
+            self._pending[number] = body
+
+    def _listen(self, now: float) -> None:
+        """Say where this rank is, hear where the others are."""
+        if self._rank == 0:
+            self._conclude(now)
+        heard = self._board.hear(0)
+        with self._changed:
+            if "asked_s" in heard and not self.asked:
+                self._asked_at = now - float(heard["asked_s"])
+            if self.asked and self._announced is None:
+                self._announced, self._kept = self._stored, self._snapshot
+            if heard.get("due", 0) != self._due:
+                self._due = int(heard["due"])
+                if self._stored == self._due:
+                    self._queue(self._due, self._snapshot)
+            self._complete = max(self._complete, int(heard.get("complete", 0)))
+            self._released = bool(heard.get("released") or heard.get("ended"))
+            highest = heard.get("highest")
+            if highest is not None and self._highest is None:
+                self._highest = int(highest)
+                if self._announced == self._highest:
+                    self._queue(self._highest, self._kept)
+                self._kept = None
+            self._changed.notify_all()
+        facts: dict[str, Any] = {"stored": self._stored}
+        if self._asked_at is not None:
+            facts.update(asked_s=now - self._asked_at, position=self._announced)
+        self._board.say(**facts)
+
+    def _conclude(self, now: float) -> None:
+        """As rank 0: what follows from what all have said."""
+        heard = self._board.hear_all()
+        facts: dict[str, Any] = {}
+        asked = [float(one["asked_s"]) for one in heard if "asked_s" in one]
+        if asked and not self.asked:
+            self._asked_at = now - max(asked)
+        positions = [int(one["position"]) for one in heard if "position" in one]
+        if len(positions) == self._size:
+            facts["highest"] = max(positions)
+        common = set(heard[0].get("written", ()))
+        for one in heard[1:]:
+            common &= set(one.get("written", ()))
+        complete = max(common, default=0)
+        facts["released"] = any(one.get("ended") for one in heard)
+        if complete > self._complete:
+            facts["complete"] = complete
+            self._written_at = now
+            self._ahead = 1
+            prune(self._folder.path)
+        elif not self.asked and now - self._written_at >= self._every_s:
+            facts.update(self._name_due(now))
+        self._board.say(**facts)
+
+    def _name_due(self, now: float) -> dict[str, int]:
+        """The next store that all are to write; one further ahead if the last was missed."""
+        if self._stored < self._due or now < self._due_again_at or self._stored == self._first:
+            return {}
+        if self._due > self._complete:
+            self._ahead = min(MOST_AHEAD, 2 * self._ahead)
+        self._due_again_at = now + min(self._every_s, 5 * TICK_S)
+        rate = (self._stored - self._first) / max(now - self._begun_at, 1e-3)
+        stores = max(LEAST_AHEAD, math.ceil(rate * AHEAD_S)) * self._ahead
+        return {"due": self._stored + stores}
+
+    def _write_pending(self) -> None:
+        while self._pending:
+            with self._changed:
+                number = min(self._pending)
+                body = self._pending[number]
+            one = CheckpointSet(self.contract.lease, number, self._run, self._size)
+            target = self._folder.path / one.file(self._rank)
+            try:
+                put_file(target, Checkpoint(one.lease, number, body), self._fence)
+            except OSError as problem:
+                # The last complete set stays; the next tick tries again.
+                if self._failure is None:
+                    say(f"the checkpoint could not be written, trying again: {problem}")
+                self._failure = problem
+                return
+            self._failure = None
+            with self._changed:
+                del self._pending[number]
+            written = [*self._board.hear(self._rank).get("written", ()), number]
+            self._board.say(written=written[-2 * KEEP :])
+
+    def _cut(self) -> NoReturn:
+        """The grace is over: what is complete of the highest position is all that is safe."""
+        self._left = True
+        code = CHECKPOINTED if self._is_safe() else NOT_WRITTEN
+        say(f"lease {self.contract.lease} ends without its last step: {self._position()}")
+        self._note_suspended()
+        self._report()
+        flush_stdio()
+        os._exit(code)
+
+    def _is_safe(self) -> bool:
+        """Whether all that was stored when the signal came is complete, or nothing was."""
+        if self._highest is not None:
+            return self._complete >= self._highest
+        return self._snapshot is None
+
+    def _position(self) -> str:
+        if self._complete == self._first:
+            what = "no checkpoint of this lease is complete"
+        else:
+            what = f"checkpoint {self._complete} of {self._size} ranks is complete"
+        return f"rank {self._rank} stored {self._stored - self._first} times, {what}"
+
+    def _at_exit(self) -> None:
+        if self._forked:
+            return
+        self._report()
+        if self._run and not self._left:
+            self._board.say(ended=True)
+
+    def _wake(self) -> None:
+        """Have the thread look at once."""
+        with contextlib.suppress(OSError):
+            os.write(self._pipe[1], b"\0")
+
+
+def _required(read: T | None, newest: CheckpointSet) -> T:
+    """What was whole a moment ago; a second `resume` after new checkpoints may find it pruned."""
+    if not read:
+        raise RuntimeError(f"{newest.file(0)} is gone: call lease.resume() once, at the start")
+    return read
+
+
+def _listed(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

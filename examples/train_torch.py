@@ -1,0 +1,119 @@
+"""Trains with PyTorch's DistributedDataParallel, and survives the end of its lease.
+
+    evenshare job submit --pool slurm --gpus 8 -- python examples/train_torch.py
+    evenshare job submit --pool slurm --gpus 8 -- sh -c 'exec torchrun \\
+        --nnodes=$NNODES --node-rank=$NODE_RANK --nproc-per-node=4 \\
+        --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT \\
+        --signals-to-handle=SIGUSR1,SIGTERM examples/train_torch.py'
+
+The first starts one process per node, the second one per GPU: torchrun hands the checkpoint signal
+on to them. Each rank keeps a checkpoint of its own, of the same step. It runs on CPUs (gloo). The
+last line, the SHA-256 of the weights, is the same however often the run was interrupted, for the
+same seed, steps and number of ranks. Outside the portal it runs alone, or under torchrun.
+"""
+
+import argparse
+import hashlib
+import io
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+try:
+    from evenshare import lease
+except ModuleNotFoundError:  # in a checkout where nothing has been installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client" / "src"))
+    from evenshare import lease
+
+FEATURES, HIDDEN, CLASSES, BATCH = 64, 256, 10, 128
+SAY_EVERY = 100
+
+
+def main() -> None:
+    options = arguments()
+    # One thread: a sum over several has an order that depends on their number.
+    torch.set_num_threads(1)
+    torch.manual_seed(options.seed)
+    teacher = torch.randn(FEATURES, CLASSES)
+    model: Any = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    # Each rank draws its own part of every batch.
+    draws = torch.Generator().manual_seed(options.seed * 1000 + lease.rank())
+
+    # Nothing in it is code: it is read with `weights_only`.
+    lease.setup(save=to_bytes, load=from_bytes, every_s=options.every)
+    start, saved = 0, lease.resume()
+    if saved is not None:
+        start = saved["step"]
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        draws.set_state(saved["draws"])
+    print(f"rank {lease.rank()} begins at step {start} of {options.steps}", flush=True)
+
+    trained = model
+    if lease.world_size() > 1:
+        dist.init_process_group("gloo")
+        # Else it sorts its buckets anew after the first step: four ranks and more would add up
+        # the step after a resume in another order than without an interruption.
+        trained = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    try:
+        for step in lease.steps(start, options.steps):
+            inputs = torch.randn(BATCH, FEATURES, generator=draws)
+            labels = (inputs @ teacher).argmax(dim=1)
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(trained(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            if lease.rank() == 0 and step % SAY_EVERY == SAY_EVERY - 1:
+                print(f"step {step + 1} of {options.steps}  loss {loss.item():.4f}", flush=True)
+            lease.report(loss=loss.item())
+            lease.store(
+                {
+                    "step": step + 1,
+                    "model": model.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "draws": draws.get_state(),
+                }
+            )
+            time.sleep(options.pause)
+    finally:
+        # Also when the lease ends: `store` ends the program here, on all ranks after one step.
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    print(f"rank {lease.rank()} weights {digest(model)}", flush=True)
+
+
+def to_bytes(state: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+def from_bytes(body: bytes) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(io.BytesIO(body), weights_only=True)
+    return state
+
+
+def digest(model: Any) -> str:
+    whole = hashlib.sha256()
+    for _, weights in sorted(model.state_dict().items()):
+        whole.update(weights.numpy().tobytes())
+    return whole.hexdigest()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train a small network with PyTorch.")
+    parser.add_argument("--steps", type=int, default=2000, help="steps in all (default 2000)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=float, default=300.0, help="seconds between snapshots")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds of rest after each step")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The ranks of a gang as real processes: they share a job's folder and nothing else."""
+
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from tests.tools import PATIENCE_S, eventually
+
+from .job import Job
+
+# Counts; `DIE` names the moment in which this rank kills itself.
+COUNT = """
+import os, signal, sys, time
+from evenshare import lease
+from evenshare.runtime import board, checkpoints, keeper
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+moment = os.environ.get("DIE", "")
+write_file, say = checkpoints.write_file, board.RankBoard.say
+if moment == "half written":
+    def half(file, checkpoint):
+        write_file(file, checkpoint)
+        file.truncate(file.tell() // 2)
+        die()
+    checkpoints.write_file = half
+if moment == "not renamed":
+    checkpoints.write_file = lambda *what: (write_file(*what), die())
+if moment == "renamed":
+    checkpoints.flush_folder = die
+if moment == "complete":
+    keeper.Keeper.leave = die
+
+def said(self, **facts):
+    say(self, **facts)
+    if facts.get(moment) is not None:
+        die()
+
+board.RankBoard.say = said
+rank, pause = lease.rank(), float(os.environ.get("PAUSE", "0.002"))
+lease.setup(every_s=float(os.environ.get("EVERY", "300")))
+state = lease.resume(default={"step": 0, "rank": rank})
+assert state["rank"] == rank
+print("rank", rank, "from", state["step"], flush=True)
+for step in lease.steps(state["step"], state["step"] + int(sys.argv[1])):
+    lease.report(rank=rank)
+    lease.store({"step": step + 1, "rank": rank})
+    time.sleep(pause)
+print("rank", rank, "done", step + 1, flush=True)
+"""
+FOREVER = "100000000"
+
+
+@dataclass
+class Gang:
+    """A job of several ranks; `start` begins one lease of it."""
+
+    folder: Path
+    size: int = 2
+    grace_s: float = 20.0
+    job: Job = field(init=False)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.job = Job(self.folder, grace_s=self.grace_s)
+
+    def start(
+        self,
+        *arguments: str,
+        size: int = 0,
+        program: str = COUNT,
+        variables: Mapping[int, dict[str, str]] = MappingProxyType({}),
+    ) -> list[subprocess.Popen[bytes]]:
+        """Run source text as every rank under a new lease; some have variables of their own."""
+        self.job.grant()
+        count = size or self.size
+        return [
+            self.rank(rank, count, arguments, program, variables.get(rank, {}))
+            for rank in range(count)
+        ]
+
+    def rank(
+        self,
+        rank: int,
+        size: int,
+        arguments: Sequence[str],
+        program: str = COUNT,
+        variables: dict[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Run one rank under the present lease."""
+        world = {"RANK": str(rank), "WORLD_SIZE": str(size), "MARK": f"lease {self.job.lease}"}
+        environment = {**self.job.environment(), **world, **(variables or {})}
+        command = [self.job.python, "-c", program, *arguments]
+        with self.job.log.open("ab") as log:
+            process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        self.started.append(process)
+        return process
+
+    def begun_at(self) -> list[int]:
+        """Wait until all ranks of the present lease have begun, and return where they did."""
+        want = self.job.lease * self.size
+        pattern = re.compile(r"rank \d+ from (\d+)\n")
+        eventually(lambda: len(pattern.findall(self.job.text)) >= want)
+        return [int(step) for step in pattern.findall(self.job.text)[-self.size :]]
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "checkpoints").iterdir())
+
+    def close(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def preempt(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """The end of a lease: the signal for each rank, and the codes they answer with."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGUSR1)
+    return [process.wait(PATIENCE_S) for process in processes]
