@@ -19,6 +19,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import InvariantViolation, certify_round, decide_round
 from evenshare_core.units import MICROSECOND_NS, MILLISECOND_NS
 from scheduling.engine.apply import apply_round
+from scheduling.engine.breaker import GuardedExecutor
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
 from scheduling.engine.executors import Executor, Extension, executor_for, lease_token
@@ -164,7 +165,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         note_round(round_)
     # 6. Carry it out.
     _dispatch(pool, executor, token, at)
-    executor.extend(pool.pk, _extensions(pool.pk))
+    GuardedExecutor(pool, executor, settings.INSTALLATION).extend(_extensions(pool.pk))
     log.info(
         "round.committed",
         pool=pool.name,

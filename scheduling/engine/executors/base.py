@@ -14,7 +14,15 @@ from evenshare_core.estimation.evaluations import MetricPoint
 
 
 class ExecutorError(Exception):
-    """The engine could not be asked or refused; the intent stays open and is tried again."""
+    """The engine could not be asked or refused; the intent stays open and is tried again.
+
+    Five calls in a row that raise, this or anything else, open the pool's circuit breaker.
+    """
+
+
+# An adapter gives up on its engine after so long and raises ExecutorError: a round holds its
+# pool's fence for 30 s, and calls come one after the other. Nobody can end a call from outside.
+CALL_S = 5.0
 
 
 class ReportState(StrEnum):
@@ -112,12 +120,15 @@ class ExecutorTraits(NamedTuple):
     `simulates`: nothing runs, a job lasts as long as it says and may come from a trace.
     `keeps_output`: what programs write lies in the portal's data folder. `runs_as_portal`: jobs
     have the rights of the portal's own user. `is_exclusive`: only this installation uses it.
+    `silence_s`: a launched lease that `list` leaves out is lost after so long, in wall time, and
+    in the second such listing at the earliest; 0, at once: its own records are the truth.
     """
 
     simulates: bool = False
     keeps_output: bool = False
     runs_as_portal: bool = False
     is_exclusive: bool = False
+    silence_s: int = 0
 
 
 class Executor(Protocol):
@@ -126,7 +137,8 @@ class Executor(Protocol):
     A call may come twice, late or after one that followed it: the process that held a pool's
     fence slept, and another went on. So a token is started at most once for ever, never after
     it was asked to stop, and never when a later lease of its job was launched or stopped;
-    whatever comes late is answered by what is.
+    whatever comes late is answered by what is. Each use makes a new object: nothing is kept in
+    memory. No call may wait for its engine longer than CALL_S; any may raise ExecutorError.
     """
 
     traits: ExecutorTraits
@@ -144,7 +156,7 @@ class Executor(Protocol):
         """Report every token of the pool that was launched, until it is forgotten.
 
         One that ended after `at_us` is reported as running. A launched lease that is not
-        reported is taken for lost.
+        reported is taken for lost, as `ExecutorTraits.silence_s` says.
 
         Raises:
             ExecutorError: nobody can tell now what runs.
