@@ -83,9 +83,7 @@ class GuardedExecutor:
             log.warning("executor.not_forgotten", pool=self._pool.name, error=str(error))
 
     def _well_formed(self, reports: Sequence[object], asked: set[str] | None) -> Listing:
-        # On an engine of its own, tokens of another name are of this installation's former one.
-        installation = None if self._executor.traits.is_exclusive else self._installation
-        return well_formed(self._pool, reports, installation=installation, asked=asked)
+        return well_formed(self._pool, reports, installation=self._installation, asked=asked)
 
     def _call(self, name: str, call: Callable[[], T]) -> T:
         self._admit()

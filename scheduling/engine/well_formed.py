@@ -46,12 +46,12 @@ class Listing(NamedTuple):
 
 
 def well_formed(
-    pool: Pool, answer: Sequence[object], *, installation: str | None, asked: set[str] | None
+    pool: Pool, answer: Sequence[object], *, installation: str, asked: set[str] | None
 ) -> Listing:
     """Return what can be used of an adapter's answer.
 
-    `installation`: tokens of others are not ours; None: all are. `asked`: reports of other tokens
-    are no answer; None: everything of the pool was asked for.
+    Tokens of another installation are not ours to act on. `asked`: reports of other tokens are no
+    answer; None: everything of the pool was asked for.
     """
     named: set[str] = set()
     refused: list[str] = []
@@ -62,7 +62,7 @@ def well_formed(
         token = one.token if isinstance(one, Report) and _is_token(one.token) else ""
         if token:
             named.add(token)
-        if not why and installation is not None and not token.startswith(f"{installation}-"):
+        if not why and not token.startswith(f"{installation}-"):
             why = "is of another installation"
         if not why and asked is not None and token not in asked:
             why = "was not asked for"

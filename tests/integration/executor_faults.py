@@ -104,8 +104,8 @@ def says_half(reports: Reports) -> Reports:
 
 
 def _other_lease(token: str) -> str:
-    """A token of a lease of the same job that was never there."""
-    return token.rpartition("-")[0] + "-9"
+    """A token of an earlier lease of the same job, of which nothing is recorded."""
+    return token.rpartition("-")[0] + "-0"
 
 
 RUNNING = ReportState.RUNNING

@@ -1,4 +1,8 @@
-"""The protocol of executors. Calls come in batches, after commit, and may be repeated."""
+"""The protocol of executors. Calls come in batches, after commit, and may be repeated.
+
+How to write one: docs/executors.md. What the engine does where one fails: `breaker`, `well_formed`
+and `missing` beside this package.
+"""
 
 from __future__ import annotations
 
