@@ -1,7 +1,8 @@
 """A circuit breaker around each pool's executor: an engine that is down is not asked each round.
 
-Five calls in a row that fail open it: calls are refused at once until a cool-down has passed, then
-one of them is the probe. Executors keep nothing in memory and rounds run in several processes, so
+Five calls in a row that fail open it; that `extend` or `forget` succeeds shows nothing, for they may
+have nothing to ask. Calls are then refused at once until a cool-down has passed, and the next one
+is the probe. Executors keep nothing in memory and rounds run in several processes, so
 its state is a row, read before each call and written where something changes. Rounds go on
 meanwhile: intents stay open, nothing is declared lost. What an adapter raises besides ExecutorError
 counts as one, so that its bugs stop no round; errors of our own database are not its fault.
@@ -69,7 +70,9 @@ class GuardedExecutor:
     def extend(self, leases: Sequence[Extension]) -> None:
         """Move dead man's limits. The next round does so anew: a failure is logged alone."""
         try:
-            self._call("extend", lambda: self._executor.extend(self._pool.pk, leases))
+            self._call(
+                "extend", lambda: self._executor.extend(self._pool.pk, leases), is_answer=False
+            )
         except ExecutorError as error:
             log.warning("executor.not_extended", pool=self._pool.name, error=str(error))
 
@@ -78,15 +81,16 @@ class GuardedExecutor:
         if not tokens:
             return
         try:
-            self._call("forget", lambda: self._executor.forget(tokens))
+            self._call("forget", lambda: self._executor.forget(tokens), is_answer=False)
         except ExecutorError as error:
             log.warning("executor.not_forgotten", pool=self._pool.name, error=str(error))
 
     def _well_formed(self, reports: Sequence[object], asked: set[str] | None) -> Listing:
         return well_formed(self._pool, reports, installation=self._installation, asked=asked)
 
-    def _call(self, name: str, call: Callable[[], T]) -> T:
-        self._admit()
+    def _call(self, name: str, call: Callable[[], T], *, is_answer: bool = True) -> T:
+        """Make a call; `is_answer`: that it succeeds shows that the engine was asked."""
+        self._admit(may_probe=is_answer)
         began = time.monotonic()
         try:
             answer = call()
@@ -102,11 +106,11 @@ class GuardedExecutor:
             raise failure from error
         if (took_s := time.monotonic() - began) > CALL_S:
             log.warning("executor.slow", pool=self._pool.name, call=name, took_s=round(took_s, 1))
-        if self.health is not None and self.health.failures:
+        if is_answer and self.health is not None and self.health.failures:
             self._note_success()
         return answer
 
-    def _admit(self) -> None:
+    def _admit(self, *, may_probe: bool) -> None:
         """Let a call pass, or refuse it.
 
         Raises:
@@ -117,10 +121,10 @@ class GuardedExecutor:
             return
         now = Func(function="clock_timestamp", output_field=DateTimeField())
         # Compare-and-swap: of several processes one is the probe.
-        probes = ExecutorHealth.objects.filter(
+        over = ExecutorHealth.objects.filter(
             pool=self._pool, failures__gte=FAILURES, open_until__lte=now
-        ).update(open_until=now + timedelta(seconds=PROBE_S))
-        if not probes:
+        )
+        if not may_probe or not over.update(open_until=now + timedelta(seconds=PROBE_S)):
             raise BreakerOpenError(
                 f"not asked: {self.health.failures} calls in a row failed,"
                 f" the last: {self.health.error}"

@@ -30,7 +30,7 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 class TestATool:
     def test_that_hangs_is_ended_at_the_limit_of_a_call(self, hanging: Path) -> None:
-        slurm = Slurm(SlurmOptions())
+        slurm = Slurm(SlurmOptions(partition="gpu"))
         with pytest.raises(ExecutorError, match=r"squeue did not answer within 0\.5 s"):
             slurm.queue()
         with pytest.raises(ExecutorError, match="scancel did not answer"):
