@@ -1,8 +1,8 @@
 """A circuit breaker around each pool's executor: an engine that is down is not asked each round.
 
-Five calls in a row that fail open it; that `extend` or `forget` succeeds shows nothing, for they may
-have nothing to ask. Calls are then refused at once until a cool-down has passed, and the next one
-is the probe. Executors keep nothing in memory and rounds run in several processes, so
+Five calls in a row that fail open it; that `extend` or `forget` succeeds shows nothing, for they
+may have nothing to ask. Calls are then refused at once until a cool-down has passed, and the next
+one is the probe. Executors keep nothing in memory and rounds run in several processes, so
 its state is a row, read before each call and written where something changes. Rounds go on
 meanwhile: intents stay open, nothing is declared lost. What an adapter raises besides ExecutorError
 counts as one, so that its bugs stop no round; errors of our own database are not its fault.

@@ -7,9 +7,9 @@ wrong must not keep a lease that has ended.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -127,17 +127,19 @@ def _is_token(token: object) -> bool:
 
 def _without_bad_extras(report: Report) -> Report:
     """What a process says of itself harms its own report alone."""
-    bad: dict[str, None] = {}
-    if report.progress is not None and not is_storable_progress(report.progress):
-        bad["progress"] = None
-    if report.iterations is not None and not _is_iterations(report.iterations):
-        bad["iterations"] = None
-    if report.evaluations is not None and not _is_evaluations(report.evaluations):
-        bad["evaluations"] = None
-    if bad:
-        log.warning("executor.malformed_extras", token=report.token, fields=sorted(bad))
-        report = replace(report, **bad)
-    return report if isinstance(report.refused, str) else replace(report, refused="")
+    checks: dict[str, Callable[[object], bool]] = {
+        "progress": is_storable_progress,
+        "iterations": _is_iterations,
+        "evaluations": _is_evaluations,
+        "refused": lambda said: isinstance(said, str),
+    }
+    said = {name: getattr(report, name) for name in checks}
+    bad = [name for name, one in said.items() if one is not None and not checks[name](one)]
+    if not bad:
+        return report
+    log.warning("executor.malformed_extras", token=report.token, fields=bad)
+    nothing: dict[str, Any] = {name: "" if name == "refused" else None for name in bad}
+    return replace(report, **nothing)
 
 
 def _is_iterations(said: object) -> bool:
@@ -151,10 +153,11 @@ def _is_iterations(said: object) -> bool:
 
 
 def _is_evaluations(said: object) -> bool:
-    return (
-        isinstance(said, Evaluations)
-        and isinstance(said.metric, str)
-        and isinstance(said.refused, str)
-        and isinstance(said.points, tuple)
-        and all(isinstance(point, MetricPoint) for point in said.points)
+    if not isinstance(said, Evaluations):
+        return False
+    parts: tuple[tuple[object, type], ...] = (
+        (said.metric, str), (said.refused, str), (said.points, tuple)
+    )  # fmt: skip
+    return all(isinstance(one, kind) for one, kind in parts) and all(
+        isinstance(point, MetricPoint) for point in (*said.points,)
     )

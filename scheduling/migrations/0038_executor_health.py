@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     operations = (
         migrations.CreateModel(
             name="ExecutorHealth",
-            fields=(
+            fields=[
                 (
                     "pool",
                     models.OneToOneField(
@@ -36,6 +36,6 @@ class Migration(migrations.Migration):
                 ),
                 ("frozen_since", models.DateTimeField(blank=True, null=True)),
                 ("accepted", models.JSONField(blank=True, db_default=[], default=list)),
-            ),
+            ],
         ),
     )

@@ -27,6 +27,9 @@ from scheduling.models import Job, PoolClock
 from tenants.scopes import site_scope
 from tests.fake_executor.engine import EngineError, EngineJob, FakeEngine
 
+# Inside the class, `list` is what the protocol calls so.
+Reports = list[Report]
+
 
 @dataclass
 class Promises:
@@ -47,13 +50,13 @@ class FakeExecutor:
 
     def __init__(self) -> None:
         # Nothing else is kept in memory: the next call may come in another process.
-        self._folder = Path(settings.FAKE_ENGINE)
+        self._folder = Path(str(getattr(settings, "FAKE_ENGINE")))  # noqa: B009 - a setting of tests alone
         self._engine = FakeEngine(self._folder / "engine.json")
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start what runs not yet and may; report all."""
         commands = self._commands([one.job_id for one in launches])
-        reports = []
+        reports: Reports = []
         with refusing(), self._promises() as promises:
             known = self._by_token()
             for one in launches:
@@ -78,7 +81,7 @@ class FakeExecutor:
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """End what runs under the very tokens; none of them starts later."""
-        reports = []
+        reports: Reports = []
         with refusing(), self._promises() as promises:
             for one in stops:
                 promise = promises.setdefault(one.job_id, Promises())
@@ -116,7 +119,7 @@ class FakeExecutor:
     def _by_token(self) -> dict[str, EngineJob]:
         return {job.name: job for job in self._engine.jobs()}
 
-    def _reports(self, jobs: Sequence[EngineJob], at_us: int) -> list[Report]:
+    def _reports(self, jobs: Sequence[EngineJob], at_us: int) -> Reports:
         """What is true of jobs as of an instant, in the time of their pools."""
         with site_scope():
             clocks = PoolClock.objects.in_bulk({int(job.label) for job in jobs})

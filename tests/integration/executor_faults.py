@@ -132,22 +132,28 @@ class FaultyExecutor:
         return self._spoiled("stop", lambda: self._executor.stop(stops))
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        self._spoiled("extend", lambda: self._executor.extend(pool_id, leases) or [])
+        self.calls += 1
+        self._executor.extend(pool_id, leases)
 
     def list(self, pool_id: int, at_us: int) -> Reports:
         return self._spoiled("list", lambda: self._executor.list(pool_id, at_us))
 
     def forget(self, tokens: Sequence[str]) -> None:
-        self._spoiled("forget", lambda: self._executor.forget(tokens) or [])
+        def forget() -> Reports:
+            self._executor.forget(tokens)
+            return []
 
-    def _spoiled(self, name: str, call: Callable[[], Reports]) -> Any:
+        self._spoiled("forget", forget)
+
+    def _spoiled(self, name: str, call: Callable[[], Reports]) -> Reports:
         self.calls += 1
         reports = call()
         for one in reports:
             if one.state is ReportState.RUNNING:
                 self.starts[one.token].add(one.started_us)
         fault = self.faults.get(name)
-        return fault(reports) if fault else reports
+        answer: Reports = fault(reports) if fault else reports
+        return answer
 
 
 class _Engine:

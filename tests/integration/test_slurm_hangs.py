@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.engine.executors import ExecutorError
+from scheduling.engine.executors import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm import commands
 from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.engine.executors.slurm.executor import SlurmExecutor
@@ -42,5 +42,5 @@ class TestATool:
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
     def test_may_take_as_long_as_the_protocol_lets_it(self) -> None:
-        assert commands.CALL_S == 5
+        assert CALL_S == 5
         assert SlurmExecutor.traits.silence_s == 600
