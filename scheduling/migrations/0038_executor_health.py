@@ -3,6 +3,8 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from tenants.bounds import bound_columns
+
 
 class Migration(migrations.Migration):
     dependencies = (("scheduling", "0037_executor_options"),)
@@ -38,4 +40,5 @@ class Migration(migrations.Migration):
                 ("accepted", models.JSONField(blank=True, db_default=[], default=list)),
             ],
         ),
+        bound_columns("scheduling"),
     )
