@@ -2,7 +2,8 @@
 
 Red are a database that cannot be asked, migrations that are missing, a pool that should run and
 does not, and a round that does not follow from the one before. A broker that is gone is a warning:
-wake-ups are lost, pages and the ledger not.
+wake-ups are lost, pages and the ledger not. So is an engine that does not answer: to send requests
+to another portal, or to start this one anew, would not mend it.
 """
 
 from __future__ import annotations
@@ -197,11 +198,22 @@ def _rounds(pool: PoolVitals) -> Check | None:
 def _intents(pool: PoolVitals) -> Check | None:
     age_s = intent_age_s(pool)
     refused = f"{pool.refused} of {pool.open_intents} refused by the executor"
-    if age_s > INTENT_INTERVALS * pool.round_s + INTENT_SLACK_S:
+    if age_s > INTENT_INTERVALS * pool.round_s + INTENT_SLACK_S and not pool.is_executor_down:
         return Check("intents", State.FAILING, f"{pool.name}: open for {age_s:.0f} s, {refused}")
-    if pool.refused:
+    if pool.refused or (pool.is_executor_down and pool.open_intents):
         return Check("intents", State.WARNING, f"{pool.name}: {refused}")
     return None
+
+
+def _executors(pool: PoolVitals) -> Check | None:
+    """Whether the engine answers, and knows what runs there. Never red: it is no part of us."""
+    said = []
+    if pool.is_executor_down:
+        said.append(f"{pool.executor_failures} calls in a row failed: {pool.executor_error}")
+    if pool.frozen_since is not None:
+        since = f"{pool.frozen_since:%Y-%m-%d %H:%M} UTC"
+        said.append(f"{pool.missing} leases are not listed since {since}: nothing is concluded")
+    return Check("executors", State.WARNING, f"{pool.name}: {', '.join(said)}") if said else None
 
 
 def seal_age_s(pool: PoolVitals) -> float:
@@ -230,6 +242,7 @@ _RUNNING: dict[str, Callable[[PoolVitals], Check | None]] = {
     "ticks": _ticks,
     "rounds": _rounds,
     "intents": _intents,
+    "executors": _executors,
     "chain": _chain,
 }
 _OF_PAUSED = ("chain",)

@@ -322,14 +322,24 @@ def _engine(pools: list[PoolVitals]) -> Iterator[Metric]:
     memory = _gauge(
         "policy_state_bytes", "What a pool carries to its next round, compressed.", "pool", "part"
     )
+    failures = _gauge("executor_failures", "Calls of the executor that failed in a row.", "pool")
+    down = _gauge("executor_down", "1: its circuit breaker is open.", "pool")
+    missing = _gauge("leases_missing", "Launched leases that it does not list.", "pool")
+    frozen = _gauge(
+        "losses_frozen", "1: so many are missing at once that nothing is concluded.", "pool"
+    )
     for pool in pools:
+        failures.add_metric([pool.name], pool.executor_failures)
+        down.add_metric([pool.name], float(pool.is_executor_down))
+        missing.add_metric([pool.name], pool.missing)
+        frozen.add_metric([pool.name], float(pool.frozen_since is not None))
         intents.add_metric([pool.name], pool.open_intents)
         refused.add_metric([pool.name], pool.refused)
         attempts.add_metric([pool.name], float(pool.attempts))
         oldest.add_metric([pool.name], intent_age_s(pool))
         memory.add_metric([pool.name, "memory"], pool.memory_bytes)
         memory.add_metric([pool.name, "service"], pool.service_bytes)
-    yield from (intents, refused, attempts, oldest, memory)
+    yield from (intents, refused, attempts, oldest, failures, down, missing, frozen, memory)
 
 
 def _chain(pools: list[PoolVitals]) -> Iterator[Metric]:

@@ -13,6 +13,7 @@ import structlog
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
+from scheduling.engine.breaker import BreakerOpenError, GuardedExecutor
 from scheduling.engine.evaluate import keep_evaluations
 from scheduling.engine.executors import (
     Executor,
@@ -40,13 +41,14 @@ def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, a
     Raises:
         FencedError: the pool was taken by another holder since.
     """
+    guarded = GuardedExecutor(pool, executor, installation)
     done = 0
     for _ in range(_PASSES):
         intents = _open(pool)
         if not intents:
             break
         fault_point("dispatch.before_call")
-        reports, carried = _carry(pool, executor, intents, installation, at)
+        reports, carried = _carry(pool, guarded, intents, installation, at)
         fault_point("dispatch.after_call")
         if not carried:
             break
@@ -54,7 +56,7 @@ def dispatch(pool: Pool, executor: Executor, token: int, *, installation: str, a
         keep_evaluations(pool.pk, token, reports, installation=installation)
         ended = observe(pool.pk, token, reports, installation=installation, at=at)
         fault_point("dispatch.after_observe")
-        executor.forget(ended)
+        guarded.forget(ended)
         done += _mark_done(pool, carried)
     return done
 
@@ -70,7 +72,11 @@ def _open(pool: Pool) -> list[Intent]:
 
 
 def _carry(
-    pool: Pool, executor: Executor, intents: Sequence[Intent], installation: str, at: datetime
+    pool: Pool,
+    executor: GuardedExecutor,
+    intents: Sequence[Intent],
+    installation: str,
+    at: datetime,
 ) -> tuple[list[Report], list[Intent]]:
     """Call the executor, stops first; return its reports and the intents it accepted."""
     stops = [intent for intent in intents if intent.kind == Intent.Kind.STOP]
@@ -88,7 +94,7 @@ def _carry(
                     Stop(_token(intent, installation), intent.lease.job_id, to_us(at), grace_us)
                     for intent in stops
                 ],
-            )
+            ).reports
             carried += stops
         if wanted:
             reports += executor.launch(
@@ -96,11 +102,13 @@ def _carry(
                     Launch(_token(intent, installation), intent.lease.job_id, to_us(at))
                     for intent in wanted
                 ],
-            )
+            ).reports
             carried += wanted
     except ExecutorError as error:
         log.warning("executor.refused", pool=pool.name, error=str(error))
-        _note_failure(pool, [intent for intent in intents if intent not in carried], error)
+        # What was not asked for was not refused.
+        if not isinstance(error, BreakerOpenError):
+            _note_failure(pool, [intent for intent in intents if intent not in carried], error)
     return reports, carried
 
 
@@ -118,6 +126,6 @@ def _mark_done(pool: Pool, intents: Sequence[Intent]) -> int:
 def _note_failure(pool: Pool, intents: Sequence[Intent], error: ExecutorError) -> None:
     for intent in intents:
         intent.attempts += 1
-        intent.last_error = str(error)[:400]
+        intent.last_error = str(error).replace("\0", "")[:400]
     with engine_scope(pool.pk):
         Intent.objects.bulk_update(intents, ["attempts", "last_error"])

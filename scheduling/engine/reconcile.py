@@ -10,6 +10,7 @@ from django.db.models import Case, Exists, OuterRef, When
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
+from scheduling.engine.breaker import GuardedExecutor
 from scheduling.engine.evaluate import keep_evaluations
 from scheduling.engine.executors import (
     Executor,
@@ -21,7 +22,9 @@ from scheduling.engine.executors import (
     token_job,
 )
 from scheduling.engine.measure import measure
+from scheduling.engine.missing import lost_leases
 from scheduling.engine.observe import observe
+from scheduling.engine.well_formed import without_other_pools
 from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
@@ -37,25 +40,31 @@ def reconcile(
     """Record what the executor says as of `at`; return how many processes have ended.
 
     What runs without a lease is stopped, and a lease whose process was launched and is not there
-    is over. An executor that cannot be asked changes nothing: nothing is declared lost for it.
+    is over, as `scheduling.engine.missing` has it. An executor that cannot be asked changes
+    nothing: nothing is declared lost for it.
 
     Raises:
         FencedError: the pool was taken by another holder since.
     """
+    guarded = GuardedExecutor(pool, executor, installation)
     try:
-        reports = executor.list(pool.pk, to_us(at))
+        reports, named = guarded.list(to_us(at))
     except ExecutorError as error:
         log.warning("executor.silent", pool=pool.name, error=str(error))
         return 0
     fault_point("reconcile.after_list")
+    live = _live_leases(pool, installation)
+    reports = without_other_pools(pool, reports, live)
     measure(pool.pk, token, reports, installation=installation, at=at)
     keep_evaluations(pool.pk, token, reports, installation=installation)
-    live = _live_leases(pool, installation)
-    reports = [*reports, *_lost(pool, live, reports, at)]
+    launched = [one for one, is_launched in live.items() if is_launched]
+    missing = [one for one in launched if one not in named]
+    lost = lost_leases(guarded, pool, token, missing=missing, launched=len(launched))
+    reports = [*reports, *(Report(one, ReportState.STOPPED, to_us(at), to_us(at)) for one in lost)]
     ended = observe(pool.pk, token, reports, installation=installation, at=at)
     fault_point("reconcile.after_observe")
-    ended += _stop_orphans(pool, executor, live, reports, at)
-    executor.forget(ended)
+    ended += _stop_orphans(pool, guarded, live, reports, at)
+    guarded.forget(ended)
     return len(ended)
 
 
@@ -78,20 +87,9 @@ def _live_leases(pool: Pool, installation: str) -> dict[str, bool]:
     }
 
 
-def _lost(
-    pool: Pool, live: Mapping[str, bool], reports: Sequence[Report], at: datetime
-) -> list[Report]:
-    """Report as stopped what was launched and is not known to the executor any more."""
-    known = {report.token for report in reports}
-    lost = [token for token, launched in live.items() if launched and token not in known]
-    if lost:
-        log.warning("executor.lost", pool=pool.name, tokens=lost)
-    return [Report(token, ReportState.STOPPED, to_us(at), to_us(at)) for token in lost]
-
-
 def _stop_orphans(
     pool: Pool,
-    executor: Executor,
+    executor: GuardedExecutor,
     live: Mapping[str, bool],
     reports: Sequence[Report],
     at: datetime,
@@ -109,7 +107,7 @@ def _stop_orphans(
         return []
     log.warning("executor.orphans", pool=pool.name, tokens=[stop.token for stop in orphans])
     try:
-        stopped = executor.stop(orphans)
+        stopped = executor.stop(orphans).reports
     except ExecutorError as error:
         log.warning("executor.refused", pool=pool.name, error=str(error))
         return []

@@ -19,15 +19,10 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import InvariantViolation, certify_round, decide_round
 from evenshare_core.units import MICROSECOND_NS, MILLISECOND_NS
 from scheduling.engine.apply import apply_round
+from scheduling.engine.breaker import GuardedExecutor
 from scheduling.engine.clock import PoolNow, grid_instant
 from scheduling.engine.dispatch import dispatch
-from scheduling.engine.executors import (
-    Executor,
-    ExecutorError,
-    Extension,
-    executor_for,
-    lease_token,
-)
+from scheduling.engine.executors import Executor, Extension, executor_for, lease_token
 from scheduling.engine.feeder import feed
 from scheduling.engine.fence import (
     HOLD_S,
@@ -172,7 +167,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         note_round(round_)
     # 6. Carry it out.
     _dispatch(pool, executor, token, at)
-    _extend(pool, executor)
+    GuardedExecutor(pool, executor, settings.INSTALLATION).extend(_extensions(pool.pk))
     log.info(
         "round.committed",
         pool=pool.name,
@@ -185,14 +180,6 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         apply_ms=(applied - certified) // MILLISECOND_NS,
     )
     return RoundResult(RoundOutcome.COMMITTED, round_)
-
-
-def _extend(pool: Pool, executor: Executor) -> None:
-    """Move the dead man's limits; an engine that is silent now is asked again next round."""
-    try:
-        executor.extend(pool.pk, _extensions(pool.pk))
-    except ExecutorError as error:
-        log.warning("executor.not_extended", pool=pool.name, error=str(error))
 
 
 def _profile(pool: Pool, token: int, at: datetime) -> None:

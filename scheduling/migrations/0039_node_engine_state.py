@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0037_executor_options"),)
+    dependencies = (("scheduling", "0038_executor_health"),)
 
     operations = (
         migrations.AddField(

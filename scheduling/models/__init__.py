@@ -7,6 +7,7 @@ from scheduling.models.bundles import PseudonymKey, RoundBundle, RoundSealing
 from scheduling.models.cluster import GpuType, Node, Pool, PoolClock, PoolFence, PriceSetting
 from scheduling.models.evaluations import MetricHistory, StopForecast, criterion_of
 from scheduling.models.events import Intent, LeaseEvent
+from scheduling.models.executors import ExecutorHealth
 from scheduling.models.forecasts import PriceForecast, StartEstimate, StartForecast
 from scheduling.models.jobs import Job, TraceFeed, VirtualWork
 from scheduling.models.leases import IterationReading, Lease, LeaseSlot, LeaseTerm
@@ -25,6 +26,7 @@ from scheduling.models.verifications import Verification
 
 __all__ = [
     "Arrival",
+    "ExecutorHealth",
     "GpuType",
     "Intent",
     "IterationReading",

@@ -12,6 +12,7 @@ from django.db.models import Count, Exists, F, Max, OuterRef, Q, Sum
 
 from evenshare_core.units import MILLISECOND_US, SECOND_US
 from scheduling.models import (
+    ExecutorHealth,
     Intent,
     Job,
     Lease,
@@ -103,6 +104,30 @@ class StuckIntents:
     oldest: datetime
     attempts: int
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailingExecutor:
+    """An executor whose breaker is open: calls that failed in a row, since when (wall time)."""
+
+    pool: str
+    failures: int
+    since: datetime
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenLosses:
+    """Leases of a pool that vanished at once, of so many that run; since when (wall time).
+
+    `accepted`: an operator said that they are gone, and the next round ends them.
+    """
+
+    pool: str
+    missing: int
+    launched: int
+    since: datetime
+    accepted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +232,23 @@ def stuck_intents(pools: list[PoolFacts], now: dict[int, datetime]) -> list[Stuc
                 )
             )
     return stuck
+
+
+def executor_problems() -> tuple[list[FailingExecutor], list[FrozenLosses]]:
+    """Executors that are not asked, and pools whose leases vanished at once. One query."""
+    down, frozen = [], []
+    rows = ExecutorHealth.objects.filter(
+        Q(open_until__isnull=False) | Q(frozen_since__isnull=False)
+    )
+    for row in rows.select_related("pool").order_by("pool_id"):
+        name = row.pool.name
+        if row.open_until is not None:
+            since = row.failing_since or row.open_until
+            down.append(FailingExecutor(name, row.failures, since, row.error))
+        if row.frozen_since is not None:
+            missing, accepted = len(row.missing), bool(row.accepted)
+            frozen.append(FrozenLosses(name, missing, row.launched, row.frozen_since, accepted))
+    return down, frozen
 
 
 def spent_budgets() -> list[SpentBudget]:

@@ -25,6 +25,8 @@ SELECT p.id, p.name, p.policy, p.round_s,
        coalesce((SELECT d->>'text' FROM jsonb_array_elements(b.damaged) d
                  WHERE d->>'kind' = 'break' LIMIT 1), ''),
        f.next_round - 1 - coalesce(z.number, 0), u.wall_at, coalesce(z.failure, ''),
+       coalesce(h.failures, 0), h.open_until IS NOT NULL, left(coalesce(h.error, ''), 200),
+       (SELECT count(*) FROM jsonb_object_keys(coalesce(h.missing, '{}'))), h.frozen_since,
        coalesce(z.findings, '[]')::text
 FROM scheduling_pool p
 JOIN scheduling_poolclock c ON c.pool_id = p.id
@@ -34,6 +36,7 @@ LEFT JOIN LATERAL (
     WHERE pool_id = p.id ORDER BY number DESC, day DESC LIMIT 1
 ) s ON true
 LEFT JOIN scheduling_roundfailure x ON x.pool_id = p.id
+LEFT JOIN scheduling_executorhealth h ON h.pool_id = p.id
 LEFT JOIN scheduling_roundscrub b ON b.pool_id = p.id
 LEFT JOIN scheduling_roundsealing z ON z.pool_id = p.id
 LEFT JOIN LATERAL (
@@ -108,8 +111,10 @@ class PoolVitals:
     `refused` open intents that the executor refused, `attempts` how often it did. `damaged`:
     stored rounds that are not what was written, or do not follow from the one before; `broken` says
     of one why it does not follow. `unsealed` rounds wait to be sealed, the first of them since
-    `unsealed_at` (wall time); `seal_failure`: why that fails. `findings`: of sealed rounds, as
-    `RoundSealing.findings`.
+    `unsealed_at` (wall time); `seal_failure`: why that fails. `executor_failures` calls failed in a
+    row, the last with `executor_error`; `is_executor_down`: its breaker is open. `missing` leases
+    are not listed, so many since `frozen_since` (wall time) that nothing is concluded. `findings`:
+    of sealed rounds, as `RoundSealing.findings`.
     """
 
     id: int
@@ -135,6 +140,11 @@ class PoolVitals:
     unsealed: int
     unsealed_at: datetime | None
     seal_failure: str
+    executor_failures: int
+    is_executor_down: bool
+    executor_error: str
+    missing: int
+    frozen_since: datetime | None
     findings: tuple[dict[str, Any], ...]
 
 

@@ -92,6 +92,7 @@ SHARED: tuple[type[models.Model], ...] = (
     scheduling.TraceFeed,
     scheduling.MaintenanceWindow,
     scheduling.RoundFailure,
+    scheduling.ExecutorHealth,
     scheduling.Round,
     scheduling.RoundBlob,
     scheduling.RoundScrub,

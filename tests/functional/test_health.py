@@ -20,7 +20,7 @@ from portal.site import health
 from portal.site.health_views import FORWARDED
 from portal.site.urls import urlpatterns as _pages
 from scheduling.engine.clock import wall_now
-from scheduling.models import Intent, Lease, PoolClock, PoolFence, RoundFailure
+from scheduling.models import ExecutorHealth, Intent, Lease, PoolClock, PoolFence, RoundFailure
 from tests.factories import BEGIN, Cluster, cluster
 
 
@@ -67,8 +67,8 @@ class TestReadyz:
     def test_is_green_while_everything_runs(self, place: Cluster, client: Client) -> None:
         status, states, _ = ready(client)
         names = (
-            *("database", "migrations", "ticks", "rounds", "intents", "chain", "logs", "files"),
-            "broker",
+            *("database", "migrations", "ticks", "rounds", "intents", "executors", "chain"),
+            *("logs", "files", "broker"),
         )
         assert (status, states) == (200, dict.fromkeys(names, "ok"))
 
@@ -129,6 +129,19 @@ class TestReadyz:
         status, states, details = ready(client)
         assert (status, states["intents"]) == (503, "failing")
         assert "1 of 1 refused" in details["intents"]
+
+    def test_is_not_red_for_an_engine_that_is_down(self, place: Cluster, client: Client) -> None:
+        """To start this portal anew, or to ask another one, would mend nothing there."""
+        intent = open_intent(place)
+        Intent.objects.filter(pk=intent.pk).update(at=BEGIN - timedelta(seconds=61))
+        ExecutorHealth.objects.create(
+            pool=place.pool, failures=7, open_until=wall_now(), error="no route", missing={"a": ""}
+        )
+        status, states, details = ready(client)
+        assert (status, states["intents"], states["executors"]) == (200, "warning", "warning")
+        assert "7 calls in a row failed: no route" in details["executors"]
+        ExecutorHealth.objects.update(frozen_since=wall_now())
+        assert "1 leases are not listed since" in ready(client)[2]["executors"]
 
     def test_is_red_without_a_migration(
         self, place: Cluster, client: Client, monkeypatch: pytest.MonkeyPatch
@@ -199,6 +212,7 @@ class TestWithoutADatabase:
             "ticks",
             "rounds",
             "intents",
+            "executors",
             "logs",
             "files",
             "chain",

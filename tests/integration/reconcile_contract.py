@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import pytest
@@ -11,7 +12,7 @@ from evenshare_core.domain.instants import from_us
 from scheduling.engine.executors import ReportState, token_job, token_number
 from scheduling.engine.fence import take_fence
 from scheduling.engine.reconcile import reconcile
-from scheduling.models import Intent, Job, Lease
+from scheduling.models import ExecutorHealth, Intent, Job, Lease
 from tests.integration.executor_contract import Stage
 from tests.tools import PATIENCE_S
 
@@ -63,12 +64,18 @@ OUTCOMES = {
 class ReconcileContract:
     """What runs without a lease is stopped, what is recorded and does not run is over."""
 
-    def test_every_pair_of_record_and_process_is_settled(self, stage: Stage) -> None:
-        tokens = {}
-        for recorded, process in itertools.product(RECORDED, PROCESSES):
-            token = _launched(stage, process)
-            _record(stage, token, recorded)
-            tokens[recorded, process] = token
+    # In two parts: three launched leases that are missing at once would be a mass disappearance.
+    @pytest.mark.parametrize(
+        "part", [RECORDED[:4], RECORDED[4:]], ids=["before", "after its start"]
+    )
+    def test_every_pair_of_record_and_process_is_settled(
+        self, stage: Stage, part: tuple[str, ...]
+    ) -> None:
+        expected = {pair: outcome for pair, outcome in OUTCOMES.items() if pair[0] in part}
+        pairs = list(itertools.product(part, PROCESSES))
+        tokens = {pair: _launched(stage, pair[1]) for pair in pairs}
+        for pair, token in tokens.items():
+            _record(stage, token, pair[0])
         fence = take_fence(stage.pool.pk, holder="test")
         assert fence is not None
 
@@ -79,13 +86,54 @@ class ReconcileContract:
 
         for _ in range(int(10 * PATIENCE_S)):
             outcomes = settle()
-            running = {one for one, report in stage.reports().items() if report.state in RUNS}
-            if (outcomes, running) == (OUTCOMES, _meant(tokens)):
+            reports = stage.reports()
+            running = {one for one, report in reports.items() if report.state in RUNS}
+            if (outcomes, running, set(reports)) == (expected, _meant(tokens), running):
                 break
+            self._pass_silence(stage)
             stage.wait(0.1)
-        assert outcomes == OUTCOMES
+        assert outcomes == expected
         assert running == _meant(tokens)
-        assert set(stage.reports()) == running, "what is over is forgotten"
+        assert set(reports) == running, "what is over is forgotten"
+
+    def _pass_silence(self, stage: Stage) -> None:
+        """Have what is missing be so for as long as the executor's silence is to be borne."""
+        silence = timedelta(seconds=stage.executor.traits.silence_s)
+        for row in ExecutorHealth.objects.filter(pool=stage.pool):
+            row.missing = {
+                token: (datetime.fromisoformat(since) - silence).isoformat()
+                for token, since in row.missing.items()
+            }
+            row.save()
+
+    def test_a_lease_that_is_left_out_is_lost_when_its_executors_silence_is_over(
+        self, stage: Stage
+    ) -> None:
+        silence_s = stage.executor.traits.silence_s
+        _record(stage, _launched(stage, "runs"), "running")
+        token = _launched(stage, "unknown")
+        _record(stage, token, "running")
+        fence = take_fence(stage.pool.pk, holder="test")
+        assert fence is not None
+
+        def settle() -> Outcome:
+            at = from_us(stage.now_us())
+            reconcile(stage.pool, stage.executor, fence, installation="es", at=at)
+            return _outcome(token)
+
+        if silence_s:
+            for _ in range(3):
+                assert settle() == RUNNING
+            (row,) = ExecutorHealth.objects.all()
+            since = datetime.fromisoformat(row.missing[token])
+            almost = since - timedelta(seconds=silence_s - 60)
+            ExecutorHealth.objects.update(missing={token: almost.isoformat()})
+            assert settle() == RUNNING
+            assert noted_missing() == {token: almost.isoformat()}
+            self._pass_silence(stage)
+        assert settle() == LOST
+        settle()
+        assert noted_missing() in ({}, None)
 
     @pytest.mark.parametrize("process", ["runs", "stopped"])
     def test_twice_changes_nothing_more(self, stage: Stage, process: str) -> None:
@@ -103,6 +151,14 @@ class ReconcileContract:
 
 
 RUNS = (ReportState.ACCEPTED, ReportState.RUNNING)
+
+
+def noted_missing() -> dict[str, str] | None:
+    """What is noted of leases that the executor leaves out."""
+    missing: dict[str, str] | None = ExecutorHealth.objects.values_list(
+        "missing", flat=True
+    ).first()
+    return missing
 
 
 def _meant(tokens: dict[tuple[str, str], str]) -> set[str]:

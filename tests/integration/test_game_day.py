@@ -22,9 +22,9 @@ from evenshare_core.policies.base import decide_round
 from scheduling import tasks
 from scheduling.engine import rounds as engine
 from scheduling.engine.clock import set_clock, tick_clock, wall_now
-from scheduling.engine.executors import ExecutorError
+from scheduling.engine.executors import ExecutorError, Report
 from scheduling.engine.executors.virtual import VirtualExecutor
-from scheduling.models import Job, Node, PoolClock
+from scheduling.models import Job, Node, PoolClock, VirtualWork
 from tenants.models import Budget, Quota, User
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -115,6 +115,20 @@ def executor_refuses(stage: Stage) -> None:
     stage.rounds(2)
 
 
+def engine_is_down(stage: Stage) -> None:
+    class Down(RefusingExecutor):
+        def list(self, pool_id: int, at_us: int) -> list[Report]:
+            raise ExecutorError("connection refused")
+
+    stage.patch.setattr(engine, "executor_for", lambda _: Down())
+    stage.rounds(6)
+
+
+def leases_vanish(stage: Stage) -> None:
+    VirtualWork.objects.update(token="")
+    stage.rounds(1)
+
+
 def node_is_lost(stage: Stage) -> None:
     Node.objects.filter(pk=Node.objects.order_by("id")[0].pk).update(state="lost")
     stage.rounds(1)
@@ -150,6 +164,16 @@ FAULTS = [
     Fault("the policy fails", policy_fails, ("rounds", "warning"), "Rounds fail"),
     Fault("a job breaks the policy", job_breaks_policy, None, "Job quarantined"),
     Fault("the executor refuses", executor_refuses, ("intents", "warning"), "", "intents_refused"),
+    Fault(
+        "the engine is down",
+        engine_is_down,
+        ("executors", "warning"),
+        "Executor down",
+        "executor_down",
+    ),
+    Fault(
+        "leases vanish", leases_vanish, ("executors", "warning"), "Leases missing", "losses_frozen"
+    ),
     Fault("a node is lost", node_is_lost, None, "Node lost"),
     Fault("quotas exceed capacity", quotas_exceed, None, "Quotas too large"),
     Fault("a budget is spent", budget_is_spent, None, "Credit limit reached"),

@@ -15,6 +15,7 @@ from scheduling.engine.executors import executor_for, lease_token, token_job
 from scheduling.models import Job, Lease, VirtualWork
 from tests.factories import cluster
 from tests.integration.executor_contract import ExecutorContract, Stage
+from tests.integration.executor_faults import FaultyExecutorContract
 from tests.integration.local_world import LocalWorld, local_world
 from tests.integration.reconcile_contract import ReconcileContract
 
@@ -69,14 +70,14 @@ class LocalStage(Stage):
         time.sleep(seconds)
 
 
-class TestTheVirtualExecutor(ExecutorContract, ReconcileContract):
+class TestTheVirtualExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
     @pytest.fixture
     def stage(self) -> Stage:
         return VirtualStage()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the executor finds processes in /proc")
-class TestTheLocalExecutor(ExecutorContract, ReconcileContract):
+class TestTheLocalExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
     @pytest.fixture
     def stage(self, tmp_path: Path) -> Iterator[Stage]:
         with local_world(tmp_path / "jobs") as world:

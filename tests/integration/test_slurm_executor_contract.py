@@ -12,6 +12,7 @@ from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.executors import Report, token_job
 from scheduling.models import Job
 from tests.integration.executor_contract import ExecutorContract, Stage
+from tests.integration.executor_faults import FaultyExecutorContract
 from tests.integration.reconcile_contract import ReconcileContract
 from tests.integration.slurm_world import SlurmWorld, slurm_world
 
@@ -40,7 +41,7 @@ class SlurmStage(Stage):
         time.sleep(seconds)
 
 
-class TestTheSlurmExecutor(ExecutorContract, ReconcileContract):
+class TestTheSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorContract):
     @pytest.fixture
     def stage(self, tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[Stage]:
         with slurm_world(tmp_path / "jobs", slurm_cluster) as world:

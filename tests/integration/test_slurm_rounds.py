@@ -133,6 +133,10 @@ class TestSixtyJobsOfThreeTenants:
             world.slurm.start_node(lost)
         else:
             lost_before = self.lost(world)
+            # What it had not saved it would not know any more: that is another test's matter.
+            saved = world.slurm.conf.parent / "state/job_state"
+            before = saved.stat().st_mtime_ns if saved.exists() else 0
+            eventually(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
             world.slurm.kill_controller()
             for _ in range(3):
                 world.turn()

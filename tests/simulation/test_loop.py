@@ -13,6 +13,7 @@ from django.db import connection
 
 from billing.checks import run_checks
 from billing.metering import meter_pool, settle_pool
+from scheduling.engine import breaker
 from scheduling.engine import rounds as engine
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.fence import take_fence
@@ -39,6 +40,8 @@ class Loop:
         self.tokens: dict[int, int | None] = {}
         monkeypatch.setattr(engine, "take_fence", self.take)
         monkeypatch.setattr(engine, "executor_for", lambda _: self.executor)
+        # Its cool-down is wall time, which does not pass here.
+        monkeypatch.setattr(breaker, "COOL_DOWN_S", 0)
 
     def run(self) -> None:
         """Take random steps, then let everything come to rest."""

@@ -34,6 +34,7 @@ ACTION_TEXTS = {
     "maintenance.planned": "planned maintenance",
     "maintenance.ended": "cancelled maintenance",
     "job.released": "released",
+    "executor.losses_accepted": "accepted the loss of leases",
     "sharing.changed": "changed what its quota lends and borrows",
     "price_limit.changed": "changed what its jobs pay at most",
     "offer.made": "offered idle quota",

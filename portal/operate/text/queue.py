@@ -43,7 +43,7 @@ def queue(
 ) -> list[Alert]:
     """Return everything that waits for a person, failing rounds first.
 
-    Eight queries, one for each book in which a budget of a period holds, and for each pool two, or
+    Nine queries, one for each book in which a budget of a period holds, and for each pool two, or
     three where orders to its executor do not get through.
     `with_jobs`: the reader may see jobs of every tenant, so those in quarantine are named.
     """
@@ -53,6 +53,7 @@ def queue(
         *(_damaged(row) for row in operate.damaged_rounds()),
         *_chained(),
         *(alert for facts in pools if (alert := _late(facts)) is not None),
+        *_executors(),
         *(_stuck(row) for row in operate.stuck_intents(list(pools), dict(now))),
         *(_quarantined(row) for row in quarantined),
         *(
@@ -154,6 +155,38 @@ def _late(facts: PoolFacts) -> Alert | None:
         f"One is due every {duration(facts.round_s)}. Leases stay, running jobs go on; look"
         " whether beat and the round worker run.",
         reverse("operate-health", args=[facts.name]),
+    )
+
+
+def _executors() -> list[Alert]:
+    """Leases that vanished at once, then engines that do not answer."""
+    down, frozen = operate.executor_problems()
+    return [*(_frozen(row) for row in frozen), *(_down(row) for row in down)]
+
+
+def _frozen(row: operate.FrozenLosses) -> Alert:
+    return Alert(
+        f"frozen-{row.pool}",
+        "bad",
+        "Leases missing",
+        f"{thousands(row.missing)} of {plural(row.launched, 'lease')} of {row.pool} are not listed"
+        " by its executor.",
+        f"Since {row.since:%H:%M} UTC, wall clock. So many at once are not taken for lost: they end"
+        " when somebody says that they are gone.",
+        reverse("operate-health", args=[row.pool]),
+    )
+
+
+def _down(row: operate.FailingExecutor) -> Alert:
+    return Alert(
+        f"down-{row.pool}",
+        "bad",
+        "Executor down",
+        f"The executor of {row.pool} failed {plural(row.failures, 'time')} in a row since"
+        f" {row.since:%H:%M} UTC, wall clock.",
+        f"{row.error} It is tried again every 30 seconds, later every five minutes; leases stay,"
+        " nothing is taken for lost.",
+        reverse("operate-health", args=[row.pool]),
     )
 
 

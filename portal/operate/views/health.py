@@ -30,6 +30,7 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         rounds = operate.last_rounds(facts.id)
         failure = next((row for row in operate.pool_failures() if row.pool == name), None)
         stuck = operate.stuck_intents([facts], {facts.id: now})
+        down, frozen = operate.executor_problems()
         quarantined = operate.quarantined_jobs(facts.id)
         space = round_space(facts.id, facts.wall.date())
         tenants = pool_tenants(facts.id)
@@ -43,6 +44,9 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         "paused": line.state == PAUSED,
         "failure": failure,
         "stuck": stuck,
+        "down": next((row for row in down if row.pool == name), None),
+        "frozen": next((row for row in frozen if row.pool == name), None),
+        "accept_command": f"manage.py accept_losses {name} --user {request.user.get_username()}",
         "quarantined": quarantined,
         "rounds": [(row, times.instant(row.at)) for row in rounds],
         "slowest": max((row.snapshot_ms + row.decide_ms for row in rounds), default=0),

@@ -1,6 +1,7 @@
 """Executors: the engines that run jobs, behind one protocol."""
 
 from scheduling.engine.executors.base import (
+    CALL_S,
     Evaluations,
     Executor,
     ExecutorError,
@@ -20,6 +21,7 @@ from scheduling.engine.executors.base import (
 )
 
 __all__ = [
+    "CALL_S",
     "Evaluations",
     "Executor",
     "ExecutorError",

@@ -1,4 +1,8 @@
-"""The protocol of executors. Calls come in batches, after commit, and may be repeated."""
+"""The protocol of executors. Calls come in batches, after commit, and may be repeated.
+
+How to write one: docs/executors.md. What the engine does where one fails: `breaker`, `well_formed`
+and `missing` beside this package.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,15 @@ from evenshare_core.estimation.evaluations import MetricPoint
 
 
 class ExecutorError(Exception):
-    """The engine could not be asked or refused; the intent stays open and is tried again."""
+    """The engine could not be asked or refused; the intent stays open and is tried again.
+
+    Five calls in a row that raise, this or anything else, open the pool's circuit breaker.
+    """
+
+
+# An adapter gives up on its engine after so long and raises ExecutorError: a round holds its
+# pool's fence for 30 s, and calls come one after the other. Nobody can end a call from outside.
+CALL_S = 5.0
 
 
 class ReportState(StrEnum):
@@ -114,6 +126,8 @@ class ExecutorTraits(NamedTuple):
     have the rights of the portal's own user. `is_exclusive`: only this installation uses it.
     `has_nodes`: its engine has nodes of its own, with states; `title` is what people call that
     engine (`scheduling.engine.executors.node_source`).
+    `silence_s`: a launched lease that `list` leaves out is lost after so long, in wall time, and
+    in the second such listing at the earliest; 0, at once: its own records are the truth.
     """
 
     simulates: bool = False
@@ -122,6 +136,7 @@ class ExecutorTraits(NamedTuple):
     is_exclusive: bool = False
     has_nodes: bool = False
     title: str = ""
+    silence_s: int = 0
 
 
 class Executor(Protocol):
@@ -130,7 +145,8 @@ class Executor(Protocol):
     A call may come twice, late or after one that followed it: the process that held a pool's
     fence slept, and another went on. So a token is started at most once for ever, never after
     it was asked to stop, and never when a later lease of its job was launched or stopped;
-    whatever comes late is answered by what is.
+    whatever comes late is answered by what is. Each use makes a new object: nothing is kept in
+    memory. No call may wait for its engine longer than CALL_S; any may raise ExecutorError.
     """
 
     traits: ExecutorTraits
@@ -148,7 +164,7 @@ class Executor(Protocol):
         """Report every token of the pool that was launched, until it is forgotten.
 
         One that ended after `at_us` is reported as running. A launched lease that is not
-        reported is taken for lost.
+        reported is taken for lost, as `ExecutorTraits.silence_s` says.
 
         Raises:
             ExecutorError: nobody can tell now what runs.

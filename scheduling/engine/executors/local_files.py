@@ -166,7 +166,12 @@ def parse_progress(text: bytes) -> dict[str, Any] | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and _storable(value, PROGRESS_DEPTH) else None
+    return value if is_storable_progress(value) else None
+
+
+def is_storable_progress(value: object) -> bool:
+    """Whether it is an object that the database can keep and a page can show."""
+    return isinstance(value, dict) and _storable(value, PROGRESS_DEPTH)
 
 
 def _storable(value: Any, depth: int) -> bool:

@@ -10,8 +10,8 @@ from scheduling.engine.executors import ExecutorError, executor_for
 
 class TestAnExecutor:
     def test_that_is_unknown_is_told_with_those_that_exist(self) -> None:
-        with pytest.raises(ExecutorError, match="'slurm' is unknown; there are virtual, local"):
-            executor_for("slurm")
+        with pytest.raises(ExecutorError, match="'ray' is unknown; there are virtual, local"):
+            executor_for("ray")
 
     def test_that_runs_as_the_portal_is_refused_in_production(self, settings: Settings) -> None:
         settings.PRODUCTION = True

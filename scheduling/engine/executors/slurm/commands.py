@@ -13,11 +13,9 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.base import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
-# What a call of an executor may take.
-CALL_S = 5.0
 # More at once do not make the controller accept them faster.
 SUBMITTERS = 4
 # So many job ids fit into a command's arguments with room to spare.

@@ -53,6 +53,8 @@ from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
 from scheduling.models import Job, Pool
 from tenants.scopes import site_scope
 
+# A controller that was restarted may forget jobs for a while; their shims go on.
+SILENCE_S = 600
 # How long after the end of a Slurm job the word of its shim may take to be seen here.
 LAST_WORD_S = 5.0
 # A shim ends within its grace; one that has not by so much more is cut off.
@@ -78,7 +80,7 @@ log = structlog.get_logger(__name__)
 class SlurmExecutor(ShimExecutor):
     """Has shims started by Slurm, and asks Slurm about those that say nothing."""
 
-    traits = ExecutorTraits(keeps_output=True, has_nodes=True, title="Slurm")
+    traits = ExecutorTraits(keeps_output=True, has_nodes=True, title="Slurm", silence_s=SILENCE_S)
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
         """Move the limits that shims read, and those of Slurm that would come too early."""

@@ -1,0 +1,171 @@
+"""A circuit breaker around each pool's executor: an engine that is down is not asked each round.
+
+Five calls in a row that fail open it; that `extend` or `forget` succeeds shows nothing, for they
+may have nothing to ask. Calls are then refused at once until a cool-down has passed, and the next
+one is the probe. Executors keep nothing in memory and rounds run in several processes, so
+its state is a row, read before each call and written where something changes. Rounds go on
+meanwhile: intents stay open, nothing is declared lost. What an adapter raises besides ExecutorError
+counts as one, so that its bugs stop no round; errors of our own database are not its fault.
+Source: docs/adr/0207-executors-that-fail.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+import structlog
+from django.db import Error, connection
+from django.db.models import DateTimeField, Func
+
+from scheduling.engine.executors import CALL_S, Executor, ExecutorError, Extension, Launch, Stop
+from scheduling.engine.well_formed import Listing, well_formed
+from scheduling.models import ExecutorHealth, Pool
+
+# So many failures in a row open the breaker, for so long at first, twice as long after each probe
+# that fails, and never longer than the last.
+FAILURES = 5
+COOL_DOWN_S = 30
+COOL_DOWN_MAX_S = 300
+# A process that died during its probe keeps the others from trying for so long.
+PROBE_S = 30
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class BreakerOpenError(ExecutorError):
+    """The engine was not asked: its breaker is open."""
+
+
+class GuardedExecutor:
+    """A pool's executor behind its breaker; what it answers is well formed.
+
+    Every call raises ExecutorError where the engine cannot be asked, and nothing else of its own.
+    `health`: the pool's row as the last call found it; None where there is none.
+    """
+
+    def __init__(self, pool: Pool, executor: Executor, installation: str) -> None:
+        self._pool, self._executor, self._installation = pool, executor, installation
+        self.silence_s = executor.traits.silence_s
+        self.health: ExecutorHealth | None = None
+
+    def launch(self, launches: Sequence[Launch]) -> Listing:
+        """Start processes; reports are of the tokens that were asked for alone."""
+        reports = self._call("launch", lambda: _listed(self._executor.launch(launches)))
+        return self._well_formed(reports, {one.token for one in launches})
+
+    def stop(self, stops: Sequence[Stop]) -> Listing:
+        """Ask processes to stop; reports are of the tokens that were asked for alone."""
+        reports = self._call("stop", lambda: _listed(self._executor.stop(stops)))
+        return self._well_formed(reports, {one.token for one in stops})
+
+    def list(self, at_us: int) -> Listing:
+        """Ask for everything of the pool."""
+        reports = self._call("list", lambda: _listed(self._executor.list(self._pool.pk, at_us)))
+        return self._well_formed(reports, None)
+
+    def extend(self, leases: Sequence[Extension]) -> None:
+        """Move dead man's limits. The next round does so anew: a failure is logged alone."""
+        try:
+            self._call(
+                "extend", lambda: self._executor.extend(self._pool.pk, leases), is_answer=False
+            )
+        except ExecutorError as error:
+            log.warning("executor.not_extended", pool=self._pool.name, error=str(error))
+
+    def forget(self, tokens: Sequence[str]) -> None:
+        """Drop what is recorded. It is listed until that succeeds: a failure is logged alone."""
+        if not tokens:
+            return
+        try:
+            self._call("forget", lambda: self._executor.forget(tokens), is_answer=False)
+        except ExecutorError as error:
+            log.warning("executor.not_forgotten", pool=self._pool.name, error=str(error))
+
+    def _well_formed(self, reports: Sequence[object], asked: set[str] | None) -> Listing:
+        return well_formed(self._pool, reports, installation=self._installation, asked=asked)
+
+    def _call(self, name: str, call: Callable[[], T], *, is_answer: bool = True) -> T:
+        """Make a call; `is_answer`: that it succeeds shows that the engine was asked."""
+        self._admit(may_probe=is_answer)
+        began = time.monotonic()
+        try:
+            answer = call()
+        except Error:
+            raise
+        except ExecutorError as error:
+            self._note_failure(str(error))
+            raise
+        except Exception as error:
+            log.exception("executor.raised", pool=self._pool.name, call=name)
+            failure = ExecutorError(f"{type(error).__name__}: {error}")
+            self._note_failure(str(failure))
+            raise failure from error
+        if (took_s := time.monotonic() - began) > CALL_S:
+            log.warning("executor.slow", pool=self._pool.name, call=name, took_s=round(took_s, 1))
+        if is_answer and self.health is not None and self.health.failures:
+            self._note_success()
+        return answer
+
+    def _admit(self, *, may_probe: bool) -> None:
+        """Let a call pass, or refuse it.
+
+        Raises:
+            BreakerOpenError: the engine is not asked now.
+        """
+        self.health = ExecutorHealth.objects.filter(pool=self._pool).first()
+        if self.health is None or self.health.failures < FAILURES:
+            return
+        now = Func(function="clock_timestamp", output_field=DateTimeField())
+        # Compare-and-swap: of several processes one is the probe.
+        over = ExecutorHealth.objects.filter(
+            pool=self._pool, failures__gte=FAILURES, open_until__lte=now
+        )
+        if not may_probe or not over.update(open_until=now + timedelta(seconds=PROBE_S)):
+            raise BreakerOpenError(
+                f"not asked: {self.health.failures} calls in a row failed,"
+                f" the last: {self.health.error}"
+            )
+
+    def _note_failure(self, error: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO scheduling_executorhealth AS h (pool_id, failures, failing_since, error)
+                VALUES (%(pool)s, 1, clock_timestamp(), %(error)s)
+                ON CONFLICT (pool_id) DO UPDATE SET
+                    failures = h.failures + 1,
+                    failing_since = coalesce(h.failing_since, clock_timestamp()),
+                    error = excluded.error,
+                    open_until = CASE WHEN h.failures + 1 >= %(limit)s THEN
+                        clock_timestamp() + make_interval(secs => least(
+                            %(most)s, %(first)s * 2 ^ least(h.failures + 1 - %(limit)s, 16)))
+                    END
+                RETURNING failures
+                """,
+                {
+                    "pool": self._pool.pk,
+                    # What no column takes: adapters quote their engines.
+                    "error": error.replace("\0", "")[:400].encode(errors="replace").decode(),
+                    "limit": FAILURES,
+                    "first": COOL_DOWN_S,
+                    "most": COOL_DOWN_MAX_S,
+                },
+            )
+            (failures,) = cursor.fetchone()
+        if failures == FAILURES:
+            log.error("executor.breaker_opened", pool=self._pool.name, error=error)
+
+    def _note_success(self) -> None:
+        ExecutorHealth.objects.filter(pool=self._pool).update(
+            failures=0, failing_since=None, open_until=None, error=""
+        )
+        log.info("executor.answers_again", pool=self._pool.name)
+
+
+def _listed(answer: Iterable[object]) -> list[object]:
+    """What an adapter answers, read to its end; it may be no list at all."""
+    return list(answer)

@@ -1,0 +1,105 @@
+"""Leases that were launched and that their executor leaves out: when they are taken for lost.
+
+Silence says little: an engine that was started anew, asked in a wrong place or by a wrong user
+answers with an empty list, and in good faith. So an executor whose engine can forget is given time
+(`ExecutorTraits.silence_s`), and where many leases vanish at once nothing is concluded at all,
+until they are listed again or an operator says that they are gone.
+Source: docs/adr/0207-executors-that-fail.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+import structlog
+
+from scheduling.engine.breaker import GuardedExecutor
+from scheduling.engine.clock import wall_now
+from scheduling.engine.fence import lock_fence
+from scheduling.models import ExecutorHealth, Pool
+from tenants.scopes import engine_scope
+
+# More than a fifth of a pool's launched leases, and at least three.
+MASS_SHARE, MASS_LEAST = 5, 3
+
+log = structlog.get_logger(__name__)
+
+
+def is_mass_disappearance(missing: int, launched: int) -> bool:
+    """Whether so many of a pool's launched leases are missing that nothing is concluded."""
+    return missing >= MASS_LEAST and missing * MASS_SHARE > launched
+
+
+def lost_leases(
+    executor: GuardedExecutor, pool: Pool, token: int, *, missing: Sequence[str], launched: int
+) -> list[str]:
+    """Note what a listing leaves out of so many launched leases; return what is lost for good.
+
+    Raises:
+        FencedError: the pool was taken by another holder since.
+    """
+    row = executor.health
+    is_noted = row is not None and (row.missing or row.accepted or row.frozen_since)
+    if not missing and not is_noted:
+        return []
+    if (
+        not is_noted
+        and not executor.silence_s
+        and not is_mass_disappearance(len(missing), launched)
+    ):
+        lost = list(missing)
+    else:
+        lost = _noted(executor, pool, token, missing=missing, launched=launched)
+    if lost:
+        log.warning("executor.lost", pool=pool.name, tokens=lost)
+    return lost
+
+
+def _noted(
+    executor: GuardedExecutor, pool: Pool, token: int, *, missing: Sequence[str], launched: int
+) -> list[str]:
+    now = wall_now()
+    with engine_scope(pool.pk):
+        # A holder that slept since its listing must not write what that left out.
+        lock_fence(pool.pk, token)
+        ExecutorHealth.objects.get_or_create(pool=pool)
+        row = ExecutorHealth.objects.select_for_update().get(pool=pool)
+        accepted = [one for one in missing if one in row.accepted]
+        rest = [one for one in missing if one not in accepted]
+        since = _since(row, missing, now)
+        if is_mass_disappearance(len(rest), launched):
+            lost = accepted
+            _log_change(pool, row, len(rest), launched)
+            row.frozen_since = row.frozen_since or now
+        else:
+            if row.frozen_since is not None:
+                log.info("executor.thawed", pool=pool.name, missing=len(rest))
+                # No listing of a mass disappearance counts as one in which a lease was missing.
+                since |= dict.fromkeys(rest, now)
+            silent = timedelta(seconds=executor.silence_s)
+            over = [one for one in rest if _is_over(since[one], now, silent)]
+            lost = [*accepted, *over]
+            row.frozen_since = None
+        row.missing = {one: at.isoformat() for one, at in since.items()}
+        row.accepted, row.launched = accepted, launched
+        row.save(update_fields=["missing", "accepted", "launched", "frozen_since"])
+    return lost
+
+
+def _since(row: ExecutorHealth, missing: Collection[str], now: datetime) -> dict[str, datetime]:
+    """Since when each missing lease is, in listings without a gap."""
+    return {
+        one: datetime.fromisoformat(row.missing[one]) if one in row.missing else now
+        for one in missing
+    }
+
+
+def _is_over(since: datetime, now: datetime, silent: timedelta) -> bool:
+    """Whether a lease was missing for long enough, in this listing and an earlier one."""
+    return not silent or (since < now and now - since >= silent)
+
+
+def _log_change(pool: Pool, row: ExecutorHealth, missing: int, launched: int) -> None:
+    if row.frozen_since is None or missing != len(row.missing):
+        log.error("executor.mass_loss", pool=pool.name, missing=missing, launched=launched)

@@ -1,0 +1,44 @@
+"""`manage.py accept_losses POOL`: the leases that its executor does not list are gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from scheduling.models import Pool
+from scheduling.services.executors import accept_losses
+from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
+from tenants.input.readers import REASON_MAX
+from tenants.models import User
+
+
+class Command(BaseCommand):
+    """Let the next round end what a pool lost at once."""
+
+    help = "Say that the leases which a pool's executor does not list are gone."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the pool and who says it."""
+        parser.add_argument("pool", help="the pool's name")
+        parser.add_argument("--user", required=True, help="the operator, for the audit log")
+        parser.add_argument("--reason", default="", help="why they are gone, for the audit log")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Accept them; exit 1 with what is in the way."""
+        pool = Pool.objects.filter(name=options["pool"]).first()
+        if pool is None:
+            raise CommandError(f"there is no pool {options['pool']}")
+        user = User.objects.filter(username=options["user"]).first()
+        if user is None:
+            raise CommandError(f"there is nobody called {options['user']}")
+        try:
+            reason = options["reason"][:REASON_MAX]
+            count = accept_losses(actor=Actor(user), pool=pool, reason=reason)
+        except InvalidInputError as error:
+            raise CommandError("; ".join(one.reason for one in error.errors)) from error
+        except PermissionDenied as error:
+            raise CommandError(f"{options['user']} is no operator") from error
+        self.stdout.write(f"the next round ends {count} leases of {pool.name} as lost")

@@ -1,0 +1,52 @@
+"""What an operator sees of an executor that is down, and of leases that vanished at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.engine.clock import wall_now
+from scheduling.models import ExecutorHealth
+from tests.functional.test_operator import page
+from tests.functional.visitors import Town, town
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    assert committed_db
+    return town()
+
+
+class TestAnExecutor:
+    def test_that_is_down_is_shown_with_its_error(self, there: Town) -> None:
+        pool = there.cluster.pool
+        ExecutorHealth.objects.create(
+            pool=pool,
+            failures=7,
+            failing_since=wall_now(),
+            open_until=wall_now(),
+            error="<no route>",
+        )
+        queue, health = self._pages(there)
+        assert f"The executor of {pool.name} failed 7 times in a row" in queue
+        assert "<b>7 calls</b> in a row failed" in health
+        assert "&lt;no route&gt;" in health
+        assert "accept_losses" not in health
+
+    def test_that_lists_too_little_is_shown_with_what_to_do(self, there: Town) -> None:
+        pool = there.cluster.pool
+        row = ExecutorHealth.objects.create(
+            pool=pool, frozen_since=wall_now(), launched=10, missing=dict.fromkeys("abcd", "")
+        )
+        queue, health = self._pages(there)
+        assert f"4 of 10 leases of {pool.name} are not listed by its executor." in queue
+        assert "does not list <b>4</b>" in health
+        assert f"manage.py accept_losses {pool.name} --user " in health
+        row.accepted = ["a"]
+        row.save()
+        _, health = self._pages(there)
+        assert "Their loss is accepted" in health
+        assert "manage.py accept_losses" not in health
+
+    def _pages(self, there: Town) -> tuple[str, str]:
+        path = f"/operate/pools/{there.cluster.pool.name}/health/"
+        return page(there.operator, "/operate/"), page(there.operator, path)

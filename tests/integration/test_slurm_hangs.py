@@ -1,0 +1,46 @@
+"""A tool of Slurm's that hangs: a call ends at its limit, and says so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scheduling.engine.executors import CALL_S, ExecutorError
+from scheduling.engine.executors.slurm import commands
+from scheduling.engine.executors.slurm.commands import Slurm
+from scheduling.engine.executors.slurm.executor import SlurmExecutor
+from scheduling.engine.executors.slurm.options import SlurmOptions
+from tests.tools import eventually
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tools that never answer, first in the search path; the file tells their processes."""
+    pids = tmp_path / "pids"
+    for tool in ("squeue", "sbatch", "scancel", "scontrol"):
+        program = tmp_path / tool
+        program.write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 600\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(commands, "CALL_S", 0.5)
+    return pids
+
+
+class TestATool:
+    def test_that_hangs_is_ended_at_the_limit_of_a_call(self, hanging: Path) -> None:
+        slurm = Slurm(SlurmOptions(partition="gpu"))
+        with pytest.raises(ExecutorError, match=r"squeue did not answer within 0\.5 s"):
+            slurm.queue()
+        with pytest.raises(ExecutorError, match="scancel did not answer"):
+            slurm.cancel([1])
+        with pytest.raises(ExecutorError, match="scontrol did not answer"):
+            slurm.limit({1: 5})
+        pids = hanging.read_text().split()
+        assert len(pids) == 3
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+    def test_may_take_as_long_as_the_protocol_lets_it(self) -> None:
+        assert CALL_S == 5
+        assert SlurmExecutor.traits.silence_s == 600
