@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -22,12 +26,22 @@ def require_slurm() -> None:
     pytest.skip(reason)
 
 
+@contextmanager
+def own_slurm(folder: Path, **settings: Any) -> Iterator[SlurmCluster]:
+    """A cluster that a test may break; tests' own folders are too deep for sockets."""
+    require_slurm()
+    with (
+        TemporaryDirectory(prefix="slurm-") as sockets,
+        SlurmCluster(folder, sockets=Path(sockets), **settings) as cluster,
+    ):
+        yield cluster
+
+
 @pytest.fixture(scope="module")
 def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """Five nodes of four GPUs, for the tests of a module; it starts within a second or so.
 
     Who kills a part of it starts that again, or has a cluster of its own.
     """
-    require_slurm()
-    with SlurmCluster(tmp_path_factory.mktemp("slurm")) as cluster:
+    with own_slurm(tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -14,7 +16,7 @@ from portal.demo.slurm import packages
 from portal.demo.slurm.cluster import SlurmCluster, SlurmError
 from portal.demo.slurm.config import NODES
 from portal.demo.slurm.processes import PROC, processes
-from tests.slurm import require_slurm
+from tests.slurm import own_slurm, require_slurm
 from tests.tools import eventually
 
 # Much longer than any test: a job ends because something ends it.
@@ -51,9 +53,16 @@ def mentioning(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def own_cluster(tmp_path: Path) -> Iterator[SlurmCluster]:
+def sockets() -> Iterator[Path]:
+    """A folder that is not as deep as a test's own."""
     require_slurm()
-    with SlurmCluster(tmp_path, slurmd_timeout_s=4) as cluster:
+    with TemporaryDirectory(prefix="slurm-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[SlurmCluster]:
+    with own_slurm(tmp_path, slurmd_timeout_s=4) as cluster:
         yield cluster
 
 
@@ -86,14 +95,15 @@ class TestACluster:
     def test_is_reached_from_this_host_alone(self, slurm_cluster: SlurmCluster) -> None:
         text = slurm_cluster.run("scontrol", "show", "config")
         assert "NoInAddrAny,NoCtldInAddrAny" in text
-        assert (slurm_cluster.conf.parent / "munge/key").stat().st_mode & 0o777 == 0o400
+        (socket,) = re.findall(r"^AuthInfo *= socket=(\S+)", text, re.MULTILINE)
+        assert Path(socket).with_name("key").stat().st_mode & 0o777 == 0o400
 
     def test_tells_what_a_tool_says_when_it_fails(self, slurm_cluster: SlurmCluster) -> None:
         with pytest.raises(SlurmError, match=r"sbatch: .*[Ii]nvalid.*partition"):
             submit(slurm_cluster, "true", "--partition=nowhere")
 
     def test_runs_beside_another(self, slurm_cluster: SlurmCluster, tmp_path: Path) -> None:
-        with SlurmCluster(tmp_path) as other:
+        with own_slurm(tmp_path) as other:
             job = submit(other, LONG_JOB, "--nodes=2", "--gres=gpu:4")
             await_state(other, job, "RUNNING")
             assert slurm_cluster.run("squeue", "--noheader") == ""
@@ -161,14 +171,17 @@ class TestTheEnd:
         assert state_of(own_cluster, job) == "CANCELLED"
         eventually(lambda: own_cluster.node_states()["node-1"] == "drained")
 
-    def test_comes_by_itself_when_whoever_started_it_is_killed(self, tmp_path: Path) -> None:
-        require_slurm()
+    def test_comes_by_itself_when_whoever_started_it_is_killed(
+        self, tmp_path: Path, sockets: Path
+    ) -> None:
         program = (
             "import sys; from pathlib import Path; from portal.demo.slurm.cluster import *;"
-            " SlurmCluster(Path(sys.argv[1])).start(); print('up', flush=True); sys.stdin.read()"
+            " folder, sockets = map(Path, sys.argv[1:]);"
+            " SlurmCluster(folder, sockets=sockets).start(); print('up', flush=True);"
+            " sys.stdin.read()"
         )
         with subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path)],
+            [sys.executable, "-c", program, str(tmp_path), str(sockets)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         ) as starter:
@@ -180,13 +193,12 @@ class TestTheEnd:
 
 class TestAStart:
     def test_that_fails_says_why_and_leaves_nothing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        require_slurm()
         monkeypatch.setattr(
             "portal.demo.slurm.config.slurm_conf", lambda *_, **__: "ClusterName=broken\nNoSuch=1\n"
         )
-        cluster = SlurmCluster(tmp_path)
+        cluster = SlurmCluster(tmp_path, sockets=sockets)
         with pytest.raises(SlurmError, match=r"(?s)does not start .*NoSuch"):
             cluster.start()
         assert mentioning(tmp_path) == []
@@ -196,22 +208,23 @@ class TestAStart:
         with pytest.raises(SlurmError, match="path of a socket would be too long"):
             SlurmCluster(tmp_path / ("deep" * 25)).start()
 
-    def test_in_too_deep_a_folder_may_have_its_sockets_elsewhere(self, tmp_path: Path) -> None:
-        require_slurm()
+    def test_in_too_deep_a_folder_may_have_its_sockets_elsewhere(
+        self, tmp_path: Path, sockets: Path
+    ) -> None:
         deep = tmp_path / ("deep" * 25)
-        with SlurmCluster(deep, sockets=tmp_path / "s") as slurm:
+        with SlurmCluster(deep, sockets=sockets) as slurm:
             job = submit(slurm, "true", "--nodes=1", "--gres=gpu:1")
             await_state(slurm, job, "COMPLETED")
         assert mentioning(deep) == []
 
     def test_beside_a_run_in_the_same_folder_is_refused_and_ends_nothing(
-        self, own_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+        self, own_cluster: SlurmCluster, sockets: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = submit(own_cluster, LONG_JOB, "--nodes=2", "--gres=gpu:1")
         await_state(own_cluster, job, "RUNNING")
         monkeypatch.setattr("portal.demo.slurm.cluster.START_PATIENCE_S", 0.0)
         with pytest.raises(SlurmError, match="runs still"):
-            SlurmCluster(own_cluster.conf.parent).start()
+            SlurmCluster(own_cluster.conf.parent, sockets=sockets).start()
         assert own_cluster.dead_daemons() == []
         assert state_of(own_cluster, job) == "RUNNING"
 

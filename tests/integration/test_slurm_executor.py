@@ -15,7 +15,7 @@ from scheduling.engine.executors.slurm.commands import Slurm, is_over
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.models import Pool
 from tests.integration.slurm_world import SlurmWorld, slurm_world
-from tests.slurm import require_slurm
+from tests.slurm import own_slurm
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -45,9 +45,8 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 @pytest.fixture
 def own_world(tmp_path: Path) -> Iterator[SlurmWorld]:
     """On a cluster that the test may break."""
-    require_slurm()
     with (
-        SlurmCluster(tmp_path / "slurm", slurmd_timeout_s=4) as cluster,
+        own_slurm(tmp_path / "slurm", slurmd_timeout_s=4) as cluster,
         slurm_world(tmp_path / "jobs", cluster) as made,
     ):
         yield made
@@ -55,13 +54,13 @@ def own_world(tmp_path: Path) -> Iterator[SlurmWorld]:
 
 def last_id(world: SlurmWorld) -> int:
     """The highest id of a job so far; other tests may have had jobs on the same cluster."""
-    table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%i")
+    table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%A")
     return max(map(int, table.split()), default=0)
 
 
 def states_after(world: SlurmWorld, job_id: int) -> list[str]:
     """The states of the jobs that came after one."""
-    table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%i %T")
+    table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%A %T")
     rows = map(str.split, table.splitlines())
     return sorted(state for number, state in rows if int(number) > job_id)
 
@@ -237,6 +236,19 @@ class TestAKilledController:
         world.launch(token)
         world.says(token, "started")
         assert world.log(token).count("started") == 1
+
+
+class TestAJobThatSlurmEnds:
+    @pytest.mark.parametrize("gpus", [(1,), (1, 1)])
+    def test_has_not_ended_by_itself(self, world: SlurmWorld, gpus: tuple[int, ...]) -> None:
+        """An administrator cancels it: each of its processes gets SIGTERM at once."""
+        token = world.shell("echo ready; sleep 6000", gpus=gpus)
+        world.says(token, *["ready"] * len(gpus))
+        job = world.queued(token)
+        assert job is not None
+        world.slurm.run("scancel", "--full", str(job.job_id))
+        report = world.ended(token)
+        assert (report.state, report.exit_code) == (STOPPED, None)
 
 
 class TestALostNode:

@@ -21,7 +21,7 @@ from tests.architecture.sources import ROOT
 from tests.integration.slurm_gangs import begins, next_lease, reaches
 from tests.integration.slurm_world import SlurmWorld, slurm_world
 from tests.ports import free_port
-from tests.slurm import require_slurm
+from tests.slurm import own_slurm
 from tests.tools import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -88,10 +88,9 @@ class TestAGangThatIsPreempted:
 @pytest.fixture
 def wide_world(tmp_path: Path) -> Iterator[SlurmWorld]:
     """Three nodes, so that a gang has two where one hangs."""
-    require_slurm()
     nodes = [SlurmNode(f"node-{number}", "a100", 4) for number in (1, 2, 3)]
     with (
-        SlurmCluster(tmp_path / "slurm", nodes) as cluster,
+        own_slurm(tmp_path / "slurm", nodes=nodes) as cluster,
         slurm_world(tmp_path / "jobs", cluster) as made,
     ):
         yield made

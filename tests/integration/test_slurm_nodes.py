@@ -21,7 +21,7 @@ from tenants.audit import Actor
 from tenants.models import AuditRecord, User
 from tests.factories import cluster
 from tests.integration.slurm_world import SlurmWorld, slurm_world
-from tests.slurm import require_slurm
+from tests.slurm import own_slurm
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -41,9 +41,8 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 
 @pytest.fixture
 def own_world(tmp_path: Path) -> Iterator[SlurmWorld]:
-    require_slurm()
     with (
-        SlurmCluster(tmp_path / "slurm", slurmd_timeout_s=4) as cluster,
+        own_slurm(tmp_path / "slurm", slurmd_timeout_s=4) as cluster,
         slurm_world(tmp_path / "jobs", cluster) as made,
     ):
         yield made

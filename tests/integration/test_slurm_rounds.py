@@ -13,13 +13,12 @@ from django.db import connections
 
 from billing.checks import run_checks
 from billing.models import UsageLine
-from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.models import Intent, Job, Lease, LeaseSlot, Pool
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tenants.faults import POINTS, arm_faults
 from tests.integration.injected import CUT_OFF, InjectedError, cut_database, fail, once
 from tests.integration.slurm_rounds import SlurmRounds, ended_events, slurm_rounds
-from tests.slurm import require_slurm
+from tests.slurm import own_slurm
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -38,9 +37,8 @@ STOCK = 4
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[SlurmRounds]:
-    require_slurm()
     with (
-        SlurmCluster(tmp_path / "slurm", slurmd_timeout_s=4) as slurm,
+        own_slurm(tmp_path / "slurm", slurmd_timeout_s=4) as slurm,
         slurm_rounds(tmp_path / "jobs", slurm) as made,
     ):
         yield made

@@ -63,7 +63,9 @@ class Leader:
         self._folder = folder
         self._spec = spec
         self._groups = [int(group["nodes"]) for group in spec["gang"]["groups"]]
-        self._wake = wake_on_signals((signal.SIGUSR1, signal.SIGCHLD), self._on_signal)
+        # An engine that ends the whole job signals us too: the shim says then what is to be done.
+        handled = (signal.SIGUSR1, signal.SIGCHLD, signal.SIGTERM)
+        self._wake = wake_on_signals(handled, self._on_signal)
         self._key = secrets.token_hex(16)
         # We are on the first node, where rank 0 will listen.
         self._port = free_port_of(f"{folder.parents[1].name}-{folder.name}")

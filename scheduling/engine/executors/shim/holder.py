@@ -19,6 +19,9 @@ TICK_S = 0.5
 LIFELINE_EVERY_S = 1.0
 # A pipe holds at most so many pieces after its writers are gone.
 LEFT_IN_PIPE = 64
+# How a program ends that was sent SIGTERM: itself, or as a shell says it of its child.
+TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+SAME_SIGNAL_S = 0.5
 
 
 def hold(folder: Path) -> None:
@@ -65,6 +68,7 @@ class Shim:
             write_json(self._folder / "shim.json", {**record, **child, "started_us": started_us})
             _answer_starter()
             self._attend()
+            self._recognise_the_engine()
         gone = end_descendants(self._on_reaped)
         self._drain()
         code, killer = refusal, None
@@ -113,6 +117,21 @@ class Shim:
             if self._status is not None:
                 return
             self._consider()
+
+    def _recognise_the_engine(self) -> None:
+        """An engine that ends a whole job signals the program and us: no end of its own.
+
+        Ours may come a moment later.
+        """
+        status = self._status
+        if self._asked or status is None or os.waitstatus_to_exitcode(status) not in TERMINATED:
+            return
+        deadline = time.monotonic() + SAME_SIGNAL_S
+        while not self._shutdown and (left_s := deadline - time.monotonic()) > 0:
+            if select.select([self._wake], [], [], left_s)[0]:
+                os.read(self._wake, 4096)
+        if self._shutdown:
+            self._asked = "the engine"
 
     def _patience_s(self) -> float:
         if not self._asked:
