@@ -28,7 +28,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="how many (default 60)")
     seconds: int = parser.parse_args().seconds
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    # Checkpoints and progress are one rank's to write.
+    # Checkpoints and progress are one rank's to write, and it waits for no other.
+    lease.setup(alone=True)
     begun = int(lease.resume(default={"second": 0})["second"]) if rank == 0 else 0
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or "none"
     nodes = os.environ.get("EVENSHARE_NODES") or os.environ.get("SLURM_JOB_NODELIST") or "here"

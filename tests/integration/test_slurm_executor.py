@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import ExecutorError, Extension, Launch, ReportState, token_job
-from scheduling.engine.executors.slurm.commands import Slurm, is_over
+from scheduling.engine.executors import (
+    ExecutorError,
+    Extension,
+    Launch,
+    Report,
+    ReportState,
+    token_job,
+)
+from scheduling.engine.executors.slurm.commands import Slurm, is_over, job_name
 from scheduling.engine.executors.slurm.options import SlurmOptions
-from scheduling.models import Pool
+from scheduling.models import Job, Pool
 from tests.integration.slurm_world import SlurmWorld, slurm_world
 from tests.slurm import own_slurm
 from tests.tools import eventually
@@ -63,6 +70,15 @@ def states_after(world: SlurmWorld, job_id: int) -> list[str]:
     table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%A %T")
     rows = map(str.split, table.splitlines())
     return sorted(state for number, state in rows if int(number) > job_id)
+
+
+def next_lease(world: SlurmWorld, token: str) -> str:
+    """Another lease of a job, once the one that it has is over."""
+    world.ended(token)
+    job = Job.objects.get(pk=token_job(token))
+    job.leases.update(state="ended", ended_at=job.submitted_at, started_at=job.submitted_at)
+    world.executor.forget([token])
+    return world.lease(job=job)
 
 
 class TestAnEnd:
@@ -193,6 +209,77 @@ class TestALaunch:
         token = world.lease("true")
         with pytest.raises(ExecutorError, match=r"executor_options .*partition.*docs/slurm\.md"):
             world.executor.launch([Launch(token, token_job(token), world.now_us())])
+
+
+class TestWhatAJobDoesToItsFolder:
+    def test_does_not_let_it_run_on_when_it_seems_over(
+        self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("scheduling.engine.executors.slurm.executor.CUT_OFF_S", 0.5)
+        forged = '{"code": 0, "started_us": 1, "ended_us": 2}'
+        token = world.shell(f"echo '{forged}' > leases/1/exit.json; sleep 6000")
+        assert world.ended(token).state is FINISHED
+        world.executor.forget([token])
+
+        def over() -> bool:
+            world.listed()
+            job = world.queued(token)
+            return job is None or is_over(job.state)
+
+        eventually(over)
+
+    def test_keeps_no_node_waiting_at_a_pipe(self, world: SlurmWorld) -> None:
+        token = world.shell("mkdir -p leases/2; mkfifo leases/2/shim.log; echo ready")
+        later = next_lease(world, token)
+        world.launch(later)
+        assert world.ended(later).state is FINISHED
+
+    def test_holds_up_no_launch_of_others(self, world: SlurmWorld) -> None:
+        token = world.shell("printf a > uid; mkdir -p $PWD.a/x")
+        later = next_lease(world, token)
+        other = world.lease("true")
+        world.launch(later, other)
+        assert world.ended(other).exit_code == 0
+
+    def test_does_not_keep_us_from_looking(
+        self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        token = world.shell("chmod 000 .; echo ready; sleep 6000")
+        world.says(token, "ready")
+        listed, refused = world.executor._listed, []
+
+        def closed(*asked: int) -> list[Report]:
+            """As for everybody but root."""
+            if world.folder(token).parents[1].stat().st_mode & 0o777 == 0:
+                refused.append(token)
+                raise PermissionError(13, "closed")
+            return listed(*asked)
+
+        monkeypatch.setattr(world.executor, "_listed", closed)
+        assert world.listed()[token].state is RUNNING
+        assert refused == [token]
+
+
+class TestAJobOfSomebodyElse:
+    def test_with_a_leases_token_does_not_stand_for_it(self, world: SlurmWorld) -> None:
+        token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
+        world.slurm.run("sbatch", "--output=/dev/null", f"--comment={token}", "--wrap", "sleep 60")
+        world.launch(token)
+        world.says(token, "started")
+        world.slurm.run("scancel", "--name=wrap")
+
+    def test_with_its_name_as_well_ends_the_lease_in_time(
+        self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("scheduling.engine.executors.slurm.executor.NO_SHIM_S", 0.5)
+        token = world.lease("true")
+        named = (f"--comment={token}", f"--job-name={job_name(token)}")
+        world.slurm.run("sbatch", "--output=/dev/null", *named, "--wrap", "sleep 600")
+        world.executor.launch([Launch(token, token_job(token), world.now_us())])
+        (world.root / "active").mkdir(parents=True, exist_ok=True)
+        (world.root / "active" / token).write_text(str(world.lab.pool.pk))
+        assert world.ended(token).state is STOPPED
+        assert "nothing began on its node" in world.log(token)
 
 
 class TestATimeLimit:

@@ -297,6 +297,8 @@ def asked_of(world: SlurmWorld, token: str) -> str:
     said = world.slurm.run(
         "squeue", "--noheader", f"--jobs={queued.job_id}", "--format=%a %U"
     ).split()
-    owner = world.slurm.run("squeue", "--noheader", "--me", "--format=%i %U").splitlines()
+    owner = world.slurm.run(
+        "squeue", "--noheader", "--me", "--states=all", "--format=%i %U"
+    ).splitlines()
     assert f"{queued.job_id} {said[1]}" in [line.strip() for line in owner]
     return said[0]

@@ -59,6 +59,7 @@ from scheduling.engine.executors.shim.files import (
     read_json,
     read_text,
     remove,
+    reopen,
     write_json,
     write_text,
 )
@@ -109,6 +110,9 @@ class ShimExecutor(ABC):
     def _settle(self, tokens: Sequence[str]) -> set[str]:
         """Record the ends of what ended without its shim's word; return those that nobody knows."""
 
+    def _sweep(self, pool_id: int) -> None:  # noqa: B027 - not all have something to sweep
+        """End what runs on in the engine although its folder says that it is over."""
+
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start a shim per token, unless one claimed it; report what runs after a moment.
 
@@ -118,11 +122,7 @@ class ShimExecutor(ABC):
         specs = self._specs([one.job_id for one in launches])
         with refusing("no process can be started"):
             self._require_folder()
-            for one in specs.values():
-                self._put_aside(one.lease)
-            fresh = [one.token for one in launches if self._claim(one.token) is None]
-            wanted = {token: specs[token] for token in fresh if token in specs}
-            self._start(wanted)
+            wanted = self._reopening(specs, lambda: self._begin(launches, specs))
             reports = self._reports({one.token: one.at_us for one in launches})
         known = {report.token for report in reports}
         # Their shims are on their way.
@@ -131,6 +131,17 @@ class ShimExecutor(ABC):
             for one in launches
             if one.token in wanted and one.token not in known
         ]
+
+    def _begin(
+        self, launches: Sequence[Launch], specs: Mapping[str, LeaseSpec]
+    ) -> dict[str, LeaseSpec]:
+        """Have what nobody claimed started; return that."""
+        for one in specs.values():
+            self._put_aside(one.lease)
+        fresh = [one.token for one in launches if self._claim(one.token) is None]
+        wanted = {token: specs[token] for token in fresh if token in specs}
+        self._start(wanted)
+        return wanted
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Ask shims to have their programs checkpoint; the end is reported by `list`."""
@@ -160,14 +171,27 @@ class ShimExecutor(ABC):
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report what runs, what ended by `at_us`, and what is gone without a word."""
-        live = _live_tokens(pool_id)
         with refusing("nobody can tell what runs"):
-            self._require_folder()
-            tokens = self._active(pool_id)
-            # Their leases have ended in the database (restored from a backup, say).
-            self._ask({token: 0.0 for token in tokens if token not in live})
-            unknown = self._settle([*tokens])
-            reports = self._reports(dict.fromkeys([*tokens, *sorted(live - tokens.keys())], at_us))
+            return self._reopening(self._active(pool_id), lambda: self._listed(pool_id, at_us))
+
+    def _reopening(self, tokens: Iterable[str], act: Callable[[], T]) -> T:
+        """Do it; where a job has closed its own folders, open them and do it again."""
+        try:
+            return act()
+        except PermissionError:
+            for token in tokens:
+                reopen(lease_folder(self._root, token))
+            return act()
+
+    def _listed(self, pool_id: int, at_us: int) -> Reports:
+        live = _live_tokens(pool_id)
+        self._require_folder()
+        tokens = self._active(pool_id)
+        # Their leases have ended in the database (restored from a backup, say).
+        self._ask({token: 0.0 for token in tokens if token not in live})
+        self._sweep(pool_id)
+        unknown = self._settle([*tokens])
+        reports = self._reports(dict.fromkeys([*tokens, *sorted(live - tokens.keys())], at_us))
         reported = {report.token for report in reports} | unknown
         reports = [report for report in reports if report.token not in unknown]
         # Their shims were started, and have not come to their claim.
@@ -208,7 +232,8 @@ class ShimExecutor(ABC):
         job = self._root / str(lease.job_id)
         former = read_text(job / "uid")
         if _UID.fullmatch(former) and former != str(lease.job.uid):
-            job.rename(job.with_name(f"{job.name}.{former}"))
+            # A name that nothing has: the job may have written both, and a folder in the way.
+            job.rename(job.with_name(f"{job.name}.{former}.{time.monotonic_ns()}"))
 
     def _prepare(self, token: str, start: LeaseSpec) -> None:
         """Write what the shim of a lease reads."""

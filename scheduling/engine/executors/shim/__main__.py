@@ -18,4 +18,6 @@ if __name__ == "__main__":
     elif what == "--task":
         sys.exit(import_module(f"{here.name}.task").attend(folder))
     else:
+        if what == "--log":
+            import_module(f"{here.name}.log").keep_own_words(folder)
         import_module(f"{here.name}.holder").hold(folder)

@@ -52,6 +52,14 @@ def move_away(*folders: Path) -> None:
         place.rename(place.with_name(f".{place.name}.{time.monotonic_ns()}"))
 
 
+def reopen(lease: Path) -> None:
+    """Give a lease's folder, and those of its job, back to us, who own them."""
+    for folder in (lease.parents[1], lease.parent, lease):
+        with contextlib.suppress(OSError):
+            if not folder.is_symlink():
+                folder.chmod(0o700)
+
+
 def remove(path: Path, *, only_folders: bool = False) -> None:
     """Remove a file, or whatever somebody made of it; no link is followed."""
     if path.is_dir() and not path.is_symlink():

@@ -39,6 +39,9 @@ PORT = "EVENSHARE_GANG_PORT"
 # What a shim finds where ranks were lost: then its program's end is no end of the job.
 BROKEN = "gang.broken"
 
+# srun where no task is bound to cores, as we ask it.
+NO_NEWS = "lacks support for cpu binding"
+
 FAREWELL_S = 5.0
 # Killed tasks that have not answered by then are gone with their node: srun would wait for them.
 LAST_WORD_S = 5.0
@@ -154,7 +157,8 @@ class Leader:
         """Note how a rank ended; what is not said by a task is srun's, and for the log."""
         fields = line.decode(errors="replace").split()
         if len(fields) != 3 or fields[0] != self._key:
-            if text := line.decode(errors="replace").strip():
+            text = line.decode(errors="replace").strip()
+            if text and NO_NEWS not in text:
                 _say(text)
             return
         rank, code = int(fields[1]), int(fields[2])

@@ -29,7 +29,7 @@ _PASSING = re.compile(
     re.IGNORECASE,
 )
 _SEPARATOR = "\x1f"
-_COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%k")
+_COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%j", "%k")
 
 
 class SubmissionRefusedError(Exception):
@@ -231,7 +231,9 @@ def parse_queue(table: str) -> dict[str, SlurmJob]:
         fields = line.split(_SEPARATOR)
         if len(fields) != len(_COLUMNS) or not _TOKEN.fullmatch(fields[-1]):
             continue
-        job_id, state, limit, started, ended, token = fields
+        job_id, state, limit, started, ended, name, token = fields
+        if name != job_name(token):
+            continue
         leader, _, component = job_id.partition("+")
         if not leader.isdecimal() or component not in ("", "0"):
             continue
@@ -241,6 +243,11 @@ def parse_queue(table: str) -> dict[str, SlurmJob]:
         if token not in jobs or is_over(jobs[token].state):
             jobs[token] = job
     return jobs
+
+
+def job_name(token: str) -> str:
+    """Return the name of a lease's Slurm job: that of the portal's job."""
+    return f"evenshare-{token.split('-')[1]}"
 
 
 def _instant(text: str) -> int | None:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from django.conf import settings
 
 from evenshare_core.domain.instants import from_us
 from scheduling.engine.executors.base import ExecutorTraits, Extension, token_job
@@ -45,6 +46,7 @@ from scheduling.engine.executors.slurm.commands import (
     Submission,
     SubmissionRefusedError,
     is_over,
+    job_name,
 )
 from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
@@ -59,6 +61,8 @@ SILENCE_S = 600
 LAST_WORD_S = 5.0
 # A shim ends within its grace; one that has not by so much more is cut off.
 CUT_OFF_S = 20.0
+# A job that runs for so long without a claim is not ours, or its node reads no folder.
+NO_SHIM_S = 120.0
 # A time limit is a dead man's switch behind the shim's own: it is moved this seldom.
 SLACK_MINUTES = 30
 LEAST_LEFT_S = 300.0
@@ -164,11 +168,13 @@ class SlurmExecutor(ShimExecutor):
         shim = install_shim(self._root)
         return Submission(
             token=token,
-            name=f"evenshare-{token_job(token)}",
-            argv=(options.interpreter, "-I", "-S", str(shim), str(folder)),
+            name=job_name(token),
+            argv=(options.interpreter, "-I", "-S", str(shim), "--log", str(folder)),
             script=str(shim.with_name(SCRIPT)),
             folder=str(folder.parents[1]),
-            output=str(folder / "shim.log"),
+            # A job can have put a pipe where its next lease's log would be: Slurm would wait for
+            # its reader. The shim keeps its own words.
+            output="/dev/null",
             groups=tuple(_group(options, one, names, gpus) for gpus, names in node_groups(one)),
             minutes=options.limit_minutes or _first_limit(one),
             account=options.account_of(one.lease.tenant.slug),
@@ -192,6 +198,31 @@ class SlurmExecutor(ShimExecutor):
             shims = [job for one, job in going.items() if not claims[one].get("never")]
             slurm.cancel((job.job_id for job in shims), signal="TERM")
 
+    def _sweep(self, pool_id: int) -> None:
+        """A job writes in its lease's folder, so it can seem over and run on."""
+        pool = Pool.objects.only("name", "executor_options").filter(pk=pool_id).first()
+        if pool is None:
+            return
+        slurm = Slurm(read_options(pool.executor_options, pool.name))
+        left = [
+            job
+            for token, job in slurm.queue().items()
+            if token.startswith(f"{settings.INSTALLATION}-")
+            and not is_over(job.state)
+            and self._is_long_over(token)
+        ]
+        if left:
+            log.warning("executor.runs_on", jobs=[job.job_id for job in left])
+            slurm.cancel(job.job_id for job in left)
+
+    def _is_long_over(self, token: str) -> bool:
+        folder = lease_folder(self._root, token)
+        claim = self._claim(token)
+        if claim is None or self._is_open(token):
+            return False
+        said = folder / ("shim.json" if claim.get("never") else "exit.json")
+        return age_s(said) > CUT_OFF_S
+
     def _settle(self, tokens: Sequence[str]) -> set[str]:
         """What Slurm ended without a word of its shim is lost; what it does not know is silent."""
         unknown = set()
@@ -202,7 +233,7 @@ class SlurmExecutor(ShimExecutor):
             for token in own:
                 job = queue.get(token)
                 if self._claim(token) is None:
-                    self._settle_unclaimed(token, job)
+                    overdue += self._settle_unclaimed(token, job)
                 elif not self._is_open(token):
                     continue
                 elif job is None:
@@ -214,12 +245,18 @@ class SlurmExecutor(ShimExecutor):
             slurm.cancel(overdue)
         return unknown
 
-    def _settle_unclaimed(self, token: str, job: SlurmJob | None) -> None:
+    def _settle_unclaimed(self, token: str, job: SlurmJob | None) -> list[int]:
+        """End a lease whose shim does not come; return the job to cancel for it, if any."""
         if job is None:
             # Its submission was lost, with the controller's memory of it perhaps.
             self._give_up_unclaimed(token)
-        elif is_over(job.state) and _seconds_since(job.ended) > LAST_WORD_S:
-            self._refuse(token, f"it ended before its program began ({job.state})")
+        elif is_over(job.state):
+            if _seconds_since(job.ended) > LAST_WORD_S:
+                self._refuse(token, f"it ended before its program began ({job.state})")
+        elif job.state == "RUNNING" and job.started and _seconds_since(job.started) > NO_SHIM_S:
+            self._refuse(token, f"nothing began on its node within {NO_SHIM_S:g} s")
+            return [job.job_id]
+        return []
 
     def _bury(self, token: str, job: SlurmJob) -> None:
         folder = lease_folder(self._root, token)
