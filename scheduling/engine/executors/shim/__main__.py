@@ -19,5 +19,5 @@ if __name__ == "__main__":
         sys.exit(import_module(f"{here.name}.task").attend(folder))
     else:
         if what == "--log":
-            import_module(f"{here.name}.log").keep_own_words(folder)
+            import_module(f"{here.name}.log").redirect_own_output(folder)
         import_module(f"{here.name}.holder").hold(folder)

@@ -9,7 +9,7 @@ TAIL_PARTS = 3
 READ_BYTES = 2**16
 
 
-def keep_own_words(folder: Path) -> None:
+def redirect_own_output(folder: Path) -> None:
     """Have what this process says go to the lease's `shim.log`; nothing a job put there is followed
     or waited for."""
     with contextlib.suppress(OSError):
