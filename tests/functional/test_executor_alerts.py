@@ -32,6 +32,17 @@ class TestAnExecutor:
         assert "&lt;no route&gt;" in health
         assert "accept_losses" not in health
 
+    def test_that_is_down_is_shown_to_tenants_without_its_error(self, there: Town) -> None:
+        pool = there.cluster.pool
+        path = f"/pools/{pool.name}/"
+        assert "Cluster does not answer" not in page(there.owner, path)
+        ExecutorHealth.objects.create(
+            pool=pool, failures=7, failing_since=wall_now(), open_until=wall_now(), error="<none>"
+        )
+        shown = page(there.owner, path)
+        assert "Cluster does not answer" in shown
+        assert "&lt;none&gt;" not in shown
+
     def test_that_lists_too_little_is_shown_with_what_to_do(self, there: Town) -> None:
         pool = there.cluster.pool
         row = ExecutorHealth.objects.create(

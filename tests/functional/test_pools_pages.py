@@ -246,8 +246,8 @@ class TestThePoolPage:
                 ]
             )
             counts.append(there.reads("owner", there.url()))
-        # One of them looks for jobs with deadlines, of which there are none.
-        assert counts == [23, 23]
+        # One of them looks for jobs with deadlines, one for an executor that is silent.
+        assert counts == [24, 24]
 
     def test_draws_a_thousand_nodes_small(self, there: Stage) -> None:
         Node.objects.bulk_create(
