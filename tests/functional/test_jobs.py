@@ -148,6 +148,13 @@ class TestTheJobPage:
         assert "This lease" in page
         assert "First lease" in page
 
+    def test_says_that_it_starts_while_its_process_does_not_run(self, busy: Town) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        job.leases.update(state="launching", started_at=None)
+        page = text_of(busy, job)
+        assert "Starting on " in page
+        assert "Running on " not in page
+
     def test_says_why_it_waits_by_the_last_round(self, busy: Town) -> None:
         job = Job.objects.get(state=Job.State.PENDING)
         page = text_of(busy, job)

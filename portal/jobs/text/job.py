@@ -224,6 +224,8 @@ def _ended_text(job: Job) -> str:
 def _held_text(held: LeaseView, now: datetime) -> Headline:
     if held.lease.state == Lease.State.WAITING:
         return Headline("Granted ", where(held), ", and waiting until they are released.")
+    if held.lease.state == Lease.State.LAUNCHING:
+        return Headline("Starting on ", where(held), ".")
     until = _until(held.lease)
     if until <= now:
         return Headline("Running on ", where(held), ", its lease up for renewal.")
