@@ -22,7 +22,7 @@ from scheduling.engine.executors.node_source import (
     node_source,
 )
 from scheduling.engine.fence import lock_fence
-from scheduling.models import Node, Pool, PoolFence
+from scheduling.models import ExecutorHealth, Node, Pool, PoolFence
 from scheduling.selectors.operate import drain_reasons
 from tenants.scopes import engine_scope
 
@@ -49,6 +49,9 @@ def follow_nodes(pool: Pool, executor: Executor, token: int) -> None:
     asked = PoolFence.objects.values_list("nodes_asked_at", flat=True).get(pool_id=pool.pk)
     now = wall_now()
     if asked is not None and timedelta(0) <= now - asked < timedelta(seconds=LOOK_S):
+        return
+    if ExecutorHealth.objects.filter(pool=pool, open_until__isnull=False).exists():
+        # Its breaker is open: the next listing that succeeds closes it.
         return
     try:
         there = {node.name: node for node in source.nodes(pool.pk)}

@@ -13,7 +13,7 @@ from scheduling.engine import node_states
 from scheduling.engine.fence import FencedError, release_fence, take_fence
 from scheduling.engine.node_states import follow_nodes
 from scheduling.engine.snapshots import read_snapshot
-from scheduling.models import LeaseSlot, Node
+from scheduling.models import ExecutorHealth, LeaseSlot, Node
 from scheduling.selectors.capacity import type_capacities
 from scheduling.selectors.operate import node_statuses
 from scheduling.services.nodes import drain_node, resume_node
@@ -226,6 +226,16 @@ class TestALook:
             both.slurm.is_silent = silent
             both.look()
         assert len(both.slurm.calls) == 1
+
+    def test_is_not_taken_while_the_breaker_of_its_executor_is_open(self, both: Both) -> None:
+        health = ExecutorHealth.objects.create(
+            pool=both.lab.pool, failures=5, open_until=both.lab.at
+        )
+        both.look()
+        assert both.slurm.calls == []
+        health.delete()
+        both.look()
+        assert both.slurm.calls
 
     def test_of_a_holder_that_was_superseded_writes_nothing(self, both: Both) -> None:
         both.there().drains = True
