@@ -209,6 +209,8 @@ class SlurmExecutor(ShimExecutor):
             for token, job in slurm.queue().items()
             if token.startswith(f"{settings.INSTALLATION}-")
             and not is_over(job.state)
+            # Of one whose end is not recorded yet, `_settle` knows.
+            and not (self._root / "active" / token).exists()
             and self._is_long_over(token)
         ]
         if left:
@@ -216,12 +218,12 @@ class SlurmExecutor(ShimExecutor):
             slurm.cancel(job.job_id for job in left)
 
     def _is_long_over(self, token: str) -> bool:
-        folder = lease_folder(self._root, token)
+        """Whether its folder says for some time that nothing of it runs, or will."""
         claim = self._claim(token)
         if claim is None or self._is_open(token):
             return False
-        said = folder / ("shim.json" if claim.get("never") else "exit.json")
-        return age_s(said) > CUT_OFF_S
+        said = "shim.json" if claim.get("never") else "exit.json"
+        return age_s(lease_folder(self._root, token) / said) > CUT_OFF_S
 
     def _settle(self, tokens: Sequence[str]) -> set[str]:
         """What Slurm ended without a word of its shim is lost; what it does not know is silent."""
@@ -235,7 +237,8 @@ class SlurmExecutor(ShimExecutor):
                 if self._claim(token) is None:
                     overdue += self._settle_unclaimed(token, job)
                 elif not self._is_open(token):
-                    continue
+                    if job is not None and not is_over(job.state) and self._is_long_over(token):
+                        overdue.append(job.job_id)
                 elif job is None:
                     unknown.add(token)
                 elif is_over(job.state):
