@@ -12,6 +12,7 @@ import pytest
 from evenshare_core.domain.reasons import EndReason
 from portal.jobs.text.losses import HEAD_BYTES, TAIL_BYTES, loss_texts
 from portal.jobs.text.output import LINE_CHARACTERS, TAIL_LINES, output_lines, reported
+from portal.site.access import about
 from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
 from scheduling.models import Job, Lease
 from scheduling.selectors.jobs import JobStory, LeaseView
@@ -156,6 +157,13 @@ class TestThePage:
         assert "Earlier output" in page
         first = place.owner.get(f"/jobs/{job.uid}/log/?at=0").content.decode()
         assert shown(first).split()[0] == "0"
+
+    def test_is_under_the_pool_of_its_job(self, place: Town, tmp_path: Path) -> None:
+        """Its strip tells of that pool's rounds, not of the first pool that there is."""
+        page = place.owner.get(f"/jobs/{wrote(place, tmp_path, b'x').uid}/log/")
+        shown_pool = about(page.wsgi_request).pool
+        assert shown_pool is not None
+        assert shown_pool.name == place.cluster.pool.name
 
     def test_says_when_the_middle_was_cut(self, place: Town, tmp_path: Path, settings: Any) -> None:
         settings.LOCAL_LOG_BYTES = 2**20

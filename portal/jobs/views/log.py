@@ -16,8 +16,10 @@ from portal.jobs.text.output import (
     writes_output,
 )
 from portal.jobs.views.jobs import job_or_404, number_asked
-from portal.site.access import signed_in
+from portal.site.access import about, signed_in
 from scheduling.models import Job
+from scheduling.selectors.lines import pool_facts
+from tenants.scopes import tenant_scope
 
 
 @signed_in
@@ -30,6 +32,8 @@ def log_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     lease = number_asked(request, "lease")
     if request.headers.get("HX-Request") == "true":
         return _region(request, job, lease)
+    with tenant_scope(job.tenant_id):
+        about(request).pool = pool_facts(job.pool_id)
     at = number_asked(request, "at")
     output = output_tail(job, lease) if at is None else output_at(job, lease, at)
     context = {

@@ -92,7 +92,9 @@ def _missing_tools(slurm: Slurm) -> Iterator[ClusterFinding]:
         try:
             slurm.ask(tool, "--version")
         except ExecutorError as error:
-            yield ClusterFinding(Level.ERROR, tool, f"{error}; install slurm-client")
+            is_missing = isinstance(error.__cause__, FileNotFoundError)
+            remedy = "install slurm-client" if is_missing else "mend slurm.conf, or `conf`"
+            yield ClusterFinding(Level.ERROR, tool, f"{error}; {remedy}")
 
 
 def _controller(slurm: Slurm) -> ClusterFinding:
