@@ -2,6 +2,8 @@
 
 from django.db import migrations, models
 
+from tenants.bounds import bound_columns
+
 
 class Migration(migrations.Migration):
     dependencies = (("scheduling", "0038_executor_health"),)
@@ -55,4 +57,5 @@ class Migration(migrations.Migration):
                 ),
             ),
         ),
+        bound_columns("scheduling"),
     )

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,11 +65,13 @@ class SlurmRounds:
     slurm: SlurmCluster
     lab: Cluster
 
-    def submit(self, tenant: str, gpus: int, steps: int, code: int = 0) -> Job:
+    def submit(
+        self, tenant: str, gpus: int, steps: int, code: int = 0, gpu_types: Sequence[str] = ()
+    ) -> Job:
         """Submit a gang that counts so far; at the present instant of the pool's clock."""
         self.lab.at = read_clock(self.lab.pool.pk).pool_at
         command = [sys.executable, "-c", COUNTER, str(steps), str(code)]
-        return self.lab.submit(tenant, gpus, 1, command=command)
+        return self.lab.submit(tenant, gpus, 1, command=command, gpu_types=list(gpu_types))
 
     def turn(self) -> bool:
         """Run the round that is due, as the tick does, and its meter; true, to go on."""

@@ -295,7 +295,7 @@ def asked_of(world: SlurmWorld, token: str) -> str:
     queued = world.queued(token)
     assert queued is not None
     said = world.slurm.run(
-        "squeue", "--noheader", f"--jobs={queued.job_id}", "--format=%a %U"
+        "squeue", "--noheader", "--states=all", f"--jobs={queued.job_id}", "--format=%a %U"
     ).split()
     owner = world.slurm.run(
         "squeue", "--noheader", "--me", "--states=all", "--format=%i %U"

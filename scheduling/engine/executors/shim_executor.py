@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import time
 from abc import ABC, abstractmethod
@@ -232,8 +233,9 @@ class ShimExecutor(ABC):
         job = self._root / str(lease.job_id)
         former = read_text(job / "uid")
         if _UID.fullmatch(former) and former != str(lease.job.uid):
-            # A name that nothing has: the job may have written both, and a folder in the way.
-            job.rename(job.with_name(f"{job.name}.{former}.{time.monotonic_ns()}"))
+            kept = job.with_name(f"{job.name}.{former}")
+            # The job may have written what is read here, and put something in the way.
+            job.rename(f"{kept}.{time.monotonic_ns()}" if os.path.lexists(kept) else kept)
 
     def _prepare(self, token: str, start: LeaseSpec) -> None:
         """Write what the shim of a lease reads."""
