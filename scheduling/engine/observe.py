@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
-from django.db.models import Q
+from django.db.models import F, Q
 
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.reasons import EndReason
@@ -27,7 +27,7 @@ from scheduling.engine.events import EventLog
 from scheduling.engine.executors import Report, ReportState, lease_token, token_job
 from scheduling.engine.fence import lock_fence
 from scheduling.engine.slots import find_ready_leases
-from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent
+from scheduling.models import GpuType, Intent, Job, Lease, LeaseEvent, LeaseTerm
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
@@ -143,6 +143,17 @@ class _ReportBounds:
             self._ordered = dict(launches.values_list("lease_id", "at"))
             # What was launched after `at` runs already.
             self._now_us = max(self._at_us, to_us(read_clock(pool_id).pool_at))
+        # What a renewal or an order to stop closed is charged: an end that an engine tells late,
+        # for it was silent meanwhile, is no earlier than that.
+        self._closed: dict[int, datetime] = {}
+        renewed = [one.pk for one in leases if one.term > 1 and one.started_at is not None]
+        if renewed:
+            terms = LeaseTerm.objects.filter(lease__in=renewed, number=F("lease__term"))
+            self._closed = dict(terms.values_list("lease_id", "starts_at"))
+        stopping = [one.pk for one in leases if one.state == Lease.State.STOPPING]
+        if stopping:
+            orders = Intent.objects.filter(lease__in=stopping, kind=Intent.Kind.STOP)
+            self._closed |= dict(orders.values_list("lease_id", "at"))
 
     def hold(self, report: Report, leases: Mapping[str, Lease]) -> Report:
         """Return the report within what can be true; as it is, where no lease is concerned."""
@@ -158,6 +169,8 @@ class _ReportBounds:
         if ended_us is not None:
             # The engine tells of ends until `at`, and of what was lost, whenever it looked.
             ended_us = max(min(ended_us, self._at_us), started_us)
+            if lease.started_at is not None and lease.pk in self._closed:
+                ended_us = max(ended_us, to_us(self._closed[lease.pk]))
         if abs(started_us - report.started_us) > SECOND_US:
             log.warning(
                 "executor.clock_differs", token=report.token, started_us=report.started_us,

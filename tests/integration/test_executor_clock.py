@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 
 from billing.checks import run_checks
 from billing.metering import meter_pool, settle_pool
+from billing.models import UsageLine
 from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
-from scheduling.engine.executors import Launch, Report, Stop
+from scheduling.engine.executors import ExecutorError, Launch, Report, Stop
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Lease
 from tests.factories import cluster
@@ -77,3 +79,29 @@ def test_books_and_slots_hold_whatever_it_says(
     meter_pool(lab.pool.pk)
     settle_pool(lab.pool.pk)
     assert [line for check in run_checks() for line in check.violations] == []
+
+
+def test_an_end_that_is_told_after_a_renewal_is_no_earlier_than_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine was silent when the lease was renewed: what is charged and what was held agree."""
+    lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
+    lab.submit("a", 2, 15)
+    lab.round()
+
+    def silent(*_: object) -> None:
+        raise ExecutorError("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VirtualExecutor, "list", silent)
+        lab.round(after_s=20)
+    lab.round(after_s=10)
+    meter_pool(lab.pool.pk)
+    lease = Lease.objects.get()
+    assert (lease.state, lease.term) == ("ended", 2)
+    assert lease.started_at is not None
+    assert lease.ended_at == lease.started_at + timedelta(seconds=20)
+    lines = UsageLine.objects.filter(lease=lease)
+    used = [(line.ends_at - line.starts_at).total_seconds() for line in lines]
+    assert sum(used) == 20
+    assert [check.name for check in run_checks() if check.violations] == []
