@@ -1,4 +1,4 @@
-"""A gang over several nodes: what its lease's shim is told, and how its nodes are grouped."""
+"""A gang over several nodes: what its lease's shim reads, and how its nodes are grouped."""
 
 from __future__ import annotations
 
