@@ -9,10 +9,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import SECOND_US
 from scheduling.engine.executors import ExecutorError, Extension, ReportState
 from scheduling.engine.executors.local import SHIM
@@ -38,7 +40,7 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 class TestTheDeadMansLimit:
     def test_follows_the_leases_expiry_and_the_outage_grace(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
-        told = float((world.folder(token) / "until").read_text())
+        told = json.loads((world.folder(token) / "spec.json").read_text())["until"]
         until_us = world.now_us() + 500 * SECOND_US
         world.executor.extend(world.lab.pool.pk, [Extension(token, world.job(token), until_us)])
         moved = float((world.folder(token) / "until").read_text())
@@ -51,6 +53,20 @@ class TestTheDeadMansLimit:
         world.executor.extend(world.lab.pool.pk, [Extension(token, world.job(token), gone_us)])
         assert world.ended(token).state is ReportState.STOPPED
         assert (world.job_folder(token) / "saved").exists()
+        assert "lease not renewed" in world.log(token)
+
+    def test_that_did_not_move_is_not_written_again(self, world: LocalWorld) -> None:
+        token = world.shell("sleep 6000")
+        until_us = to_us(world.lab.pool.leases.get().expires_at)
+        world.executor.extend(world.lab.pool.pk, [Extension(token, world.job(token), until_us)])
+        assert not (world.folder(token) / "until").exists()
+
+    def test_holds_before_it_was_ever_moved(self, world: LocalWorld) -> None:
+        token = world.lease("/bin/sleep", "6000")
+        gone = timedelta(seconds=world.lab.pool.outage_grace_s + 5)
+        world.lab.pool.leases.update(expires_at=from_us(world.now_us()) - gone)
+        world.launch(token)
+        assert world.ended(token).state is ReportState.STOPPED
         assert "lease not renewed" in world.log(token)
 
     def test_of_a_lease_that_is_not_here_is_nobodys_affair(self, world: LocalWorld) -> None:

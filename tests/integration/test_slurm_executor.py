@@ -190,7 +190,8 @@ class TestALaunch:
         world.executor._prepare(token, specs[token])
         submission = world.executor._submission(world.tools.options, token, specs[token])
         before = last_id(world)
-        world.tools.submit([submission, submission])
+        for _ in range(2):
+            world.tools.submit({token: lambda: submission})
         world.launch(token)
         world.says(token, "started")
         eventually(lambda: states_after(world, before) == ["COMPLETED", "RUNNING"])

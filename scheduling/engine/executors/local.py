@@ -75,7 +75,7 @@ class LocalExecutor(ShimExecutor):
             if record is not None:
                 signal_process(record, signal.SIGTERM)
 
-    def _settle(self, tokens: Sequence[str]) -> set[str]:
+    def _settle(self, pool_id: int, tokens: Sequence[str]) -> set[str]:  # noqa: ARG002 - one host
         """Shims that are not alive are dead; what one left behind is killed."""
         _collect()
         for token in tokens:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import time
@@ -52,6 +53,7 @@ from scheduling.engine.executors.local_files import (
 from scheduling.engine.executors.local_iterations import parse_iterations
 from scheduling.engine.executors.local_spec import LeaseSpec
 from scheduling.engine.executors.shim.files import (
+    SPEC_BYTES,
     active,
     claim,
     lease_folder,
@@ -61,6 +63,7 @@ from scheduling.engine.executors.shim.files import (
     read_text,
     remove,
     reopen,
+    write_first,
     write_json,
     write_text,
 )
@@ -108,11 +111,11 @@ class ShimExecutor(ABC):
         none yet, and there must be none."""
 
     @abstractmethod
-    def _settle(self, tokens: Sequence[str]) -> set[str]:
-        """Record the ends of what ended without its shim's word; return those that nobody knows."""
+    def _settle(self, pool_id: int, tokens: Sequence[str]) -> set[str]:
+        """Record the ends of what ended without its shim's word; return those that nobody knows.
 
-    def _sweep(self, pool_id: int) -> None:  # noqa: B027 - not all have something to sweep
-        """End what runs on in the engine although its folder says that it is over."""
+        What runs on in the engine although its folder says that it is over is ended.
+        """
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start a shim per token, unless one claimed it; report what runs after a moment.
@@ -167,7 +170,7 @@ class ShimExecutor(ABC):
             limit = str(dead_mans_limit(pool, from_us(lease.until_us), skew))
             # On a full disk the old limit stands, until the next round tries again.
             with contextlib.suppress(OSError):
-                if (folder / "spec.json").exists() and read_text(folder / "until") != limit:
+                if _noted_limit(folder) not in ("", limit):
                     write_text(folder / "until", limit)
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
@@ -190,8 +193,7 @@ class ShimExecutor(ABC):
         tokens = self._active(pool_id)
         # Their leases have ended in the database (restored from a backup, say).
         self._ask({token: 0.0 for token in tokens if token not in live})
-        self._sweep(pool_id)
-        unknown = self._settle([*tokens])
+        unknown = self._settle(pool_id, [*tokens])
         reports = self._reports(dict.fromkeys([*tokens, *sorted(live - tokens.keys())], at_us))
         reported = {report.token for report in reports} | unknown
         reports = [report for report in reports if report.token not in unknown]
@@ -238,19 +240,27 @@ class ShimExecutor(ABC):
             job.rename(f"{kept}.{time.monotonic_ns()}" if os.path.lexists(kept) else kept)
 
     def _prepare(self, token: str, start: LeaseSpec) -> None:
-        """Write what the shim of a lease reads."""
-        self._make(token, start.lease)
-        folder = lease_folder(self._root, token)
-        write_json(folder / "spec.json", start.spec)
-        write_text(folder / "until", str(start.limit))
+        """Write what the shim of a lease reads, which is started after that."""
+        is_new = self._make(token, start.lease)
+        # Of an earlier attempt a shim may be reading.
+        write = write_first if is_new else write_text
+        said = json.dumps({**start.spec, "until": start.limit})
+        write(lease_folder(self._root, token) / "spec.json", said)
 
-    def _make(self, token: str, lease: Lease) -> None:
-        """Make the private folders of a lease, and remember that its end is not recorded."""
+    def _make(self, token: str, lease: Lease) -> bool:
+        """Make the private folders of a lease, and remember that its end is not recorded.
+
+        Says whether the lease's own folder is new.
+        """
         folder = lease_folder(self._root, token)
         job = folder.parents[1]
-        make_private(self._root, self._root / "active", job, job / "leases", folder)
-        write_text(job / "uid", str(lease.job.uid))
-        write_text(self._root / "active" / token, str(lease.pool_id))
+        is_new = make_private(self._root, job, folder.parent, folder)
+        if read_text(job / "uid") != str(lease.job.uid):
+            write_first(job / "uid", str(lease.job.uid))
+        entry = self._root / "active" / token
+        make_private(self._root, entry.parent)
+        write_first(entry, str(lease.pool_id))
+        return is_new
 
     def _clearing(self, token: str, act: Callable[[], T]) -> T:
         """Do it; where the job put something in the way, put that aside and do it again.
@@ -407,6 +417,15 @@ def _outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
     if isinstance(number, int):
         return ReportState.FINISHED, 128 + number
     return ReportState.FINISHED, code if isinstance(code, int) else 255
+
+
+def _noted_limit(folder: Path) -> str:
+    """The limit that a lease's shim goes by; empty where it was given none, or needs none more."""
+    moved = read_text(folder / "until")
+    if moved:
+        return moved
+    spec = read_json(folder / "spec.json", at_most=SPEC_BYTES)
+    return "" if spec is None else str(spec.get("until"))
 
 
 def _live_tokens(pool_id: int) -> set[str]:

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .files import active, lease_folder, number, read_json
+from .files import SPEC_BYTES, active, lease_folder, number, read_json
 from .processes import REAP_S, is_alive, signal_process
 
 SLACK_S = 2.0
@@ -51,6 +51,6 @@ def living(root: Path) -> list[tuple[dict[str, Any], float]]:
         folder = lease_folder(root, entry.name)
         shim = read_json(folder / "shim.json")
         if shim is not None and is_alive(shim):
-            spec = read_json(folder / "spec.json", at_most=2**25) or {}
+            spec = read_json(folder / "spec.json", at_most=SPEC_BYTES) or {}
             shims.append((shim, number(spec.get("grace_s"), 0.0)))
     return shims

@@ -15,6 +15,9 @@ from typing import Any, TextIO
 
 from .processes import boot_id, start_of_process
 
+# A job's arguments and environment are most of it.
+SPEC_BYTES = 2**25
+
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _TOKEN = re.compile(r"[A-Za-z0-9]+-[0-9]+-[0-9]+")
 
@@ -38,10 +41,21 @@ def active(root: Path) -> list[Path]:
     return [entry for entry in entries if _TOKEN.fullmatch(entry.name)]
 
 
-def make_private(*folders: Path) -> None:
-    """Make folders, outermost first, that nobody else may look into."""
-    for folder in folders:
-        folder.mkdir(mode=0o700, exist_ok=True)
+def make_private(*folders: Path) -> bool:
+    """Make folders, outermost first, that nobody else may look into; say if the last is new."""
+    *outer, last = folders
+    try:
+        last.mkdir(mode=0o700)
+    except FileNotFoundError:
+        if not outer:
+            raise
+        make_private(*outer)
+        last.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        if not last.is_dir():
+            raise
+        return False
+    return True
 
 
 def move_away(*folders: Path) -> None:
@@ -168,6 +182,15 @@ def write_text(path: Path, text: str, *, durably: bool = False) -> None:
             if durably:
                 os.fsync(file.fileno())
         fresh.replace(path)
+
+
+def write_first(path: Path, text: str) -> None:
+    """Write a file that no reader looks for yet; one that is there already is replaced."""
+    try:
+        with _created(path) as file:
+            file.write(text)
+    except FileExistsError:
+        write_text(path, text)
 
 
 def _beside(path: Path) -> Path:

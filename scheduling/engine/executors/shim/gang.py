@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from .files import number, read_json, write_text
+from .files import SPEC_BYTES, number, read_json, write_text
 from .processes import descendants
 from .rendezvous import free_port_of
 from .wake import wake_on_signals
@@ -53,7 +53,7 @@ _MOST_LINE = 2**16
 
 def lead(folder: Path) -> int:
     """Run the gang of a lease; return its exit code."""
-    spec = read_json(folder / "spec.json", at_most=2**25)
+    spec = read_json(folder / "spec.json", at_most=SPEC_BYTES)
     if spec is None:
         return 0
     return Leader(folder, spec).run()

@@ -1,6 +1,7 @@
 """The life of one lease's process: claimed once, started, watched, ended, accounted for."""
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -8,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .files import claim, fence, is_held, number, read_json, read_text, write_json
+from .files import SPEC_BYTES, claim, fence, is_held, number, read_json, read_text, write_json
 from .gang import BROKEN
 from .log import READ_BYTES, Log
 from .processes import end_descendants, start_of_process
@@ -27,7 +28,7 @@ SAME_SIGNAL_S = 0.5
 def hold(folder: Path) -> None:
     """Run what the folder's `spec.json` says, unless somebody did or does."""
     os.umask(0o077)
-    spec = read_json(folder / "spec.json", at_most=2**25)
+    spec = read_json(folder / "spec.json", at_most=SPEC_BYTES)
     if spec is None:
         return
     shim = Shim(folder, spec)
@@ -219,9 +220,12 @@ class Shim:
 
     def _overdue(self) -> bool:
         try:
-            return time.time() > float(read_text(self._folder / "until"))
+            limit = float(read_text(self._folder / "until"))
         except ValueError:
-            return not self._is_its_folder()
+            if not self._is_its_folder():
+                return True
+            limit = number(self._spec.get("until"), math.inf)
+        return time.time() > limit
 
     def _is_its_folder(self) -> bool:
         """Whether the folder is the one it began in: one made anew means that it was given up."""

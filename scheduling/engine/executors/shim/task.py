@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from .files import read_json
+from .files import SPEC_BYTES, read_json
 from .gang import FIRST_RANK, KEY, NODES, PORT
 from .processes import end_descendants
 from .program import adopt_orphans, inherited, start_program
@@ -18,7 +18,7 @@ KILLED = 128 + signal.SIGKILL
 
 def attend(folder: Path) -> int:
     """Run a gang's program on this node, and tell the leader how it ended."""
-    spec = read_json(folder / "spec.json", at_most=2**25)
+    spec = read_json(folder / "spec.json", at_most=SPEC_BYTES)
     if spec is None:
         return 0
     os.umask(0o077)

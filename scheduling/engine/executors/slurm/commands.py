@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -88,27 +88,25 @@ class Slurm:
     def __init__(self, options: SlurmOptions) -> None:
         self.options = options
 
-    def submit(self, submissions: Iterable[Submission]) -> dict[str, int | SubmissionRefusedError]:
-        """Submit jobs; return each one's id, or why it cannot be taken, by token.
+    def submit(
+        self, submissions: Mapping[str, Callable[[], Submission]]
+    ) -> dict[str, int | SubmissionRefusedError]:
+        """Make and submit jobs; return each one's id, or why it cannot be taken, by token.
 
-        The first ones are on their way while the others are made.
+        Each is made beside those that are on their way: on a file system in the network, what
+        it needs takes longer than its submission. What making one raises is raised here, after
+        the others were submitted.
         """
 
-        def one(submission: Submission) -> int | SubmissionRefusedError | ExecutorError:
+        def one(make: Callable[[], Submission]) -> int | SubmissionRefusedError:
             try:
-                return self._submit(submission)
-            except (SubmissionRefusedError, ExecutorError) as error:
+                return self._submit(make())
+            except SubmissionRefusedError as error:
                 return error
 
         with ThreadPoolExecutor(SUBMITTERS) as pool:
-            asked = [(each.token, pool.submit(one, each)) for each in submissions]
-        answers = {}
-        for token, future in asked:
-            answer = future.result()
-            if isinstance(answer, ExecutorError):
-                raise answer
-            answers[token] = answer
-        return answers
+            asked = {token: pool.submit(one, make) for token, make in submissions.items()}
+        return {token: future.result() for token, future in asked.items()}
 
     def _submit(self, submission: Submission) -> int:
         done = self._run("sbatch", *submit_arguments(self.options, submission))

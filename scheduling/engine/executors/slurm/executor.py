@@ -146,15 +146,17 @@ class SlurmExecutor(ShimExecutor):
         """Submit what Slurm has not got yet."""
         for pool in {one.lease.pool_id: one.lease.pool for one in wanted.values()}.values():
             slurm = Slurm(read_options(pool.executor_options, pool.name))
-            queue = slurm.queue()
-            fresh = (
-                self._prepared(slurm.options, token, one)
-                for token, one in wanted.items()
+            own = {token: one for token, one in wanted.items() if one.lease.pool_id == pool.pk}
+            # Slurm may have what was begun before: the answer was lost.
+            again = any((self._root / "active" / token).exists() for token in own)
+            queue = slurm.queue() if again else {}
+            fresh = {
+                token: partial(self._prepared, slurm.options, token, one)
+                for token, one in own.items()
                 # A job that has ended unclaimed ran nothing, nor is it always of this lease:
                 # before a database was restored its token may have been another's.
-                if one.lease.pool_id == pool.pk
-                and ((job := queue.get(token)) is None or is_over(job.state))
-            )
+                if (job := queue.get(token)) is None or is_over(job.state)
+            }
             for token, answer in slurm.submit(fresh).items():
                 if isinstance(answer, SubmissionRefusedError):
                     self._refuse(token, str(answer))
@@ -198,15 +200,11 @@ class SlurmExecutor(ShimExecutor):
             shims = [job for one, job in going.items() if not claims[one].get("never")]
             slurm.cancel((job.job_id for job in shims), signal="TERM")
 
-    def _sweep(self, pool_id: int) -> None:
+    def _end_what_runs_on(self, slurm: Slurm, queue: Mapping[str, SlurmJob]) -> None:
         """A job writes in its lease's folder, so it can seem over and run on."""
-        pool = Pool.objects.only("name", "executor_options").filter(pk=pool_id).first()
-        if pool is None:
-            return
-        slurm = Slurm(read_options(pool.executor_options, pool.name))
         left = [
-            job
-            for token, job in slurm.queue().items()
+            job.job_id
+            for token, job in queue.items()
             if token.startswith(f"{settings.INSTALLATION}-")
             and not is_over(job.state)
             # Of one whose end is not recorded yet, `_settle` knows.
@@ -214,8 +212,8 @@ class SlurmExecutor(ShimExecutor):
             and self._is_long_over(token)
         ]
         if left:
-            log.warning("executor.runs_on", jobs=[job.job_id for job in left])
-            slurm.cancel(job.job_id for job in left)
+            log.warning("executor.runs_on", jobs=left)
+            slurm.cancel(left)
 
     def _is_long_over(self, token: str) -> bool:
         """Whether its folder says for some time that nothing of it runs, or will."""
@@ -225,27 +223,30 @@ class SlurmExecutor(ShimExecutor):
         said = "shim.json" if claim.get("never") else "exit.json"
         return age_s(lease_folder(self._root, token) / said) > CUT_OFF_S
 
-    def _settle(self, tokens: Sequence[str]) -> set[str]:
+    def _settle(self, pool_id: int, tokens: Sequence[str]) -> set[str]:
         """What Slurm ended without a word of its shim is lost; what it does not know is silent."""
-        unknown = set()
-        for pool_id, own in self._by_pool(tokens).items():
+        try:
             slurm = self._cluster(pool_id)
-            queue = slurm.queue()
-            overdue = []
-            for token in own:
-                job = queue.get(token)
-                if self._claim(token) is None:
-                    overdue += self._settle_unclaimed(token, job)
-                elif not self._is_open(token):
-                    if job is not None and not is_over(job.state) and self._is_long_over(token):
-                        overdue.append(job.job_id)
-                elif job is None:
-                    unknown.add(token)
-                elif is_over(job.state):
-                    self._bury(token, job)
-                elif self._is_overdue(token):
+        except Pool.DoesNotExist:
+            return set()
+        queue = slurm.queue()
+        self._end_what_runs_on(slurm, queue)
+        unknown: set[str] = set()
+        overdue = []
+        for token in tokens:
+            job = queue.get(token)
+            if self._claim(token) is None:
+                overdue += self._settle_unclaimed(token, job)
+            elif not self._is_open(token):
+                if job is not None and not is_over(job.state) and self._is_long_over(token):
                     overdue.append(job.job_id)
-            slurm.cancel(overdue)
+            elif job is None:
+                unknown.add(token)
+            elif is_over(job.state):
+                self._bury(token, job)
+            elif self._is_overdue(token):
+                overdue.append(job.job_id)
+        slurm.cancel(overdue)
         return unknown
 
     def _settle_unclaimed(self, token: str, job: SlurmJob | None) -> list[int]:

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def _trial(
     asked = secrets.token_hex(8)
     (folder / "asked").write_text(asked)
     shutil.copy(PROBE, folder / PROBE.name)
-    job = slurm.submit([_submission(slurm, root, folder, node)])[NAME]
+    job = slurm.submit({NAME: partial(_submission, slurm, root, folder, node)})[NAME]
     if isinstance(job, SubmissionRefusedError):
         yield ClusterFinding(Level.ERROR, about, f"Slurm refuses it: {job}")
         return

@@ -1,0 +1,83 @@
+"""How often the `slurm` executor asks Slurm's tools, and that one lease's trouble is its own."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from portal.demo.slurm.cluster import SlurmCluster
+from scheduling.engine.executors import ExecutorError, Launch, token_job
+from scheduling.engine.executors.local_spec import LeaseSpec
+from scheduling.engine.executors.slurm.commands import Slurm
+from tests.integration.slurm_world import SlurmWorld, slurm_world
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+
+@pytest.fixture
+def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
+    with slurm_world(tmp_path / "jobs", slurm_cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each tool was called."""
+    counted: Counter[str] = Counter()
+    run = Slurm._run
+
+    def counting(self: Slurm, tool: str, *words: str) -> subprocess.CompletedProcess[str]:
+        counted[tool] += 1
+        return run(self, tool, *words)
+
+    monkeypatch.setattr(Slurm, "_run", counting)
+    return counted
+
+
+def launch(world: SlurmWorld, *tokens: str) -> None:
+    at_us = world.now_us()
+    world.executor.launch([Launch(token, token_job(token), at_us) for token in tokens])
+
+
+class TestALaunch:
+    def test_asks_for_the_queue_only_after_an_earlier_try(
+        self, world: SlurmWorld, calls: Counter[str]
+    ) -> None:
+        token = world.lease("/bin/sleep", "6000")
+        launch(world, token)
+        assert calls == {"sbatch": 1}
+        (world.folder(token) / "shim.json").unlink(missing_ok=True)
+        launch(world, token)
+        assert calls == {"sbatch": 1, "squeue": 1}
+
+    def test_that_cannot_be_written_down_holds_up_no_other(
+        self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bad, good, last = (world.lease("true") for _ in range(3))
+        prepare = world.executor._prepare
+
+        def full(token: str, start: LeaseSpec, **more: Any) -> None:
+            if token == bad:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            prepare(token, start, **more)
+
+        monkeypatch.setattr(world.executor, "_prepare", full)
+        with pytest.raises(ExecutorError, match="No space left"):
+            launch(world, bad, good, last)
+        assert world.ended(good).exit_code == world.ended(last).exit_code == 0
+        assert not world.folder(bad).exists()
+
+
+class TestALook:
+    def test_asks_for_the_queue_once(self, world: SlurmWorld, calls: Counter[str]) -> None:
+        tokens = [world.lease("/bin/sleep", "6000") for _ in range(3)]
+        launch(world, *tokens)
+        calls.clear()
+        assert set(world.listed()) == set(tokens)
+        assert calls == {"squeue": 1}
