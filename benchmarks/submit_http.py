@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("LOG_LEVEL", "WARNING")
 os.environ["SUBMISSIONS_PER_S"] = os.environ["PENDING_JOBS_MAX"] = "1000000"
@@ -27,6 +27,9 @@ os.environ["SUBMISSIONS_PER_S"] = os.environ["PENDING_JOBS_MAX"] = "1000000"
 from portal.embedded import folders
 from portal.embedded.postgres import Postgres, create_database
 from tests import plugin, scope  # the first names the temporary database before the settings
+
+if TYPE_CHECKING:
+    from tenants.models import Tenant
 
 SINGLES, CLIENTS, BULKS, BULK, ALONE = 2000, 8, 10, 1000, 300
 START_S = 30.0
@@ -40,6 +43,7 @@ class PortalProcess:
     secret: str
     pool: str
     pid: int = 0
+    command: tuple[str, ...] = ("python", "train.py", "--epochs", "10")
 
     def cpu_s(self) -> float:
         """Processor time of the web process so far, whatever else the machine does."""
@@ -51,7 +55,7 @@ class PortalProcess:
             "pool": self.pool,
             "gpus": 1,
             "name": name,
-            "command": ["python", "train.py", "--epochs", "10"],
+            "command": list(self.command),
             "environment": {"SEED": "1"},
         }
 
@@ -89,10 +93,10 @@ def main() -> None:
         prepare.migrate()
         secret, pool = _stage()
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
-            web = _web(listener)
+            web = start_web(listener)
             try:
                 server = PortalProcess(listener.getsockname()[1], secret, pool, web.pid)
-                _wait(server)
+                wait_for(server)
                 run(server)
             finally:
                 web.terminate()
@@ -103,9 +107,9 @@ def main() -> None:
 
 def run(server: PortalProcess) -> None:
     """Print the figures."""
-    _many(server, 200, "warm")
+    submit_all(server, 200, "warm")
     before_s = server.cpu_s()
-    took, spans = _many(server, SINGLES, "one")
+    took, spans = submit_all(server, SINGLES, "one")
     each_ms = (server.cpu_s() - before_s) / SINGLES * 1000
     spans.sort()
     p50, p99 = statistics.median(spans) * 1000, spans[int(len(spans) * 0.99)] * 1000
@@ -134,7 +138,7 @@ def run(server: PortalProcess) -> None:
           f" {rate / plain:.1f} x as fast")  # fmt: skip
 
 
-def _many(server: PortalProcess, count: int, key: str) -> tuple[float, list[float]]:
+def submit_all(server: PortalProcess, count: int, key: str) -> tuple[float, list[float]]:
     """Submit from all clients at once; return the seconds in all, and of each."""
 
     def client(number: int) -> list[float]:
@@ -152,20 +156,26 @@ def _many(server: PortalProcess, count: int, key: str) -> tuple[float, list[floa
 
 def _stage() -> tuple[str, str]:
     """Make a pool, a tenant, a person with a token."""
+    from tests.factories import cluster
+
+    lab = cluster({"aa": 4, "bb": 4})
+    return token_of(lab.tenants["aa"]), lab.pool.name
+
+
+def token_of(tenant: Tenant) -> str:
+    """Make a person of a tenant; return the secret of that person's token."""
     from django.utils import timezone
 
     from tenants.models import Membership, User
     from tenants.tokens import Scope, create_token
-    from tests.factories import cluster
 
-    lab = cluster({"aa": 4, "bb": 4})
     user = User.objects.create(username="ada")
-    Membership.objects.create(user=user, tenant=lab.tenants["aa"], role=Membership.Role.MEMBER)
+    Membership.objects.create(user=user, tenant=tenant, role=Membership.Role.MEMBER)
     _, secret = create_token(user=user, name="t", scopes=Scope, days=1, now=timezone.now())
-    return secret, lab.pool.name
+    return secret
 
 
-def _web(listener: socket.socket) -> subprocess.Popen[bytes]:
+def start_web(listener: socket.socket) -> subprocess.Popen[bytes]:
     """The web server as the supervisor starts it."""
     from portal.embedded.web_size import CONNECTIONS
 
@@ -176,7 +186,7 @@ def _web(listener: socket.socket) -> subprocess.Popen[bytes]:
     )
 
 
-def _wait(server: PortalProcess) -> None:
+def wait_for(server: PortalProcess) -> None:
     """Wait for the first answer."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:
