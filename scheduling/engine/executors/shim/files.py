@@ -17,6 +17,10 @@ from .processes import boot_id, start_of_process
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _TOKEN = re.compile(r"[A-Za-z0-9]+-[0-9]+-[0-9]+")
+# All rights of the owner and the group, and what is made within is of the same group.
+_SHARED = 0o2770
+# A claim that its shim's user closed to the portal.
+CLOSED_CLAIM = ".shim.json.closed"
 
 
 def lease_folder(root: Path, token: str) -> Path:
@@ -44,6 +48,32 @@ def make_private(*folders: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
+def is_shared(folder: Path) -> bool:
+    """Whether a job's user, who is not the portal's, works in this folder by its group."""
+    try:
+        return folder.stat().st_mode & _SHARED == _SHARED
+    except OSError:
+        return False
+
+
+def file_mode(folder: Path) -> int:
+    """The mode of files in a folder: the portal reads what its jobs' users write, and they what
+    it writes, in shared folders alone."""
+    return 0o640 if is_shared(folder) else 0o600
+
+
+def file_mask(folder: Path) -> int:
+    """The umask of the programs of a lease, by its folder."""
+    return 0o007 if is_shared(folder) else 0o077
+
+
+def is_ours(path: Path) -> bool:
+    """Whether it is there, and not by another user's hand."""
+    with contextlib.suppress(OSError):
+        return path.exists() and path.lstat().st_uid == os.geteuid()
+    return False
+
+
 def move_away(*folders: Path) -> None:
     """Rename the first of these, outermost first, that is no folder; the last, if all are."""
     wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
@@ -53,11 +83,32 @@ def move_away(*folders: Path) -> None:
 
 
 def reopen(lease: Path) -> None:
-    """Give a lease's folder, and those of its job, back to us, who own them."""
+    """Give a lease's folder, and those of its job, back to us, who own them.
+
+    Files that a job's own user has closed to us are put aside; without its claim the lease is over.
+    """
     for folder in (lease.parents[1], lease.parent, lease):
         with contextlib.suppress(OSError):
-            if not folder.is_symlink():
+            if not folder.is_symlink() and not is_shared(folder):
                 folder.chmod(0o700)
+    for name in ("shim.json", "exit.json", "stop", "until"):
+        with contextlib.suppress(OSError):
+            _reopen_file(lease / name)
+    with contextlib.suppress(OSError):
+        if is_shared(lease) and (lease / CLOSED_CLAIM).exists():
+            claim(lease, never=True)
+
+
+def _reopen_file(path: Path) -> None:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+    except PermissionError:
+        if path.lstat().st_uid == os.geteuid():
+            path.chmod(0o600)
+        elif path.name == "shim.json":
+            path.rename(path.with_name(CLOSED_CLAIM))
+        else:
+            path.rename(path.with_name(f".{path.name}.{time.monotonic_ns()}"))
 
 
 def remove(path: Path, *, only_folders: bool = False) -> None:
@@ -178,4 +229,7 @@ def _beside(path: Path) -> Path:
 
 def _created(path: Path) -> TextIO:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    return os.fdopen(os.open(path, flags, 0o600), "w")
+    descriptor = os.open(path, flags, 0o600)
+    if (mode := file_mode(path.parent)) != 0o600:
+        os.fchmod(descriptor, mode)  # whatever the umask is
+    return os.fdopen(descriptor, "w")

@@ -1,0 +1,89 @@
+"""The Unix users of tenants, held against the portal's machine: what `check_slurm` says of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.slurm.commands import Slurm, SubmissionRefusedError, last_line
+from scheduling.engine.executors.slurm.findings import ClusterFinding, Level
+from scheduling.engine.executors.slurm.options import SlurmOptions
+from scheduling.engine.executors.slurm.users import UnixUser, UserRefusedError, find_user, user_of
+
+_SUDOERS = "see docs/slurm.md, Users of tenants"
+
+
+def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
+    """Look at each user of `users`: whether jobs can be submitted as it, and share a folder below
+    `root` with the portal alone."""
+    users = {}
+    for tenant, name in sorted(slurm.options.users.items()):
+        try:
+            users[name] = user_of(slurm.options, tenant)
+        except UserRefusedError as refusal:
+            yield ClusterFinding(Level.ERROR, f"user {name}", str(refusal))
+    known = {name: user for name, user in users.items() if user is not None}
+    for name, user in known.items():
+        errors = [
+            text
+            for text in (_members(user, known), _way(user, root), _submitter(slurm, name))
+            if text
+        ]
+        for text in errors:
+            yield ClusterFinding(Level.ERROR, f"user {name}", text)
+        if not errors:
+            text = "has a group with the portal alone, reaches the folder, and may submit"
+            yield ClusterFinding(Level.OK, f"user {name}", text)
+
+
+def usable_users(options: SlurmOptions) -> Iterator[UnixUser]:
+    """The users of `users` as whom a job can be tried."""
+    for name in sorted(set(options.users.values())):
+        try:
+            yield find_user(name)
+        except UserRefusedError:
+            continue  # `user_findings` has said it.
+
+
+def _members(user: UnixUser, known: Mapping[str, UnixUser]) -> str:
+    """Which other tenant's user could read its files as one of the group."""
+    inside = [
+        other.name
+        for other in known.values()
+        if other != user and user.gid in os.getgrouplist(other.name, other.gid)
+    ]
+    if not inside:
+        return ""
+    return f"its primary group has {', '.join(inside)} in it, who could read its files: remove them"
+
+
+def _way(user: UnixUser, root: Path) -> str:
+    """Which folder above the jobs' it cannot pass."""
+    groups = set(os.getgrouplist(user.name, user.gid))
+    for folder in reversed(root.absolute().parents):
+        try:
+            status = folder.stat()
+        except OSError as error:
+            return f"{folder}: {error.strerror}"
+        needed = 0o001
+        if status.st_uid == user.uid:
+            needed = 0o100
+        elif status.st_gid in groups:
+            needed = 0o010
+        if not status.st_mode & needed:
+            return f"cannot pass {folder} on the way to its jobs: chmod o+x {folder}"
+    return ""
+
+
+def _submitter(slurm: Slurm, name: str) -> str:
+    """Why sbatch cannot be run as a user."""
+    try:
+        done = slurm.run_as(name, "sbatch", "--version")
+    except (SubmissionRefusedError, ExecutorError) as error:
+        return str(error)
+    if done.returncode == 0 and done.stdout.startswith("slurm"):
+        return ""
+    why = last_line(done.stderr) or f"sbatch --version answered {done.stdout[:100]!r}"
+    return f"nothing can be submitted as it: {why}; {_SUDOERS}"
