@@ -55,13 +55,16 @@ def user_of(options: SlurmOptions, tenant: str) -> UnixUser | None:
             f"the tenant {tenant} has no Unix user: name one in `users` of executor_options"
         )
     user = find_user(name)
-    for other in sorted(set(options.users.values()) - {name}):
-        with contextlib.suppress(UserRefusedError):
-            if find_user(other).gid == user.gid:
-                raise UserRefusedError(
-                    f"the Unix users {name} and {other} have one primary group ({user.gid}), and"
-                    " could read each other's files: give each a group of its own"
-                ) from None
+    same = [
+        other
+        for other in sorted(set(options.users.values()) - {name})
+        if _group_of(other) == user.gid
+    ]
+    if same:
+        raise UserRefusedError(
+            f"the Unix users {name} and {same[0]} have one primary group ({user.gid}), and could"
+            " read each other's files: give each a group of its own"
+        )
     return user
 
 
@@ -90,6 +93,12 @@ def find_user(name: str) -> UnixUser:
             f" (usermod -aG) and start the portal again"
         )
     return UnixUser(name, entry.pw_uid, entry.pw_gid)
+
+
+def _group_of(name: str) -> int | None:
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam(name).pw_gid
+    return None
 
 
 def share_folders(root: Path, token: str, user: UnixUser) -> None:
