@@ -358,6 +358,33 @@ class TestAChangeOfUsers:
         assert world.job(token).stat().st_mode & 0o777 == 0o700
 
 
+class TestWhatAJobsUserWritesForThePortal:
+    def test_gives_it_no_longer_grace(
+        self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("scheduling.engine.executors.slurm.executor.CUT_OFF_S", 0.5)
+        forged = """trap '' USR1 TERM; echo '{"grace_s": 1e9}' > leases/1/stop; echo ready"""
+        token = world.of("a", "/bin/sh", "-c", f"{forged}; while :; do sleep 1; done")
+        world.launch(token)
+        world.says(token, "ready")
+        world.stop(token, grace_s=0.5)
+        assert world.ended(token).state is ReportState.STOPPED
+
+    def test_has_no_file_of_others_written_over(self, world: UsersWorld) -> None:
+        """Where links to files of others may be made (fs.protected_hardlinks=0)."""
+        token = world.of("a", "true")
+        [lease] = Lease.objects.filter(job_id=token_job(token)).select_related(
+            "job", "tenant", "pool"
+        )
+        world.executor._make(token, lease)
+        others = world.root / "others"
+        others.write_text("precious")
+        (world.folder(token) / "out.log").hardlink_to(others)
+        world.executor._refuse(token, "of a reason")
+        assert others.read_text() == "precious"
+        assert "of a reason" in world.log(token)
+
+
 class TestAJobThatSeemsOver:
     def test_is_cancelled_as_another_users(
         self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
@@ -386,6 +413,15 @@ class TestTheCheck:
             )
         assert "AllocNodes: ALL" in text
         assert status == 0, text
+
+    def test_says_that_a_user_may_not_use_the_partition(self, world: UsersWorld) -> None:
+        world.slurm.run("scontrol", "update", "PartitionName=gpu", "AllowGroups=root")
+        try:
+            text, status = check(world.lab.pool.name)
+        finally:
+            world.slurm.run("scontrol", "update", "PartitionName=gpu", "AllowGroups=ALL")
+        assert f"error    user {ANN}: nothing can be submitted as it: " in text
+        assert status == 1
 
     def test_names_what_is_wrong_with_a_user(self, world: UsersWorld) -> None:
         world.set(users={"a": ANN, "b": "no-such-user"}, submit_as=sudo_that_asks())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,14 +13,16 @@ from scheduling.engine.executors.slurm.findings import ClusterFinding, Level
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.executors.slurm.users import UnixUser, UserRefusedError, find_user, user_of
 
-_SUDOERS = "see docs/slurm.md, Users of tenants"
+_WOULD_TAKE = re.compile(r"^sbatch: Job \d+ to start", re.MULTILINE)
 
 
 def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
     """Look at each user of `users`: whether jobs can be submitted as it, and share a folder below
     `root` with the portal alone."""
     users = {}
+    tenants = {}
     for tenant, name in sorted(slurm.options.users.items()):
+        tenants[name] = tenant
         try:
             users[name] = user_of(slurm.options, tenant)
         except UserRefusedError as refusal:
@@ -28,7 +31,11 @@ def user_findings(slurm: Slurm, root: Path) -> Iterator[ClusterFinding]:
     for name, user in known.items():
         errors = [
             text
-            for text in (_members(user, known), _way(user, root), _submitter(slurm, name))
+            for text in (
+                _members(user, known),
+                _way(user, root),
+                _submitter(slurm, tenants[name], name),
+            )
             if text
         ]
         for text in errors:
@@ -77,13 +84,22 @@ def _way(user: UnixUser, root: Path) -> str:
     return ""
 
 
-def _submitter(slurm: Slurm, name: str) -> str:
-    """Why sbatch cannot be run as a user."""
+def _submitter(slurm: Slurm, tenant: str, name: str) -> str:
+    """Why no job can be submitted as a user; sbatch is asked without submitting one."""
+    options = slurm.options
+    wanted = {
+        "--partition": options.partition,
+        "--account": options.account_of(tenant),
+        "--qos": options.qos,
+        "--reservation": options.reservation,
+    }
+    asked = [f"{option}={value}" for option, value in wanted.items() if value]
     try:
-        done = slurm.run_as(name, "sbatch", "--version")
+        done = slurm.run_as(name, "sbatch", "--test-only", *asked, "--chdir=/", "--wrap=true")
     except (SubmissionRefusedError, ExecutorError) as error:
         return str(error)
-    if done.returncode == 0 and done.stdout.startswith("slurm"):
+    # What it says of a job that it would take is on this channel, too.
+    if done.returncode == 0 and _WOULD_TAKE.search(done.stderr):
         return ""
-    why = last_line(done.stderr) or f"sbatch --version answered {done.stdout[:100]!r}"
-    return f"nothing can be submitted as it: {why}; {_SUDOERS}"
+    why = last_line(done.stderr) or f"sbatch --test-only answered {done.stdout[:100]!r}"
+    return f"nothing can be submitted as it: {why}; see docs/slurm.md, Users of tenants"
