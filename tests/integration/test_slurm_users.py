@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pwd
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -186,6 +188,22 @@ class TestWhatAJobsUserWritesForThePortal:
         world.executor._refuse(token, "of a reason")
         assert others.read_text() == "precious"
         assert "of a reason" in world.log(token)
+
+    @pytest.mark.parametrize("name", ["exit.json", ".asked"])
+    def test_is_no_folder_where_a_file_must_be(
+        self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        """Nobody could record how any job of the pool ended."""
+        monkeypatch.setattr("scheduling.engine.executors.slurm.executor.LAST_WORD_S", 0.0)
+        make = f"mkdir -p leases/1/{name}/x; chmod 0 leases/1/{name}"
+        token = world.of("a", "/bin/sh", "-c", f"{make}; echo ready; exec sleep 6000")
+        other = world.of("b", "/bin/sh", "-c", "sleep 6000")
+        world.launch(token, other)
+        world.says(token, "ready")
+        claim = world.executor._claim(token) or {}
+        os.kill(int(claim["pid"]), signal.SIGKILL)
+        assert world.ended(token).state is ReportState.STOPPED
+        assert world.listed()[other].state is ReportState.RUNNING
 
 
 class TestAJobThatSeemsOver:

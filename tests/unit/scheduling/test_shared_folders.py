@@ -211,6 +211,7 @@ class TestASharedFolder:
             assert claim(folder)
             (folder / closed).write_text("{}")
             (folder / closed).chmod(0)
+            (folder / f".{closed}.closed").mkdir()
 
         def look() -> None:
             with pytest.raises(PermissionError):

@@ -19,8 +19,6 @@ _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _TOKEN = re.compile(r"[A-Za-z0-9]+-[0-9]+-[0-9]+")
 # All rights of the owner and the group, and what is made within is of the same group.
 _SHARED = 0o2770
-# A claim that its shim's user closed to the portal.
-CLOSED_CLAIM = ".shim.json.closed"
 
 
 def lease_folder(root: Path, token: str) -> Path:
@@ -93,22 +91,20 @@ def reopen(lease: Path) -> None:
                 folder.chmod(0o700)
     for name in ("shim.json", "exit.json", "stop", "until"):
         with contextlib.suppress(OSError):
-            _reopen_file(lease / name)
-    with contextlib.suppress(OSError):
-        if is_shared(lease) and (lease / CLOSED_CLAIM).exists():
-            claim(lease, never=True)
+            if _put_aside(lease / name) and name == "shim.json":
+                claim(lease, never=True)
 
 
-def _reopen_file(path: Path) -> None:
+def _put_aside(path: Path) -> bool:
+    """Give a file back to us, or put it aside where it is not ours; whether it was put aside."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
     except PermissionError:
-        if path.lstat().st_uid == os.geteuid():
-            path.chmod(0o600)
-        elif path.name == "shim.json":
-            path.rename(path.with_name(CLOSED_CLAIM))
-        else:
+        if path.lstat().st_uid != os.geteuid():
             path.rename(path.with_name(f".{path.name}.{time.monotonic_ns()}"))
+            return True
+        path.chmod(0o600)
+    return False
 
 
 def remove(path: Path, *, only_folders: bool = False) -> None:

@@ -291,7 +291,7 @@ class SlurmExecutor(ShimExecutor):
                 elif job is None:
                     unknown.add(token)
                 elif is_over(job.state):
-                    self._bury(token, job)
+                    self._clearing(token, partial(self._bury, token, job))
                 elif self._is_overdue(token):
                     overdue.append(job.job_id)
             slurm.cancel(overdue)
