@@ -56,6 +56,7 @@ from scheduling.engine.executors.shim.files import (
     SPEC_BYTES,
     active,
     claim,
+    is_ours,
     lease_folder,
     make_private,
     move_away,
@@ -292,7 +293,8 @@ class ShimExecutor(ABC):
         folder = lease_folder(self._root, token)
         if self._claim(token) is None and self._claim_for_ever(token):
             return  # taken before its shim could: it never starts
-        if not (folder / "stop").exists():
+        # A job's own user may have put one there, with a grace without end.
+        if not is_ours(folder / "stop"):
             write_json(folder / "stop", {"grace_s": grace_s})
 
     def _claim_for_ever(self, token: str) -> bool:

@@ -20,6 +20,8 @@ SPEC_BYTES = 2**25
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _TOKEN = re.compile(r"[A-Za-z0-9]+-[0-9]+-[0-9]+")
+# All rights of the owner and the group, and what is made within is of the same group.
+_SHARED = 0o2770
 
 
 def lease_folder(root: Path, token: str) -> Path:
@@ -58,6 +60,32 @@ def make_private(*folders: Path) -> bool:
     return True
 
 
+def is_shared(folder: Path) -> bool:
+    """Whether a job's user, who is not the portal's, works in this folder by its group."""
+    try:
+        return folder.stat().st_mode & _SHARED == _SHARED
+    except OSError:
+        return False
+
+
+def file_mode(folder: Path) -> int:
+    """The mode of files in a folder: the portal reads what its jobs' users write, and they what
+    it writes, in shared folders alone."""
+    return 0o640 if is_shared(folder) else 0o600
+
+
+def file_mask(folder: Path) -> int:
+    """The umask of the programs of a lease, by its folder."""
+    return 0o007 if is_shared(folder) else 0o077
+
+
+def is_ours(path: Path) -> bool:
+    """Whether it is there, and not by another user's hand."""
+    with contextlib.suppress(OSError):
+        return path.exists() and path.lstat().st_uid == os.geteuid()
+    return False
+
+
 def move_away(*folders: Path) -> None:
     """Rename the first of these, outermost first, that is no folder; the last, if all are."""
     wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
@@ -67,11 +95,30 @@ def move_away(*folders: Path) -> None:
 
 
 def reopen(lease: Path) -> None:
-    """Give a lease's folder, and those of its job, back to us, who own them."""
+    """Give a lease's folder, and those of its job, back to us, who own them.
+
+    Files that a job's own user has closed to us are put aside; without its claim the lease is over.
+    """
     for folder in (lease.parents[1], lease.parent, lease):
         with contextlib.suppress(OSError):
-            if not folder.is_symlink():
+            if not folder.is_symlink() and not is_shared(folder):
                 folder.chmod(0o700)
+    for name in ("shim.json", "exit.json", "stop", "until"):
+        with contextlib.suppress(OSError):
+            if _put_aside(lease / name) and name == "shim.json":
+                claim(lease, never=True)
+
+
+def _put_aside(path: Path) -> bool:
+    """Give a file back to us, or put it aside where it is not ours; whether it was put aside."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+    except PermissionError:
+        if path.lstat().st_uid != os.geteuid():
+            path.rename(path.with_name(f".{path.name}.{time.monotonic_ns()}"))
+            return True
+        path.chmod(0o600)
+    return False
 
 
 def remove(path: Path, *, only_folders: bool = False) -> None:
@@ -201,4 +248,7 @@ def _beside(path: Path) -> Path:
 
 def _created(path: Path) -> TextIO:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    return os.fdopen(os.open(path, flags, 0o600), "w")
+    descriptor = os.open(path, flags, 0o600)
+    if (mode := file_mode(path.parent)) != 0o600:
+        os.fchmod(descriptor, mode)  # whatever the umask is
+    return os.fdopen(descriptor, "w")

@@ -9,7 +9,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .files import SPEC_BYTES, claim, fence, is_held, number, read_json, read_text, write_json
+from .files import (
+    SPEC_BYTES,
+    claim,
+    fence,
+    file_mask,
+    is_held,
+    number,
+    read_json,
+    read_text,
+    write_json,
+)
 from .gang import BROKEN
 from .log import READ_BYTES, Log
 from .processes import end_descendants, start_of_process
@@ -27,7 +37,7 @@ SAME_SIGNAL_S = 0.5
 
 def hold(folder: Path) -> None:
     """Run what the folder's `spec.json` says, unless somebody did or does."""
-    os.umask(0o077)
+    os.umask(file_mask(folder))
     spec = read_json(folder / "spec.json", at_most=SPEC_BYTES)
     if spec is None:
         return

@@ -4,6 +4,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from .files import file_mode
+
 HEAD_BYTES = 2**20
 TAIL_PARTS = 3
 READ_BYTES = 2**16
@@ -14,7 +16,7 @@ def redirect_own_output(folder: Path) -> None:
     or waited for."""
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        log = os.open(folder / "shim.log", flags, 0o600)
+        log = os.open(folder / "shim.log", flags, file_mode(folder))
         for descriptor in (1, 2):
             os.dup2(log, descriptor)
         os.close(log)
@@ -72,4 +74,4 @@ class Log:
 
     def _open(self, name: str) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
-        return os.open(self._folder / name, flags, 0o600)
+        return os.open(self._folder / name, flags, file_mode(self._folder))

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from .files import SPEC_BYTES, read_json
+from .files import SPEC_BYTES, file_mask, read_json
 from .gang import FIRST_RANK, KEY, NODES, PORT
 from .processes import end_descendants
 from .program import adopt_orphans, inherited, start_program
@@ -21,7 +21,7 @@ def attend(folder: Path) -> int:
     spec = read_json(folder / "spec.json", at_most=SPEC_BYTES)
     if spec is None:
         return 0
-    os.umask(0o077)
+    os.umask(file_mask(folder))
     return Task(spec).run()
 
 

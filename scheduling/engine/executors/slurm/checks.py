@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.local_files import jobs_root
 from scheduling.engine.executors.local_spec import CPU
 from scheduling.engine.executors.slurm import findings
 from scheduling.engine.executors.slurm.cluster_text import (
@@ -25,9 +26,12 @@ from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, PoolNeeds
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.executors.slurm.trial import trial_findings
+from scheduling.engine.executors.slurm.user_checks import usable_users, user_findings
 from scheduling.models import Node, Pool
 from tenants.scopes import site_scope
 
+# How the names of leases' jobs begin.
+JOB_NAME = "evenshare-"
 TOOLS = ("sinfo", "squeue", "sbatch", "scancel", "scontrol", "srun")
 _OPERATORS = ("Operator", "Administrator")
 
@@ -60,11 +64,13 @@ def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[Clu
     yield from findings.config_findings(settings, pool)
     yield from _clocks(config)
     yield from findings.rights_findings(options, is_operator=_is_operator(slurm, settings))
+    yield from user_findings(slurm, jobs_root())
     yield from _partition(slurm, pool)
 
 
 def check_by_trial(options: SlurmOptions, root: Path, node: str = "") -> Iterator[ClusterFinding]:
-    """Run a tiny job on a node (the first that is up, unless one is named), below `root`."""
+    """Run a tiny job on a node (the first that is up, unless one is named), below `root`; where
+    tenants have users, one as each of these."""
     slurm = Slurm(options)
     try:
         up = [one.name for one in partition_nodes(slurm) if one.is_up]
@@ -72,9 +78,15 @@ def check_by_trial(options: SlurmOptions, root: Path, node: str = "") -> Iterato
         if not chosen:
             yield ClusterFinding(Level.ERROR, "trial", "no node of the partition is up")
             return
-        yield from trial_findings(slurm, root, chosen)
-    except (ExecutorError, OSError) as error:
+    except ExecutorError as error:
         yield ClusterFinding(Level.ERROR, "trial", str(error))
+        return
+    for user in usable_users(options) if options.users else (None,):
+        try:
+            yield from trial_findings(slurm, root, chosen, user=user)
+        except (ExecutorError, OSError) as error:
+            about = f"trial as {user.name}" if user else "trial"
+            yield ClusterFinding(Level.ERROR, about, str(error))
 
 
 def partition_nodes(slurm: Slurm) -> list[SlurmNodeText]:
@@ -137,9 +149,14 @@ def _partition(slurm: Slurm, pool: PoolNeeds | None) -> Iterator[ClusterFinding]
         yield from findings.node_findings(partition_nodes(slurm), slurm.options, pool)
         everywhere = slurm.ask("sinfo", "--noheader", "--Node", "--format=%N|%P")
         yield from findings.shared_node_findings(everywhere, name)
-        table = slurm.ask("squeue", "--noheader", "--partition", name, "--format=%u")
+        table = slurm.ask("squeue", "--noheader", "--partition", name, "--format=%u|%j")
         own = pwd.getpwuid(os.geteuid()).pw_name
-        users = Counter(line.strip() for line in table.splitlines() if line.strip())
+        mapped = set(slurm.options.users.values())
+        rows = (line.strip().partition("|") for line in table.splitlines() if line.strip())
+        # Of tenants' users only what was submitted for a lease.
+        users = Counter(
+            user for user, _, job in rows if user not in mapped or not job.startswith(JOB_NAME)
+        )
         yield from findings.others_findings(users, own)
     except ExecutorError as error:
         yield ClusterFinding(Level.ERROR, f"partition {name}", str(error))

@@ -6,10 +6,11 @@ statuses for exit codes (docs/slurm.md).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -29,7 +30,9 @@ _PASSING = re.compile(
     re.IGNORECASE,
 )
 _SEPARATOR = "\x1f"
-_COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%j", "%k")
+_COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%U", "%j", "%k")
+# What runs sbatch as another user has words of its own.
+_SAID_BY_SBATCH = re.compile(r"^sbatch: ", re.MULTILINE)
 
 
 class SubmissionRefusedError(Exception):
@@ -51,7 +54,8 @@ class Submission:
     """A job to submit: `script` runs `argv` on its first node, in `folder`.
 
     What that says goes to the file `output`. `minutes` is its time limit. `account`: to which it
-    is charged in Slurm; empty: to that of the portal's user.
+    is charged in Slurm; empty: to that of the portal's user. `user`: the Unix user whose job it is;
+    empty: the portal's.
     """
 
     token: str
@@ -63,6 +67,7 @@ class Submission:
     groups: tuple[NodeGroup, ...]
     minutes: int
     account: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,25 +114,35 @@ class Slurm:
         return {token: future.result() for token, future in asked.items()}
 
     def _submit(self, submission: Submission) -> int:
-        done = self._run("sbatch", *submit_arguments(self.options, submission))
+        arguments = submit_arguments(self.options, submission)
+        if submission.user:
+            done = self.run_as(submission.user, "sbatch", *arguments)
+        else:
+            done = self._run("sbatch", *arguments)
         said = done.stdout.strip().partition(";")[0]
         if done.returncode == 0 and said.isdecimal():
             return int(said)
         why = last_line(done.stderr) or f"answered {done.stdout[:100]!r}"
-        if "job submission failed" in done.stderr and not _PASSING.search(why):
+        if submission.user and not _SAID_BY_SBATCH.search(done.stderr):
+            raise SubmissionRefusedError(f"nothing can be submitted as {submission.user}: {why}")
+        refuses = submission.user or "job submission failed" in done.stderr
+        if refuses and not _PASSING.search(why):
             raise SubmissionRefusedError(why)
         raise ExecutorError(f"sbatch: {why}")
 
-    def queue(self) -> dict[str, SlurmJob]:
+    def queue(self, is_ours: Callable[[str, int], bool] | None = None) -> dict[str, SlurmJob]:
         """Return what Slurm knows of this user's jobs with a token, by token.
 
-        Of several jobs with the same token (an answer was lost, and it was submitted again) the
-        one that runs or may yet run: only one of them got past its claim.
+        `is_ours`: whether the job of a token may be of a user, by its number; then those of all
+        users are looked at. Any user can write any token. Of several jobs with the same token (an
+        answer was lost, and it was submitted again) the one that runs or may yet run: only one of
+        them got past its claim.
         """
-        options = ["--noheader", "--states=all", "--user", str(os.geteuid())]
-        options += ["--partition", self.options.partition]
+        options = ["--noheader", "--states=all", "--partition", self.options.partition]
+        if is_ours is None:
+            options += ["--user", str(os.geteuid())]
         done = self.ask("squeue", *options, "--format", _SEPARATOR.join(_COLUMNS))
-        return parse_queue(done)
+        return parse_queue(done, is_ours)
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
         """Cancel jobs; with `signal`, only send it to their batch script's own process.
@@ -160,18 +175,37 @@ class Slurm:
             raise ExecutorError(f"{tool}: {why.removeprefix(f'{tool}: ')}")
         return done.stdout
 
-    def _run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {
+    def run_as(self, user: str, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a tool as another Unix user, by `submit_as`.
+
+        Raises:
+            SubmissionRefusedError: what does that is not installed.
+            ExecutorError: it does not answer in time.
+        """
+        command = [*self.options.prefix(user), tool, *arguments]
+        try:
+            return _run_bounded(command, self._environment(tool))
+        except FileNotFoundError as error:
+            raise SubmissionRefusedError(
+                f"nothing can be submitted as {user}: {command[0]} is not installed here"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise ExecutorError(f"{tool} as {user} did not answer within {CALL_S:g} s") from error
+
+    def _environment(self, tool: str) -> dict[str, str]:
+        return {
             "PATH": f"{os.environ.get('PATH') or os.defpath}:/usr/sbin:/usr/local/sbin",
             "LANG": "C.UTF-8",
             # Seconds since 1970 in every table; what sbatch has is the job's, too.
             **({"SLURM_TIME_FORMAT": "%s"} if tool != "sbatch" else {}),
             **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
         }
+
+    def _run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
                 [tool, *arguments],
-                env=environment,
+                env=self._environment(tool),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -185,6 +219,37 @@ class Slurm:
             ) from error
         except subprocess.TimeoutExpired as error:
             raise ExecutorError(f"{tool} did not answer within {CALL_S:g} s") from error
+
+
+def _run_bounded(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run`, for a program that becomes root, as sudo: such a one cannot be killed.
+
+    It is left alone then; a job that it submits after all is known by its token.
+    """
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        # Where every user may be.
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    try:
+        out, err = process.communicate(timeout=CALL_S)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(PermissionError):
+            process.kill()
+            process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]:
@@ -222,15 +287,22 @@ def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]
     return [*arguments, submission.script, *submission.argv]
 
 
-def parse_queue(table: str) -> dict[str, SlurmJob]:
-    """Return squeue's rows by token: of a heterogeneous job one, of jobs without a token none."""
+def parse_queue(
+    table: str, is_ours: Callable[[str, int], bool] | None = None
+) -> dict[str, SlurmJob]:
+    """Return squeue's rows by token: of a heterogeneous job one, of jobs without a token none.
+
+    `is_ours`: as for `Slurm.queue`.
+    """
     jobs: dict[str, SlurmJob] = {}
     for line in table.splitlines():
         fields = line.split(_SEPARATOR)
         if len(fields) != len(_COLUMNS) or not _TOKEN.fullmatch(fields[-1]):
             continue
-        job_id, state, limit, started, ended, name, token = fields
+        job_id, state, limit, started, ended, uid, name, token = fields
         if name != job_name(token):
+            continue
+        if is_ours is not None and not (uid.isdecimal() and is_ours(token, int(uid))):
             continue
         leader, _, component = job_id.partition("+")
         if not leader.isdecimal() or component not in ("", "0"):

@@ -10,6 +10,7 @@ Slurm's ids, which it may give twice, are never more than a hint.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -34,6 +35,7 @@ from scheduling.engine.executors.shim.files import (
     number,
     read_json,
     read_text,
+    remove,
     write_text,
 )
 from scheduling.engine.executors.shim.log import Log
@@ -52,7 +54,14 @@ from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
 from scheduling.engine.executors.slurm.nodes import drain_nodes, read_nodes, resume_nodes
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
-from scheduling.models import Job, Pool
+from scheduling.engine.executors.slurm.users import (
+    UserRefusedError,
+    close_folders,
+    recorded_uid,
+    share_folders,
+    user_of,
+)
+from scheduling.models import Job, Lease, Pool
 from tenants.scopes import site_scope
 
 # A controller that was restarted may forget jobs for a while; their shims go on.
@@ -94,7 +103,7 @@ class SlurmExecutor(ShimExecutor):
         if not leases or options.limit_minutes:
             return
         slurm = Slurm(options)
-        queue = slurm.queue()
+        queue = self._queue(slurm)
         skew = clock_skew()
         minutes = {}
         for lease in leases:
@@ -144,12 +153,13 @@ class SlurmExecutor(ShimExecutor):
 
     def _start(self, wanted: Mapping[str, LeaseSpec]) -> None:
         """Submit what Slurm has not got yet."""
+        # Slurm may have what was begun before: the answer was lost.
+        begun = {token for token in wanted if (self._root / "active" / token).exists()}
+        wanted = self._with_users(wanted)
         for pool in {one.lease.pool_id: one.lease.pool for one in wanted.values()}.values():
             slurm = Slurm(read_options(pool.executor_options, pool.name))
             own = {token: one for token, one in wanted.items() if one.lease.pool_id == pool.pk}
-            # Slurm may have what was begun before: the answer was lost.
-            again = any((self._root / "active" / token).exists() for token in own)
-            queue = slurm.queue() if again else {}
+            queue = self._queue(slurm) if begun & own.keys() else {}
             fresh = {
                 token: partial(self._prepared, slurm.options, token, one)
                 for token, one in own.items()
@@ -164,6 +174,42 @@ class SlurmExecutor(ShimExecutor):
     def _prepared(self, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
         self._clearing(token, partial(self._prepare, token, one))
         return self._submission(options, token, one)
+
+    def _with_users(self, wanted: Mapping[str, LeaseSpec]) -> dict[str, LeaseSpec]:
+        """Share folders with the users of jobs that have their own; return what may start."""
+        ready = {}
+        for token, one in wanted.items():
+            try:
+                if read_options(one.lease.pool.executor_options, one.lease.pool.name).users:
+                    self._clearing(token, partial(self._make, token, one.lease))
+                ready[token] = one
+            except UserRefusedError as refusal:
+                self._refuse(token, str(refusal))
+        return ready
+
+    def _make(self, token: str, lease: Lease) -> bool:
+        options = read_options(lease.pool.executor_options, lease.pool.name)
+        user = user_of(options, lease.tenant.slug)
+        is_new = super()._make(token, lease)
+        if user is None:
+            close_folders(self._root, token)
+            return is_new
+        try:
+            share_folders(self._root, token, user)
+        except PermissionError as error:
+            why = f"its folder cannot be shared with the Unix user {user.name}: {error}"
+            raise UserRefusedError(why) from error
+        return is_new
+
+    def _queue(self, slurm: Slurm) -> dict[str, SlurmJob]:
+        """Jobs of leases, each of the very user that it was submitted as: users can write tokens
+        of others."""
+
+        def is_ours(token: str, uid: int) -> bool:
+            job = lease_folder(self._root, token).parents[1]
+            return uid == os.geteuid() or uid == recorded_uid(job)
+
+        return slurm.queue(is_ours)
 
     def _submission(self, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
         folder = lease_folder(self._root, token)
@@ -180,18 +226,22 @@ class SlurmExecutor(ShimExecutor):
             groups=tuple(_group(options, one, names, gpus) for gpus, names in node_groups(one)),
             minutes=options.limit_minutes or _first_limit(one),
             account=options.account_of(one.lease.tenant.slug),
+            user=options.user_of(one.lease.tenant.slug),
         )
 
     def _refuse(self, token: str, why: str) -> None:
         """Slurm never runs this lease: it ends, and its output says why."""
         log.warning("executor.job_refused", token=token, error=why)
         self._clearing(token, partial(self._claim_for_ever, token))
-        Log(lease_folder(self._root, token), LOG_BYTES).note(f"Slurm does not run this: {why}")
+        folder = lease_folder(self._root, token)
+        # A job's own user may have put a link to somebody's file there.
+        remove(folder / "out.log")
+        Log(folder, LOG_BYTES).note(f"Slurm does not run this: {why}")
 
     def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> None:
         for pool_id, own in self._by_pool([*tokens]).items():
             slurm = self._cluster(pool_id)
-            queue = slurm.queue()
+            queue = self._queue(slurm)
             jobs = {token: queue[token] for token in own if token in queue}
             claims = {token: tokens[token] or {"never": True} for token in jobs}
             going = {token: job for token, job in jobs.items() if not is_over(job.state)}
@@ -229,7 +279,7 @@ class SlurmExecutor(ShimExecutor):
             slurm = self._cluster(pool_id)
         except Pool.DoesNotExist:
             return set()
-        queue = slurm.queue()
+        queue = self._queue(slurm)
         self._end_what_runs_on(slurm, queue)
         unknown: set[str] = set()
         overdue = []
@@ -243,7 +293,7 @@ class SlurmExecutor(ShimExecutor):
             elif job is None:
                 unknown.add(token)
             elif is_over(job.state):
-                self._bury(token, job)
+                self._clearing(token, partial(self._bury, token, job))
             elif self._is_overdue(token):
                 overdue.append(job.job_id)
         slurm.cancel(overdue)

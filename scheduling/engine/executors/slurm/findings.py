@@ -235,6 +235,12 @@ def partition_findings(
         yield _error(f"{about}, ReqResv", "YES: say `reservation` in executor_options")
     if partition.get("RootOnly") == "YES":
         yield _error(f"{about}, RootOnly", "YES: only root may submit; set RootOnly=NO")
+    if options.users and partition.get("AllocNodes", "ALL") in ("", "ALL"):
+        yield _warning(
+            f"{about}, AllocNodes",
+            "ALL: users of tenants may submit jobs there from any machine, which Evenshare does not"
+            " count; set AllocNodes to the portal's machine",
+        )
     accounts = partition.get("AllowAccounts", "ALL")
     if accounts not in ("", "ALL") and options.account not in accounts.split(","):
         yield _error(
@@ -339,7 +345,13 @@ def _other_gpus(node: SlurmNodeText, gpu_type: str, gpus: int, options: SlurmOpt
 
 
 def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[ClusterFinding]:
-    """Judge whether time limits may be moved with each renewal."""
+    """Judge whether time limits may be moved with each renewal, and jobs of others ended."""
+    if options.users and not is_operator:
+        yield _error(
+            "users",
+            "this user is no operator of Slurm, and so may neither cancel nor prolong jobs of"
+            " tenants' users: make it one (sacctmgr modify user NAME set adminlevel=Operator)",
+        )
     if options.limit_minutes:
         yield _ok("time limits", f"set once to {options.limit_minutes} minutes")
     elif is_operator:

@@ -1,7 +1,8 @@
 """The shim where nodes find it: beside the folders of jobs, one copy per version.
 
-Nodes need no package of the portal, and a job that runs keeps the shim it was started with when
-the portal is upgraded.
+Everybody may read it, who comes as far, and nobody but the portal's user may change it: jobs may
+have users of their own. Nodes need no package of the portal, and a job that runs keeps the shim it
+was started with when the portal is upgraded.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def install_shim(root: Path) -> Path:
         fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
         shutil.copytree(PACKAGE, fresh / "shim", ignore=shutil.ignore_patterns("__pycache__"))
         (fresh / SCRIPT).write_text(_SCRIPT_TEXT, encoding="utf-8")
+        for path in (fresh, *fresh.rglob("*")):
+            path.chmod(0o755 if path.is_dir() or path.name == SCRIPT else 0o644)
         # Whoever was quicker has put the same there.
         with contextlib.suppress(OSError):
             fresh.rename(place)

@@ -14,6 +14,12 @@ from scheduling.engine.executors.base import ExecutorError
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$")]
 OptionalName = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.@-]{0,62})?$")]
+# What no tool takes for an option, or for a number.
+UserName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.@-]{0,62}$")]
+Slug = Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9_-]{1,63})$")]
+Word = Annotated[str, Meta(pattern=r"^[^\x00\n]+$", max_length=400)]
+# Stands for the user in `submit_as`, and for all other tenants in `users`.
+USER, OTHERS = "{user}", "*"
 AbsolutePath = Annotated[str, Meta(pattern=r"^(/[^\x00\n]*)?$", max_length=400)]
 
 
@@ -22,7 +28,9 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `conf`: path of slurm.conf; empty: the tools' own. `partition`: the one that Evenshare has to
     itself. `account`, `qos`, `reservation`: passed on with each job where given. `accounts`: of
-    tenants, by their slug, that have an account of their own. `cpus_per_gpu`
+    tenants, by their slug, that have an account of their own. `users`: the Unix users of tenants'
+    jobs, by slug, `*` for all others; empty: all jobs run as the portal's user. `submit_as`: what
+    runs sbatch as another user, `{user}` for its name. `cpus_per_gpu`
     and `memory_mib_per_gpu`: a job's share of its nodes beside GPUs; 0: the partition's default.
     `python`: Python 3.10 or later at this path on each node; empty: the path of the portal's.
     `path`: the PATH of jobs. `gres_types`: what gres.conf calls a GPU type, where that is not its
@@ -35,6 +43,8 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     partition: Name
     account: OptionalName = ""
     accounts: dict[str, Name] = {}
+    users: dict[Slug, UserName] = {}
+    submit_as: tuple[Word, ...] = ("sudo", "-n", "-u", USER, "--")
     qos: OptionalName = ""
     reservation: OptionalName = ""
     cpus_per_gpu: Annotated[int, Meta(ge=0, le=1024)] = 0
@@ -44,6 +54,12 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     python: AbsolutePath = ""
     path: Annotated[str, Meta(pattern=r"^[^\x00\n]*$", max_length=4000)] = ""
 
+    def __post_init__(self) -> None:
+        if "root" in self.users.values():
+            raise ValueError("jobs never run as root - at `$.users`")
+        if USER not in self.submit_as:
+            raise ValueError(f"one of the words must be {USER} - at `$.submit_as`")
+
     def gres(self, gpu_type: str, gpus: int) -> str:
         """What sbatch is asked for on each node, as `gpu:a100:4`."""
         name = self.gres_types.get(gpu_type, gpu_type)
@@ -52,6 +68,15 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def account_of(self, tenant: str) -> str:
         """Return the Slurm account of a tenant's jobs; empty: that of the portal's user."""
         return self.accounts.get(tenant, self.account)
+
+    def user_of(self, tenant: str) -> str:
+        """Return the Unix user of a tenant's jobs; empty: the portal's, or where others have
+        users, none at all."""
+        return self.users.get(tenant) or self.users.get(OTHERS, "")
+
+    def prefix(self, user: str) -> list[str]:
+        """What a command begins with that runs as a Unix user; empty: as the portal's."""
+        return [user if word == USER else word for word in self.submit_as] if user else []
 
     @property
     def interpreter(self) -> str:

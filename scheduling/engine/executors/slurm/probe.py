@@ -22,6 +22,8 @@ def main(folder: Path) -> None:
         "node": os.environ.get("SLURMD_NODENAME", ""),
         "uid": os.getuid(),
     }
+    # The portal reads it as one of the group.
+    os.umask(0o027)
     fresh = folder / ".answer"
     fresh.write_text(json.dumps(answer))
     fresh.rename(folder / "answer")

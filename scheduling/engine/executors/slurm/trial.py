@@ -12,7 +12,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from scheduling.engine.executors.slurm.commands import (
 )
 from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, clock_findings
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
+from scheduling.engine.executors.slurm.users import UnixUser, share_folder
 
 PROBE = Path(__file__).with_name("probe.py")
 PATIENCE_S = 60.0
@@ -37,9 +37,16 @@ _MINUTES = 5
 
 
 def trial_findings(
-    slurm: Slurm, root: Path, node: str, *, patience_s: float = PATIENCE_S
+    slurm: Slurm,
+    root: Path,
+    node: str,
+    *,
+    user: UnixUser | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[ClusterFinding]:
     """Run the trial on a node, below `root`, the folder of all jobs; nothing of it is left.
+
+    `user`: as whom; None: as the portal's user.
 
     Raises:
         ExecutorError: Slurm does not answer.
@@ -48,19 +55,31 @@ def trial_findings(
     make_private(root)
     folder = Path(tempfile.mkdtemp(prefix=".check-", dir=root))
     try:
-        yield from _trial(slurm, root, folder, node, patience_s)
+        yield from _trial(slurm, root, folder, node, user=user, patience_s=patience_s)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _trial(
-    slurm: Slurm, root: Path, folder: Path, node: str, patience_s: float
+    slurm: Slurm,
+    root: Path,
+    folder: Path,
+    node: str,
+    *,
+    user: UnixUser | None,
+    patience_s: float,
 ) -> Iterator[ClusterFinding]:
-    about = f"trial on {node}"
+    about = f"trial on {node} as {user.name}" if user else f"trial on {node}"
     asked = secrets.token_hex(8)
     (folder / "asked").write_text(asked)
     shutil.copy(PROBE, folder / PROBE.name)
-    job = slurm.submit({NAME: partial(_submission, slurm, root, folder, node)})[NAME]
+    submission = _submission(slurm, root, folder, node, user)
+    if user is not None:
+        share_folder(root, folder, user)
+        for path in folder.iterdir():
+            os.chown(path, -1, user.gid)
+            path.chmod(0o640)
+    job = slurm.submit({NAME: lambda: submission})[NAME]
     if isinstance(job, SubmissionRefusedError):
         yield ClusterFinding(Level.ERROR, about, f"Slurm refuses it: {job}")
         return
@@ -69,13 +88,15 @@ def _trial(
         if answer is None:
             yield ClusterFinding(Level.ERROR, about, _why_silent(slurm, folder, job, patience_s))
             return
-        yield from _judge(about, answer, asked)
+        yield from _judge(about, answer, asked, user.uid if user else os.getuid())
         yield _prolonged(slurm, job)
     finally:
         slurm.cancel([job])
 
 
-def _submission(slurm: Slurm, root: Path, folder: Path, node: str) -> Submission:
+def _submission(
+    slurm: Slurm, root: Path, folder: Path, node: str, user: UnixUser | None
+) -> Submission:
     return Submission(
         token=NAME,
         name=NAME,
@@ -85,6 +106,7 @@ def _submission(slurm: Slurm, root: Path, folder: Path, node: str) -> Submission
         output=str(folder / "output"),
         groups=(NodeGroup((node,), "", 1, 0),),
         minutes=slurm.options.limit_minutes or _MINUTES,
+        user=user.name if user else "",
     )
 
 
@@ -122,7 +144,7 @@ def _why_silent(slurm: Slurm, folder: Path, job: int, patience_s: float) -> str:
     )
 
 
-def _judge(about: str, answer: dict[str, Any], asked: str) -> Iterator[ClusterFinding]:
+def _judge(about: str, answer: dict[str, Any], asked: str, uid: int) -> Iterator[ClusterFinding]:
     if answer.get("said") != asked:
         yield ClusterFinding(Level.ERROR, about, "it read another file than was written here")
         return
@@ -135,8 +157,8 @@ def _judge(about: str, answer: dict[str, Any], asked: str) -> Iterator[ClusterFi
         yield ClusterFinding(Level.ERROR, about, text)
     else:
         yield ClusterFinding(Level.OK, about, f"Python {version}")
-    if answer.get("uid") != os.getuid():
-        text = f"its user has the number {answer.get('uid')}, here it is {os.getuid()}"
+    if answer.get("uid") != uid:
+        text = f"its user has the number {answer.get('uid')}, here it is {uid}"
         yield ClusterFinding(
             Level.ERROR, about, f"{text}: have one user, with one number, everywhere"
         )

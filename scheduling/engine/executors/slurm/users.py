@@ -1,0 +1,203 @@
+"""The Unix users of tenants' jobs, and the folders that each shares with the portal alone.
+
+The portal owns the folders of a lease and of its job; the primary group of the job's user works in
+them. All of these folders are sticky: a job can replace no file or folder of the portal's there,
+so no link of a job's leads the portal's own writing elsewhere. `leases` itself is the portal's
+alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from scheduling.engine.executors.shim.files import lease_folder, make_private, read_text
+from scheduling.engine.executors.slurm.options import SlurmOptions
+
+# Passed through, not listed: who knows no name in there finds nothing.
+ROOT_MODE = 0o711
+WORK_MODE, LEASES_MODE = 0o3770, 0o2750
+# As whom a job's leases are submitted: a file of the portal's in the job's folder.
+RECORD = "unix-user"
+# Of a former user these are of no use: the next lease writes them anew, and must be able to.
+REPLACED = ("lease", "progress.json", "iterations.json", "evaluations.json")
+_OWN = ("leases", "uid", RECORD)
+
+
+class UserRefusedError(Exception):
+    """A tenant's jobs cannot run as a Unix user of their own; says why, and what to do."""
+
+
+class UnixUser(NamedTuple):
+    """A user of this machine's, and of its nodes': `gid` is its primary group."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def user_of(options: SlurmOptions, tenant: str) -> UnixUser | None:
+    """Return as whom the jobs of a tenant (its slug) run; None: as the portal's user.
+
+    Raises:
+        UserRefusedError: it has no user, or one that its jobs must not, or cannot, have here.
+    """
+    if not options.users:
+        return None
+    name = options.user_of(tenant)
+    if not name:
+        raise UserRefusedError(
+            f"the tenant {tenant} has no Unix user: name one in `users` of executor_options"
+        )
+    user = find_user(name)
+    same = [
+        other
+        for other in sorted(set(options.users.values()) - {name})
+        if _group_of(other) == user.gid
+    ]
+    if same:
+        raise UserRefusedError(
+            f"the Unix users {name} and {same[0]} have one primary group ({user.gid}), and could"
+            " read each other's files: give each a group of its own"
+        )
+    return user
+
+
+def find_user(name: str) -> UnixUser:
+    """Return a Unix user whose jobs the portal can look after.
+
+    Raises:
+        UserRefusedError: there is none, it is root or the portal's own, or its group is closed.
+    """
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise UserRefusedError(f"there is no Unix user {name} on the portal's machine") from None
+    if entry.pw_uid == 0:
+        raise UserRefusedError(f"the Unix user {name} is root: jobs never run as root")
+    if entry.pw_uid == os.geteuid():
+        raise UserRefusedError(f"the Unix user {name} is the portal's own: name another")
+    if entry.pw_gid in (0, os.getegid()):
+        raise UserRefusedError(
+            f"the primary group of the Unix user {name} is root's or the portal's own: give it one"
+            " of its own"
+        )
+    if os.geteuid() != 0 and entry.pw_gid not in os.getgroups():
+        raise UserRefusedError(
+            f"the portal's user is not in the primary group of {name} ({entry.pw_gid}): add it"
+            f" (usermod -aG) and start the portal again"
+        )
+    return UnixUser(name, entry.pw_uid, entry.pw_gid)
+
+
+def _group_of(name: str) -> int | None:
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam(name).pw_gid
+    return None
+
+
+def share_folders(root: Path, token: str, user: UnixUser) -> None:
+    """Have a user work in the folders of a lease, which are there and the portal's.
+
+    Raises:
+        UserRefusedError: files of another user are in the way.
+        OSError: they cannot be shared; EEXIST: one is somebody else's.
+    """
+    lease = lease_folder(root, token)
+    job = lease.parents[1]
+    _open_up(root)
+    if recorded_uid(job) != user.uid:
+        _take_over(job, user)
+        _record(job, user)
+    # The job's own last: until then nobody else is inside.
+    _give(lease, user.gid, WORK_MODE)
+    _give(lease.parent, user.gid, LEASES_MODE)
+    _give(job, user.gid, WORK_MODE)
+
+
+def close_folders(root: Path, token: str) -> None:
+    """Have the portal's user alone work in the folders of a lease again."""
+    lease = lease_folder(root, token)
+    if lease.parents[1].stat().st_mode & 0o070:
+        for folder in (lease.parents[1], lease.parent, lease):
+            folder.chmod(0o700)
+
+
+def share_folder(root: Path, folder: Path, user: UnixUser) -> None:
+    """Share a folder below the root with a user."""
+    _open_up(root)
+    _give(folder, user.gid, WORK_MODE)
+
+
+def recorded_uid(job: Path) -> int | None:
+    """Return the number of the user as whom a job's leases were last submitted; None: as the
+    portal's. What the job itself may have written is no record."""
+    path = job / RECORD
+    try:
+        if path.lstat().st_uid != os.geteuid():
+            return None
+        number = read_text(path).partition(" ")[0]
+    except OSError:
+        return None
+    return int(number) if number.isdecimal() else None
+
+
+def _record(job: Path, user: UnixUser) -> None:
+    beside = job / f".{RECORD}.{os.getpid()}"
+    beside.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(beside, flags, 0o600), "w") as file:
+        file.write(f"{user.uid} {user.name}\n")
+    beside.replace(job / RECORD)
+
+
+def _take_over(job: Path, user: UnixUser) -> None:
+    """Make room for a job's new user: in a sticky folder it could replace no file of others.
+
+    Raises:
+        UserRefusedError: files are there that only root can hand over.
+    """
+    foreign = [
+        entry
+        for entry in os.scandir(job)
+        if entry.name not in _OWN and entry.stat(follow_symlinks=False).st_uid != user.uid
+    ]
+    others = sorted(entry.name for entry in foreign if entry.name not in REPLACED)
+    if others:
+        raise UserRefusedError(
+            f"files in {job} ({', '.join(others[:3])}) are of another user than {user.name}, as"
+            " whom this tenant's jobs now run: hand them over (docs/slurm.md, Users of tenants)"
+        )
+    for entry in foreign:
+        with contextlib.suppress(IsADirectoryError):
+            os.unlink(entry.path)  # noqa: PTH108 - entries have text for paths
+
+
+def _open_up(root: Path) -> None:
+    """Let users through to what they know the name of, and to the shims."""
+    make_private(root)
+    for folder, mode in ((root, ROOT_MODE), (root / "shims", 0o755)):
+        with contextlib.suppress(FileNotFoundError):
+            present = stat.S_IMODE(folder.stat().st_mode)
+            if present & mode != mode:
+                folder.chmod(present | mode)
+
+
+def _give(folder: Path, gid: int, mode: int) -> None:
+    """Set group and mode of a folder of ours; a link in its place is not followed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            raise FileExistsError(errno.EEXIST, "a folder of somebody else's", str(folder))
+        if status.st_gid != gid:
+            os.fchown(descriptor, -1, gid)
+        if stat.S_IMODE(status.st_mode) != mode or status.st_gid != gid:
+            os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,238 @@
+"""Jobs of tenants that run as Unix users of their own, on a real cluster whose daemons are root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from portal.demo.slurm.cluster import SlurmCluster
+from scheduling.engine.executors import ReportState, token_job
+from scheduling.engine.executors.shim.files import lease_folder
+from scheduling.engine.executors.slurm.commands import is_over, job_name
+from scheduling.models import Lease
+from tests.integration.slurm_users_world import (
+    ANN,
+    BEN,
+    SAVES,
+    UsersWorld,
+    ids,
+    uid,
+    users_cluster,
+    users_world,
+)
+from tests.tools import eventually
+from tests.unix_users import common_python
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    with users_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def world(cluster: SlurmCluster) -> Iterator[UsersWorld]:
+    with users_world(cluster) as world:
+        yield world
+
+
+class TestAJob:
+    def test_runs_as_the_user_of_its_tenant(self, world: UsersWorld) -> None:
+        say = 'echo "$(id -u):$(id -g)"; umask; cd; pwd; touch mine; exit 3'
+        tokens = [world.of(tenant, "/bin/sh", "-c", say) for tenant in "ab"]
+        world.launch(*tokens)
+        for token, name in zip(tokens, (ANN, BEN), strict=True):
+            report = world.ended(token)
+            assert (report.state, report.exit_code) == (ReportState.FINISHED, 3)
+            assert world.log(token).splitlines() == [ids(name), "0007", str(world.job(token))]
+            assert (world.job(token) / "mine").stat().st_uid == uid(name)
+            assert (world.folder(token) / "exit.json").stat().st_uid == uid(name)
+            assert world.job(token).stat().st_uid == 0
+
+    @pytest.mark.parametrize("gpus", [(1,), (2, 2), (3, 1)])
+    def test_checkpoints_and_goes_on(self, world: UsersWorld, gpus: tuple[int, ...]) -> None:
+        ranks = range(len(gpus))
+        token = world.of("a", common_python(), "-c", SAVES, gpus=gpus)
+        world.launch(token)
+        world.says(token, *(f"rank {rank} is {ids(ANN)} and begins at 0" for rank in ranks))
+        world.stop(token)
+        assert world.ended(token).state is ReportState.STOPPED
+        assert world.exit(token)["code"] == 99, world.log(token)
+        later = world.again(token, gpus)
+        world.launch(later)
+        world.says(later, *(f"rank {rank} is {ids(ANN)} and begins at 1" for rank in ranks))
+        report = eventually(lambda: (one := world.listed()[later]).progress and one)
+        assert report
+        assert report.progress == {"step": 1}
+        world.stop(later)
+        assert world.ended(later).state is ReportState.STOPPED
+
+    def test_cannot_see_another_tenants(self, world: UsersWorld) -> None:
+        theirs = world.of("b", "/bin/sh", "-c", "echo secret; echo secret > model; sleep 6000")
+        world.launch(theirs)
+        world.says(theirs, "secret")
+        folder, job = world.folder(theirs), world.job(theirs)
+        eventually((job / "model").exists)
+        reads = (folder / "spec.json", folder / "out.log", folder / "shim.json", job / "model")
+        lists = (world.root, world.root / "active", job, folder)
+        writes = (job / "new", folder / "stop", world.root / "new", world.root / "shims" / "new")
+        tries = [
+            *(f"cat {path} && echo LEAK" for path in reads),
+            *(f"ls {path} && echo LEAK" for path in lists),
+            *(f"touch {path} && echo LEAK" for path in writes),
+            f"kill -0 {(world.executor._claim(theirs) or {})['child']} && echo LEAK",
+            *(f"echo x >> {path} && echo LEAK" for path in world.root.glob("shims/*/shim/*.py")),
+            "echo tried",
+        ]
+        token = world.of("a", "/bin/sh", "-c", "; ".join(tries))
+        world.launch(token)
+        world.ended(token)
+        assert "tried" in world.log(token)
+        assert "LEAK" not in world.log(token)
+
+    def test_cannot_have_the_portal_write_elsewhere(self, world: UsersWorld) -> None:
+        """It replaces nothing that leads the portal to another tenant's folder."""
+        theirs = world.of("b", "/bin/sh", "-c", "echo ready; sleep 6000")
+        world.launch(theirs)
+        tries = (
+            f"mv leases l; rm -d leases; ln -sT {world.job(theirs)}/leases leases",
+            f"mv leases/1 leases/0; ln -sT {world.folder(theirs)} leases/2",
+            "rm -f unix-user uid leases/1/spec.json",
+            f"echo {uid(BEN)} {BEN} > unix-user",
+            "echo ready; sleep 6000",
+        )
+        token = world.of("a", "/bin/sh", "-c", "; ".join(tries))
+        world.launch(token)
+        world.says(token, "ready")
+        world.stop(token, grace_s=0.5)
+        assert world.ended(token).state is ReportState.STOPPED
+        later = world.again(token)
+        world.launch(later)
+        world.says(later, "ready")
+        assert (world.folder(theirs) / "stop").exists() is False
+        assert world.job(token).joinpath("leases").is_symlink() is False
+
+
+def forge(world: UsersWorld, name: str, token: str) -> int:
+    """Submit a job as a user that says it is a lease's."""
+    done = subprocess.run(
+        [
+            "runuser", "-u", name, "--", "sbatch", "--parsable", "--output=/dev/null", "--chdir=/",
+            f"--partition={world.slurm.partition}", f"--comment={token}",
+            f"--job-name={job_name(token)}", "--wrap", "sleep 600",
+        ],
+        env=world.slurm.environment, capture_output=True, text=True, check=True, cwd="/",
+    )  # fmt: skip
+    return int(done.stdout)
+
+
+class TestAJobThatSaysItIsAnotherTenants:
+    def test_before_that_starts_is_not_taken_for_it(self, world: UsersWorld) -> None:
+        token = world.of("b", "/bin/sh", "-c", "id -u; sleep 6000")
+        forged = forge(world, ANN, token)
+        assert world.executor._queue(world.tools) == {}
+        world.launch(token)
+        world.says(token, str(uid(BEN)))
+        assert world.executor._queue(world.tools)[token].job_id != forged
+
+    def test_while_that_runs_changes_nothing(self, world: UsersWorld) -> None:
+        token = world.of("b", "/bin/sh", "-c", "echo ready; sleep 6000")
+        world.launch(token)
+        world.says(token, "ready")
+        real = world.executor._queue(world.tools)[token].job_id
+        forged = forge(world, ANN, token)
+        eventually(lambda: str(forged) in world.slurm.run("squeue", "--format=%i"))
+        assert world.executor._queue(world.tools)[token].job_id == real
+        world.slurm.run("scancel", str(real))
+        report = world.ended(token)
+        assert report.state is ReportState.STOPPED
+
+    def test_of_the_same_user_counts(self, world: UsersWorld) -> None:
+        """The other side of the same line: it is the user that decides."""
+        token = world.of("b", "/bin/sh", "-c", "echo ready; exit 0")
+        world.launch(token)
+        world.ended(token)
+        forged = forge(world, BEN, token)
+        eventually(lambda: world.executor._queue(world.tools)[token].job_id == forged)
+
+
+class TestWhatAJobsUserWritesForThePortal:
+    def test_gives_it_no_longer_grace(
+        self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("scheduling.engine.executors.slurm.executor.CUT_OFF_S", 0.5)
+        forged = """trap '' USR1 TERM; echo '{"grace_s": 1e9}' > leases/1/stop; echo ready"""
+        token = world.of("a", "/bin/sh", "-c", f"{forged}; while :; do sleep 1; done")
+        world.launch(token)
+        world.says(token, "ready")
+        world.stop(token, grace_s=0.5)
+        assert world.ended(token).state is ReportState.STOPPED
+
+    def test_has_no_file_of_others_written_over(self, world: UsersWorld) -> None:
+        """Where links to files of others may be made (fs.protected_hardlinks=0)."""
+        token = world.of("a", "true")
+        [lease] = Lease.objects.filter(job_id=token_job(token)).select_related(
+            "job", "tenant", "pool"
+        )
+        world.executor._make(token, lease)
+        others = world.root / "others"
+        others.write_text("precious")
+        (world.folder(token) / "out.log").hardlink_to(others)
+        world.executor._refuse(token, "of a reason")
+        assert others.read_text() == "precious"
+        assert "of a reason" in world.log(token)
+
+    @pytest.mark.parametrize("name", ["exit.json", ".asked"])
+    def test_is_no_folder_where_a_file_must_be(
+        self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        """Nobody could record how any job of the pool ended."""
+        monkeypatch.setattr("scheduling.engine.executors.slurm.executor.LAST_WORD_S", 0.0)
+        make = f"mkdir -p leases/1/{name}/x; chmod 0 leases/1/{name}"
+        token = world.of("a", "/bin/sh", "-c", f"{make}; echo ready; exec sleep 6000")
+        other = world.of("b", "/bin/sh", "-c", "sleep 6000")
+        world.launch(token, other)
+        world.says(token, "ready")
+        claim = world.executor._claim(token) or {}
+        os.kill(int(claim["pid"]), signal.SIGKILL)
+        assert world.ended(token).state is ReportState.STOPPED
+        assert world.listed()[other].state is ReportState.RUNNING
+
+
+class TestAJobThatSeemsOver:
+    def test_is_cancelled_as_another_users(
+        self, world: UsersWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("scheduling.engine.executors.slurm.executor.CUT_OFF_S", 0.5)
+        forged = '{"code": 0, "started_us": 1, "ended_us": 2}'
+        token = world.of("a", "/bin/sh", "-c", f"echo '{forged}' > leases/1/exit.json; sleep 6000")
+        world.launch(token)
+        assert world.ended(token).state is ReportState.FINISHED
+        world.executor.forget([token])
+
+        def over() -> bool:
+            world.listed()
+            return is_over(world.executor._queue(world.tools)[token].state)
+
+        eventually(over)
+
+
+class TestAFolderOfAJob:
+    def test_is_the_portals_with_the_users_group(self, world: UsersWorld) -> None:
+        token = world.of("a", "true")
+        world.launch(token)
+        world.ended(token)
+        gid = pwd.getpwnam(ANN).pw_gid
+        folder = lease_folder(world.root, token)
+        modes = [(one.stat().st_gid, oct(one.stat().st_mode & 0o7777))
+                 for one in (folder.parents[1], folder.parent, folder)]  # fmt: skip
+        assert modes == [(gid, "0o3770"), (gid, "0o2750"), (gid, "0o3770")]
+        assert oct(world.root.stat().st_mode & 0o7777) == "0o711"
+        assert oct((world.root / "active").stat().st_mode & 0o7777) == "0o700"

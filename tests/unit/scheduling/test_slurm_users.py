@@ -1,0 +1,146 @@
+"""Unix users of tenants: options, who may be one, whose rows count, and what is found wrong."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+import pytest
+
+from scheduling.engine.executors import ExecutorError
+from scheduling.engine.executors.slurm.commands import parse_queue
+from scheduling.engine.executors.slurm.findings import Level, partition_findings, rights_findings
+from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
+from scheduling.engine.executors.slurm.users import (
+    UserRefusedError,
+    user_of,
+)
+from tests.unix_users import NAMES, PORTAL, as_user, require_users
+
+ANN, BEN, _ = NAMES
+TOKEN = "es-7-1"
+
+
+class TestOptions:
+    def test_name_a_user_for_each_tenant_or_one_for_the_others(self) -> None:
+        options = read_options({"partition": "gpu", "users": {"a": "ann", "*": "rest"}}, "p")
+        assert [options.user_of(slug) for slug in ("a", "b")] == ["ann", "rest"]
+        assert read_options({"partition": "gpu", "users": {"a": "ann"}}, "p").user_of("b") == ""
+
+    def test_put_the_user_into_the_words_that_are_it(self) -> None:
+        options = SlurmOptions(partition="gpu", submit_as=("su", "{user}", "x{user}"))
+        assert options.prefix("ann") == ["su", "ann", "x{user}"]
+        assert SlurmOptions(partition="gpu").prefix("ann") == ["sudo", "-n", "-u", "ann", "--"]
+        assert options.prefix("") == []
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [
+            ({"users": {"a": "root"}}, r"\$\.users"),
+            ({"users": {"a": "-u"}}, r"\$\.users"),
+            ({"users": {"a": "#0"}}, r"\$\.users"),
+            ({"users": {"a": "0"}}, r"\$\.users"),
+            ({"users": {"a": ""}}, r"\$\.users"),
+            ({"users": {"a b": "ann"}}, r"\$\.users"),
+            ({"users": ["ann"]}, r"\$\.users"),
+            ({"submit_as": ["sudo", "-u", "x{user}"]}, r"\$\.submit_as"),
+            ({"submit_as": []}, r"\$\.submit_as"),
+            ({"submit_as": "sudo {user}"}, r"\$\.submit_as"),
+            ({"submit_as": ["{user}", "a\nb"]}, r"\$\.submit_as"),
+        ],
+    )
+    def test_that_are_wrong_are_named(self, wrong: dict[str, Any], field: str) -> None:
+        with pytest.raises(ExecutorError, match=field):
+            read_options({"partition": "gpu", **wrong}, "p")
+
+
+class TestAUser:
+    def of(self, users: dict[str, str], tenant: str = "a") -> str:
+        with pytest.raises(UserRefusedError) as refused:
+            user_of(SlurmOptions(partition="gpu", users=users), tenant)
+        return str(refused.value)
+
+    def test_is_needed_where_another_tenant_has_one(self) -> None:
+        require_users()
+        assert "the tenant b has no Unix user" in self.of({"a": ANN}, "b")
+        assert user_of(SlurmOptions(partition="gpu"), "b") is None
+
+    def test_that_is_unknown_is_refused(self) -> None:
+        assert "no Unix user nobody-here" in self.of({"a": "nobody-here"})
+
+    def test_is_never_root_by_another_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        toor = pwd.struct_passwd(("toor", "x", 0, 0, "", "/", "/bin/sh"))
+        monkeypatch.setattr(pwd, "getpwnam", lambda _: toor)
+        assert "is root" in self.of({"a": "toor"})
+
+    def test_is_not_the_portals_own(self) -> None:
+        require_users()
+
+        def look() -> None:
+            assert "is the portal's own" in self.of({"a": PORTAL})
+
+        as_user(PORTAL, look)
+
+    def test_has_a_group_that_the_portal_is_in(self) -> None:
+        require_users()
+        options = SlurmOptions(partition="gpu", users={"a": ANN})
+
+        def look() -> None:
+            assert "is not in the primary group" in self.of({"a": ANN})
+
+        def find() -> None:
+            user = user_of(options, "a")
+            assert user is not None
+            assert user.uid == pwd.getpwnam(ANN).pw_uid
+
+        as_user(PORTAL, look)
+        as_user(PORTAL, find, groups=(ANN,))
+
+    def test_shares_its_group_with_no_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        entries = {
+            name: pwd.struct_passwd((name, "x", uid, 61234, "", "/", "/bin/sh"))
+            for name, uid in (("ann", 61001), ("ben", 61002))
+        }
+        monkeypatch.setattr(pwd, "getpwnam", entries.__getitem__)
+        monkeypatch.setattr(os, "getgroups", lambda: [61234])
+        assert "have one primary group" in self.of({"a": "ann", "b": "ben"})
+
+
+def row(token: str, uid: int, *, job_id: int = 1, state: str = "RUNNING") -> str:
+    name = f"evenshare-{token.split('-')[1]}"
+    return "\x1f".join((str(job_id), state, "10:00", "100", "900", str(uid), name, token))
+
+
+class TestARow:
+    def test_counts_only_of_the_user_of_its_token(self) -> None:
+        table = "\n".join((row(TOKEN, 5, job_id=1), row(TOKEN, 6, job_id=2)))
+        for uid, job_id in ((5, 1), (6, 2)):
+            ours = (TOKEN, uid)
+            jobs = parse_queue(table, lambda *row, ours=ours: row == ours)
+            assert [job.job_id for job in jobs.values()] == [job_id]
+        assert parse_queue(table, lambda _token, _uid: False) == {}
+
+    def test_without_a_number_of_a_user_is_nobodys(self) -> None:
+        assert parse_queue(row(TOKEN, 5).replace("\x1f5\x1f", "\x1fann\x1f"), lambda *_: True) == {}
+
+
+class TestFindings:
+    USERS = SlurmOptions(partition="gpu", users={"a": "ann"}, limit_minutes=60)
+
+    def test_ask_for_an_operator_whatever_the_limits_are(self) -> None:
+        levels = [one.level for one in rights_findings(self.USERS, is_operator=False)]
+        assert levels == [Level.ERROR, Level.OK]
+        assert [one.level for one in rights_findings(self.USERS, is_operator=True)] == [Level.OK]
+
+    def test_warn_where_users_may_submit_from_any_machine(self) -> None:
+        def about(nodes: str) -> list[str]:
+            fields = {"State": "UP", "AllocNodes": nodes}
+            return [
+                one.about
+                for one in partition_findings(fields, self.USERS, None)
+                if one.level is Level.WARNING
+            ]
+
+        assert about("ALL") == ["partition gpu, AllocNodes"]
+        assert about("portal") == []
