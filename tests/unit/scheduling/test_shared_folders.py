@@ -59,7 +59,8 @@ def root() -> Iterator[Path]:
 def prepare(root: Path, token: str = TOKEN, name: str = ANN) -> None:
     """What the portal does before a lease is submitted."""
     folder = lease_folder(root, token)
-    make_private(root, root / "active", folder.parents[1], folder.parent, folder)
+    make_private(root, root / "active")
+    make_private(root, folder.parents[1], folder.parent, folder)
     share_folders(root, token, find_user(name))
     write_json(folder / "spec.json", {"secret": name})
 

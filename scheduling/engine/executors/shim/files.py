@@ -44,7 +44,8 @@ def active(root: Path) -> list[Path]:
 
 
 def make_private(*folders: Path) -> bool:
-    """Make folders, outermost first, that nobody else may look into; say if the last is new."""
+    """Make folders, each in the one before, that nobody else may look into; say if the last is
+    new."""
     *outer, last = folders
     try:
         last.mkdir(mode=0o700)
