@@ -28,7 +28,7 @@ _PASSING = re.compile(
     r"|communication|resource limit|slurm_persist|socket",
     re.IGNORECASE,
 )
-_SEPARATOR = "\x1f"
+SEPARATOR = "\x1f"
 _COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%j", "%k")
 
 
@@ -128,7 +128,7 @@ class Slurm:
         """
         options = ["--noheader", "--states=all", "--user", str(os.geteuid())]
         options += ["--partition", self.options.partition]
-        done = self.ask("squeue", *options, "--format", _SEPARATOR.join(_COLUMNS))
+        done = self.ask("squeue", *options, "--format", SEPARATOR.join(_COLUMNS))
         return parse_queue(done)
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
@@ -228,12 +228,10 @@ def parse_queue(table: str) -> dict[str, SlurmJob]:
     """Return squeue's rows by token: of a heterogeneous job one, of jobs without a token none."""
     jobs: dict[str, SlurmJob] = {}
     for line in table.splitlines():
-        fields = line.split(_SEPARATOR)
-        if len(fields) != len(_COLUMNS) or not _TOKEN.fullmatch(fields[-1]):
+        fields = line.split(SEPARATOR)
+        if len(fields) != len(_COLUMNS) or not is_lease(fields[-2], fields[-1]):
             continue
-        job_id, state, limit, started, ended, name, token = fields
-        if name != job_name(token):
-            continue
+        job_id, state, limit, started, ended, _, token = fields
         leader, _, component = job_id.partition("+")
         if not leader.isdecimal() or component not in ("", "0"):
             continue
@@ -248,6 +246,11 @@ def parse_queue(table: str) -> dict[str, SlurmJob]:
 def job_name(token: str) -> str:
     """Return the name of a lease's Slurm job: that of the portal's job."""
     return f"evenshare-{token.split('-')[1]}"
+
+
+def is_lease(name: str, comment: str) -> bool:
+    """Whether a job of this name and comment is a lease of some Evenshare."""
+    return _TOKEN.fullmatch(comment) is not None and name == job_name(comment)
 
 
 def _instant(text: str) -> int | None:

@@ -50,7 +50,12 @@ from scheduling.engine.executors.slurm.commands import (
 )
 from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
-from scheduling.engine.executors.slurm.nodes import drain_nodes, read_nodes, resume_nodes
+from scheduling.engine.executors.slurm.nodes import (
+    drain_nodes,
+    read_cluster,
+    read_nodes,
+    resume_nodes,
+)
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
 from scheduling.models import Job, Pool
 from tenants.scopes import site_scope
@@ -105,6 +110,10 @@ class SlurmExecutor(ShimExecutor):
             if job.ended < until + LEAST_LEFT_S:
                 minutes[job.job_id] = math.ceil((until - job.started) / 60) + SLACK_MINUTES
         slurm.limit(minutes)
+
+    def cluster(self, pool_id: int) -> str:
+        """Return what tells the pool's cluster from others."""
+        return read_cluster(self._cluster(pool_id))
 
     def nodes(self, pool_id: int) -> list[EngineNode]:
         """Return the nodes of the pool's partition."""

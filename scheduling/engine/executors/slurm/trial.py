@@ -24,14 +24,12 @@ from scheduling.engine.executors.slurm.commands import (
     SubmissionRefusedError,
     last_line,
 )
-from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, clock_findings
+from scheduling.engine.executors.slurm.findings import TRIAL, ClusterFinding, Level, clock_finding
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
 
 PROBE = Path(__file__).with_name("probe.py")
 PATIENCE_S = 60.0
 LEAST_PYTHON = (3, 10)
-# No token of a lease: nobody adopts the job.
-NAME = "evenshare-check"
 _MINUTES = 5
 
 
@@ -59,7 +57,7 @@ def _trial(
     asked = secrets.token_hex(8)
     (folder / "asked").write_text(asked)
     shutil.copy(PROBE, folder / PROBE.name)
-    job = slurm.submit([_submission(slurm, root, folder, node)])[NAME]
+    job = slurm.submit([_submission(slurm, root, folder, node)])[TRIAL]
     if isinstance(job, SubmissionRefusedError):
         yield ClusterFinding(Level.ERROR, about, f"Slurm refuses it: {job}")
         return
@@ -68,7 +66,7 @@ def _trial(
         if answer is None:
             yield ClusterFinding(Level.ERROR, about, _why_silent(slurm, folder, job, patience_s))
             return
-        yield from _judge(about, answer, asked)
+        yield from _judge(node, answer, asked)
         yield _prolonged(slurm, job)
     finally:
         slurm.cancel([job])
@@ -76,8 +74,8 @@ def _trial(
 
 def _submission(slurm: Slurm, root: Path, folder: Path, node: str) -> Submission:
     return Submission(
-        token=NAME,
-        name=NAME,
+        token=TRIAL,
+        name=TRIAL,
         argv=(slurm.options.interpreter, "-I", "-S", str(folder / PROBE.name), str(folder)),
         script=str(install_shim(root).with_name(SCRIPT)),
         folder=str(folder),
@@ -121,7 +119,8 @@ def _why_silent(slurm: Slurm, folder: Path, job: int, patience_s: float) -> str:
     )
 
 
-def _judge(about: str, answer: dict[str, Any], asked: str) -> Iterator[ClusterFinding]:
+def _judge(node: str, answer: dict[str, Any], asked: str) -> Iterator[ClusterFinding]:
+    about = f"trial on {node}"
     if answer.get("said") != asked:
         yield ClusterFinding(Level.ERROR, about, "it read another file than was written here")
         return
@@ -139,7 +138,7 @@ def _judge(about: str, answer: dict[str, Any], asked: str) -> Iterator[ClusterFi
         yield ClusterFinding(
             Level.ERROR, about, f"{text}: have one user, with one number, everywhere"
         )
-    yield from clock_findings({about: number(answer.get("at"), 0.0) - time.time()})
+    yield clock_finding(node, number(answer.get("at"), 0.0) - time.time())
 
 
 def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
