@@ -8,6 +8,7 @@ submit a job now and then: programs that count seconds (examples/pretend.py) and
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from django.conf import settings
 
 from billing.models import Book
 from portal.demo.names import SLURM_POOL
-from portal.demo.slurm.config import NODES, PARTITION
+from portal.demo.slurm.config import CORES, MEMORY_MB, NODES, PARTITION
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import GpuType, Job, Node, Pool, PoolClock, PriceSetting
 from scheduling.services.pool_creation import open_pool
@@ -127,8 +128,10 @@ def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin
         gpu_type.rank = demo_type.rank
         gpu_type.save(update_fields=["rank"])
     PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=demo_type.base)
+    # As Slurm says of them: `sync_nodes` finds nothing to change.
+    has = {"cpus": CORES, "memory_mb": MEMORY_MB}
     Node.objects.bulk_create(
-        Node(pool=pool, name=node.name, gpu_type=gpu_type, gpus=node.gpus)
+        Node(pool=pool, name=node.name, gpu_type=gpu_type, gpus=node.gpus, **has)
         for node in NODES
         if node.gpu_type == demo_type.name
     )
@@ -136,6 +139,20 @@ def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin
         Quota(tenant=tenants[slug], pool=pool, gpu_type=gpu_type, gpus=gpus, valid_from=begin)
         for slug, gpus in demo_type.quotas.items()
     )
+
+
+def first_steps(conf: str) -> list[str]:
+    """Lines that tell a newcomer what to do with the cluster at `conf`, and where to look; `{url}`
+    stands for the portal's address. None without a cluster."""
+    if not conf:
+        return []
+    wanted = f"--pool {NAME} --gpus 8 --gpu-type a100"
+    return [
+        "a job on the Slurm cluster, over two of its nodes, and what Slurm says of it:",
+        f".venv/bin/evenshare job submit {wanted} -- python examples/pretend.py",
+        f"SLURM_CONF={shlex.quote(conf)} squeue",
+        f"its pool: {{url}}/pools/{NAME}/",
+    ]
 
 
 def submit_when_due() -> bool:

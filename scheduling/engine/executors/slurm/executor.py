@@ -10,6 +10,7 @@ Slurm's ids, which it may give twice, are never more than a hint.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -130,7 +131,10 @@ class SlurmExecutor(ShimExecutor):
     def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
         def surroundings(pool: Pool) -> Surroundings:
             options = read_options(pool.executor_options, pool.name)
-            return Surroundings(options.search_path, names_gpus=False)
+            # The demo's cluster ends with the portal, and jobs of both, whoever kills what.
+            is_demo = options.conf and options.conf == settings.DEMO_SLURM_CONF
+            lifeline = os.environ.get("EVENSHARE_LIFELINE", "") if is_demo else ""
+            return Surroundings(options.search_path, names_gpus=False, lifeline=lifeline)
 
         specs = read_specs(self._root, job_ids, surroundings)
         shim = str(install_shim(self._root)) if specs else ""
