@@ -70,6 +70,9 @@ class PretendedExecutor(VirtualExecutor):
         super().__init__()
         self.slurm = slurm
 
+    def cluster(self, _pool_id: int) -> str:
+        return "pretended"
+
     def nodes(self, _pool_id: int) -> list[EngineNode]:
         return read_nodes(self.slurm)
 

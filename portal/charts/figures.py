@@ -11,6 +11,8 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from math import isinf, isnan
 from typing import TypeAlias
 
+from evenshare_core.domain import plurals
+
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
 INFINITY = "\N{INFINITY}"
@@ -131,7 +133,7 @@ def clock(at: datetime | None) -> str:
 
 def plural(count: int, word: str, many: str | None = None) -> str:
     """1 -> "1 job"; 12 -> "12 jobs"; `many` for an irregular plural."""
-    return f"{thousands(count)} {word if count == 1 else many or word + 's'}"
+    return plurals.plural(count, word, many)
 
 
 def gpus_of_type(count: int, gpu_type: str) -> str:

@@ -1,31 +1,30 @@
 """The demo's pool `slurm`, of `make run-slurm`: real jobs on five nodes of a real Slurm cluster.
 
-The policy is `ltgf`: it keeps three GPU types apart by tenants' sums alone, holds nodes back for a
-gang that is larger than one, and lets a lease end only at its expiry, so that a newcomer sees who
-made way for whom. Leases are short, as in the pool `local`. While somebody looks, the demo's teams
+Its policy keeps three GPU types apart by tenants' sums alone, holds nodes back for a gang that is
+larger than one, and lets a lease end only at its expiry, so that a newcomer sees who made way for
+whom. While somebody looks, the demo's teams
 submit a job now and then: programs that count seconds (examples/pretend.py) and cost nothing.
 """
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
 from django.conf import settings
 
-from billing.models import Book
+from portal.demo.machine_pool import make_machine_pool
 from portal.demo.names import SLURM_POOL
-from portal.demo.slurm.config import NODES, PARTITION
-from scheduling.engine.clock import read_clock, wall_now
+from portal.demo.slurm.config import CORES, MEMORY_MB, NODES, PARTITION
+from scheduling.engine.clock import read_clock
 from scheduling.models import GpuType, Job, Node, Pool, PoolClock, PriceSetting
-from scheduling.services.pool_creation import open_pool
 from scheduling.services.submit import submit_job
 from tenants.models import Quota, Tenant, User
 from tenants.scopes import site_scope
-from tenants.services.tenants import create_tenant
 
-NAME, POLICY = SLURM_POOL, "ltgf"
+NAME = SLURM_POOL
 # Which jobs are the demo's own, by `Job.source`.
 SOURCE = "demo"
 SUBMIT_EVERY, WATCHED_FOR = timedelta(seconds=12), timedelta(minutes=10)
@@ -90,31 +89,7 @@ def seed_slurm(conf: str) -> bool:
             pool.executor_options = options
             pool.save(update_fields=["executor_options"])
         return False
-    Book.objects.get_or_create(
-        slug=NAME, defaults={"currency": f"{NAME} credit", "clock_domain": Book.ClockDomain.REAL}
-    )
-    pool = Pool.objects.create(
-        name=NAME,
-        executor="slurm",
-        executor_options=options,
-        policy=POLICY,
-        book=NAME,
-        round_s=2,
-        lease_s=20,
-        grace_s=5,
-        on_demand=True,
-        source_dir=str(settings.BASE_DIR),
-    )
-    begin = wall_now()
-    open_pool(pool, begin, scale=1)
-    for tenant in tenants.values():
-        create_tenant(
-            slug=tenant.slug,
-            name=tenant.name,
-            initials=tenant.initials,
-            swatch=tenant.swatch,
-            book=NAME,
-        )
+    pool, begin = make_machine_pool(NAME, "slurm", tenants.values(), options)
     for demo_type in GPU_TYPES:
         _gpus(pool, demo_type, tenants, begin)
     return True
@@ -127,8 +102,10 @@ def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin
         gpu_type.rank = demo_type.rank
         gpu_type.save(update_fields=["rank"])
     PriceSetting.objects.create(pool=pool, gpu_type=gpu_type, base=demo_type.base)
+    # As Slurm says of them: `sync_nodes` finds nothing to change.
+    has = {"cpus": CORES, "memory_mb": MEMORY_MB}
     Node.objects.bulk_create(
-        Node(pool=pool, name=node.name, gpu_type=gpu_type, gpus=node.gpus)
+        Node(pool=pool, name=node.name, gpu_type=gpu_type, gpus=node.gpus, **has)
         for node in NODES
         if node.gpu_type == demo_type.name
     )
@@ -136,6 +113,20 @@ def _gpus(pool: Pool, demo_type: SlurmGpuType, tenants: dict[str, Tenant], begin
         Quota(tenant=tenants[slug], pool=pool, gpu_type=gpu_type, gpus=gpus, valid_from=begin)
         for slug, gpus in demo_type.quotas.items()
     )
+
+
+def first_steps(conf: str) -> list[str]:
+    """Lines that tell a newcomer what to do with the cluster at `conf`, and where to look; `{url}`
+    stands for the portal's address. None without a cluster."""
+    if not conf:
+        return []
+    wanted = f"--pool {NAME} --gpus 8 --gpu-type a100"
+    return [
+        "a job on the Slurm cluster, over two of its nodes, and what Slurm says of it:",
+        f".venv/bin/evenshare job submit {wanted} -- python examples/pretend.py",
+        f"SLURM_CONF={shlex.quote(conf)} squeue",
+        f"its pool: {{url}}/pools/{NAME}/",
+    ]
 
 
 def submit_when_due() -> bool:

@@ -38,7 +38,7 @@ def main() -> None:
     migrate()
     collect_static()
     after_migrate()
-    for line in demo_logins():
+    for line in (*demo_logins(), *cluster_steps()):
         print(LOGINS_MARK + line)
 
 
@@ -108,6 +108,15 @@ def demo_logins() -> list[str]:
         return []
     tell = getattr(import_module("tenants.services.tenants"), "demo_logins", None)
     return list(tell()) if tell else []
+
+
+def cluster_steps() -> list[str]:
+    """What may be done with the Slurm cluster of `make run-slurm`, where it runs."""
+    from django.conf import settings
+
+    from portal.demo.slurm_pool import first_steps
+
+    return [] if settings.PRODUCTION else first_steps(settings.DEMO_SLURM_CONF)
 
 
 if __name__ == "__main__":

@@ -143,10 +143,10 @@ class _ReportBounds:
             self._ordered = dict(launches.values_list("lease_id", "at"))
             # What was launched after `at` runs already.
             self._now_us = max(self._at_us, to_us(read_clock(pool_id).pool_at))
-        # What a renewal or an order to stop closed is charged: an end that an engine tells late,
-        # for it was silent meanwhile, is no earlier than that.
+        # What a renewal or an order to stop closed is charged, or never will be where no start was
+        # known: what an engine tells late, for it was silent meanwhile, is no earlier than that.
         self._closed: dict[int, datetime] = {}
-        renewed = [one.pk for one in leases if one.term > 1 and one.started_at is not None]
+        renewed = [one.pk for one in leases if one.term > 1]
         if renewed:
             terms = LeaseTerm.objects.filter(lease__in=renewed, number=F("lease__term"))
             self._closed = dict(terms.values_list("lease_id", "starts_at"))
@@ -169,13 +169,17 @@ class _ReportBounds:
         if ended_us is not None:
             # The engine tells of ends until `at`, and of what was lost, whenever it looked.
             ended_us = max(min(ended_us, self._at_us), started_us)
-            if lease.started_at is not None and lease.pk in self._closed:
-                ended_us = max(ended_us, to_us(self._closed[lease.pk]))
         if abs(started_us - report.started_us) > SECOND_US:
             log.warning(
                 "executor.clock_differs", token=report.token, started_us=report.started_us,
                 taken_us=started_us,
             )  # fmt: skip
+        if lease.pk in self._closed:
+            closed_us = to_us(self._closed[lease.pk])
+            if lease.started_at is None:
+                started_us = max(started_us, closed_us)
+            if ended_us is not None:
+                ended_us = max(ended_us, closed_us)
         return replace(report, started_us=started_us, ended_us=ended_us)
 
 

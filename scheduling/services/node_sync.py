@@ -5,6 +5,7 @@ Nothing is removed, for past leases name their nodes, and nothing is resumed: a 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -56,26 +57,53 @@ def engine_nodes(pool: Pool) -> list[EngineNode]:
     return source.nodes(pool.pk)
 
 
-def plan_node_sync(pool: Pool, there: Sequence[EngineNode]) -> NodeSync:
+def pools_beside(pool: Pool) -> list[Pool]:
+    """Return the other pools that look at the same engine's nodes, outside of any transaction.
+
+    One that is paused looks at none, and so does one whose engine cannot be asked.
+
+    Raises:
+        ExecutorError: the pool's own engine cannot be asked.
+    """
+    source = node_source(executor_for(pool.executor))
+    with site_scope():
+        others = Pool.objects.filter(executor=pool.executor, clock__paused=False)
+        rows = list(others.exclude(pk=pool.pk).order_by("id"))
+    if source is None or not rows:
+        return []
+    own = source.cluster(pool.pk)
+    beside = []
+    for other in rows:
+        with contextlib.suppress(ExecutorError):
+            beside += [other] if source.cluster(other.pk) == own else []
+    return beside
+
+
+def plan_node_sync(
+    pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool] = ()
+) -> NodeSync:
     """Return what `sync_nodes` would change, and change nothing."""
     with site_scope():
-        return _plan(pool, there)
+        return _plan(pool, there, beside)
 
 
-def sync_nodes(*, actor: Actor, pool: Pool, there: Sequence[EngineNode]) -> NodeSync:
+def sync_nodes(
+    *, actor: Actor, pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool] = ()
+) -> NodeSync:
     """Bring a pool's nodes in line with `there`, all in one transaction; return what was changed.
 
-    A GPU type that is new to the pool gets the default price setting. Called again with the same
-    nodes it changes nothing.
+    A GPU type that is new to the pool gets the default price setting. What a pool of `beside` has
+    is left to it (`pools_beside`). Called again with the same nodes it changes nothing.
 
     Raises:
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         # Two of these at once would both add the same node.
-        Pool.objects.select_for_update(no_key=True).get(pk=pool.pk)
+        pools = Pool.objects.filter(pk__in=[pool.pk, *(other.pk for other in beside)])
+        list(pools.select_for_update(no_key=True).order_by("id"))
         list(Node.objects.select_for_update(no_key=True).filter(pool=pool).order_by("id"))
-        sync = _plan(pool, there)
+        sync = _plan(pool, there, beside)
         for change in sync.changes:
             _carry_out(actor, pool, change)
     return sync
@@ -104,16 +132,18 @@ def _carry_out(actor: Actor, pool: Pool, change: SyncedNode) -> None:
     )
 
 
-def _plan(pool: Pool, there: Sequence[EngineNode]) -> NodeSync:
+def _plan(pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool]) -> NodeSync:
     used = Q(leaseslot__holding=True) | Q(leaseslot__planned=True)
     rows = Node.objects.filter(pool=pool).select_related("gpu_type")
     # Slots are numbers: leases may hold the last one alone.
     known = {row.name: row for row in rows.annotate(last=Max("leaseslot__slot", filter=used))}
+    others = Node.objects.filter(pool__in=beside).values_list("name", "pool__name")
+    held = {name: _held_text(pool.name, other) for name, other in others}
     changes: list[SyncedNode] = []
     left: list[tuple[str, str]] = []
     for node in sorted(there, key=lambda one: one.name):
         row = known.pop(node.name, None)
-        why = _unfit(node)
+        why = _unfit(node) or held.get(node.name)
         if why:
             left.append((node.name, why))
         elif row is None:
@@ -140,6 +170,13 @@ def _differences(row: Node, node: EngineNode, left: list[tuple[str, str]]) -> It
     if names:
         before, after = ({name: getattr(one, name) for name in names} for one in (row, node))
         yield SyncedNode("changed", row.name, before, after)
+
+
+def _held_text(pool: str, other: str) -> str:
+    return (
+        f"the pools {pool} and {other} have the same cluster, and it is a node of {other}: remove"
+        " it there first, or each would undo the other's drains"
+    )
 
 
 def _unfit(node: EngineNode) -> str:

@@ -148,6 +148,10 @@ def slurm_rounds(root: Path, slurm: SlurmCluster, **fields: Any) -> Iterator[Slu
 
 
 def ended_events(job: Job) -> list[str]:
-    """Why each of a job's leases ended, in order."""
-    rows = Lease.objects.filter(job=job, state="ended").order_by("number")
+    """Why each of a job's leases that ran ended, in order.
+
+    One that waited for an earlier one to move its job has nothing to run where that one finishes.
+    """
+    ran = Lease.objects.filter(job=job, state="ended", started_at__isnull=False)
+    rows = ran.order_by("number")
     return list(rows.values_list("end_reason", flat=True))

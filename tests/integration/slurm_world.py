@@ -24,6 +24,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.models import Intent, Job, Lease, LeaseSlot, Node
 from tests.factories import Cluster, cluster
 from tests.integration.local_world import processes_below
+from tests.slurm import own_slurm
 from tests.tools import eventually
 
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
@@ -182,3 +183,13 @@ def slurm_world(root: Path, slurm: SlurmCluster) -> Iterator[SlurmWorld]:
             yield world
         finally:
             world.close()
+
+
+@contextmanager
+def own_slurm_world(root: Path, **settings: Any) -> Iterator[SlurmWorld]:
+    """A world on a cluster that a test may break; `settings` are the cluster's."""
+    with (
+        own_slurm(root / "slurm", **settings) as slurm,
+        slurm_world(root / "jobs", slurm) as world,
+    ):
+        yield world

@@ -14,9 +14,9 @@ from billing.metering import meter_pool, settle_pool
 from billing.models import UsageLine
 from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
-from scheduling.engine.executors import ExecutorError, Launch, Report, Stop
+from scheduling.engine.executors import ExecutorError, Launch, Report, ReportState, Stop
 from scheduling.engine.executors.virtual import VirtualExecutor
-from scheduling.models import Lease
+from scheduling.models import Job, Lease
 from tests.factories import cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -104,4 +104,41 @@ def test_an_end_that_is_told_after_a_renewal_is_no_earlier_than_that(
     lines = UsageLine.objects.filter(lease=lease)
     used = [(line.ends_at - line.starts_at).total_seconds() for line in lines]
     assert sum(used) == 20
+    assert [check.name for check in run_checks() if check.violations] == []
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_start_that_is_told_after_a_renewal_or_a_stop_is_charged_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    """An engine accepted a launch and fell silent; the lease was renewed or taken back unseen."""
+    lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
+    job = lab.submit("a", 8, 15)
+    launch = VirtualExecutor.launch
+
+    def accept(self: VirtualExecutor, launches: Sequence[Launch]) -> list[Report]:
+        reports = launch(self, launches)
+        return [dataclasses.replace(one, state=ReportState.ACCEPTED) for one in reports]
+
+    def silent(*_: object) -> None:
+        raise ExecutorError("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VirtualExecutor, "launch", accept)
+        lab.round()
+        patch.setattr(VirtualExecutor, "list", silent)
+        patch.setattr(VirtualExecutor, "stop", silent)
+        if is_cancelled:
+            Job.objects.filter(pk=job.pk).update(cancel_asked_at=lab.at)
+        lab.round(after_s=20)
+    for _ in range(3):
+        lab.round(after_s=10)
+    meter_pool(lab.pool.pk)
+    lease = Lease.objects.order_by("id")[0]
+    assert (lease.state, lease.term) == ("ended", 1 if is_cancelled else 2)
+    assert lease.started_at is not None
+    assert lease.ended_at is not None
+    lines = UsageLine.objects.filter(lease=lease)
+    used = sum((line.ends_at - line.starts_at for line in lines), timedelta(0))
+    assert used == lease.ended_at - lease.started_at
     assert [check.name for check in run_checks() if check.violations] == []

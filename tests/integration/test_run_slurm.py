@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,6 +114,14 @@ def end(tree: RunningTree) -> None:
         assert tree.interrupt() == 0
 
 
+def kill(tree: RunningTree, *words: str) -> None:
+    """Kill at once all processes of which the command line has some of the words."""
+    doomed = [pid for pid, line in tree.processes().items() if any(one in line for one in words)]
+    for pid in doomed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def marked(tree: RunningTree, name: str) -> int:
     """How many sleepers have written down that they are `ready`, or have `saved`."""
     return len(list((tree.data / "jobs").glob(f"*/{name}")))
@@ -126,6 +137,19 @@ class TestAJobOfThePool:
         assert re.search(r"^rank 0 of 1 on node-[34], GPUs \d,\d$", said, re.MULTILINE), said
         assert "done" in said
         assert "succeeded" in evenshare(running, "job", "show", job)
+
+    def test_is_submitted_as_the_terminal_says(self, running: RunningTree) -> None:
+        said = [line.partition("evenshare:   ")[2] for line in running.text().splitlines()]
+        (command,) = (line for line in said if "job submit --pool slurm" in line)
+        program, *words = shlex.split(command)
+        assert (ROOT / program).name == "evenshare"
+        job = evenshare(running, *words).strip()
+        assert "8 a100" in evenshare(running, "job", "show", job)
+        (squeue,) = (line for line in said if line.endswith(" squeue"))
+        assert "JOBID" in subprocess.check_output(["env", *shlex.split(squeue)], text=True)
+        evenshare(running, "job", "cancel", job)
+        (page,) = (line for line in said if line.endswith("/pools/slurm/"))
+        assert page.endswith(f"http://127.0.0.1:{running.port}/pools/slurm/")
 
     def test_may_be_a_gang_over_two_nodes(self, running: RunningTree) -> None:
         command = ("python", "examples/pretend.py", "--seconds", "1")
@@ -193,6 +217,23 @@ class TestTheEnd:
             eventually(lambda: not left(tree))
             assert marked(tree, "saved") == before + 1
         finally:
+            tree.end()
+
+    def test_by_kill_9_of_all_who_watch_lets_jobs_checkpoint_and_leaves_none(
+        self, data: Path, running: RunningTree
+    ) -> None:
+        end(running)
+        tree = started(data)
+        try:
+            sleeper(tree, 2, "k80")
+            sleeper(tree, 8, "v100")
+            before = marked(tree, "saved")
+            kill(tree, "manage.py up", "watchdog.py", "portal.demo.slurm.keep")
+            eventually(lambda: not processes(conf_of(tree)))
+            assert marked(tree, "saved") == before + 2
+        finally:
+            # Servers that nobody watches run on until the next start.
+            kill(tree, "")
             tree.end()
 
 

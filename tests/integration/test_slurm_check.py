@@ -50,8 +50,11 @@ class TestAClusterThatIsInOrder:
             "ok       trial, time limit: was prolonged",
             "ok       MinJobAge: 3600 s",
             "ok       jobs of others: none in the partition",
+            "ok       clock of the controller: within 5 s of the portal's",
+            "ok       clock of node-5: within 5 s of the portal's",
         ):
             assert line in text
+        assert len(set(text.splitlines())) == len(text.splitlines())
         assert text.splitlines()[-1].startswith("errors: 0, warnings: 0, ok: ")
         assert [path.name for path in tmp_path.iterdir()] == ["shims"]
         eventually(lambda: jobs(slurm_cluster) == [])

@@ -21,8 +21,7 @@ from scheduling.engine.executors import (
 from scheduling.engine.executors.slurm.commands import Slurm, is_over, job_name
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.models import Job, Pool
-from tests.integration.slurm_world import SlurmWorld, slurm_world
-from tests.slurm import own_slurm
+from tests.integration.slurm_world import SlurmWorld, own_slurm_world, slurm_world
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -52,10 +51,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 @pytest.fixture
 def own_world(tmp_path: Path) -> Iterator[SlurmWorld]:
     """On a cluster that the test may break."""
-    with (
-        own_slurm(tmp_path / "slurm", slurmd_timeout_s=4) as cluster,
-        slurm_world(tmp_path / "jobs", cluster) as made,
-    ):
+    with own_slurm_world(tmp_path, slurmd_timeout_s=4) as made:
         yield made
 
 

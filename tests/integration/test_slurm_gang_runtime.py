@@ -19,9 +19,8 @@ from scheduling.engine.executors import ReportState, token_job
 from scheduling.engine.executors.shim.rendezvous import FIRST_PORT, PORTS, free_port_of
 from tests.architecture.sources import ROOT
 from tests.integration.slurm_gangs import begins, next_lease, reaches
-from tests.integration.slurm_world import SlurmWorld, slurm_world
+from tests.integration.slurm_world import SlurmWorld, own_slurm_world, slurm_world
 from tests.ports import free_port
-from tests.slurm import own_slurm
 from tests.tools import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -89,10 +88,7 @@ class TestAGangThatIsPreempted:
 def wide_world(tmp_path: Path) -> Iterator[SlurmWorld]:
     """Three nodes, so that a gang has two where one hangs."""
     nodes = [SlurmNode(f"node-{number}", "a100", 4) for number in (1, 2, 3)]
-    with (
-        own_slurm(tmp_path / "slurm", nodes=nodes) as cluster,
-        slurm_world(tmp_path / "jobs", cluster) as made,
-    ):
+    with own_slurm_world(tmp_path, nodes=nodes) as made:
         yield made
 
 

@@ -20,8 +20,7 @@ from scheduling.services.nodes import drain_node, resume_node
 from tenants.audit import Actor
 from tenants.models import AuditRecord, User
 from tests.factories import cluster
-from tests.integration.slurm_world import SlurmWorld, slurm_world
-from tests.slurm import own_slurm
+from tests.integration.slurm_world import SlurmWorld, own_slurm_world, slurm_world
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -41,10 +40,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 
 @pytest.fixture
 def own_world(tmp_path: Path) -> Iterator[SlurmWorld]:
-    with (
-        own_slurm(tmp_path / "slurm", slurmd_timeout_s=4) as cluster,
-        slurm_world(tmp_path / "jobs", cluster) as made,
-    ):
+    with own_slurm_world(tmp_path, slurmd_timeout_s=4) as made:
         yield made
 
 

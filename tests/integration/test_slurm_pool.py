@@ -10,7 +10,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from portal.demo.philly import seed_demo
-from portal.demo.slurm.config import NODES
+from portal.demo.slurm.cluster import SlurmCluster
+from portal.demo.slurm.config import NODES, PARTITION
 from portal.demo.slurm_pool import (
     GPU_TYPES,
     JOBS,
@@ -25,6 +26,7 @@ from scheduling.engine.executors.slurm.options import read_options
 from scheduling.models import GpuType, Job, Node, Pool, PoolClock
 from tenants.models import Quota
 from tenants.scopes import site_scope
+from tests.integration.test_slurm_nodes import sync
 
 CONF = "/somewhere/slurm.conf"
 
@@ -69,6 +71,14 @@ class TestThePool:
     def test_has_the_nodes_and_gpus_of_the_cluster(self, pool: Pool) -> None:
         rows = Node.objects.filter(pool=pool).values_list("name", "gpu_type__name", "gpus")
         assert set(rows) == {(node.name, node.gpu_type, node.gpus) for node in NODES}
+
+    def test_has_nothing_to_sync_from_a_new_cluster(
+        self, pool: Pool, slurm_cluster: SlurmCluster
+    ) -> None:
+        assert slurm_cluster.partition == PARTITION
+        pool.executor_options["conf"] = str(slurm_cluster.conf)
+        pool.save()
+        assert sync(pool, "--dry-run") == (["nothing to change"], [])
 
     def test_shares_all_gpus_of_each_type_as_quotas(self, pool: Pool) -> None:
         there: Counter[str] = Counter()

@@ -13,7 +13,7 @@ from django.db import connections
 
 from billing.checks import run_checks
 from billing.models import UsageLine
-from scheduling.models import Intent, Job, Lease, LeaseSlot, Pool
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Pool
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tenants.faults import POINTS, arm_faults
 from tests.integration.injected import CUT_OFF, InjectedError, cut_database, fail, once
@@ -68,6 +68,12 @@ def assert_ended_once(job: Job, code: int) -> None:
         assert earlier.ended_at <= later.started_at
 
 
+def story(lease: Lease) -> list[object]:
+    """What happened to a lease, for whoever reads why a test failed."""
+    events = LeaseEvent.objects.filter(lease=lease).order_by("number")
+    return [lease, *events.values_list("number", "kind", "round", "at", "term", "data")]
+
+
 def assert_books_and_rounds(pool: Pool) -> None:
     """Each held GPU-second is on one usage line, and every round is decided again as it was."""
     for lease in Lease.objects.filter(pool=pool, started_at__isnull=False):
@@ -76,7 +82,7 @@ def assert_books_and_rounds(pool: Pool) -> None:
         held = (lease.ended_at - lease.started_at) * lease.gpus
         lines = UsageLine.objects.filter(lease=lease)
         used = [(line.ends_at - line.starts_at) * line.gpus for line in lines]
-        assert sum(used, start=held - held) == held
+        assert sum(used, start=held - held) == held, story(lease)
     assert [check.name for check in run_checks() if check.violations] == []
     replays = [replay_stored_round(row) for row in find_rounds(pool.name, [], every=True)]
     assert replays

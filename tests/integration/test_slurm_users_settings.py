@@ -199,4 +199,4 @@ class TestTheCheck:
         token = world.of("b", "/bin/sh", "-c", "sleep 6000")
         world.launch(token)
         text, _ = check(world.lab.pool.name)
-        assert f"error    jobs of others: {ANN} (1)" in text
+        assert f"error    jobs of others: 1 job of {ANN} (by hand)" in text

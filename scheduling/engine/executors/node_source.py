@@ -47,6 +47,9 @@ class NodeSource(Protocol):
     All raise ExecutorError where the engine cannot be asked, or refuses.
     """
 
+    def cluster(self, pool_id: int) -> str:
+        """Return what tells a pool's engine from all others: pools of one have nodes in common."""
+
     def nodes(self, pool_id: int) -> list[EngineNode]:
         """Return all nodes that the engine has for a pool, by name; there is at least one."""
 

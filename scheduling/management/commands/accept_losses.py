@@ -7,6 +7,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from evenshare_core.domain.plurals import plural
 from scheduling.models import Pool
 from scheduling.services.executors import accept_losses
 from tenants.audit import Actor
@@ -41,4 +42,4 @@ class Command(BaseCommand):
             raise CommandError("; ".join(one.reason for one in error.errors)) from error
         except PermissionDenied as error:
             raise CommandError(f"{options['user']} is no operator") from error
-        self.stdout.write(f"the next round ends {count} leases of {pool.name} as lost")
+        self.stdout.write(f"the next round ends {plural(count, 'lease')} of {pool.name} as lost")

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from scheduling.engine.executors.local_files import jobs_root
 from scheduling.engine.executors.slurm.checks import check_by_trial, check_cluster, pool_needs
 from scheduling.engine.executors.slurm.findings import ClusterFinding, Level
+from scheduling.engine.executors.slurm.pool_checks import check_pool
 from scheduling.management.cluster_options import add_cluster_arguments, chosen_cluster
 
 
@@ -31,6 +32,8 @@ class Command(BaseCommand):
         """Exit with 1 where there is an error; warnings are no errors."""
         cluster, pool = chosen_cluster(options)
         lines: Iterator[ClusterFinding] = check_cluster(cluster, pool_needs(pool) if pool else None)
+        if pool is not None:
+            lines = chain(lines, check_pool(pool))
         if options["run"]:
             lines = chain(lines, check_by_trial(cluster, jobs_root(), options["node"]))
         levels: Counter[Level] = Counter()

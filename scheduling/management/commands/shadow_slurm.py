@@ -17,6 +17,7 @@ from evenshare_core.cli.files import InputError, opened
 from evenshare_core.cli.inputs import rules_of
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.invariants import InvariantViolation
+from evenshare_core.domain.plurals import plural
 from evenshare_core.formulations.problems import ShareError
 from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.simulation.pool_files import PoolQuota, nodes_csv, read_quotas
@@ -98,7 +99,8 @@ class Command(BaseCommand):
 
         def on_look(look: PartitionLook) -> None:
             seen = watched_pool(watch.watch(), quotas)
-            text = f"running {look.running:,} on {look.gpus_held:,} GPUs, queued {look.queued:,}"
+            gpus = plural(look.gpus_held, "GPU")
+            text = f"running {look.running:,} on {gpus}, queued {look.queued:,}"
             self.stdout.write(f"{datetime.fromtimestamp(look.at, UTC):%H:%M:%S} {text}")
             for one in rules.values():
                 rows = self._decided(seen, one)

@@ -9,12 +9,18 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.engine.executors import ExecutorError
 from scheduling.models import Pool
-from scheduling.services.node_sync import SyncedNode, engine_nodes, plan_node_sync, sync_nodes
+from scheduling.services.node_sync import (
+    SyncedNode,
+    engine_nodes,
+    plan_node_sync,
+    pools_beside,
+    sync_nodes,
+)
 from tenants.audit import Actor
 from tenants.models import User
 
 SIGNS = {"added": "+", "changed": "~", "drained": "-"}
-UNITS = {"gpus": "GPUs", "cpus": "CPUs", "memory_mb": "MB of memory"}
+UNITS = {"gpus": ("GPU", "GPUs"), "cpus": ("CPU", "CPUs"), "memory_mb": ("MB of memory",) * 2}
 
 
 class Command(BaseCommand):
@@ -36,11 +42,11 @@ class Command(BaseCommand):
         is_dry = options["dry_run"]
         actor = None if is_dry else _actor(options["user"])
         try:
-            there = engine_nodes(pool)
+            there, beside = engine_nodes(pool), pools_beside(pool)
             if actor is None:
-                sync = plan_node_sync(pool, there)
+                sync = plan_node_sync(pool, there, beside)
             else:
-                sync = sync_nodes(actor=actor, pool=pool, there=there)
+                sync = sync_nodes(actor=actor, pool=pool, there=there, beside=beside)
         except ExecutorError as error:
             raise CommandError(str(error)) from error
         except PermissionDenied as error:
@@ -62,11 +68,16 @@ def _actor(username: str | None) -> Actor:
     return Actor(user)
 
 
+def _amount(count: object, name: str) -> str:
+    one, many = UNITS[name]
+    return f"{count} {one if count == 1 else many}"
+
+
 def _line(change: SyncedNode) -> str:
     head = f"{SIGNS[change.kind]} {change.name}: "
     if change.kind == "drained":
         return head + "drained, its engine has it no more"
-    parts = {name: f"{change.after[name]} {UNITS[name]}" for name in UNITS if name in change.after}
+    parts = {name: _amount(change.after[name], name) for name in UNITS if name in change.after}
     if change.kind == "added":
         return f"{head}{change.after['gpu_type']}, {', '.join(parts.values())}"
     return head + ", ".join(f"{change.before[name]} -> {word}" for name, word in parts.items())

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from evenshare_core.cli.files import InputError
 from evenshare_core.cli.pool_inputs import whole_number
+from evenshare_core.domain.plurals import plural
 from evenshare_core.simulation.lease_tuning import LENGTHS_S, WITHIN_PERCENT, LengthFigures
 from scheduling.requests.pools import LENGTHS
 from scheduling.services.lease_tuning import LeaseTuning, LeaseTuningError, tune_lease
@@ -88,7 +89,7 @@ def _table(tuning: LeaseTuning) -> str:
         "lease", "mean completion", "overhead", "preemptions", "sharing loss", "finished",
         "never end",
     )  # fmt: skip
-    jobs = "1 job" if tuning.jobs == 1 else f"{tuning.jobs:,} jobs"
+    jobs = plural(tuning.jobs, "job")
     title = f"Pool {tuning.pool}, policy {tuning.policy}, {jobs} since {tuning.start}"
     return "\n".join([title, head, *rows, _finding(tuning)])
 

@@ -207,6 +207,7 @@ class TestTheReport:
         watched = pool(*UNFAIR)
         sides = [observed_side(watched, "Slurm"), policy_side(watched, rules())]
         text = shadow_report("Watch", watched, sides, ["Looks that failed: 2."])
+        assert f"{len(UNFAIR)} jobs of 2 tenants on " in text
         assert "| p1 | physics | 4 | 11-14 22:12:20 | 11-14 22:43:20 | 11-14 22:13:20 |" in text
         assert "Looks that failed: 2." in text
         assert UNKNOWN in text
@@ -218,6 +219,7 @@ class TestTheReport:
         watched = pool(job("a|b<script>", "bio"), seconds=60)
         text = shadow_report("t", watched, [observed_side(watched, "Slurm")])
         assert "a\\|b&lt;script>" in text
+        assert "1 job of 1 tenant on 8 GPUs of 2 nodes, from " in text
 
     def test_of_nothing_is_one_too(self) -> None:
         watched = pool(seconds=60)

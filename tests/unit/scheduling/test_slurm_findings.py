@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from scheduling.engine.executors.slurm.cluster_text import parse_config, parse_fields, parse_nodes
+from scheduling.engine.executors.slurm.commands import SEPARATOR
 from scheduling.engine.executors.slurm.findings import (
     ClusterFinding,
     Level,
     PoolNeeds,
-    clock_findings,
+    clock_finding,
     config_findings,
     node_findings,
     others_findings,
@@ -144,10 +145,33 @@ class TestThePartition:
         assert short == {"partition gpu, MaxTime": "error"}
 
     def test_with_jobs_of_others_is_an_error_that_names_them(self) -> None:
-        (line,) = others_findings({"evenshare": 3, "ann": 2}, "evenshare")
+        own = ("evenshare", "evenshare-12", "es-12-1")
+        by_hand = ("evenshare", "train", "es-12-1")
+        elsewhere = ("evenshare", "evenshare-12", "east-12-1")
+        theirs = [("ann", "a|b", "es-12-1"), ("ann", "evenshare-12", "es-12-1")]
+        (line,) = others_findings(jobs(own, by_hand, elsewhere, *theirs), OWN, "es")
         assert line.level is Level.ERROR
-        assert "ann (2)" in line.text
-        assert worst(others_findings({"evenshare": 3}, "evenshare")) is Level.OK
+        listed = (
+            "2 jobs of ann, 1 job of evenshare (by hand),"
+            " 1 job of evenshare (by the installation east): "
+        )
+        assert line.text.startswith(listed)
+
+    def test_with_leases_and_the_job_of_a_check_is_in_order(self) -> None:
+        own = ("evenshare", "evenshare-12", "es-12-1")
+        trial = ("evenshare", "evenshare-check", "evenshare-check")
+        mapped = ("es-physics", "evenshare-13", "es-13-1")
+        for table in ("", jobs(own, trial, mapped)):
+            assert worst(others_findings(table, OWN, "es")) is Level.OK
+
+
+# The portal's user, and that of a tenant.
+OWN = {"evenshare", "es-physics"}
+
+
+def jobs(*rows: tuple[str, str, str]) -> str:
+    """What squeue prints of users, names and comments."""
+    return "".join(f"{SEPARATOR.join(row)}\n" for row in rows)
 
 
 class TestTheNodes:
@@ -218,9 +242,9 @@ class TestTheRest:
         assert worst(rights_findings(fixed, is_operator=False)) is Level.OK
 
     def test_a_clock_that_is_wrong_is_named(self) -> None:
-        (line,) = clock_findings({"n1": 90.0, "n2": 0.3})
-        assert (line.level, "n1 by +90 s" in line.text) == (Level.WARNING, True)
-        assert worst(clock_findings({"n2": -0.3})) is Level.OK
+        line = clock_finding("n1", 90.0)
+        assert (line.level, str(line)[9:34]) == (Level.WARNING, "clock of n1: +90 s agains")
+        assert clock_finding("n2", -0.3).level is Level.OK
 
     def test_a_line_begins_with_its_level(self) -> None:
         assert str(ClusterFinding(Level.ERROR, "nodes", "none")) == "error    nodes: none"

@@ -40,6 +40,7 @@ class TestAWatch:
         cluster += [[RUNS, WAITS], [WAITS]]
         first = PartitionWatch(OPTIONS, tmp_path, clock=lambda: 1000.4)
         first.look()
+        assert first.remarks()[0] == "1 look."
         second = PartitionWatch(OPTIONS, tmp_path, clock=lambda: 1030.0)
         second.load()
         assert (second.rows, second.looks) == (first.rows, first.looks)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from evenshare_core.cli.command import Options
 from evenshare_core.cli.files import InputError, opened
 from evenshare_core.domain.cluster import Node, Resources
+from evenshare_core.domain.plurals import plural
 from evenshare_core.domain.snapshot import Surcharge
 from evenshare_core.simulation.pool_files import (
     NamedNode,
@@ -87,7 +88,7 @@ class PoolInputs:
         start_us = self.start_us or 0
         early = [job for job in workload.jobs if job.submitted_us < start_us]
         if early:
-            count = "1 job is" if len(early) == 1 else f"{len(early):,} jobs are"
+            count = plural(len(early), "job is", "jobs are")
             raise InputError(
                 f"--start: {count} submitted before it, first {early[0].name!r} at"
                 f" {early[0].submitted_us / SECOND_US:.0f} s; leave them out, or start earlier"

@@ -16,6 +16,7 @@ from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, s
 from evenshare_core.cli.files import InputError
 from evenshare_core.cli.inputs import rules_of, scenario_of
 from evenshare_core.cli.policy_help import add_policy_help
+from evenshare_core.domain.plurals import plural
 from evenshare_core.formulations.problems import ShareError
 from evenshare_core.policies.registry import DEFAULT
 from evenshare_core.simulation.books import Books
@@ -111,7 +112,7 @@ def _report_bad_lines(workload: Workload, err: Stream) -> None:
     if workload.bad:
         first, count = workload.bad[0], len(workload.bad)
         where = f"line {first.line}{first.field and ', ' + first.field}"
-        lines = "1 line is no job" if count == 1 else f"{count:,} lines are no jobs"
+        lines = plural(count, "line is no job", "lines are no jobs")
         say(err, f"{lines}: {where} {first.reason}")
 
 
@@ -122,7 +123,7 @@ def _report_without_quota(scenario: Scenario, options: Options, err: Stream) -> 
     owners = {row.tenant for row in scenario.cluster.quotas}
     names = [name for index, name in scenario.workload.tenants.items() if index not in owners]
     if names:
-        tenants = "1 tenant has" if len(names) == 1 else f"{len(names):,} tenants have"
+        tenants = plural(len(names), "tenant has", "tenants have")
         say(err, f"{tenants} jobs and no quota: {', '.join(names[:5])}{', ...' * (len(names) > 5)}")
 
 
@@ -159,7 +160,7 @@ def _result(scenario: Scenario, rules: Rules, err: Stream, *, timed: bool) -> tu
         say(err, "")
     if outcome.stranded:
         count = len(outcome.stranded)
-        jobs = "1 job never ends" if count == 1 else f"{count:,} jobs never end"
+        jobs = plural(count, "job never ends", "jobs never end")
         say(err, f"{rules.policy}: {jobs}")
     figures = figures_of(
         *(scenario.cluster, scenario.workload.jobs, outcome.books), partitions=scenario.partitions

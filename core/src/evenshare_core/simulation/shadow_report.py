@@ -7,6 +7,7 @@ from datetime import timedelta
 from statistics import fmean
 
 from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.plurals import plural
 from evenshare_core.simulation.report import ROWS, format_cell
 from evenshare_core.simulation.shadow import JobCourse, ShadowSide, WatchedPool
 from evenshare_core.simulation.tables import write_table
@@ -79,12 +80,13 @@ def _cells(course: JobCourse) -> list[str | int | None]:
 def _summary(pool: WatchedPool) -> str:
     watch = pool.watch
     gpus = sum(one.node.gpus for one in watch.nodes)
+    tenants = {job.tenant for job in pool.jobs.values()}
     span = timedelta(seconds=(watch.until_us - watch.from_us) // SECOND_US)
     begin, end = (f"{from_us(us):%Y-%m-%d %H:%M:%S}" for us in (watch.from_us, watch.until_us))
     return (
-        f"{len(pool.jobs):,} jobs of {len({job.tenant for job in pool.jobs.values()}):,} tenants on"
-        f" {gpus:,} GPUs of {len(watch.nodes):,} nodes, from {begin} to {end} UTC ({span})."
-        " Nothing was submitted, changed or cancelled."
+        f"{plural(len(pool.jobs), 'job')} of {plural(len(tenants), 'tenant')} on"
+        f" {plural(gpus, 'GPU')} of {plural(len(watch.nodes), 'node')}, from {begin} to {end} UTC"
+        f" ({span}). Nothing was submitted, changed or cancelled."
     )
 
 
@@ -139,7 +141,8 @@ def _jobs(pool: WatchedPool, sides: Sequence[ShadowSide]) -> Iterator[str]:
         cells += [_length(one.waited_us / SECOND_US) for one in courses]
         yield _row(job.name, (job.tenant, str(job.gpus), _instant(job.ready_us), *cells))
     if len(pool.jobs) > MOST_ROWS:
-        yield f"\n{len(pool.jobs) - MOST_ROWS:,} more jobs are in the table of jobs (CSV)."
+        more = len(pool.jobs) - MOST_ROWS
+        yield f"\n{plural(more, 'more job is', 'more jobs are')} in the table of jobs (CSV)."
 
 
 def _yields(pool: WatchedPool, sides: Sequence[ShadowSide]) -> Iterator[str]:
@@ -158,7 +161,8 @@ def _yields(pool: WatchedPool, sides: Sequence[ShadowSide]) -> Iterator[str]:
         cells = (job.name, job.tenant, str(job.gpus), _instant(course.yielded_us))
         yield _row(title, (*cells, str(course.yields)))
     if len(asked) > MOST_ROWS:
-        yield f"\n{len(asked) - MOST_ROWS:,} more are in the table of jobs (CSV)."
+        more = len(asked) - MOST_ROWS
+        yield f"\n{plural(more, 'more is', 'more are')} in the table of jobs (CSV)."
 
 
 def _head(cells: Sequence[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.plurals import plural
 from evenshare_core.money.fixed_point import to_text
 from evenshare_core.verification.heads import HeadFinding
 from evenshare_core.verification.rounds import OwnClaim, RoundCheck, RoundFigures, RoundFinding
@@ -98,7 +99,7 @@ class Tally:
 def summary(tally: Tally, *, head_ok: bool) -> str:
     """Return the last line."""
     wrong = [number for number, ok in tally.rows if not ok]
-    rounds = f"{len(tally.rows)} {'round' if len(tally.rows) == 1 else 'rounds'}"
+    rounds = plural(len(tally.rows), "round")
     if not wrong and head_ok:
         return f"{rounds} verified, nothing is wrong{tally}"
     named = ", ".join(map(str, wrong[:10])) + (" ..." if len(wrong) > 10 else "")

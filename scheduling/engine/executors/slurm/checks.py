@@ -7,9 +7,10 @@ import os
 import pwd
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+from django.conf import settings
 
 from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.local_files import jobs_root
@@ -31,7 +32,6 @@ from scheduling.models import Node, Pool
 from tenants.scopes import site_scope
 
 # How the names of leases' jobs begin.
-JOB_NAME = "evenshare-"
 TOOLS = ("sinfo", "squeue", "sbatch", "scancel", "scontrol", "srun")
 _OPERATORS = ("Operator", "Administrator")
 
@@ -60,10 +60,10 @@ def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[Clu
         text = f"{error}: is slurmctld up, MUNGE running here, and slurm.conf the cluster's?"
         yield ClusterFinding(Level.ERROR, "controller", text)
         return
-    settings = parse_config(config)
-    yield from findings.config_findings(settings, pool)
+    said = parse_config(config)
+    yield from findings.config_findings(said, pool)
     yield from _clocks(config)
-    yield from findings.rights_findings(options, is_operator=_is_operator(slurm, settings))
+    yield from findings.rights_findings(options, is_operator=_is_operator(slurm, said))
     yield from user_findings(slurm, jobs_root())
     yield from _partition(slurm, pool)
 
@@ -122,12 +122,12 @@ def _clocks(config: str) -> Iterator[ClusterFinding]:
     """The controller's clock, from the head of its answer."""
     match = re.match(r"Configuration data as of (\d{9,})\b", config)
     if match:
-        yield from findings.clock_findings({"the controller": int(match[1]) - time.time()})
+        yield findings.clock_finding("the controller", int(match[1]) - time.time())
 
 
-def _is_operator(slurm: Slurm, settings: dict[str, str]) -> bool:
+def _is_operator(slurm: Slurm, said: dict[str, str]) -> bool:
     own = pwd.getpwuid(os.geteuid()).pw_name
-    if os.geteuid() == 0 or settings.get("SlurmUser", "").partition("(")[0] == own:
+    if os.geteuid() == 0 or said.get("SlurmUser", "").partition("(")[0] == own:
         return True
     # Without accounting nobody but these two is one.
     with contextlib.suppress(ExecutorError):
@@ -149,14 +149,9 @@ def _partition(slurm: Slurm, pool: PoolNeeds | None) -> Iterator[ClusterFinding]
         yield from findings.node_findings(partition_nodes(slurm), slurm.options, pool)
         everywhere = slurm.ask("sinfo", "--noheader", "--Node", "--format=%N|%P")
         yield from findings.shared_node_findings(everywhere, name)
-        table = slurm.ask("squeue", "--noheader", "--partition", name, "--format=%u|%j")
-        own = pwd.getpwuid(os.geteuid()).pw_name
-        mapped = set(slurm.options.users.values())
-        rows = (line.strip().partition("|") for line in table.splitlines() if line.strip())
-        # Of tenants' users only what was submitted for a lease.
-        users = Counter(
-            user for user, _, job in rows if user not in mapped or not job.startswith(JOB_NAME)
-        )
-        yield from findings.others_findings(users, own)
+        wanted = ("--noheader", "--partition", name, "--format", findings.OWNER_FORMAT)
+        own = {pwd.getpwuid(os.geteuid()).pw_name, *slurm.options.users.values()}
+        jobs = slurm.ask("squeue", *wanted)
+        yield from findings.others_findings(jobs, own, settings.INSTALLATION)
     except ExecutorError as error:
         yield ClusterFinding(Level.ERROR, f"partition {name}", str(error))

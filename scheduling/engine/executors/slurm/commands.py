@@ -29,7 +29,7 @@ _PASSING = re.compile(
     r"|communication|resource limit|slurm_persist|socket",
     re.IGNORECASE,
 )
-_SEPARATOR = "\x1f"
+SEPARATOR = "\x1f"
 _COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%U", "%j", "%k")
 # What runs sbatch as another user has words of its own.
 _SAID_BY_SBATCH = re.compile(r"^sbatch: ", re.MULTILINE)
@@ -141,7 +141,7 @@ class Slurm:
         options = ["--noheader", "--states=all", "--partition", self.options.partition]
         if is_ours is None:
             options += ["--user", str(os.geteuid())]
-        done = self.ask("squeue", *options, "--format", _SEPARATOR.join(_COLUMNS))
+        done = self.ask("squeue", *options, "--format", SEPARATOR.join(_COLUMNS))
         return parse_queue(done, is_ours)
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
@@ -296,12 +296,10 @@ def parse_queue(
     """
     jobs: dict[str, SlurmJob] = {}
     for line in table.splitlines():
-        fields = line.split(_SEPARATOR)
-        if len(fields) != len(_COLUMNS) or not _TOKEN.fullmatch(fields[-1]):
+        fields = line.split(SEPARATOR)
+        if len(fields) != len(_COLUMNS) or not is_lease(fields[-2], fields[-1]):
             continue
-        job_id, state, limit, started, ended, uid, name, token = fields
-        if name != job_name(token):
-            continue
+        job_id, state, limit, started, ended, uid, _, token = fields
         if is_ours is not None and not (uid.isdecimal() and is_ours(token, int(uid))):
             continue
         leader, _, component = job_id.partition("+")
@@ -318,6 +316,11 @@ def parse_queue(
 def job_name(token: str) -> str:
     """Return the name of a lease's Slurm job: that of the portal's job."""
     return f"evenshare-{token.split('-')[1]}"
+
+
+def is_lease(name: str, comment: str) -> bool:
+    """Whether a job of this name and comment is a lease of some Evenshare."""
+    return _TOKEN.fullmatch(comment) is not None and name == job_name(comment)
 
 
 def _instant(text: str) -> int | None:

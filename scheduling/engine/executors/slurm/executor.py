@@ -52,7 +52,12 @@ from scheduling.engine.executors.slurm.commands import (
 )
 from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
-from scheduling.engine.executors.slurm.nodes import drain_nodes, read_nodes, resume_nodes
+from scheduling.engine.executors.slurm.nodes import (
+    drain_nodes,
+    read_cluster,
+    read_nodes,
+    resume_nodes,
+)
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
 from scheduling.engine.executors.slurm.users import (
     UserRefusedError,
@@ -115,6 +120,10 @@ class SlurmExecutor(ShimExecutor):
                 minutes[job.job_id] = math.ceil((until - job.started) / 60) + SLACK_MINUTES
         slurm.limit(minutes)
 
+    def cluster(self, pool_id: int) -> str:
+        """Return what tells the pool's cluster from others."""
+        return read_cluster(self._cluster(pool_id))
+
     def nodes(self, pool_id: int) -> list[EngineNode]:
         """Return the nodes of the pool's partition."""
         return read_nodes(self._cluster(pool_id))
@@ -130,7 +139,10 @@ class SlurmExecutor(ShimExecutor):
     def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
         def surroundings(pool: Pool) -> Surroundings:
             options = read_options(pool.executor_options, pool.name)
-            return Surroundings(options.search_path, names_gpus=False)
+            # The demo's cluster ends with the portal, and jobs of both, whoever kills what.
+            is_demo = options.conf and options.conf == settings.DEMO_SLURM_CONF
+            lifeline = os.environ.get("EVENSHARE_LIFELINE", "") if is_demo else ""
+            return Surroundings(options.search_path, names_gpus=False, lifeline=lifeline)
 
         specs = read_specs(self._root, job_ids, surroundings)
         shim = str(install_shim(self._root)) if specs else ""

@@ -6,12 +6,14 @@ Each looks at values that `cluster_text` has read, and asks nothing. `checks` br
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from evenshare_core.domain.plurals import plural
 from scheduling.engine.executors.slurm.cluster_text import SlurmNodeText, parse_seconds
-from scheduling.engine.executors.slurm.commands import UNLIMITED, parse_minutes
+from scheduling.engine.executors.slurm.commands import SEPARATOR, UNLIMITED, is_lease, parse_minutes
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
 # What the executor is tested with, and the oldest that has what it asks for.
@@ -20,6 +22,12 @@ TESTED, OLDEST = (22, 5), (20, 11)
 LEAST_JOB_AGE_S, GOOD_JOB_AGE_S = 300, 3600
 # More of a difference between two clocks moves the ends of jobs.
 CLOCK_S = 5.0
+# User, name and comment of a job.
+OWNER_FORMAT = SEPARATOR.join(("%u", "%j", "%k"))
+# What the job of `check_slurm --run` is called: no name of a lease.
+TRIAL = "evenshare-check"
+# Of longer lists so many names are told.
+LISTED = 8
 
 
 class Level(StrEnum):
@@ -269,19 +277,41 @@ def _most_time(
     )
 
 
-def others_findings(users: Mapping[str, int], own: str) -> Iterator[ClusterFinding]:
-    """Judge whose jobs are in the partition: `users` with their jobs that are not over."""
-    others = {name: count for name, count in users.items() if name != own}
-    if not others:
+def others_findings(
+    table: str, own: Collection[str], installation: str
+) -> Iterator[ClusterFinding]:
+    """Judge whose jobs are in the partition, by `squeue --format` OWNER_FORMAT.
+
+    `own`: as whom leases run, the portal's user and those of tenants, who may have submitted some
+    by hand; `installation` begins the tokens of its leases.
+    """
+    owners: Counter[str] = Counter()
+    for row in (line.split(SEPARATOR, 2) for line in table.splitlines()):
+        if len(row) == 3:
+            user, name, comment = (cell.strip() for cell in row)
+            owners[_owner(user, name, comment, own, installation)] += 1
+    del owners[""]
+    if not owners:
         yield _ok("jobs of others", "none in the partition")
         return
-    listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(others.items())[:5])
-    more = ", ..." if len(others) > 5 else ""
+    listed = list_some(
+        [f"{plural(count, 'job')} of {name}" for name, count in sorted(owners.items())]
+    )
     yield _error(
         "jobs of others",
-        f"{listed}{more}: Evenshare counts the partition's GPUs as its own; close it to others"
+        f"{listed}: Evenshare counts the partition's GPUs as its own; close it to others"
         " (AllowAccounts, AllowGroups), and let theirs end",
     )
+
+
+def _owner(user: str, name: str, comment: str, own: Collection[str], installation: str) -> str:
+    """Who is to be asked about a job; empty: it is a lease of this portal, or its trial."""
+    if user not in own:
+        return user
+    if not is_lease(name, comment):
+        return "" if name == TRIAL else f"{user} (by hand)"
+    theirs = comment.partition("-")[0]
+    return "" if theirs == installation else f"{user} (by the installation {theirs})"
 
 
 def shared_node_findings(table: str, partition: str) -> Iterator[ClusterFinding]:
@@ -296,8 +326,8 @@ def shared_node_findings(table: str, partition: str) -> Iterator[ClusterFinding]
         others = ", ".join(sorted(set().union(*shared.values())))
         yield _warning(
             "nodes in other partitions",
-            f"{_some(sorted(shared))} (in {others}): a job there takes GPUs that Evenshare counts"
-            " as its own; take them out of the other partitions when the pool begins",
+            f"{list_some(sorted(shared))} (in {others}): a job there takes GPUs that Evenshare"
+            " counts as its own; take them out of the other partitions when the pool begins",
         )
     else:
         yield _ok("nodes in other partitions", "none")
@@ -311,7 +341,7 @@ def node_findings(
     if not nodes:
         yield _error("nodes", "the partition has none")
     elif down:
-        yield _warning("nodes", f"not available: {_some(down)}; no lease is started there")
+        yield _warning("nodes", f"not available: {list_some(down)}; no lease is started there")
     else:
         yield _ok("nodes", f"{len(nodes):,}, all available")
     if pool is None:
@@ -319,17 +349,17 @@ def node_findings(
     there = {node.name: node for node in nodes}
     missing = sorted(set(pool.nodes) - there.keys())
     if missing:
-        yield _error("nodes of the pool", f"not in the partition: {_some(missing)}")
+        yield _error("nodes of the pool", f"not in the partition: {list_some(missing)}")
     unused = sorted(there.keys() - set(pool.nodes))
     if unused:
-        yield _warning("nodes of the partition", f"not in the pool: {_some(unused)}")
+        yield _warning("nodes of the partition", f"not in the pool: {list_some(unused)}")
     wrong = [
         text
         for name, (gpu_type, gpus) in sorted(pool.nodes.items())
         if name in there and (text := _other_gpus(there[name], gpu_type, gpus, options))
     ]
     if wrong:
-        yield _error("GPUs", f"{_some(wrong, 3)}; correct the nodes, or gres_types")
+        yield _error("GPUs", f"{list_some(wrong, 3)}; correct the nodes, or gres_types")
     elif pool.nodes and not missing:
         yield _ok("GPUs", "of all nodes of the pool as in Slurm")
 
@@ -353,7 +383,7 @@ def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[Clu
             " tenants' users: make it one (sacctmgr modify user NAME set adminlevel=Operator)",
         )
     if options.limit_minutes:
-        yield _ok("time limits", f"set once to {options.limit_minutes} minutes")
+        yield _ok("time limits", f"set once to {plural(options.limit_minutes, 'minute')}")
     elif is_operator:
         yield _ok("time limits", "may be moved: this user is an operator of Slurm")
     else:
@@ -364,14 +394,13 @@ def rights_findings(options: SlurmOptions, *, is_operator: bool) -> Iterator[Clu
         )
 
 
-def clock_findings(differences_s: Mapping[str, float]) -> Iterator[ClusterFinding]:
-    """Judge how far clocks are ahead of the portal's, by machine."""
-    far = {name: value for name, value in differences_s.items() if abs(value) > CLOCK_S}
-    if far:
-        listed = [f"{name} by {value:+.0f} s" for name, value in sorted(far.items())]
-        yield _warning("clocks", f"differ: {_some(listed)}; have all machines run NTP")
-    elif differences_s:
-        yield _ok("clocks", f"within {CLOCK_S:g} s")
+def clock_finding(machine: str, ahead_s: float) -> ClusterFinding:
+    """Judge how far a machine's clock is ahead of the portal's."""
+    about = f"clock of {machine}"
+    if abs(ahead_s) > CLOCK_S:
+        text = f"{ahead_s:+.0f} s against the portal's; have all machines run NTP"
+        return _warning(about, text)
+    return _ok(about, f"within {CLOCK_S:g} s of the portal's")
 
 
 def worst(findings: Iterable[ClusterFinding]) -> Level:
@@ -380,6 +409,7 @@ def worst(findings: Iterable[ClusterFinding]) -> Level:
     return max((one.level for one in findings), key=order.index, default=Level.OK)
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
+def list_some(names: Sequence[str], most: int = LISTED) -> str:
+    """Return the first names, and how many more there are."""
     more = f", and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.node_source import EngineNode, EngineNodeState
+from scheduling.engine.executors.slurm.cluster_text import parse_config
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
 OURS = "evenshare: "
@@ -63,6 +64,17 @@ def read_nodes(slurm: Tools) -> list[EngineNode]:
     if not nodes:
         raise ExecutorError(f"sinfo: the partition {partition} is not there, or has no nodes")
     return nodes
+
+
+def read_cluster(slurm: Tools) -> str:
+    """Return what tells the cluster from all others, by whatever slurm.conf it is reached.
+
+    Raises:
+        ExecutorError: Slurm does not answer.
+    """
+    settings = parse_config(slurm.ask("scontrol", "show", "config"))
+    names = ("ClusterName", "SlurmctldHost[0]", "SlurmctldPort")
+    return " ".join(settings.get(name, "") for name in names)
 
 
 def drain_nodes(slurm: Tools, reasons: Mapping[str, str]) -> None:

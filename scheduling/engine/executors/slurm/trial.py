@@ -24,15 +24,13 @@ from scheduling.engine.executors.slurm.commands import (
     SubmissionRefusedError,
     last_line,
 )
-from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, clock_findings
+from scheduling.engine.executors.slurm.findings import TRIAL, ClusterFinding, Level, clock_finding
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
 from scheduling.engine.executors.slurm.users import UnixUser, share_folder
 
 PROBE = Path(__file__).with_name("probe.py")
 PATIENCE_S = 60.0
 LEAST_PYTHON = (3, 10)
-# No token of a lease: nobody adopts the job.
-NAME = "evenshare-check"
 _MINUTES = 5
 
 
@@ -79,7 +77,7 @@ def _trial(
         for path in folder.iterdir():
             os.chown(path, -1, user.gid)
             path.chmod(0o640)
-    job = slurm.submit({NAME: lambda: submission})[NAME]
+    job = slurm.submit({TRIAL: lambda: submission})[TRIAL]
     if isinstance(job, SubmissionRefusedError):
         yield ClusterFinding(Level.ERROR, about, f"Slurm refuses it: {job}")
         return
@@ -88,7 +86,7 @@ def _trial(
         if answer is None:
             yield ClusterFinding(Level.ERROR, about, _why_silent(slurm, folder, job, patience_s))
             return
-        yield from _judge(about, answer, asked, user.uid if user else os.getuid())
+        yield from _judge(about, node, answer, asked, user.uid if user else os.getuid())
         yield _prolonged(slurm, job)
     finally:
         slurm.cancel([job])
@@ -98,8 +96,8 @@ def _submission(
     slurm: Slurm, root: Path, folder: Path, node: str, user: UnixUser | None
 ) -> Submission:
     return Submission(
-        token=NAME,
-        name=NAME,
+        token=TRIAL,
+        name=TRIAL,
         argv=(slurm.options.interpreter, "-I", "-S", str(folder / PROBE.name), str(folder)),
         script=str(install_shim(root).with_name(SCRIPT)),
         folder=str(folder),
@@ -144,7 +142,9 @@ def _why_silent(slurm: Slurm, folder: Path, job: int, patience_s: float) -> str:
     )
 
 
-def _judge(about: str, answer: dict[str, Any], asked: str, uid: int) -> Iterator[ClusterFinding]:
+def _judge(
+    about: str, node: str, answer: dict[str, Any], asked: str, uid: int
+) -> Iterator[ClusterFinding]:
     if answer.get("said") != asked:
         yield ClusterFinding(Level.ERROR, about, "it read another file than was written here")
         return
@@ -162,7 +162,7 @@ def _judge(about: str, answer: dict[str, Any], asked: str, uid: int) -> Iterator
         yield ClusterFinding(
             Level.ERROR, about, f"{text}: have one user, with one number, everywhere"
         )
-    yield from clock_findings({about: number(answer.get("at"), 0.0) - time.time()})
+    yield clock_finding(node, number(answer.get("at"), 0.0) - time.time())
 
 
 def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from evenshare_core.domain.plurals import plural
 from evenshare_core.simulation.shadow import Watch
 from evenshare_core.simulation.tables import write_table
 from evenshare_core.units import SECOND_US
@@ -138,7 +139,8 @@ class PartitionWatch:
                 "Jobs that are held or wait for others, which are left out until they may start",
             ),
         )
-        said = [f"{len(self.looks):,} looks, the longest time between two {gap:,} s."]
+        longest = f", the longest time between two {gap:,} s" if len(self.looks) > 1 else ""
+        said = [f"{plural(len(self.looks), 'look')}{longest}."]
         return said + [f"{text}: {count:,}." for count, text in counted if count]
 
     def _running(self) -> Iterator[ObservedRow]:

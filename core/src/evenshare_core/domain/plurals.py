@@ -1,0 +1,8 @@
+"""Numbers with their nouns, for whatever is read by people."""
+
+from __future__ import annotations
+
+
+def plural(count: int, word: str, many: str | None = None) -> str:
+    """1 -> "1 job"; 1200 -> "1,200 jobs"; `many` for an irregular plural."""
+    return f"{count:,} {word if count == 1 else many or word + 's'}"

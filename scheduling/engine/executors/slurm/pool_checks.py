@@ -1,0 +1,102 @@
+"""A pool held against its cluster: jobs that run on unknown to it, and pools that share nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.conf import settings
+
+from evenshare_core.domain.plurals import plural
+from scheduling.engine.executors.base import ExecutorError, lease_token, token_job
+from scheduling.engine.executors.slurm.commands import Slurm, SlurmJob, is_over
+from scheduling.engine.executors.slurm.findings import LISTED, ClusterFinding, Level, list_some
+from scheduling.engine.executors.slurm.nodes import read_cluster, read_nodes
+from scheduling.engine.executors.slurm.options import read_options
+from scheduling.models import Lease, Node, Pool
+from tenants.scopes import site_scope
+
+RUN_ON, SHARED = "jobs that run on", "nodes of other pools"
+
+
+def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
+    """Look at what the portal knows of a pool, and Slurm does not; of a cluster that answers."""
+    try:
+        slurm = Slurm(read_options(pool.executor_options, pool.name))
+        yield _run_on(slurm)
+        yield from _shared(slurm, pool)
+    except ExecutorError as error:
+        yield ClusterFinding(Level.WARNING, f"pool {pool.name}", f"not looked at: {error}")
+
+
+def _run_on(slurm: Slurm) -> ClusterFinding:
+    """Whether Slurm has jobs of leases that have ended, or that nobody knows.
+
+    One that completes is left to Slurm: its lease may have ended a moment ago.
+    """
+    going = {
+        token: job
+        for token, job in slurm.queue().items()
+        if token.startswith(f"{settings.INSTALLATION}-")
+        and not is_over(job.state)
+        and job.state != "COMPLETING"
+    }
+    # Asked for after Slurm's jobs: a lease is there before its job.
+    live = _live_tokens(list(going))
+    left = {token: job for token, job in going.items() if token not in live}
+    if not left:
+        return ClusterFinding(Level.OK, RUN_ON, "none without a lease")
+    return ClusterFinding(Level.WARNING, RUN_ON, _run_on_text(left))
+
+
+def _run_on_text(left: dict[str, SlurmJob]) -> str:
+    listed = list_some([f"{job.job_id} ({token})" for token, job in left.items()])
+    ids = " ".join(str(job.job_id) for job in [*left.values()][:LISTED])
+    return (
+        f"{plural(len(left), 'job')} of leases that have ended, or that this portal does not know,"
+        f" on GPUs that it counts as free: {listed}. Where a second look names them again: scancel"
+        f" {ids}"
+    )
+
+
+def _live_tokens(tokens: list[str]) -> set[str]:
+    leases = Lease.objects.filter(job_id__in={token_job(token) for token in tokens})
+    with site_scope():
+        rows = leases.exclude(state=Lease.State.ENDED).values_list("job_id", "number")
+        return {lease_token(job, number, settings.INSTALLATION) for job, number in rows}
+
+
+def _shared(slurm: Slurm, pool: Pool) -> list[ClusterFinding]:
+    """Whether other pools have nodes of this one: each would undo the other's drains."""
+    with site_scope():
+        others = Pool.objects.filter(executor=pool.executor).exclude(pk=pool.pk)
+        rows = list(others.select_related("clock").order_by("name"))
+    own = _names(slurm, pool) if rows else set()
+    cluster = read_cluster(slurm) if rows else ""
+    findings = []
+    for other in rows:
+        try:
+            theirs = Slurm(read_options(other.executor_options, other.name))
+            shared = own & _names(theirs, other) if read_cluster(theirs) == cluster else set()
+        except ExecutorError as error:
+            text = f"nobody knows whether the pool {other.name} shares them: {error}"
+            findings.append(ClusterFinding(Level.WARNING, SHARED, text))
+            continue
+        if shared:
+            # One that is paused looks at no node until it is resumed.
+            level = Level.WARNING if other.clock.paused else Level.ERROR
+            findings.append(ClusterFinding(level, SHARED, _shared_text(pool, other, shared)))
+    return findings or [ClusterFinding(Level.OK, SHARED, "none of this one's")]
+
+
+def _shared_text(pool: Pool, other: Pool, shared: set[str]) -> str:
+    return (
+        f"{list_some(sorted(shared))}: the pools {pool.name} and {other.name} would both count"
+        " their GPUs, and undo each other's drains; give each a partition with nodes of its own"
+    )
+
+
+def _names(slurm: Slurm, pool: Pool) -> set[str]:
+    """The nodes that a pool has, and those of its partition, which it may get."""
+    with site_scope():
+        rows = set(Node.objects.filter(pool=pool).values_list("name", flat=True))
+    return rows | {node.name for node in read_nodes(slurm)}
