@@ -1,7 +1,6 @@
 """Slurm's command line tools: bounded, without a shell, with an environment of their own.
 
-They are what every cluster has. slurmrestd v0.0.38 cannot name a job's nodes and gives raw wait
-statuses for exit codes (docs/slurm.md).
+They are what every cluster has. A pool can have slurmrestd take some of their work (`restd`).
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Slurm:
         if done.returncode == 0 and said.isdecimal():
             return int(said)
         why = last_line(done.stderr) or f"answered {done.stdout[:100]!r}"
-        if "job submission failed" in done.stderr and not _PASSING.search(why):
+        if "job submission failed" in done.stderr and not is_passing(why):
             raise SubmissionRefusedError(why)
         raise ExecutorError(f"sbatch: {why}")
 
@@ -164,8 +163,7 @@ class Slurm:
 
     def _run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {
-            "PATH": f"{os.environ.get('PATH') or os.defpath}:/usr/sbin:/usr/local/sbin",
-            "LANG": "C.UTF-8",
+            **base_environment(),
             # Seconds since 1970 in every table; what sbatch has is the job's, too.
             **({"SLURM_TIME_FORMAT": "%s"} if tool != "sbatch" else {}),
             **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
@@ -187,6 +185,17 @@ class Slurm:
             ) from error
         except subprocess.TimeoutExpired as error:
             raise ExecutorError(f"{tool} did not answer within {CALL_S:g} s") from error
+
+
+def base_environment() -> dict[str, str]:
+    """Return the environment of tools and of batch scripts; nothing of the portal's is in it."""
+    path = f"{os.environ.get('PATH') or os.defpath}:/usr/sbin:/usr/local/sbin"
+    return {"PATH": path, "LANG": "C.UTF-8"}
+
+
+def is_passing(why: str) -> bool:
+    """Whether Slurm refuses a job for a reason that says nothing of the job."""
+    return _PASSING.search(why) is not None
 
 
 def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]:
@@ -229,10 +238,10 @@ def parse_queue(table: str) -> dict[str, SlurmJob]:
     jobs: dict[str, SlurmJob] = {}
     for line in table.splitlines():
         fields = line.split(_SEPARATOR)
-        if len(fields) != len(_COLUMNS) or not _TOKEN.fullmatch(fields[-1]):
+        if len(fields) != len(_COLUMNS):
             continue
         job_id, state, limit, started, ended, name, token = fields
-        if name != job_name(token):
+        if not is_lease(token, name):
             continue
         leader, _, component = job_id.partition("+")
         if not leader.isdecimal() or component not in ("", "0"):
@@ -240,9 +249,19 @@ def parse_queue(table: str) -> dict[str, SlurmJob]:
         job = SlurmJob(
             int(leader), token, state, parse_minutes(limit), _instant(started), _instant(ended)
         )
-        if token not in jobs or is_over(jobs[token].state):
-            jobs[token] = job
+        keep_open(jobs, job)
     return jobs
+
+
+def keep_open(jobs: dict[str, SlurmJob], job: SlurmJob) -> None:
+    """Note a job by its token; of several with one token the one that runs or may yet run."""
+    if job.token not in jobs or is_over(jobs[job.token].state):
+        jobs[job.token] = job
+
+
+def is_lease(token: str, name: str | None) -> bool:
+    """Whether a job with this comment and name is of a lease."""
+    return _TOKEN.fullmatch(token) is not None and name == job_name(token)
 
 
 def job_name(token: str) -> str:

@@ -52,6 +52,7 @@ from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
 from scheduling.engine.executors.slurm.nodes import drain_nodes, read_nodes, resume_nodes
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
+from scheduling.engine.executors.slurm.restd import connect
 from scheduling.models import Job, Pool
 from tenants.scopes import site_scope
 
@@ -93,7 +94,7 @@ class SlurmExecutor(ShimExecutor):
         options = read_options(pool.executor_options, pool.name)
         if not leases or options.limit_minutes:
             return
-        slurm = Slurm(options)
+        slurm = connect(options)
         queue = slurm.queue()
         skew = clock_skew()
         minutes = {}
@@ -145,7 +146,7 @@ class SlurmExecutor(ShimExecutor):
     def _start(self, wanted: Mapping[str, LeaseSpec]) -> None:
         """Submit what Slurm has not got yet."""
         for pool in {one.lease.pool_id: one.lease.pool for one in wanted.values()}.values():
-            slurm = Slurm(read_options(pool.executor_options, pool.name))
+            slurm = connect(read_options(pool.executor_options, pool.name))
             queue = slurm.queue()
             fresh = (
                 self._prepared(slurm.options, token, one)
@@ -203,7 +204,7 @@ class SlurmExecutor(ShimExecutor):
         pool = Pool.objects.only("name", "executor_options").filter(pk=pool_id).first()
         if pool is None:
             return
-        slurm = Slurm(read_options(pool.executor_options, pool.name))
+        slurm = connect(read_options(pool.executor_options, pool.name))
         left = [
             job
             for token, job in slurm.queue().items()
@@ -292,7 +293,7 @@ class SlurmExecutor(ShimExecutor):
 
     def _cluster(self, pool_id: int) -> Slurm:
         pool = Pool.objects.only("name", "executor_options").get(pk=pool_id)
-        return Slurm(read_options(pool.executor_options, pool.name))
+        return connect(read_options(pool.executor_options, pool.name))
 
 
 def _group(options: SlurmOptions, one: LeaseSpec, names: tuple[str, ...], gpus: int) -> NodeGroup:

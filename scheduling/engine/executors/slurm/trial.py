@@ -148,7 +148,10 @@ def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
     if slurm.options.limit_minutes:
         return ClusterFinding(Level.OK, about, "is not moved (limit_minutes)")
     try:
-        slurm.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={_MINUTES + 5}")
+        if slurm.options.restd is None:
+            slurm.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={_MINUTES + 5}")
+        else:
+            slurm.limit({job: _MINUTES + 5})
     except ExecutorError as error:
         text = f"{error}: make this user an operator of Slurm, or set limit_minutes"
         return ClusterFinding(Level.ERROR, about, text)
