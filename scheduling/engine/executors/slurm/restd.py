@@ -81,6 +81,11 @@ class RestdSubmitted(RestdAnswer, frozen=True):
 
     job_id: int
 
+    @property
+    def is_good(self) -> bool:
+        """An error beside an id is why the job has to wait, as for a node that is down."""
+        return self.job_id > 0
+
 
 class RestdSlurm(Slurm):
     """One cluster, asked through slurmrestd, and through its tools for the rest (`ask`)."""
@@ -136,8 +141,8 @@ class RestdSlurm(Slurm):
         except RestdRefusedError as error:
             # Its parser's complaints are of the interface, and come with another status.
             of_job = error.status == 500 and any(code in _OF_JOBS for code in error.codes)
-            if of_job and not is_passing(str(error)):
-                raise SubmissionRefusedError(str(error)) from error
+            if of_job and not is_passing(error.said):
+                raise SubmissionRefusedError(error.said) from error
             raise
 
     def _check_user(self, job_id: int) -> None:

@@ -61,14 +61,21 @@ class RestdAnswer(msgspec.Struct, frozen=True):
 
     errors: tuple[RestdFault, ...]
 
+    @property
+    def is_good(self) -> bool:
+        """Whether what was asked was done."""
+        return not self.errors
+
 
 class RestdRefusedError(ExecutorError):
     """slurmrestd answered, and what it says is an error."""
 
-    def __init__(self, text: str, faults: tuple[RestdFault, ...], *, status: int) -> None:
-        super().__init__(text)
+    def __init__(self, where: str, faults: tuple[RestdFault, ...], *, status: int) -> None:
+        texts = (fault.text for fault in faults if fault.text)
+        self.said = next(texts, "an error without a text")
         self.faults = faults
         self.status = status
+        super().__init__(f"{where}: {self.said}")
 
     @property
     def codes(self) -> frozenset[int]:
@@ -172,12 +179,11 @@ class RestdClient:
             except _NO_JSON as error:
                 trouble = str(error)[:200]
             else:
-                if not answer.errors:
+                if answer.is_good:
                     return answer
         faults = _faults(text)
         if faults:
-            said = next((fault.text for fault in faults if fault.text), "an error without a text")
-            raise RestdRefusedError(f"{self.where}: {said}", faults, status=status)
+            raise RestdRefusedError(self.where, faults, status=status)
         raise ExecutorError(f"{self.where} gives no answer of {self.options.version} ({trouble})")
 
     def _authentication(self) -> dict[str, str]:
