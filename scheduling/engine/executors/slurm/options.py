@@ -38,9 +38,12 @@ class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     version: Literal["v0.0.38"] = "v0.0.38"
 
     def __post_init__(self) -> None:
-        """Refuse TCP without a token, which slurmrestd would refuse at each call."""
+        """Refuse TCP without a token, which slurmrestd would refuse at each call, and no ports."""
         if not self.token_file and not self.url.startswith("unix:"):
             raise ValueError("`token_file` is needed with http; without a token use `unix:/PATH`")
+        port = self.url.rstrip("/").rpartition(":")[2]
+        if port.isdecimal() and int(port) > 65535:
+            raise ValueError(f"there is no port {port}")
 
 
 class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

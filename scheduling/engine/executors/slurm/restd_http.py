@@ -138,10 +138,9 @@ class RestdClient:
         Raises:
             ExecutorError: it cannot be read, or is no token of Slurm's.
         """
-        token = self._token()
-        if not token:
+        if not self.options.token_file:
             return None
-        claims = self._claims(token)
+        claims = self._claims(self._token())
         return claims.sun, claims.exp
 
     def _exchange(
@@ -187,11 +186,11 @@ class RestdClient:
         raise ExecutorError(f"{self.where} gives no answer of {self.options.version} ({trouble})")
 
     def _authentication(self) -> dict[str, str]:
-        token = self._token()
-        if not token:
-            return {}
-        own, claims = _own_name(), self._claims(token)
         path = self.options.token_file
+        if not path:
+            return {}
+        token = self._token()
+        own, claims = _own_name(), self._claims(token)
         if claims.sun != own:
             text = f"the token in {path} is for the user {claims.sun[:60]!r}, the portal runs as"
             raise ExecutorError(f"{text} {own!r}: write one for {own!r} there")
@@ -201,8 +200,6 @@ class RestdClient:
 
     def _token(self) -> str:
         path = self.options.token_file
-        if not path:
-            return ""
         try:
             with Path(path).open("rb") as file:
                 token = file.read(MOST_TOKEN_BYTES + 1).decode("ascii").strip()
