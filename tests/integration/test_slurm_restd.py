@@ -18,7 +18,9 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from scheduling.engine.executors import ExecutorError, Launch, ReportState, token_job
+from evenshare_core.units import SECOND_US
+from scheduling.engine.executors import ExecutorError, Extension, Launch, ReportState, token_job
+from scheduling.engine.executors.node_source import EngineNodeState
 from scheduling.engine.executors.slurm import restd_http
 from scheduling.engine.executors.slurm.commands import (
     NodeGroup,
@@ -27,8 +29,10 @@ from scheduling.engine.executors.slurm.commands import (
     SubmissionRefusedError,
     is_over,
 )
+from scheduling.engine.executors.slurm.nodes import read_nodes
 from scheduling.engine.executors.slurm.options import RestdOptions, SlurmOptions
 from scheduling.engine.executors.slurm.restd import RestdSlurm, connect
+from scheduling.engine.executors.slurm.restd_nodes import read_restd_nodes
 from scheduling.models import Pool
 from tests.integration.slurm_world import SlurmWorld, make_lab, slurm_world
 from tests.integration.test_slurm_executor import CANARIES, RANKS
@@ -127,6 +131,47 @@ class TestALaunch:
                 assert world.log(token).count("started") == 1
                 assert len(jobs_named(world, token)) == len(before) + 1
 
+    def test_needs_no_tool_from_its_start_to_its_end(
+        self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as bare:
+            bare.setattr(Slurm, "_run", no_tool)
+            token = world.shell("trap 'exit 99' USR1; echo ready; while :; do sleep 0.1; done")
+            world.says(token, "ready")
+            until = world.now_us() + 7200 * SECOND_US
+            world.executor.extend(world.lab.pool.pk, [Extension(token, token_job(token), until)])
+            assert len(world.executor.nodes(world.lab.pool.pk)) == len(world.slurm.nodes)
+            world.stop(token)
+            assert world.ended(token).state is ReportState.STOPPED
+            with pytest.raises(ExecutorError, match="no tool: scontrol"):
+                world.executor.drain(world.lab.pool.pk, {"node-1": "disk"})
+        limit = world.tools.queue()[token].limit_minutes
+        assert limit > 120
+
+    def test_goes_by_slurmrestd_alone_where_the_tools_do_the_rest(
+        self, tmp_path: Path, slurm_restd: RealRestd
+    ) -> None:
+        options = {"restd": {**slurm_restd.options["restd"], "only_submits": True}}
+        with slurm_world(tmp_path / "jobs", slurm_restd.cluster, options) as world:
+            token = world.shell("trap 'exit 99' USR1; echo ready; while :; do sleep 0.1; done")
+            world.says(token, "ready")
+            slurm_restd.stop()
+            try:
+                other = world.lease("/bin/true")
+                with pytest.raises(ExecutorError, match="slurmrestd at unix"):
+                    world.launch(other)
+                world.stop(token)
+                assert world.ended(token).state is ReportState.STOPPED
+                assert len(world.executor.nodes(world.lab.pool.pk)) == len(world.slurm.nodes)
+            finally:
+                slurm_restd.start()
+            world.launch(other)
+            assert world.ended(other).state is ReportState.FINISHED
+
+
+def no_tool(slurm: Slurm, tool: str, *arguments: str) -> None:
+    raise ExecutorError(f"no tool: {tool}")
+
 
 @contextmanager
 def loses_answers(behind: Path) -> Iterator[tuple[Path, threading.Event]]:
@@ -216,6 +261,51 @@ class TestTheQueue:
             assert restd.url.startswith("http://127.0.0.1:")
             ((token, job_id),) = slurm.submit([submission("es-1-1")]).items()
             assert slurm.queue()[token].job_id == job_id
+
+
+class TestTheNodes:
+    def test_are_what_sinfo_says(self, slurm: RestdSlurm, slurm_restd: RealRestd) -> None:
+        run = slurm_restd.cluster.run
+        for node, state, reason in (
+            ("node-1", "DRAIN", "evenshare: disk"),
+            ("node-2", "DRAIN", 'a "hole", by whom?'),
+            ("node-3", "DOWN", "away"),
+            ("node-4", "FAIL", "soon"),
+        ):
+            run("scontrol", "update", f"NodeName={node}", f"State={state}", f"Reason={reason}")
+        when = ("StartTime=now", "Duration=60", "Users=root", "Flags=MAINT,IGNORE_JOBS")
+        run("scontrol", "create", "reservation", "ReservationName=works", *when, "Nodes=node-5")
+        tools = Slurm(slurm.options)
+        try:
+            eventually(lambda: read_nodes(tools)[4].state is EngineNodeState.DRAINED)
+            nodes = read_restd_nodes(slurm)
+            assert nodes == read_nodes(tools)
+            assert [node.state.name for node in nodes] == [
+                "UP",
+                "DRAINED",
+                "DOWN",
+                *["DRAINED"] * 2,
+            ]
+            assert [node.drained_here for node in nodes] == [True, *[False] * 4]
+        finally:
+            run("scontrol", "delete", "ReservationName=works")
+            run("scontrol", "update", "NodeName=ALL", "State=RESUME")
+        eventually(lambda: read_restd_nodes(slurm) == read_nodes(tools))
+
+    def test_that_do_not_answer_are_down(self, slurm: RestdSlurm, slurm_restd: RealRestd) -> None:
+        slurm_restd.cluster.kill_node("node-5")
+        tools = Slurm(slurm.options)
+        try:
+            eventually(lambda: read_restd_nodes(slurm)[4].state is EngineNodeState.DOWN)
+            eventually(lambda: read_restd_nodes(slurm) == read_nodes(tools))
+        finally:
+            slurm_restd.cluster.start_node("node-5")
+        eventually(lambda: read_restd_nodes(slurm)[4].state is EngineNodeState.UP)
+
+    def test_of_a_partition_that_is_not_there_are_an_error(self, slurm: RestdSlurm) -> None:
+        options = msgspec.structs.replace(slurm.options, partition="nowhere")
+        with pytest.raises(ExecutorError, match="the partition nowhere is not there"):
+            read_restd_nodes(RestdSlurm(options, slurm.client))
 
 
 class TestAJob:

@@ -24,7 +24,12 @@ from scheduling.engine.executors.slurm.commands import (
     SubmissionRefusedError,
 )
 from scheduling.engine.executors.slurm.options import RestdOptions, SlurmOptions
-from scheduling.engine.executors.slurm.restd import RestdSlurm, connect, submission_body
+from scheduling.engine.executors.slurm.restd import (
+    RestdSlurm,
+    RestdSubmitter,
+    connect,
+    submission_body,
+)
 from tests.restd_server import FakeRestd, fake_restd, is_silent, says, token_for
 
 UID = os.geteuid()
@@ -239,6 +244,14 @@ class TestEndsAndLimits:
         assert len(server.requests) == 1
 
 
-def test_a_pool_without_the_option_has_the_tools() -> None:
-    assert type(connect(SlurmOptions(partition="gpu"))) is Slurm
-    assert issubclass(RestdSlurm, Slurm)
+class TestTheWay:
+    @pytest.mark.parametrize(
+        ("restd", "kind"),
+        [
+            (None, Slurm),
+            (RestdOptions(url="unix:/s"), RestdSlurm),
+            (RestdOptions(url="unix:/s", only_submits=True), RestdSubmitter),
+        ],
+    )
+    def test_is_chosen_by_the_options(self, restd: RestdOptions | None, kind: type[Slurm]) -> None:
+        assert type(connect(SlurmOptions(partition="gpu", restd=restd))) is kind

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scheduling.engine.executors.base import CALL_S, ExecutorError
+from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.slurm import restd_http
 from scheduling.engine.executors.slurm.options import RestdOptions, read_options
 from scheduling.engine.executors.slurm.restd import RestdJobs
@@ -137,11 +137,8 @@ class TestAnAnswer:
         server.behaviour = says({"errors": faults}, "400 Bad Request")
         with pytest.raises(RestdRefusedError, match="Failure") as caught:
             ask(asked)
-        assert (caught.value.status, caught.value.codes) == (400, {9001, 2014})
+        assert (caught.value.status, set(caught.value.codes)) == (400, {9001, 2014})
         assert caught.value.faults[1].text == "in it: Unknown key"
-
-    def test_may_take_as_long_as_a_call_may(self) -> None:
-        assert restd_http.CALL_S is CALL_S
 
     def test_comes_from_nobody(self, tmp_path: Path, token_file: Path) -> None:
         nowhere = RestdOptions(url=f"unix:{tmp_path}/none", token_file=str(token_file))

@@ -52,7 +52,8 @@ from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
 from scheduling.engine.executors.slurm.nodes import drain_nodes, read_nodes, resume_nodes
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
-from scheduling.engine.executors.slurm.restd import connect
+from scheduling.engine.executors.slurm.restd import RestdSlurm, connect
+from scheduling.engine.executors.slurm.restd_nodes import read_restd_nodes
 from scheduling.models import Job, Pool
 from tenants.scopes import site_scope
 
@@ -109,7 +110,8 @@ class SlurmExecutor(ShimExecutor):
 
     def nodes(self, pool_id: int) -> list[EngineNode]:
         """Return the nodes of the pool's partition."""
-        return read_nodes(self._cluster(pool_id))
+        slurm = self._cluster(pool_id)
+        return read_restd_nodes(slurm) if isinstance(slurm, RestdSlurm) else read_nodes(slurm)
 
     def drain(self, pool_id: int, reasons: Mapping[str, str]) -> None:
         """Drain nodes for Slurm too."""

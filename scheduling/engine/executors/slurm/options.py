@@ -26,16 +26,18 @@ RestdUrl = Annotated[
 
 
 class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A slurmrestd that is asked instead of some tools (`restd`).
+    """A slurmrestd that is asked instead of the tools, as far as it can be (`restd`).
 
     `url`: `unix:/PATH` of its socket, or `http://127.0.0.1:PORT`. `token_file`: a file with a JSON
     web token for the portal's user; without it slurmrestd must run as that user, and listen on a
-    unix socket. `version`: of its interface.
+    unix socket. `version`: of its interface. `only_submits`: it takes jobs, and the tools do the
+    rest, which they do quicker.
     """
 
     url: RestdUrl
     token_file: AbsolutePath = ""
     version: Literal["v0.0.38"] = "v0.0.38"
+    only_submits: bool = False
 
     def __post_init__(self) -> None:
         """Refuse TCP without a token, which slurmrestd would refuse at each call, and no ports."""
@@ -57,7 +59,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `path`: the PATH of jobs. `gres_types`: what gres.conf calls a GPU type, where that is not its
     name here; empty: GPUs have no type there. `limit_minutes`: a job's time limit, set once; 0:
     a little more than its lease, moved with each renewal, for which the portal's user must be an
-    operator of Slurm. `restd`: a slurmrestd that takes jobs and lists them, instead of the tools.
+    operator of Slurm. `restd`: a slurmrestd that is asked instead of the tools.
     """
 
     conf: AbsolutePath = ""

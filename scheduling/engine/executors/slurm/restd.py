@@ -87,8 +87,8 @@ class RestdSubmitted(RestdAnswer, frozen=True):
         return self.job_id > 0
 
 
-class RestdSlurm(Slurm):
-    """One cluster, asked through slurmrestd, and through its tools for the rest (`ask`)."""
+class RestdSubmitter(Slurm):
+    """One cluster that takes jobs through slurmrestd, and is asked through its tools."""
 
     def __init__(self, options: SlurmOptions, client: RestdClient) -> None:
         super().__init__(options)
@@ -109,6 +109,31 @@ class RestdSlurm(Slurm):
                 self._check_user(job_id)
                 break
         return answers | super().submit(rest)
+
+    def _submit(self, submission: Submission) -> int:
+        body = submission_body(self.options, submission)
+        try:
+            return self.client.ask(RestdSubmitted, "POST", "job/submit", body).job_id
+        except RestdRefusedError as error:
+            # Its parser's complaints are of the interface, and come with another status.
+            of_job = error.status == 500 and any(code in _OF_JOBS for code in error.codes)
+            if of_job and not is_passing(error.said):
+                raise SubmissionRefusedError(error.said) from error
+            raise
+
+    def _check_user(self, job_id: int) -> None:
+        job = self.client.ask(RestdJobs, "GET", f"job/{job_id}").jobs
+        others = {one.user_id for one in job} - {os.geteuid()}
+        if others:
+            self.client.ask(RestdAnswer, "DELETE", f"job/{job_id}")
+            raise ExecutorError(
+                f"{self.client.where} submits jobs as the user {others.pop()}, the portal is"
+                f" {os.geteuid()}: have one user, with one number, everywhere"
+            )
+
+
+class RestdSlurm(RestdSubmitter):
+    """One cluster, asked through slurmrestd, and through its tools for the rest (`ask`)."""
 
     def queue(self) -> dict[str, SlurmJob]:
         """Return what Slurm knows of this user's jobs with a token, by token, as `Slurm.queue`.
@@ -134,27 +159,6 @@ class RestdSlurm(Slurm):
             minutes, lambda job_id: ("POST", f"job/{job_id}", {"time_limit": minutes[job_id]})
         )
 
-    def _submit(self, submission: Submission) -> int:
-        body = submission_body(self.options, submission)
-        try:
-            return self.client.ask(RestdSubmitted, "POST", "job/submit", body).job_id
-        except RestdRefusedError as error:
-            # Its parser's complaints are of the interface, and come with another status.
-            of_job = error.status == 500 and any(code in _OF_JOBS for code in error.codes)
-            if of_job and not is_passing(error.said):
-                raise SubmissionRefusedError(error.said) from error
-            raise
-
-    def _check_user(self, job_id: int) -> None:
-        job = self.client.ask(RestdJobs, "GET", f"job/{job_id}").jobs
-        others = {one.user_id for one in job} - {os.geteuid()}
-        if others:
-            self.cancel([job_id])
-            raise ExecutorError(
-                f"{self.client.where} submits jobs as the user {others.pop()}, the portal is"
-                f" {os.geteuid()}: have one user, with one number, everywhere"
-            )
-
     def _each(
         self,
         job_ids: Iterable[int],
@@ -177,7 +181,8 @@ def connect(options: SlurmOptions) -> Slurm:
     """Return a pool's cluster, asked as its options say."""
     if options.restd is None:
         return Slurm(options)
-    return RestdSlurm(options, RestdClient(options.restd))
+    kind = RestdSubmitter if options.restd.only_submits else RestdSlurm
+    return kind(options, RestdClient(options.restd))
 
 
 def submission_body(options: SlurmOptions, submission: Submission) -> dict[str, Any]:
