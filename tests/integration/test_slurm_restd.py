@@ -169,7 +169,7 @@ class TestALaunch:
             assert world.ended(other).state is ReportState.FINISHED
 
 
-def no_tool(slurm: Slurm, tool: str, *arguments: str) -> None:
+def no_tool(_slurm: Slurm, tool: str, *_arguments: str) -> None:
     raise ExecutorError(f"no tool: {tool}")
 
 
@@ -289,18 +289,17 @@ class TestTheNodes:
             assert [node.drained_here for node in nodes] == [True, *[False] * 4]
         finally:
             run("scontrol", "delete", "ReservationName=works")
-            run("scontrol", "update", "NodeName=ALL", "State=RESUME")
+            for node in slurm_restd.cluster.nodes[:4]:
+                run("scontrol", "update", f"NodeName={node.name}", "State=RESUME")
         eventually(lambda: read_restd_nodes(slurm) == read_nodes(tools))
 
-    def test_that_do_not_answer_are_down(self, slurm: RestdSlurm, slurm_restd: RealRestd) -> None:
-        slurm_restd.cluster.kill_node("node-5")
-        tools = Slurm(slurm.options)
-        try:
+    def test_that_do_not_answer_are_down(self, tmp_path: Path) -> None:
+        with own_restd(tmp_path / "slurm", slurmd_timeout_s=4) as restd:
+            slurm = connect(options_of(restd))
+            assert isinstance(slurm, RestdSlurm)
+            restd.cluster.kill_node("node-5")
             eventually(lambda: read_restd_nodes(slurm)[4].state is EngineNodeState.DOWN)
-            eventually(lambda: read_restd_nodes(slurm) == read_nodes(tools))
-        finally:
-            slurm_restd.cluster.start_node("node-5")
-        eventually(lambda: read_restd_nodes(slurm)[4].state is EngineNodeState.UP)
+            eventually(lambda: read_restd_nodes(slurm) == read_nodes(Slurm(slurm.options)))
 
     def test_of_a_partition_that_is_not_there_are_an_error(self, slurm: RestdSlurm) -> None:
         options = msgspec.structs.replace(slurm.options, partition="nowhere")

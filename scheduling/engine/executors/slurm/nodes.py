@@ -148,6 +148,8 @@ def _read_state(state: str, reason: str, since: str, *, reserves: bool) -> _Stat
     flags = {re.sub(r"[^a-z_]", "", flag) for flag in state.casefold().split("+")}
     if "*" in state:
         flags.add("not_responding")
+    if "maintenance" in flags:
+        flags.add("maint")
     if reserves:
         flags.discard("maint")
     why = _one_line(reason)
