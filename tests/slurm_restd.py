@@ -76,7 +76,9 @@ class RealRestd:
         self.socket.unlink(missing_ok=True)
         own = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         program = [str(find("slurmrestd")), "-s", "openapi/v0.0.38", "-a", self.authentication]
-        conf = {"SLURM_CONF": str(self.folder / "slurm.conf"), "SLURM_JWT": "daemon"}
+        conf = {"SLURM_CONF": str(self.folder / "slurm.conf")}
+        if self.authentication == "rest_auth/jwt":
+            conf["SLURM_JWT"] = "daemon"
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*own, "--pdeathsig=KILL", *program, self.listen],

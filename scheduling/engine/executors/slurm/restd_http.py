@@ -31,7 +31,7 @@ MOST_BYTES = 64 * 1024**2
 MOST_TOKEN_BYTES = 16 * 1024
 _TOKEN = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
 _NO_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
-_Found = TypeVar("_Found", bound="RestdAnswer")
+_Reply = TypeVar("_Reply", bound="RestdAnswer")
 
 
 class RestdFault(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class RestdRefusedError(ExecutorError):
         return frozenset(fault.code for fault in self.faults)
 
 
-class _Claims(msgspec.Struct, frozen=True):
+class _TokenClaims(msgspec.Struct, frozen=True):
     """What a token of Slurm's says: for whom it is (`sun`), and until when."""
 
     sun: str
@@ -103,13 +103,13 @@ class RestdClient:
 
     def ask(
         self,
-        kind: type[_Found],
+        kind: type[_Reply],
         method: str,
         path: str,
         payload: Mapping[str, Any] | None = None,
         *,
         deadline: float | None = None,
-    ) -> _Found:
+    ) -> _Reply:
         """Send a request and return the answer; `deadline` is monotonic, by default in CALL_S.
 
         Raises:
@@ -166,7 +166,7 @@ class RestdClient:
         finally:
             connection.close()
 
-    def _read(self, kind: type[_Found], status: int, data: bytes) -> _Found:
+    def _read(self, kind: type[_Reply], status: int, data: bytes) -> _Reply:
         if status == HTTPStatus.UNAUTHORIZED:
             raise ExecutorError(f"{self.where} refuses the token or the user (401)")
         # A comment of anybody's job may be no UTF-8.
@@ -210,13 +210,13 @@ class RestdClient:
         # As scontrol prints it, it may be given too.
         return token.removeprefix("SLURM_JWT=")
 
-    def _claims(self, token: str) -> _Claims:
+    def _claims(self, token: str) -> _TokenClaims:
         match = _TOKEN.fullmatch(token)
         try:
             if match is None:
                 raise ValueError("no JSON web token")
             payload = match[1] + "=" * (-len(match[1]) % 4)
-            return msgspec.json.decode(urlsafe_b64decode(payload), type=_Claims)
+            return msgspec.json.decode(urlsafe_b64decode(payload), type=_TokenClaims)
         except _NO_JSON:
             # Without the cause, which could show a part of it.
             text = f"what is in {self.options.token_file} is no token as `scontrol token` makes it"
