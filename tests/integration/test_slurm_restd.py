@@ -131,8 +131,8 @@ class TestTheNodes:
             assert [node.drained_here for node in nodes] == [True, *[False] * 4]
         finally:
             run("scontrol", "delete", "ReservationName=works")
-            for node in slurm_restd.cluster.nodes[:4]:
-                run("scontrol", "update", f"NodeName={node.name}", "State=RESUME")
+            for each in slurm_restd.cluster.nodes[:4]:
+                run("scontrol", "update", f"NodeName={each.name}", "State=RESUME")
         eventually(lambda: read_restd_nodes(slurm) == read_nodes(tools))
 
     def test_that_do_not_answer_are_down(self, tmp_path: Path) -> None:
