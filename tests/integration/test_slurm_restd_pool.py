@@ -188,6 +188,25 @@ class TestTheCheck:
         assert "ok       slurmrestd: lists " in text
         assert status == 0
 
+    def test_says_who_may_not_prolong_a_job(
+        self, slurm_restd: RealRestd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With `only_submits` it is the tools that prolong, and they say nothing by themselves."""
+        restd = {**slurm_restd.options["restd"], "only_submits": True}
+        pool = make_lab(slurm_restd.cluster, {"restd": restd}).pool
+        ask = Slurm.ask
+
+        def denied(slurm: Slurm, tool: str, *arguments: str) -> str:
+            if arguments[:1] == ("update",):
+                raise ExecutorError("Access/permission denied")
+            return ask(slurm, tool, *arguments)
+
+        monkeypatch.setattr(Slurm, "ask", denied)
+        with override_settings(LOCAL_ROOT=str(tmp_path)):
+            text, status = check(pool.name, "--run")
+        assert "error    trial, time limit: Access/permission denied: make this user" in text
+        assert status == 1
+
     def test_says_what_is_wrong_with_it(self, slurm_restd: RealRestd) -> None:
         pool = make_lab(slurm_restd.cluster, slurm_restd.options).pool
         good = slurm_restd.token_file.read_text()
@@ -199,7 +218,7 @@ class TestTheCheck:
             assert "warning  slurmrestd, token: others can read" in text
             slurm_restd.token_file.write_text("nothing")
             text, status = check(pool.name)
-            assert "error    slurmrestd: what is in " in text
+            assert "error    slurmrestd, token: what is in " in text
             assert status == 1
         finally:
             slurm_restd.token_file.write_text(good)

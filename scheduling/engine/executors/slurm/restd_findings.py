@@ -47,8 +47,12 @@ def restd_findings(options: SlurmOptions) -> Iterator[ClusterFinding]:
     client = RestdClient(options.restd)
     try:
         yield from _identity(client)
-        yield from _answers(client)
     except (ExecutorError, OSError) as error:
+        yield ClusterFinding(Level.ERROR, f"{ABOUT}, token", str(error))
+        return
+    try:
+        yield from _answers(client)
+    except ExecutorError as error:
         text = f"{error}: is it started, and with `-s openapi/{options.restd.version}`?"
         yield ClusterFinding(Level.ERROR, ABOUT, text)
 
