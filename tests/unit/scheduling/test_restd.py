@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,15 @@ class TestASubmission:
         for one in (first, second):
             assert (one["account"], one["qos"], one["reservation"]) == ("physics", "high", "ours")
             assert (one["comment"], one["no_requeue"]) == ("es-1-1", True)
+
+    def test_has_no_field_that_slurmrestd_is_not_told_of(self) -> None:
+        """Whoever adds one says here that `submission_body` tells it, or that options refuse it."""
+        assert {field.name for field in fields(Submission)} == {
+            "token", "name", "argv", "script", "folder", "output", "groups", "minutes", "account",
+        }  # fmt: skip
+        assert {field.name for field in fields(NodeGroup)} == {
+            "nodes", "gres", "cpus", "memory_mib",
+        }  # fmt: skip
 
     def test_has_a_script_that_passes_every_argument_as_it_is(self, tmp_path: Path) -> None:
         argv = ("/usr/bin/printf", "%s|", "a b", "'\"$(id)`id`\\", "#SBATCH -N9", "x\ny", "*", "")
