@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
 from portal.demo.slurm.packages import how_to_install, missing_packages
+from scheduling.engine.executors.slurm.commands import Submission
 
 
 def require_slurm() -> None:
@@ -24,6 +26,15 @@ def require_slurm() -> None:
     if os.environ.get("REQUIRE_ALL") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def as_made(*submissions: Submission) -> dict[str, Callable[[], Submission]]:
+    """Submissions that are made when their turn comes, by token."""
+    return {one.token: partial(_same, one) for one in submissions}
+
+
+def _same(submission: Submission) -> Submission:
+    return submission
 
 
 @contextmanager

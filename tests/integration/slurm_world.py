@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,14 +30,17 @@ from tests.tools import eventually
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 
 
-def make_lab(slurm: SlurmCluster, **fields: Any) -> Cluster:
-    """A pool whose nodes are the cluster's of its first GPU type."""
+def make_lab(
+    slurm: SlurmCluster, options: Mapping[str, Any] | None = None, **fields: Any
+) -> Cluster:
+    """A pool whose nodes are the cluster's of its first GPU type; `options`: more of its own."""
     first = slurm.nodes[0]
     names = [node.name for node in slurm.nodes if node.gpu_type == first.gpu_type]
     wanted = {"lease_s": 20, "round_s": 2, "grace_s": 20, "policy": "ltgf", **fields}
+    own = {"conf": str(slurm.conf), "partition": slurm.partition, **(options or {})}
     lab = cluster(
         {"a": first.gpus * len(names)}, nodes=len(names), gpus=first.gpus, executor="slurm",
-        executor_options={"conf": str(slurm.conf), "partition": slurm.partition}, **wanted,
+        executor_options=own, **wanted,
     )  # fmt: skip
     lab.gpu_type.name = first.gpu_type
     lab.gpu_type.save()
@@ -56,10 +59,11 @@ class SlurmWorld:
     lab: Cluster = field(init=False)
     executor: SlurmExecutor = field(default_factory=SlurmExecutor)
     avoided: set[str] = field(default_factory=set)
+    options: Mapping[str, Any] = field(default_factory=dict)
     _nodes: dict[str, list[tuple[Node, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.lab = make_lab(self.slurm)
+        self.lab = make_lab(self.slurm, self.options)
 
     @property
     def tools(self) -> Slurm:
@@ -175,10 +179,12 @@ class SlurmWorld:
 
 
 @contextmanager
-def slurm_world(root: Path, slurm: SlurmCluster) -> Iterator[SlurmWorld]:
-    """A world below `root`, closed at the end."""
+def slurm_world(
+    root: Path, slurm: SlurmCluster, options: Mapping[str, Any] | None = None
+) -> Iterator[SlurmWorld]:
+    """A world below `root`, closed at the end; `options`: more of its pool."""
     with override_settings(LOCAL_ROOT=str(root)):
-        world = SlurmWorld(root, slurm)
+        world = SlurmWorld(root, slurm, options=options or {})
         try:
             yield world
         finally:

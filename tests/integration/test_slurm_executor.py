@@ -22,6 +22,7 @@ from scheduling.engine.executors.slurm.commands import Slurm, is_over, job_name
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.models import Job, Pool
 from tests.integration.slurm_world import SlurmWorld, own_slurm_world, slurm_world
+from tests.slurm import as_made
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -187,7 +188,7 @@ class TestALaunch:
         submission = world.executor._submission(world.tools.options, token, specs[token])
         before = last_id(world)
         for _ in range(2):
-            world.tools.submit({token: lambda: submission})
+            world.tools.submit(as_made(submission))
         world.launch(token)
         world.says(token, "started")
         eventually(lambda: states_after(world, before) == ["COMPLETED", "RUNNING"])

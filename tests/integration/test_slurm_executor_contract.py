@@ -1,4 +1,4 @@
-"""The `slurm` executor against the one contract, on a real cluster."""
+"""The `slurm` executor against the one contract, on a real cluster, by its tools and slurmrestd."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.integration.executor_contract import ExecutorContract, Stage
 from tests.integration.executor_faults import FaultyExecutorContract
 from tests.integration.reconcile_contract import ReconcileContract
 from tests.integration.slurm_world import SlurmWorld, slurm_world
+from tests.slurm_restd import RealRestd
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -45,4 +46,11 @@ class TestTheSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorCo
     @pytest.fixture
     def stage(self, tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[Stage]:
         with slurm_world(tmp_path / "jobs", slurm_cluster) as world:
+            yield SlurmStage(world)
+
+
+class TestTheSlurmExecutorBySlurmrestd(ExecutorContract, ReconcileContract, FaultyExecutorContract):
+    @pytest.fixture
+    def stage(self, tmp_path: Path, slurm_restd: RealRestd) -> Iterator[Stage]:
+        with slurm_world(tmp_path / "jobs", slurm_restd.cluster, slurm_restd.options) as world:
             yield SlurmStage(world)

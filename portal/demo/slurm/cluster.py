@@ -50,7 +50,7 @@ class SlurmCluster:
     """A cluster in a folder of its own.
 
     Started again in the same folder, it knows its old jobs and which nodes were drained. What ran
-    when it stopped was cancelled. `sockets`: as in `Paths`.
+    when it stopped was cancelled. `sockets`: as in `Paths`. `extra`: more lines of slurm.conf.
     """
 
     partition = PARTITION
@@ -62,7 +62,9 @@ class SlurmCluster:
         *,
         slurmd_timeout_s: int = SLURMD_TIMEOUT_S,
         sockets: Path | None = None,
+        extra: Sequence[str] = (),
     ) -> None:
+        self._extra = tuple(extra)
         self.nodes = tuple(nodes)
         self._slurmd_timeout_s = slurmd_timeout_s
         self._paths = Paths(folder.absolute(), sockets and sockets.absolute())
@@ -258,7 +260,7 @@ class SlurmCluster:
             ports=self._ports.numbers,
             slurmd_timeout_s=self._slurmd_timeout_s,
         )
-        paths.conf.write_text(conf)
+        paths.conf.write_text("".join([conf, *(f"{line}\n" for line in self._extra)]))
         (paths.folder / "gres.conf").write_text(config.gres_conf(paths, self.nodes))
         (paths.folder / "cgroup.conf").write_text(config.cgroup_conf())
 

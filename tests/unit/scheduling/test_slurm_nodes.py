@@ -43,6 +43,7 @@ class TestANodeOfSlurm:
             ("idle+drain", DRAINED), ("mixed+drain", DRAINED), ("idle+fail", DRAINED),
             ("down", DOWN), ("down+not_responding", DOWN), ("idle+not_responding", DOWN),
             ("down+drain", DOWN), ("down+drain+not_responding", DOWN), ("idle+maint", DRAINED),
+            ("idle+maintenance+reserved", DRAINED),
             # 20.11, with signs, and 23.11 and later, in capitals and with words of their own
             ("idle*", DOWN), ("down*+drain", DOWN), ("DOWN+NOT_RESPONDING", DOWN),
             ("IDLE+DRAIN+DYNAMIC_NORM", DRAINED), ("IDLE+INVALID_REG", DOWN),
@@ -73,7 +74,8 @@ class TestANodeOfSlurm:
 
     def test_in_maintenance_is_up_where_the_pool_has_a_reservation(self) -> None:
         reserved = SlurmOptions(partition="gpu", reservation="evenshare")
-        assert one(row("n1", "idle+maint"), reserved).state is UP
+        for state in ("idle+maint", "idle+maintenance+reserved"):
+            assert one(row("n1", state), reserved).state is UP
         assert one(row("n1", "idle+maint+drain", "disk"), reserved).state is DRAINED
 
     def test_is_told_once_and_garbage_is_left_out(self) -> None:

@@ -38,6 +38,7 @@ class TestOptions:
         ("wrong", "field"),
         [
             ({"users": {"a": "root"}}, r"\$\.users"),
+            ({"users": {"a": "ann"}, "restd": {"url": "unix:/run/x"}}, r"one user .*\$\.restd"),
             ({"users": {"a": "-u"}}, r"\$\.users"),
             ({"users": {"a": "#0"}}, r"\$\.users"),
             ({"users": {"a": "0"}}, r"\$\.users"),

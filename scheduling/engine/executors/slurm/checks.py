@@ -26,6 +26,8 @@ from scheduling.engine.executors.slurm.cluster_text import (
 from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, PoolNeeds
 from scheduling.engine.executors.slurm.options import SlurmOptions
+from scheduling.engine.executors.slurm.restd import connect
+from scheduling.engine.executors.slurm.restd_findings import power_findings, restd_findings
 from scheduling.engine.executors.slurm.trial import trial_findings
 from scheduling.engine.executors.slurm.user_checks import usable_users, user_findings
 from scheduling.models import Node, Pool
@@ -47,6 +49,7 @@ def pool_needs(pool: Pool) -> PoolNeeds:
 
 def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[ClusterFinding]:
     """Look at everything that can be asked without a job; what cannot be asked is a finding too."""
+    yield from restd_findings(options)
     slurm = Slurm(options)
     missing = list(_missing_tools(slurm))
     yield from missing
@@ -61,6 +64,7 @@ def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[Clu
         yield ClusterFinding(Level.ERROR, "controller", text)
         return
     said = parse_config(config)
+    yield from power_findings(options, said.get("SlurmUser", "").partition("(")[0])
     yield from findings.config_findings(said, pool)
     yield from _clocks(config)
     yield from findings.rights_findings(options, is_operator=_is_operator(slurm, said))
@@ -71,7 +75,7 @@ def check_cluster(options: SlurmOptions, pool: PoolNeeds | None) -> Iterator[Clu
 def check_by_trial(options: SlurmOptions, root: Path, node: str = "") -> Iterator[ClusterFinding]:
     """Run a tiny job on a node (the first that is up, unless one is named), below `root`; where
     tenants have users, one as each of these."""
-    slurm = Slurm(options)
+    slurm = connect(options)
     try:
         up = [one.name for one in partition_nodes(slurm) if one.is_up]
         chosen = node or next(iter(up), "")

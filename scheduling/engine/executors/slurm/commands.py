@@ -1,7 +1,6 @@
 """Slurm's command line tools: bounded, without a shell, with an environment of their own.
 
-They are what every cluster has. slurmrestd v0.0.38 cannot name a job's nodes and gives raw wait
-statuses for exit codes (docs/slurm.md).
+They are what every cluster has. A pool can have slurmrestd take some of their work (`restd`).
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class Slurm:
         if submission.user and not _SAID_BY_SBATCH.search(done.stderr):
             raise SubmissionRefusedError(f"nothing can be submitted as {submission.user}: {why}")
         refuses = submission.user or "job submission failed" in done.stderr
-        if refuses and not _PASSING.search(why):
+        if refuses and not is_passing(why):
             raise SubmissionRefusedError(why)
         raise ExecutorError(f"sbatch: {why}")
 
@@ -194,8 +193,7 @@ class Slurm:
 
     def _environment(self, tool: str) -> dict[str, str]:
         return {
-            "PATH": f"{os.environ.get('PATH') or os.defpath}:/usr/sbin:/usr/local/sbin",
-            "LANG": "C.UTF-8",
+            **base_environment(),
             # Seconds since 1970 in every table; what sbatch has is the job's, too.
             **({"SLURM_TIME_FORMAT": "%s"} if tool != "sbatch" else {}),
             **({"SLURM_CONF": self.options.conf} if self.options.conf else {}),
@@ -250,6 +248,17 @@ def _run_bounded(
                 pipe.close()
         raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def base_environment() -> dict[str, str]:
+    """Return the environment of tools and of batch scripts; nothing of the portal's is in it."""
+    path = f"{os.environ.get('PATH') or os.defpath}:/usr/sbin:/usr/local/sbin"
+    return {"PATH": path, "LANG": "C.UTF-8"}
+
+
+def is_passing(why: str) -> bool:
+    """Whether Slurm refuses a job for a reason that says nothing of the job."""
+    return _PASSING.search(why) is not None
 
 
 def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]:
@@ -308,9 +317,14 @@ def parse_queue(
         job = SlurmJob(
             int(leader), token, state, parse_minutes(limit), _instant(started), _instant(ended)
         )
-        if token not in jobs or is_over(jobs[token].state):
-            jobs[token] = job
+        keep_open(jobs, job)
     return jobs
+
+
+def keep_open(jobs: dict[str, SlurmJob], job: SlurmJob) -> None:
+    """Note a job by its token; of several with one token the one that runs or may yet run."""
+    if job.token not in jobs or is_over(jobs[job.token].state):
+        jobs[job.token] = job
 
 
 def job_name(token: str) -> str:

@@ -59,6 +59,8 @@ from scheduling.engine.executors.slurm.nodes import (
     resume_nodes,
 )
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
+from scheduling.engine.executors.slurm.restd import RestdSlurm, connect
+from scheduling.engine.executors.slurm.restd_nodes import read_restd_nodes
 from scheduling.engine.executors.slurm.users import (
     UserRefusedError,
     close_folders,
@@ -107,7 +109,7 @@ class SlurmExecutor(ShimExecutor):
         options = read_options(pool.executor_options, pool.name)
         if not leases or options.limit_minutes:
             return
-        slurm = Slurm(options)
+        slurm = connect(options)
         queue = self._queue(slurm)
         skew = clock_skew()
         minutes = {}
@@ -126,7 +128,8 @@ class SlurmExecutor(ShimExecutor):
 
     def nodes(self, pool_id: int) -> list[EngineNode]:
         """Return the nodes of the pool's partition."""
-        return read_nodes(self._cluster(pool_id))
+        slurm = self._cluster(pool_id)
+        return read_restd_nodes(slurm) if isinstance(slurm, RestdSlurm) else read_nodes(slurm)
 
     def drain(self, pool_id: int, reasons: Mapping[str, str]) -> None:
         """Drain nodes for Slurm too."""
@@ -169,7 +172,7 @@ class SlurmExecutor(ShimExecutor):
         begun = {token for token in wanted if (self._root / "active" / token).exists()}
         wanted = self._with_users(wanted)
         for pool in {one.lease.pool_id: one.lease.pool for one in wanted.values()}.values():
-            slurm = Slurm(read_options(pool.executor_options, pool.name))
+            slurm = connect(read_options(pool.executor_options, pool.name))
             own = {token: one for token, one in wanted.items() if one.lease.pool_id == pool.pk}
             queue = self._queue(slurm) if begun & own.keys() else {}
             fresh = {
@@ -355,7 +358,7 @@ class SlurmExecutor(ShimExecutor):
 
     def _cluster(self, pool_id: int) -> Slurm:
         pool = Pool.objects.only("name", "executor_options").get(pk=pool_id)
-        return Slurm(read_options(pool.executor_options, pool.name))
+        return connect(read_options(pool.executor_options, pool.name))
 
 
 def _group(options: SlurmOptions, one: LeaseSpec, names: tuple[str, ...], gpus: int) -> NodeGroup:

@@ -117,16 +117,33 @@ def parse_nodes(text: str, options: SlurmOptions) -> list[EngineNode]:
         if len(columns) < len(_FIELDS):
             continue
         name, state, gres, cpus, memory, since = (one.strip() for one in columns[:6])
-        if not name:
-            continue
-        (gpu_type, gpus), unfit = read_gpus(gres, options)
         reason = _COLUMN.join(columns[6:])
-        said = _read_state(state, reason, since, reserves=bool(options.reservation))
-        nodes[name] = EngineNode(
-            name, gpu_type, gpus, _count(cpus), _count(memory), said.state, said.reason,
-            said.since, said.drained_here, unfit,
-        )  # fmt: skip
+        if name:
+            node = NodeText(name, state, gres, cpus, memory, since, reason)
+            nodes[name] = engine_node(node, options)
     return [nodes[name] for name in sorted(nodes)]
+
+
+class NodeText(NamedTuple):
+    """A node in Slurm's words, in the order of _FIELDS."""
+
+    name: str
+    state: str
+    gres: str
+    cpus: str
+    memory: str
+    since: str
+    reason: str
+
+
+def engine_node(text: NodeText, options: SlurmOptions) -> EngineNode:
+    """Return what a node in Slurm's words is here."""
+    (gpu_type, gpus), unfit = read_gpus(text.gres, options)
+    said = _read_state(text.state, text.reason, text.since, reserves=bool(options.reservation))
+    return EngineNode(
+        text.name, gpu_type, gpus, _count(text.cpus), _count(text.memory), said.state,
+        said.reason, said.since, said.drained_here, unfit,
+    )  # fmt: skip
 
 
 class _State(NamedTuple):
@@ -143,6 +160,8 @@ def _read_state(state: str, reason: str, since: str, *, reserves: bool) -> _Stat
     flags = {re.sub(r"[^a-z_]", "", flag) for flag in state.casefold().split("+")}
     if "*" in state:
         flags.add("not_responding")
+    if "maintenance" in flags:
+        flags.add("maint")
     if reserves:
         flags.discard("maint")
     why = _one_line(reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,37 @@ Word = Annotated[str, Meta(pattern=r"^[^\x00\n]+$", max_length=400)]
 USER, OTHERS = "{user}", "*"
 AbsolutePath = Annotated[str, Meta(pattern=r"^(/[^\x00\n]*)?$", max_length=400)]
 
+# The longest path of a unix socket has 107 bytes. TCP only to this host: a token is not encrypted.
+RestdUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^(unix:/[!-~]{1,106}|http://(127\.0\.0\.1|localhost|\[::1\]):[1-9][0-9]{0,4}/?)$"
+    ),
+]
+
+
+class RestdOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A slurmrestd that is asked instead of the tools, as far as it can be (`restd`).
+
+    `url`: `unix:/PATH` of its socket, or `http://127.0.0.1:PORT`. `token_file`: a file with a JSON
+    web token for the portal's user; without it slurmrestd must run as that user, and listen on a
+    unix socket. `version`: of its interface. `only_submits`: it takes jobs, and the tools do the
+    rest, which they do quicker.
+    """
+
+    url: RestdUrl
+    token_file: AbsolutePath = ""
+    version: Literal["v0.0.38"] = "v0.0.38"
+    only_submits: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse TCP without a token, which slurmrestd would refuse at each call, and no ports."""
+        if not self.token_file and not self.url.startswith("unix:"):
+            raise ValueError("`token_file` is needed with http; without a token use `unix:/PATH`")
+        port = self.url.rstrip("/").rpartition(":")[2]
+        if port.isdecimal() and int(port) > 65535:
+            raise ValueError(f"there is no port {port}")
+
 
 class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the cluster is, and how jobs are asked for.
@@ -36,7 +67,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `path`: the PATH of jobs. `gres_types`: what gres.conf calls a GPU type, where that is not its
     name here; empty: GPUs have no type there. `limit_minutes`: a job's time limit, set once; 0:
     a little more than its lease, moved with each renewal, for which the portal's user must be an
-    operator of Slurm.
+    operator of Slurm. `restd`: a slurmrestd that is asked instead of the tools.
     """
 
     conf: AbsolutePath = ""
@@ -53,12 +84,19 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     limit_minutes: Annotated[int, Meta(ge=0, le=527040)] = 0
     python: AbsolutePath = ""
     path: Annotated[str, Meta(pattern=r"^[^\x00\n]*$", max_length=4000)] = ""
+    restd: RestdOptions | None = None
 
     def __post_init__(self) -> None:
+        """Refuse what each field allows and the whole does not."""
         if "root" in self.users.values():
             raise ValueError("jobs never run as root - at `$.users`")
         if USER not in self.submit_as:
             raise ValueError(f"one of the words must be {USER} - at `$.submit_as`")
+        if self.users and self.restd is not None:
+            raise ValueError(
+                "slurmrestd takes jobs for one user alone: leave out `users` or `restd` - at"
+                " `$.restd`"
+            )
 
     def gres(self, gpu_type: str, gpus: int) -> str:
         """What sbatch is asked for on each node, as `gpu:a100:4`."""

@@ -26,6 +26,7 @@ from scheduling.engine.executors.slurm.commands import (
 )
 from scheduling.engine.executors.slurm.findings import TRIAL, ClusterFinding, Level, clock_finding
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
+from scheduling.engine.executors.slurm.restd import RestdSlurm
 from scheduling.engine.executors.slurm.users import UnixUser, share_folder
 
 PROBE = Path(__file__).with_name("probe.py")
@@ -171,7 +172,10 @@ def _prolonged(slurm: Slurm, job: int) -> ClusterFinding:
     if slurm.options.limit_minutes:
         return ClusterFinding(Level.OK, about, "is not moved (limit_minutes)")
     try:
-        slurm.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={_MINUTES + 5}")
+        if isinstance(slurm, RestdSlurm):
+            slurm.limit({job: _MINUTES + 5})
+        else:
+            slurm.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={_MINUTES + 5}")
     except ExecutorError as error:
         text = f"{error}: make this user an operator of Slurm, or set limit_minutes"
         return ClusterFinding(Level.ERROR, about, text)

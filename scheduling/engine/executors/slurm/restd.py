@@ -1,0 +1,225 @@
+"""A cluster whose jobs are submitted, listed, cancelled and prolonged by slurmrestd (v0.0.38).
+
+What its interface cannot do stays with the tools, as docs/slurm.md tells by operation. Known of
+22.05.8, and found by trying:
+
+- `required_nodes` is disabled; `nodelist`, which is in no document, names a job's nodes. A server
+  that does not know the key refuses the job.
+- `argv` has slurmrestd crash once the job is taken: arguments are in the script's text.
+- `requeue: false` asks for requeueing; `no_requeue` does what it says.
+- A signal goes to every process of a job, and ends its steps: a program would be killed before its
+  checkpoint. None is sent; shims look for themselves, twice a second.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from scheduling.engine.executors.base import CALL_S, ExecutorError
+from scheduling.engine.executors.slurm.commands import (
+    UNLIMITED,
+    NodeGroup,
+    Slurm,
+    SlurmJob,
+    Submission,
+    SubmissionRefusedError,
+    base_environment,
+    is_lease,
+    is_passing,
+    keep_open,
+)
+from scheduling.engine.executors.slurm.options import SlurmOptions
+from scheduling.engine.executors.slurm.restd_http import (
+    RestdAnswer,
+    RestdClient,
+    RestdRefusedError,
+)
+
+# Slurm's numbers for what a controller says of a job; others are of the way to it.
+_OF_JOBS = range(2000, 3000)
+# Invalid job id; job is completing already; job has finished already.
+_ENDED = frozenset((2017, 2021, 2084))
+
+
+class RestdJob(msgspec.Struct, frozen=True, gc=False):
+    """A job as slurmrestd lists it; instants are seconds since 1970, 0: not known."""
+
+    job_id: int
+    user_id: int
+    job_state: str
+    start_time: int
+    end_time: int
+    partition: str | None = None
+    name: str | None = None
+    comment: str | None = None
+    time_limit: int | None = None
+    het_job_id: int | None = None
+    het_job_offset: int | None = None
+
+    def as_job(self) -> SlurmJob:
+        """Return what the executor knows of a job."""
+        limit = UNLIMITED if self.time_limit is None else self.time_limit
+        started, ended = self.start_time or None, self.end_time or None
+        job_id = self.het_job_id or self.job_id
+        return SlurmJob(job_id, self.comment or "", self.job_state, limit, started, ended)
+
+
+class RestdJobs(RestdAnswer, frozen=True):
+    """The answer to `jobs`, and to `job/ID`."""
+
+    jobs: tuple[RestdJob, ...]
+
+
+class RestdSubmitted(RestdAnswer, frozen=True):
+    """The answer to `job/submit`."""
+
+    job_id: int
+
+    @property
+    def is_good(self) -> bool:
+        """An error beside an id is why the job has to wait, as for a node that is down."""
+        return self.job_id > 0
+
+
+class RestdSubmitter(Slurm):
+    """One cluster that takes jobs through slurmrestd, and is asked through its tools."""
+
+    def __init__(self, options: SlurmOptions, client: RestdClient) -> None:
+        super().__init__(options)
+        self.client = client
+
+    def submit(
+        self, submissions: Mapping[str, Callable[[], Submission]]
+    ) -> dict[str, int | SubmissionRefusedError]:
+        """Submit jobs as `Slurm.submit` does; the first one's user is looked at before the rest.
+
+        A user that slurmrestd's host does not know becomes another one there, whose jobs `queue`
+        would never list: they would be submitted again and again.
+        """
+        rest = dict(submissions)
+        answers: dict[str, int | SubmissionRefusedError] = {}
+        for token in submissions:
+            answers |= super().submit({token: rest.pop(token)})
+            job_id = answers[token]
+            if isinstance(job_id, int):
+                self._check_user(job_id)
+                break
+        return answers | super().submit(rest)
+
+    def _submit(self, submission: Submission) -> int:
+        body = submission_body(self.options, submission)
+        try:
+            return self.client.ask(RestdSubmitted, "POST", "job/submit", body).job_id
+        except RestdRefusedError as error:
+            # Its parser's complaints are of the interface, and come with another status.
+            of_job = error.status == 500 and any(code in _OF_JOBS for code in error.codes)
+            if of_job and not is_passing(error.said):
+                raise SubmissionRefusedError(error.said) from error
+            raise
+
+    def _check_user(self, job_id: int) -> None:
+        job = self.client.ask(RestdJobs, "GET", f"job/{job_id}").jobs
+        others = {one.user_id for one in job} - {os.geteuid()}
+        if others:
+            self.client.ask(RestdAnswer, "DELETE", f"job/{job_id}")
+            raise ExecutorError(
+                f"{self.client.where} submits jobs as the user {others.pop()}, the portal is"
+                f" {os.geteuid()}: have one user, with one number, everywhere"
+            )
+
+
+class RestdSlurm(RestdSubmitter):
+    """One cluster, asked through slurmrestd, and through its tools for the rest (`ask`)."""
+
+    def queue(self, is_ours: Callable[[str, int], bool] | None = None) -> dict[str, SlurmJob]:
+        """Return what Slurm knows of jobs with a token, by token, as `Slurm.queue`.
+
+        slurmrestd lists the jobs of all users and partitions.
+        """
+        own, partition = os.geteuid(), self.options.partition
+        jobs: dict[str, SlurmJob] = {}
+        for job in self.client.ask(RestdJobs, "GET", "jobs").jobs:
+            name, token = job.name or "", job.comment or ""
+            if job.partition != partition or job.het_job_offset or not is_lease(name, token):
+                continue
+            if job.user_id == own if is_ours is None else is_ours(token, job.user_id):
+                keep_open(jobs, job.as_job())
+        return jobs
+
+    def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
+        """Cancel jobs; one that has ended already is no error. With `signal` nothing is done."""
+        if not signal:
+            self._each(job_ids, lambda job_id: ("DELETE", f"job/{job_id}", None))
+
+    def limit(self, minutes: Mapping[int, int]) -> None:
+        """Set time limits of jobs, by id. One that has ended already is no error."""
+        self._each(
+            minutes, lambda job_id: ("POST", f"job/{job_id}", {"time_limit": minutes[job_id]})
+        )
+
+    def _each(
+        self,
+        job_ids: Iterable[int],
+        request: Callable[[int], tuple[str, str, dict[str, Any] | None]],
+    ) -> None:
+        """Ask for each job, all within one call's time; a refusal is raised after the others."""
+        deadline = time.monotonic() + CALL_S
+        refused: RestdRefusedError | None = None
+        for job_id in sorted(set(job_ids)):
+            try:
+                self.client.ask(RestdAnswer, *request(job_id), deadline=deadline)
+            except RestdRefusedError as error:
+                if not error.codes & _ENDED:
+                    refused = refused or error
+        if refused is not None:
+            raise refused
+
+
+def connect(options: SlurmOptions) -> Slurm:
+    """Return a pool's cluster, asked as its options say."""
+    if options.restd is None:
+        return Slurm(options)
+    kind = RestdSubmitter if options.restd.only_submits else RestdSlurm
+    return kind(options, RestdClient(options.restd))
+
+
+def submission_body(options: SlurmOptions, submission: Submission) -> dict[str, Any]:
+    """Return what `job/submit` takes: a job, or one component per group of nodes."""
+    components = [_component(options, submission, group) for group in submission.groups]
+    # Quoted for the shell, which reads nothing else; of the script's file nothing is needed.
+    script = f"#!/bin/sh\nexec {shlex.join(submission.argv)}\n"
+    if len(components) == 1:
+        return {"script": script, "job": components[0]}
+    return {"script": script, "jobs": components}
+
+
+def _component(options: SlurmOptions, submission: Submission, group: NodeGroup) -> dict[str, Any]:
+    wanted: dict[str, Any] = {
+        "partition": options.partition,
+        "account": submission.account,
+        "qos": options.qos,
+        "reservation": options.reservation,
+        "gres": group.gres,
+        "cpus_per_task": group.cpus,
+        "memory_per_node": group.memory_mib,
+    }
+    return {
+        **{name: value for name, value in wanted.items() if value},
+        "comment": submission.token,
+        "name": submission.name,
+        "current_working_directory": submission.folder,
+        "standard_output": submission.output,
+        "open_mode": "append",
+        "no_requeue": True,
+        "environment": base_environment(),
+        "nodelist": ",".join(group.nodes),
+        "nodes": [len(group.nodes), len(group.nodes)],
+        "tasks_per_node": 1,
+        "time_limit": submission.minutes,
+    }

@@ -1,0 +1,105 @@
+"""What `check_slurm` says of a pool's slurmrestd: whether it answers, and as whom it acts."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, version_findings
+from scheduling.engine.executors.slurm.options import SlurmOptions
+from scheduling.engine.executors.slurm.restd import RestdJobs
+from scheduling.engine.executors.slurm.restd_http import RestdAnswer, RestdClient
+
+ABOUT = "slurmrestd"
+# A token that ends within a day is one that nobody renews by a timer.
+SOON_S = 24 * 3600
+
+
+class _Release(msgspec.Struct, frozen=True):
+    release: str
+
+
+class _Meta(msgspec.Struct, frozen=True, rename={"slurm": "Slurm"}):
+    slurm: _Release
+
+
+class _Controller(msgspec.Struct, frozen=True):
+    ping: str
+
+
+class RestdPing(RestdAnswer, frozen=True):
+    """The answer to `ping`."""
+
+    meta: _Meta
+    pings: tuple[_Controller, ...]
+
+
+def restd_findings(options: SlurmOptions) -> Iterator[ClusterFinding]:
+    """Ask a pool's slurmrestd, where it has one; a failure is a finding."""
+    if options.restd is None:
+        return
+    client = RestdClient(options.restd)
+    try:
+        yield from _identity(client)
+    except (ExecutorError, OSError) as error:
+        yield ClusterFinding(Level.ERROR, f"{ABOUT}, token", str(error))
+        return
+    try:
+        yield from _answers(client)
+    except ExecutorError as error:
+        text = f"{error}: is it started, and with `-s openapi/{options.restd.version}`?"
+        yield ClusterFinding(Level.ERROR, ABOUT, text)
+
+
+def power_findings(options: SlurmOptions, slurm_user: str) -> Iterator[ClusterFinding]:
+    """Warn of a token by which slurmrestd acts as anybody."""
+    if options.restd is None:
+        return
+    with contextlib.suppress(ExecutorError):
+        token = RestdClient(options.restd).token_user()
+        if token is not None and token[0] in ("root", slurm_user):
+            text = (
+                f"it is for {token[0]}: whoever reads it can act as any user. Have the portal run"
+                " as a user of its own, who is an operator of Slurm"
+            )
+            yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)
+
+
+def _identity(client: RestdClient) -> Iterator[ClusterFinding]:
+    """Whom it acts as; that it does so in truth, a job says (`--run`)."""
+    token = client.token_user()
+    if token is None:
+        text = "acts as its own user, who is the portal's; no token is needed"
+        yield ClusterFinding(Level.OK, ABOUT, text)
+        return
+    user, until = token
+    path = Path(client.options.token_file)
+    left_s = until - time.time()
+    if left_s < SOON_S:
+        text = f"it ends in {max(0.0, left_s) / 3600:.1f} h: have a timer write a new one"
+        yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)
+    if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        text = f"others can read {path}: chmod 600"
+        yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)
+    yield ClusterFinding(Level.OK, ABOUT, f"acts as {user}, by a token")
+
+
+def _answers(client: RestdClient) -> Iterator[ClusterFinding]:
+    answer = client.ask(RestdPing, "GET", "ping")
+    for finding in version_findings(f"slurm {answer.meta.slurm.release}"):
+        yield ClusterFinding(finding.level, f"{ABOUT}, version", finding.text)
+    if not any(controller.ping == "UP" for controller in answer.pings):
+        yield ClusterFinding(Level.ERROR, ABOUT, "reaches no controller: start slurmctld")
+        return
+    begin = time.monotonic()
+    jobs = client.ask(RestdJobs, "GET", "jobs").jobs
+    took_s = time.monotonic() - begin
+    level = Level.OK if took_s < 1.0 else Level.WARNING
+    text = f"lists {len(jobs):,} jobs of all users and partitions in {took_s:.2f} s"
+    yield ClusterFinding(level, ABOUT, text)

@@ -1,0 +1,309 @@
+"""slurmrestd's HTTP: one request, one answer, within a deadline and within bounds.
+
+It is a server like any other, which may be away, slow, or something else altogether: whatever is
+no answer of slurmrestd's is an ExecutorError. Nothing is followed, and no token is ever shown.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import pwd
+import re
+import socket
+import struct
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from scheduling.engine.executors.base import CALL_S, ExecutorError
+from scheduling.engine.executors.slurm.options import RestdOptions
+
+# About 20,000 jobs; slurmrestd cannot list more within a call.
+MOST_BYTES = 64 * 1024**2
+MOST_TOKEN_BYTES = 16 * 1024
+_TOKEN = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
+_NO_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
+_Reply = TypeVar("_Reply", bound="RestdAnswer")
+
+
+class RestdFault(msgspec.Struct, frozen=True):
+    """One error of an answer; its number is Slurm's, under either name."""
+
+    error: str | None = ""
+    description: str | None = ""
+    error_number: int = 0
+    error_code: int = 0
+
+    @property
+    def code(self) -> int:
+        """Slurm's number of the error; 0: none."""
+        return self.error_number or self.error_code
+
+    @property
+    def text(self) -> str:
+        """Slurm's text for it, and what slurmrestd adds to that."""
+        about, what = self.description or "", self.error or ""
+        said = about if what in about else f"{about}: {what}" if about else what
+        printable = "".join(char if char.isprintable() else " " for char in said)
+        return " ".join(printable.split())[:300]
+
+
+class RestdAnswer(msgspec.Struct, frozen=True):
+    """What every answer of slurmrestd's has."""
+
+    errors: tuple[RestdFault, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether what was asked was done."""
+        return not self.errors
+
+
+class RestdRefusedError(ExecutorError):
+    """slurmrestd answered, and what it says is an error."""
+
+    def __init__(self, where: str, faults: tuple[RestdFault, ...], *, status: int) -> None:
+        texts = (fault.text for fault in faults if fault.text)
+        self.said = next(texts, "an error without a text")
+        self.faults = faults
+        self.status = status
+        super().__init__(f"{where}: {self.said}")
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """Slurm's numbers of the errors."""
+        return frozenset(fault.code for fault in self.faults)
+
+
+class _TokenClaims(msgspec.Struct, frozen=True):
+    """What a token of Slurm's says: for whom it is (`sun`), and until when."""
+
+    sun: str
+    exp: float
+
+
+class RestdClient:
+    """One slurmrestd. Its token is read anew for each request, so it may be replaced."""
+
+    def __init__(self, options: RestdOptions) -> None:
+        self.options = options
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"slurmrestd at {self.options.url}"
+
+    def ask(
+        self,
+        kind: type[_Reply],
+        method: str,
+        path: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> _Reply:
+        """Send a request and return the answer; `deadline` is monotonic, by default in CALL_S.
+
+        Raises:
+            RestdRefusedError: slurmrestd says an error.
+            ExecutorError: there is no answer of slurmrestd's, or not in time.
+        """
+        until = time.monotonic() + CALL_S if deadline is None else deadline
+        headers = {"Accept": "application/json", "Connection": "close", **self._authentication()}
+        body = None
+        if payload is not None:
+            headers["Content-Type"] = "application/json"
+            body = msgspec.json.encode(payload)
+        target = f"/slurm/{self.options.version}/{path}"
+        try:
+            status, data = self._exchange(method, target, body, headers, until)
+        except TimeoutError as error:
+            raise ExecutorError(f"{self.where} did not answer within {CALL_S:g} s") from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise ExecutorError(f"{self.where}: {why[:200]}") from error
+        return self._read(kind, status, data)
+
+    def token_user(self) -> tuple[str, float] | None:
+        """Return for whom the token is, and until when (seconds since 1970); None without one.
+
+        Raises:
+            ExecutorError: it cannot be read, or is no token of Slurm's.
+        """
+        if not self.options.token_file:
+            return None
+        claims = self._claims(self._token())
+        return claims.sun, claims.exp
+
+    def _exchange(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        until: float,
+    ) -> tuple[int, bytes]:
+        connection = _Connection(self.options, until)
+        try:
+            connection.request(method, target, body=body, headers=headers)
+            response = connection.getresponse()
+            if (response.length or 0) > MOST_BYTES:
+                raise ValueError(f"an answer of {response.length:,} bytes is too long")
+            data = response.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise ValueError(f"an answer of more than {MOST_BYTES:,} bytes is too long")
+            if response.length:
+                raise ValueError("the answer ends too early")
+            return response.status, data
+        finally:
+            connection.close()
+
+    def _read(self, kind: type[_Reply], status: int, data: bytes) -> _Reply:
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise ExecutorError(f"{self.where} refuses the token or the user (401)")
+        # A comment of anybody's job may be no UTF-8.
+        text = data.decode(errors="replace")
+        trouble = f"the status {status}"
+        if status == HTTPStatus.OK:
+            try:
+                answer = msgspec.json.decode(text, type=kind)
+            except _NO_JSON as error:
+                trouble = str(error)[:200]
+            else:
+                if answer.is_good:
+                    return answer
+        faults = _faults(text)
+        if faults:
+            raise RestdRefusedError(self.where, faults, status=status)
+        raise ExecutorError(f"{self.where} gives no answer of {self.options.version} ({trouble})")
+
+    def _authentication(self) -> dict[str, str]:
+        path = self.options.token_file
+        if not path:
+            return {}
+        token = self._token()
+        own, claims = _own_name(), self._claims(token)
+        if claims.sun != own:
+            text = f"the token in {path} is for the user {claims.sun[:60]!r}, the portal runs as"
+            raise ExecutorError(f"{text} {own!r}: write one for {own!r} there")
+        if claims.exp <= time.time():
+            raise ExecutorError(f"the token in {path} has expired: write a new one there")
+        return {"X-SLURM-USER-NAME": own, "X-SLURM-USER-TOKEN": token}
+
+    def _token(self) -> str:
+        path = self.options.token_file
+        try:
+            with Path(path).open("rb") as file:
+                token = file.read(MOST_TOKEN_BYTES + 1).decode("ascii").strip()
+        except (OSError, ValueError) as error:
+            raise ExecutorError(
+                f"the token of slurmrestd in {path} cannot be read ({type(error).__name__})"
+            ) from error
+        # As scontrol prints it, it may be given too.
+        return token.removeprefix("SLURM_JWT=")
+
+    def _claims(self, token: str) -> _TokenClaims:
+        match = _TOKEN.fullmatch(token)
+        try:
+            if match is None:
+                raise ValueError("no JSON web token")
+            payload = match[1] + "=" * (-len(match[1]) % 4)
+            return msgspec.json.decode(urlsafe_b64decode(payload), type=_TokenClaims)
+        except _NO_JSON:
+            # Without the cause, which could show a part of it.
+            text = f"what is in {self.options.token_file} is no token as `scontrol token` makes it"
+            raise ExecutorError(text) from None
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection all of whose waits end at one instant."""
+
+    def __init__(self, options: RestdOptions, until: float) -> None:
+        super().__init__("localhost")
+        self._options = options
+        self._until = until
+
+    def connect(self) -> None:
+        """Connect, and see to it that a socket without a token is of the portal's own user."""
+        scheme, _, path = self._options.url.partition(":")
+        is_unix = scheme == "unix"
+        url = urlsplit(self._options.url)
+        host = {"localhost": "127.0.0.1"}.get(url.hostname or "", url.hostname or "")
+        family = socket.AF_UNIX if is_unix else socket.AF_INET6 if ":" in host else socket.AF_INET
+        bare = socket.socket(family, socket.SOCK_STREAM)
+        self.sock = _BoundedSocket(bare, self._until)
+        bare.settimeout(_left(self._until))
+        bare.connect(path if is_unix else (host, url.port))
+        if not self._options.token_file:
+            _check_peer(bare)
+
+
+class _BoundedSocket:
+    """What http.client needs of a socket."""
+
+    def __init__(self, bare: socket.socket, until: float) -> None:
+        self._bare = bare
+        self._until = until
+
+    def sendall(self, data: bytes) -> None:
+        self._bare.settimeout(_left(self._until))
+        self._bare.sendall(data)
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(_BoundedReader(self._bare, self._until), 64 * 1024)
+
+    def close(self) -> None:
+        self._bare.close()
+
+
+class _BoundedReader(io.RawIOBase):
+    def __init__(self, bare: socket.socket, until: float) -> None:
+        self._bare = bare
+        self._until = until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._bare.settimeout(_left(self._until))
+        return self._bare.recv_into(buffer)
+
+
+def _faults(text: str) -> tuple[RestdFault, ...]:
+    try:
+        return msgspec.json.decode(text, type=RestdAnswer).errors
+    except _NO_JSON:
+        return ()
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _check_peer(bare: socket.socket) -> None:
+    """Without a token slurmrestd acts as its own user: were that another, jobs would be theirs."""
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", bare.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    if uid != os.geteuid():
+        raise ValueError(
+            f"it runs as the user {uid}, the portal as {os.geteuid()}: run it as the portal's user,"
+            " or give `token_file`"
+        )
+
+
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError as error:
+        raise ExecutorError(f"the portal's user {os.geteuid()} has no name here") from error

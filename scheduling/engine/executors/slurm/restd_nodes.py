@@ -1,0 +1,58 @@
+"""The nodes of a partition, from slurmrestd: what `nodes.read_nodes` reads from sinfo."""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduling.engine.executors.base import ExecutorError
+from scheduling.engine.executors.node_source import EngineNode
+from scheduling.engine.executors.slurm.nodes import NodeText, engine_node
+from scheduling.engine.executors.slurm.restd import RestdSlurm
+from scheduling.engine.executors.slurm.restd_http import RestdAnswer
+
+
+class RestdNode(msgspec.Struct, frozen=True):
+    """A node as slurmrestd lists it; memory in MiB, `reason_changed_at` seconds since 1970."""
+
+    name: str
+    state: str
+    state_flags: tuple[str, ...]
+    gres: str | None
+    cpus: int
+    real_memory: int
+    reason: str | None
+    reason_changed_at: int
+    partitions: tuple[str, ...]
+
+
+class RestdNodes(RestdAnswer, frozen=True):
+    """The answer to `nodes`."""
+
+    nodes: tuple[RestdNode, ...]
+
+
+def read_restd_nodes(slurm: RestdSlurm) -> list[EngineNode]:
+    """Return the nodes of the partition.
+
+    Raises:
+        ExecutorError: slurmrestd does not answer, or the partition has none there.
+    """
+    partition = slurm.options.partition
+    every = slurm.client.ask(RestdNodes, "GET", "nodes").nodes
+    texts = [_text(node) for node in every if partition in node.partitions]
+    if not texts:
+        text = f"the partition {partition} is not there, or has no nodes"
+        raise ExecutorError(f"{slurm.client.where}: {text}")
+    return [engine_node(text, slurm.options) for text in sorted(texts)]
+
+
+def _text(node: RestdNode) -> NodeText:
+    return NodeText(
+        node.name,
+        "+".join((node.state, *node.state_flags)),
+        node.gres or "",
+        str(node.cpus),
+        str(node.real_memory),
+        str(node.reason_changed_at),
+        node.reason or "",
+    )
