@@ -81,9 +81,10 @@ def file_mask(folder: Path) -> int:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether it is there, and not by another user's hand."""
+    """Whether it is there, and in a shared folder not by another user's hand."""
     with contextlib.suppress(OSError):
-        return path.exists() and path.lstat().st_uid == os.geteuid()
+        if path.exists():
+            return not is_shared(path.parent) or path.lstat().st_uid == os.geteuid()
     return False
 
 
