@@ -264,6 +264,7 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/<uuid:uid>/why": get(API_JOB).showing(),
     "api/v1/jobs/<uuid:uid>/deadline": get(API_JOB).showing(),
     "api/v1/jobs/<uuid:uid>/logs": get(API_JOB).showing("Log.text"),
+    "api/v1/jobs/<uuid:uid>/usage": get(API_JOB).showing(),
     "api/v1/pools": get(API_LIST).showing(),
     "api/v1/pools/<slug:name>": get(API_POOL).showing(),
     "api/v1/pools/<slug:name>/queue": get(API_POOL).showing("Job.name", "Job.uid"),
@@ -379,6 +380,7 @@ FINANCE_GETS = {
     "api/v1/jobs/<uuid:uid>/why": 404,
     "api/v1/jobs/<uuid:uid>/deadline": 404,
     "api/v1/jobs/<uuid:uid>/logs": 404,
+    "api/v1/jobs/<uuid:uid>/usage": 404,
 }
 # Whoever keeps the books changes these as an operator does.
 KEPT = {
