@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from scheduling.engine.executors.local_usage import NodeUsage, UsageRow
+from scheduling.engine.executors.local_usage import NodeUsage, SampledRow
 
 MIB = 2**20
 # GPUs that do less than this, in per mille, for so long, in wall time, are said to be idle.
@@ -146,7 +146,7 @@ class _Stretch:
 
 def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
     """Add to each stretch what a node used in it: rows lie across edges where nodes differ."""
-    spans = list(pairwise([UsageRow(0, 0, None, None, (), ()), *node.rows]))
+    spans = list(pairwise([SampledRow(0, 0, None, None, (), ()), *node.rows]))
     first = 0
     for stretch in stretches:
         while first < len(spans) and spans[first][1].end_ms <= stretch.begin_ms:
@@ -164,7 +164,7 @@ def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
         _add_levels(stretch, parts)
 
 
-def _add_levels(stretch: _Stretch, parts: Sequence[tuple[int, UsageRow]]) -> None:
+def _add_levels(stretch: _Stretch, parts: Sequence[tuple[int, SampledRow]]) -> None:
     memory = _level([(ms, row.memory_bytes) for ms, row in parts])
     peak = _most(row.memory_peak_bytes for _, row in parts)
     if memory is not None and peak is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from evenshare_core.domain.instants import from_us
+from evenshare_core.units import SECOND_US
 from portal.charts.explore.chart import Label, PageChart, Rule, Series, apart, axis_range
 from portal.charts.explore.looks import QUOTA, Look
 from portal.charts.figures import percent, plural, thousands
@@ -182,7 +183,7 @@ def _rules(usage: JobUsage) -> tuple[Rule, ...]:
     starts = [(one.number, one.started_at) for one in usage.leases if one.mean is not None]
     if len(starts) < 2:
         return ()
-    span_s = (usage.points[-1].end_us - usage.points[0].begin_us) / 1e6
+    span_s = (usage.points[-1].end_us - usage.points[0].begin_us) / SECOND_US
     rules: list[Rule] = []
     named_at: datetime | None = None
     for number, at in starts[-RULES:]:

@@ -40,7 +40,7 @@ class GpuState(StrEnum):
     NONE = "none"
 
 
-class UsageRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SampledRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What was used since the row before. Instants and CPU time count from the program's start."""
 
     end_ms: Elapsed
@@ -60,7 +60,7 @@ class NodeUsage(msgspec.Struct, frozen=True):
     gpus: Annotated[int, Meta(ge=0, le=MOST_GPUS)]
     gpu_state: GpuState
     gpu_mib: Mebibytes | None
-    rows: Annotated[tuple[UsageRow, ...], Meta(max_length=MOST_ROWS)]
+    rows: Annotated[tuple[SampledRow, ...], Meta(max_length=MOST_ROWS)]
 
 
 class UsageFile(NamedTuple):
@@ -92,7 +92,7 @@ def parse_usage(text: bytes, *, rank: int) -> UsageFile:
     return UsageFile(refused=why) if why else UsageFile(usage)
 
 
-def _disorder(rows: Sequence[UsageRow]) -> str:
+def _disorder(rows: Sequence[SampledRow]) -> str:
     if any(
         later.end_ms <= row.end_ms or later.cpu_ms < row.cpu_ms for row, later in pairwise(rows)
     ):

@@ -48,13 +48,13 @@ class ShimStage:
         wanted = {
             "argv": ["/bin/sh", "-c", text], "env": environment, "cwd": str(self.root),
             "signal": "SIGUSR1", "grace_s": 30, "log_bytes": 2**20, "nice": 0, "lifeline": "",
-            "usage_every_s": self.every_s,
+            "usage_every_s": self.every_s, "tools_path": path,
         }  # fmt: skip
         (self.folder / "spec.json").write_text(json.dumps({**wanted, **spec}))
         (self.folder / "until").write_text("1e12")
         return subprocess.Popen(
             [sys.executable, "-I", "-S", str(SHIM), str(self.folder)],
-            env={"PATH": path},
+            env={"PATH": "/usr/bin:/bin"},
             stdin=subprocess.DEVNULL,
         )
 

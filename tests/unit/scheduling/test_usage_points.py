@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.executors.local_usage import GpuState, NodeUsage, UsageRow
+from scheduling.engine.executors.local_usage import GpuState, NodeUsage, SampledRow
 from scheduling.services.usage_points import (
     MIB,
     LeaseSamples,
@@ -22,12 +22,12 @@ from scheduling.services.usage_points import (
 S_US = 1_000_000
 
 
-def row(end_s: float, cpu_s: float, memory: int | None = None, *busy: int | None) -> UsageRow:
+def row(end_s: float, cpu_s: float, memory: int | None = None, *busy: int | None) -> SampledRow:
     used = tuple(None if one is None else one * 10 for one in busy)
-    return UsageRow(int(end_s * 1000), int(cpu_s * 1000), memory, memory, busy, used)
+    return SampledRow(int(end_s * 1000), int(cpu_s * 1000), memory, memory, busy, used)
 
 
-def node(*rows: UsageRow, rank: int = 0) -> NodeUsage:
+def node(*rows: SampledRow, rank: int = 0) -> NodeUsage:
     return NodeUsage(1, rank, 4, 2, GpuState.OK, None, rows)
 
 
@@ -62,7 +62,7 @@ def nodes(draw: st.DrawFn, rank: int = 0) -> NodeUsage:
         peak = None if memory is None else memory + draw(st.integers(0, 2**20))
         busy = tuple(draw(st.none() | st.integers(0, 1000)) for _ in range(gpus))
         used = tuple(draw(st.none() | st.integers(0, 80_000)) for _ in range(gpus))
-        rows.append(UsageRow(at, cpu, memory, peak, busy, used))
+        rows.append(SampledRow(at, cpu, memory, peak, busy, used))
     return node(*rows, rank=rank)
 
 
@@ -174,5 +174,5 @@ class TestIdleGpus:
             [row(10 * n, 0, None, None) for n in range(1, 100)],  # nobody says
         ],
     )
-    def test_are_not_said_to_be_otherwise(self, rows: list[UsageRow]) -> None:
+    def test_are_not_said_to_be_otherwise(self, rows: list[SampledRow]) -> None:
         assert idle_since_us(samples(node(*rows))) is None

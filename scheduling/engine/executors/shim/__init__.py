@@ -8,8 +8,8 @@ session, so that a killed worker takes no job with it. It ends the job by itself
 asked to, when the lease's last instant and the outage grace have passed (the dead man's
 switch), and when nobody holds the supervisor's lifeline any more. Files in FOLDER:
 
-- `spec.json` (by the executor): argv, env, cwd, signal, grace_s, log_bytes, usage_every_s,
-  nice, lifeline
+- `spec.json` (by the executor): argv, env, cwd, signal, grace_s, log_bytes, tools_path,
+  usage_every_s, nice, lifeline
 - `until` (by the executor, moved with each renewal): the dead man's limit, wall seconds
 - `stop` (by the executor): its presence asks to stop; {"grace_s"}
 - `shim.json`: who claimed the lease; once its program runs, {"child", "started_us"} too

@@ -12,8 +12,8 @@ from .files import claim, fence, is_held, number, read_json, read_text, write_js
 from .gang import BROKEN
 from .log import READ_BYTES, Log
 from .processes import end_descendants, start_of_process
-from .program import adopt_orphans, program_environment, start_program
-from .usage import EVERY_S, Usage
+from .program import adopt_orphans, start_program
+from .usage import Usage
 from .wake import wake_on_signals
 
 TICK_S = 0.5
@@ -60,8 +60,7 @@ class Shim:
     def run(self, record: dict[str, Any]) -> None:
         """Start the program, see it through, leave nothing of it behind."""
         if "gang" not in self._spec:  # else each node's task knows what is used there
-            every_s = number(self._spec.get("usage_every_s"), EVERY_S)
-            self._usage = Usage(self._folder, program_environment(self._spec), every_s)
+            self._usage = Usage(self._folder, self._spec)
         adopt_orphans()
         started_us = _wall_us()
         if not fence(self._folder.parents[1], int(self._folder.name)):

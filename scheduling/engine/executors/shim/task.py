@@ -7,11 +7,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from .files import number, read_json
+from .files import read_json
 from .gang import FIRST_RANK, KEY, NODES, PORT
 from .processes import end_descendants
-from .program import adopt_orphans, inherited, program_environment, start_program
-from .usage import EVERY_S, Usage
+from .program import adopt_orphans, inherited, start_program
+from .usage import Usage
 from .wake import wake_on_signals
 
 KILLED = 128 + signal.SIGKILL
@@ -48,13 +48,7 @@ class Task:
         self._ranks_in_all = sum(int(group["nodes"]) for group in spec["gang"]["groups"])
 
     def run(self) -> int:
-        usage = Usage(
-            self._folder,
-            program_environment(self._program),
-            number(self._program.get("usage_every_s"), EVERY_S),
-            rank=self._rank,
-            ranks=self._ranks_in_all,
-        )
+        usage = Usage(self._folder, self._program, rank=self._rank, ranks=self._ranks_in_all)
         adopt_orphans()
         program = start_program(self._program, output=1)
         if program.problem:

@@ -21,8 +21,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .files import write_text
+from .files import number, write_text
 from .gpus import GpuAsker, GpuReading
+from .program import program_environment
 
 VERSION = 1
 FIRST_S, EVERY_S, SELDOM_S = 1.0, 10.0, 80.0
@@ -46,20 +47,16 @@ class Usage:
     """Samples what runs below this process. Make it before this process adopts orphans."""
 
     def __init__(
-        self,
-        folder: Path,
-        environment: Mapping[str, str],
-        every_s: float,
-        *,
-        rank: int = 0,
-        ranks: int = 1,
+        self, folder: Path, spec: Mapping[str, Any], *, rank: int = 0, ranks: int = 1
     ) -> None:
-        path = f"{os.environ.get('PATH') or os.defpath}{os.pathsep}{os.defpath}"
+        path = f"{spec.get('tools_path') or os.defpath}{os.pathsep}{os.defpath}"
+        every_s = number(spec.get("usage_every_s"), EVERY_S)
+        environment = program_environment(spec)
         self._file = folder / f"usage.{rank}.json"
         self._rank = rank
         self._gpus = GpuAsker(environment, path)
         self._cpus = len(os.sched_getaffinity(0))
-        self._course = Course(rows_of_each(ranks), every_s)
+        self._course = SampleCourse(rows_of_each(ranks), every_s)
         self._meter = CpuMeter()
         self._gpu_mib: int | None = None
         self._before_s = _children_s()
@@ -154,7 +151,7 @@ class CpuMeter:
         return self._most
 
 
-class Row:
+class SampleRow:
     """The samples of a stretch of time; `end_ms` and `cpu_ms` count from the start."""
 
     def __init__(self, end_ms: int, cpu_ms: int) -> None:
@@ -163,7 +160,7 @@ class Row:
         self.busy: list[list[float]] = []  # of each GPU how many, and their sum
         self.used_mib: list[int | None] = []
 
-    def merge(self, later: "Row") -> None:
+    def merge(self, later: "SampleRow") -> None:
         """Take in the row that follows."""
         self.end_ms, self.cpu_ms = later.end_ms, later.cpu_ms
         count, total, most = later.memory
@@ -192,17 +189,17 @@ class Row:
         return [self.end_ms, self.cpu_ms, *memory, busy, self.used_mib]
 
 
-class Course:
+class SampleCourse:
     """Rows from the start to now: when they are too many, neighbours become one."""
 
     def __init__(self, most: int, every_s: float = EVERY_S) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[SampleRow] = []
         self.step_ms = max(1, int(every_s * 1000))
         self._most = most
 
     def add(self, end_ms: int, cpu_ms: int, memory: int | None) -> None:
         """Add what was sampled of processes; the last row takes it until it is a step long."""
-        row = Row(end_ms, cpu_ms)
+        row = SampleRow(end_ms, cpu_ms)
         if memory is not None:
             row.memory = [1, memory, memory]
         if self.rows and self._is_open():
