@@ -66,7 +66,8 @@ def reports_usage(job: Job) -> bool:
 
 def newest_leases(job: Job) -> list[Lease]:
     """Return the leases that `job_usage` looks at, and one more where there are more."""
-    return list(job.leases.order_by("-number")[: LEASES + 1])[::-1]
+    leases = job.leases.select_related("gpu_type").order_by("-number")
+    return list(leases[: LEASES + 1])[::-1]
 
 
 def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -> JobUsage:

@@ -109,7 +109,7 @@ class TestAJobThatIsSampled:
         assert figures["starts_at"] == lease["started_at"]
         assert (body["reported"], body["gpus_idle_since"]) == (True, None)
         text = page(place, job)
-        assert "Uses 1.50 cores and 0.879 GiB of memory on average, its GPUs at 50 %" in text
+        assert "Uses 1.50 cores and 900 MiB of memory on average, its GPUs at 50 %" in text
         for key in ("gpu", "gpu-memory", "cpu", "memory"):
             assert f'id="usage-{key}-data"' in text
             assert f'id="usage-{key}-rows"' in text
@@ -171,20 +171,45 @@ class TestAJobThatIsSampled:
         assert len(reads(place.owner, f"/jobs/{job.uid}/")) == before
 
 
+class TestTheRegion:
+    def test_is_sent_only_where_it_would_show_something_else(
+        self, place: Town, tmp_path: Path
+    ) -> None:
+        job = running(place)
+        wrote(tmp_path, job, said(busy(3)))
+        asked = re.search(r'hx-get="(/jobs/[^"]*/usage/[^"]*)"', page(place, job))
+        assert asked is not None
+        assert place.owner.get(asked[1]).status_code == 204
+        wrote(tmp_path, job, said(busy(4)))
+        again = place.owner.get(asked[1])
+        assert (again.status_code, again["Cache-Control"]) == (200, "no-store")
+        text = again.content.decode()
+        assert text.count("data-chart") == 4
+        assert asked[1] not in text
+        ended(Lease.objects.get(job=job), place.cluster.at)
+        Job.objects.filter(pk=job.pk).update(state=Job.State.SUCCEEDED, ended_at=place.cluster.at)
+        last = place.owner.get(asked[1]).content.decode()
+        assert "Used 1.50 cores" in last
+        assert "hx-get" not in last
+
+
 class TestAJobWithoutSamples:
     def test_of_a_simulated_pool_has_no_section(self, place: Town) -> None:
         job = running(place, minutes=1)
         Pool.objects.filter(pk=place.cluster.pool.pk).update(executor="virtual")
         assert 'id="usage"' not in page(place, job)
+        assert place.owner.get(f"/jobs/{job.uid}/usage/").status_code == 404
         assert rest(place, job) == {
             "reported": False, "leases": [], "points": [], "earlier_leases": False,
             "gpus_idle_since": None,
         }  # fmt: skip
 
-    def test_that_waits_has_no_section(self, place: Town) -> None:
+    def test_that_waits_shows_nothing_and_asks_again(self, place: Town) -> None:
         job = place.submit()
         Pool.objects.filter(pk=place.cluster.pool.pk).update(executor="local")
-        assert 'id="usage"' not in page(place, job)
+        text = page(place, job)
+        assert "Resource usage" not in text
+        assert f'hx-get="/jobs/{job.uid}/usage/?seen=' in text
         assert rest(place, job)["leases"] == []
 
     def test_that_began_says_what_will_stand_there(self, place: Town) -> None:
@@ -267,7 +292,7 @@ class TestAHostileJob:
 
 
 class TestWhoSeesIt:
-    @pytest.mark.parametrize("prefix", ["/jobs/{}/", "/api/v1/jobs/{}/usage"])
+    @pytest.mark.parametrize("prefix", ["/jobs/{}/", "/jobs/{}/usage/", "/api/v1/jobs/{}/usage"])
     def test_is_who_sees_the_log(self, place: Town, tmp_path: Path, prefix: str) -> None:
         job = running(place, minutes=1)
         wrote(tmp_path, job, said(busy(3)))

@@ -14,7 +14,7 @@ from portal.charts.figures import percent, plural, thousands
 from scheduling.services.usage import JobUsage
 from scheduling.services.usage_points import UsagePoint
 
-GIB = 2**30
+GIB, MIB = 2**30, 2**20
 MEAN = Look("var(--ink)")
 EDGE = Look("var(--accent)", "dot", width=1.6)
 # Of leases that are more, or closer to each other than this part of the axis, not all are named.
@@ -71,7 +71,9 @@ def _busy_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
     mean = mean_of(usage.points, lambda point: point.busy) or 0.0
     whose = f"Mean of its {plural(gpus, 'GPU')}: the" if gpus > 1 else "The"
     title = f"GPU utilization {percent(mean / 1000)} on average"
-    return _chart(usage, course, title, f"{whose} time in which anything ran on it.", file)
+    return _chart(
+        usage, course, title, f"{whose} share of time in which something ran on it.", file
+    )
 
 
 def _gpu_memory_chart(usage: JobUsage, file: str) -> PageChart:
@@ -88,7 +90,7 @@ def _gpu_memory_chart(usage: JobUsage, file: str) -> PageChart:
     )
     most = max(point.gpu_peak_bytes or 0 for point in usage.points)
     text = "Used on one GPU, the mean of all."
-    return _chart(usage, course, f"GPU memory {gib(most)} at most", text, file)
+    return _chart(usage, course, f"GPU memory {size_text(most)} at most", text, file)
 
 
 def _cpu_chart(usage: JobUsage, file: str) -> PageChart:
@@ -119,7 +121,7 @@ def _memory_chart(usage: JobUsage, file: str) -> PageChart:
     )
     most = max(point.memory_peak_bytes or 0 for point in usage.points)
     text = "Resident, of all its processes; pages that they share count for each."
-    return _chart(usage, course, f"Memory {gib(most)} at most", text, file)
+    return _chart(usage, course, f"Memory {size_text(most)} at most", text, file)
 
 
 def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -> PageChart:
@@ -202,10 +204,11 @@ def mean_of(points: Sequence[UsagePoint], figure: Figure) -> float | None:
     return sum(took * value for took, value in known) / whole if whole else None
 
 
-def gib(value: float | None) -> str:
-    """Bytes as GiB; what is small with three places."""
-    shown = _gib(value)
-    return f"{thousands(shown, 2 if (shown or 0) >= 1 else 3)} GiB"
+def size_text(value: float) -> str:
+    """Bytes as GiB with two places, or as MiB."""
+    if value < GIB:
+        return f"{thousands(value / MIB, 0)} MiB"
+    return f"{thousands(value / GIB, 2)} GiB"
 
 
 def _gib(value: float | None) -> float | None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import blake2s
 from typing import Any
+from urllib.parse import urlencode
 
-from portal.charts.explore.job_usage import gib, mean_of, usage_charts
+from django.urls import reverse
+
+from portal.charts.explore.job_usage import mean_of, size_text, usage_charts
 from portal.charts.figures import percent, plural, thousands
 from portal.site.clocks import Clocks
 from scheduling.engine.executors.local_spec import CPU
 from scheduling.engine.executors.local_usage import GpuState
-from scheduling.selectors.jobs import JobStory
+from scheduling.models import Job, Lease
 from scheduling.services.usage import JobUsage, job_usage, reports_usage
 
+# As often as a young lease is sampled.
+POLL_S = 10
 UNREPORTED = {
     GpuState.ABSENT: "nvidia-smi is not there on its node.",
     GpuState.FAILED: "nvidia-smi failed there several times, and is not asked any more.",
@@ -20,21 +27,38 @@ UNREPORTED = {
 }
 
 
-def usage_context(story: JobStory, clock: Clocks) -> dict[str, Any]:
-    """Return the charts of a job that ran; nothing of one that is simulated or never did."""
-    job = story.job
-    leases = [hold.lease for hold in story.holds]
-    if not reports_usage(job) or not any(lease.started_at for lease in leases):
+def usage_context(job: Job, leases: Sequence[Lease], clock: Clocks) -> dict[str, Any]:
+    """Return what the region shows; nothing where nobody samples jobs of this pool.
+
+    `leases` are the newest of the job in order of their numbers, with their GPU types.
+    """
+    if not reports_usage(job):
         return {"usage": None}
     usage = job_usage(job, leases, now=clock.now.pool_at, scale=clock.now.scale)
-    gpu_type = leases[-1].gpu_type.name
-    return {
+    has_begun = any(lease.started_at for lease in leases)
+    digest = usage_digest(job, usage, has_begun=has_begun)
+    context: dict[str, Any] = {
         "usage": usage,
-        "usage_title": usage_sentence(usage, is_active=job.is_active),
-        "usage_charts": usage_charts(usage, gpus=leases[-1].gpus, file=f"usage-{job.uid}"),
-        "usage_notes": usage_notes(usage, has_gpus=gpu_type != CPU),
-        "usage_idle": clock.instant(usage.idle_since),
+        "usage_begun": has_begun,
+        "usage_digest": digest,
+        "usage_url": f"{reverse('job-usage', args=[job.uid])}?{urlencode({'seen': digest})}",
+        "usage_poll_s": POLL_S,
     }
+    if has_begun:
+        gpu_type = leases[-1].gpu_type.name
+        context |= {
+            "usage_title": usage_sentence(usage, is_active=job.is_active),
+            "usage_charts": usage_charts(usage, gpus=leases[-1].gpus, file=f"usage-{job.uid}"),
+            "usage_notes": usage_notes(usage, has_gpus=gpu_type != CPU),
+            "usage_idle": clock.instant(usage.idle_since),
+        }
+    return context
+
+
+def usage_digest(job: Job, usage: JobUsage, *, has_begun: bool) -> str:
+    """Return what changes when, and only when, the region would show something else."""
+    facts = (job.is_active, has_begun, usage)
+    return blake2s(repr(facts).encode(), digest_size=8).hexdigest()
 
 
 def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
@@ -44,7 +68,7 @@ def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
     cores = mean_of(usage.points, lambda point: point.cores)
     memory = mean_of(usage.points, lambda point: point.memory_bytes)
     busy = mean_of(usage.points, lambda point: point.busy)
-    held = "" if memory is None else f" and {gib(memory)} of memory"
+    held = "" if memory is None else f" and {size_text(memory)} of memory"
     gpus = "" if busy is None else f", its GPUs at {percent(busy / 1000)}"
     verb = "Uses" if is_active else "Used"
     return f"{verb} {thousands(cores, 2)} cores{held} on average{gpus}"

@@ -243,7 +243,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **deadline_context(job, clock),
         **answer_context(story, clock),
         **metric_context(job),
-        **usage_context(story, clock),
+        **usage_context(job, leases, clock),
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):
