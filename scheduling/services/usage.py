@@ -21,8 +21,10 @@ from scheduling.services.usage_points import (
 )
 
 POINTS = 200
-# Of a job with more leases, or with larger files, the newest are read.
-LEASES, READ_BYTES = 20, 4 * 2**20
+# Of a job with more leases, or with larger files in all, the newest are read.
+LEASES, READ_BYTES = 20, 2**20
+# Of one lease alone, however large its gang is.
+LEASE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +80,28 @@ def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -
     if not reports_usage(job):
         return JobUsage()
     started = [lease for lease in leases if lease.started_at is not None]
-    read: list[tuple[LeaseUsage, LeaseSamples]] = []
+    read: list[tuple[LeaseUsage, list[UsagePoint]]] = []
     left = READ_BYTES
     for lease in reversed(started[-LEASES:]):
         if left <= 0:
             break
-        usage, samples, size = _read_lease(lease, now, scale)
+        usage, points, size = _read_lease(lease, now, scale)
         left -= size
-        read.insert(0, (usage, samples))
-    kept = [samples for _, samples in read]
+        read.insert(0, (usage, points))
+    courses = [points for _, points in read]
     is_held = bool(started) and started[-1].ended_at is None
-    idle_us = idle_since_us(kept[-1]) if is_held else None
+    idle_us = idle_since_us(courses[-1], scale) if is_held else None
     return JobUsage(
         leases=tuple(usage for usage, _ in read),
-        points=tuple(usage_points(kept, POINTS)),
+        points=tuple(usage_points(courses, POINTS)),
         cut=len(read) < len(started) or bool(started and started[0].number > 1),
         idle_since=None if idle_us is None else from_us(idle_us),
     )
 
 
-def _read_lease(lease: Lease, now: datetime, scale: int) -> tuple[LeaseUsage, LeaseSamples, int]:
+def _read_lease(
+    lease: Lease, now: datetime, scale: int
+) -> tuple[LeaseUsage, list[UsagePoint], int]:
     assert lease.started_at is not None  # noqa: S101 - whoever calls has looked
     nodes: list[NodeUsage] = []
     refused, size = [], 0
@@ -110,7 +114,7 @@ def _read_lease(lease: Lease, now: datetime, scale: int) -> tuple[LeaseUsage, Le
             nodes.append(said.usage)
         if said.refused:
             refused.append(f"usage.{rank}.json of lease {lease.number} {said.refused}")
-        if size > READ_BYTES:
+        if size > LEASE_BYTES:
             break
     end = max(lease.started_at, min(lease.ended_at or now, now))
     samples = LeaseSamples(lease.number, to_us(lease.started_at), to_us(end), scale, tuple(nodes))
@@ -130,4 +134,4 @@ def _read_lease(lease: Lease, now: datetime, scale: int) -> tuple[LeaseUsage, Le
         mean=join_points(points) if points else None,
         refused=tuple(refused),
     )
-    return usage, samples, size
+    return usage, points, size

@@ -48,10 +48,11 @@ class UsagePoint:
     gpu_peak_bytes: float | None = None
 
 
-def usage_points(leases: Sequence[LeaseSamples], most: int) -> list[UsagePoint]:
-    """Return the course of a job over its leases, in at most `most` points.
+def usage_points(leases: Sequence[Sequence[UsagePoint]], most: int) -> list[UsagePoint]:
+    """Return the course of a job over its leases, each as `lease_points` has it, in at most `most`
+    points.
 
-    Where there are more samples, as many neighbours of a lease become one point: a mean is that
+    Where there are more, as many neighbours of a lease become one point: a mean is that
     over time, a peak the highest of them, so none is hidden. No point spans two leases.
 
     Raises:
@@ -59,11 +60,10 @@ def usage_points(leases: Sequence[LeaseSamples], most: int) -> list[UsagePoint]:
     """
     if most <= len(leases):
         raise ValueError(f"{most} points are too few for {len(leases)} leases")
-    fine = [lease_points(lease) for lease in leases]
-    joined = -(-sum(map(len, fine)) // (most - len(leases))) or 1
+    joined = -(-sum(map(len, leases)) // (most - len(leases))) or 1
     return [
         join_points(points[place : place + joined])
-        for points in fine
+        for points in leases
         for place in range(0, len(points), joined)
     ]
 
@@ -102,16 +102,15 @@ def join_points(points: Sequence[UsagePoint]) -> UsagePoint:
     )
 
 
-def idle_since_us(samples: LeaseSamples) -> int | None:
-    """Return since when all GPUs of a lease have done next to nothing, in pool time; None where
-    they have not for long, or do not say."""
-    points = lease_points(samples)
+def idle_since_us(points: Sequence[UsagePoint], scale: int) -> int | None:
+    """Return since when all GPUs of a lease have done next to nothing, in pool time, which is
+    `scale` times the wall's; None where they have not for long, or do not say."""
     since = None
     for point in reversed(points):
         if point.busy is None or point.busy >= IDLE_PERMILLE:
             break
         since = point.begin_us
-    is_long = since is not None and points[-1].end_us - since >= IDLE_MS * 1000 * samples.scale
+    is_long = since is not None and points[-1].end_us - since >= IDLE_MS * 1000 * scale
     return since if is_long else None
 
 
@@ -165,6 +164,13 @@ def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
 
 
 def _add_levels(stretch: _Stretch, parts: Sequence[tuple[int, SampledRow]]) -> None:
+    if len(parts) == 1:  # so it is for a job on one node: nothing is to be weighed
+        row = parts[0][1]
+        if row.memory_bytes is not None and row.memory_peak_bytes is not None:
+            stretch.memory.append((row.memory_bytes, row.memory_peak_bytes))
+        stretch.busy += [one for one in row.busy if one is not None]
+        stretch.used_mib += [(one, one) for one in row.used_mib if one is not None]
+        return
     memory = _level([(ms, row.memory_bytes) for ms, row in parts])
     peak = _most(row.memory_peak_bytes for _, row in parts)
     if memory is not None and peak is not None:

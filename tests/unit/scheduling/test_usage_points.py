@@ -126,8 +126,9 @@ class TestACourse:
     def test_hides_no_peak_and_has_no_more_points_than_asked(
         self, some: list[LeaseSamples], most: int
     ) -> None:
-        points = usage_points(some, most)
-        fine = [point for one in some for point in lease_points(one)]
+        courses = [lease_points(one) for one in some]
+        points = usage_points(courses, most)
+        fine = [point for course in courses for point in course]
         assert len(points) <= most
         for name in ("cores_peak", "memory_peak_bytes", "gpu_peak_bytes"):
             every = [getattr(point, name) for point in fine]
@@ -146,14 +147,14 @@ class TestACourse:
 
     @given(leases())
     def test_never_joins_two_leases(self, some: list[LeaseSamples]) -> None:
-        points = usage_points(some, 5)
+        points = usage_points([lease_points(one) for one in some], 5)
         for point, later in pairwise(points):
             assert point.end_us <= later.begin_us
         assert [point.lease for point in points] == sorted(point.lease for point in points)
 
     def test_is_not_asked_for_in_fewer_points_than_leases(self) -> None:
         with pytest.raises(ValueError, match="1 points are too few for 1 leases"):
-            usage_points([samples()], 1)
+            usage_points([[]], 1)
 
     def test_weighs_by_time(self) -> None:
         joined = join_points(lease_points(samples(node(row(10, 10, 10), row(40, 10, 50)))))
@@ -163,7 +164,7 @@ class TestACourse:
 class TestIdleGpus:
     def test_are_known_by_the_time_since_which_all_do_nothing(self) -> None:
         busy = [row(10 * n, 0, None, 900 if n <= 5 else 3) for n in range(1, 100)]
-        assert idle_since_us(samples(node(*busy))) == 10**10 + 50 * S_US
+        assert idle_since_us(lease_points(samples(node(*busy))), 1) == 10**10 + 50 * S_US
 
     @pytest.mark.parametrize(
         "rows",
@@ -175,4 +176,4 @@ class TestIdleGpus:
         ],
     )
     def test_are_not_said_to_be_otherwise(self, rows: list[SampledRow]) -> None:
-        assert idle_since_us(samples(node(*rows))) is None
+        assert idle_since_us(lease_points(samples(node(*rows))), 1) is None
