@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.jobs.views import actions, job_type, jobs, log, profiles, submit
+from portal.jobs.views import actions, job_type, jobs, log, profiles, submit, usage
 
 urlpatterns: list[URLPattern] = [
     path("t/<slug:slug>/jobs/", jobs.job_list, name="job-list"),
@@ -15,4 +15,5 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<uuid:uid>/", jobs.job_page, name="job"),
     path("jobs/<uuid:uid>/cancel/", actions.cancel, name="job-cancel"),
     path("jobs/<uuid:uid>/log/", log.log_page, name="job-log"),
+    path("jobs/<uuid:uid>/usage/", usage.usage_region, name="job-usage"),
 ]

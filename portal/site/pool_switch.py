@@ -28,6 +28,7 @@ TENANT_PAGES = {
     "job-list": "job-list",
     "job": "job-list",
     "job-log": "job-list",
+    "job-usage": "job-list",
     "job-new": "job-new",
     "job-dry-run": "job-new",
     "profiles": "profiles",

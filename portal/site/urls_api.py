@@ -27,6 +27,7 @@ from scheduling.api import (
     quotas,
     rounds,
     sharing,
+    usage,
     verifications,
 )
 from scheduling.selectors.lines import all_books
@@ -71,6 +72,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:uid>/cancel", jobs.JobCancel.as_view(money=MONEY), name="api-cancel"),
     path("jobs/<uuid:uid>/why", jobs.JobWhy.as_view(), name="api-why"),
     path("jobs/<uuid:uid>/deadline", answers.JobDeadline.as_view(), name="api-job-deadline"),
+    path("jobs/<uuid:uid>/usage", usage.JobUsageShow.as_view(), name="api-job-usage"),
     path("jobs/<uuid:uid>/logs", jobs.JobLogs.as_view(), name="api-logs"),
     path("pools", pools.PoolList.as_view(), name="api-pools"),
     path("pools/<slug:name>", pools.PoolShow.as_view(), name="api-pool"),

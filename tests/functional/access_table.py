@@ -193,6 +193,7 @@ TABLE: dict[str, Route] = {
     ),
     "jobs/<uuid:uid>/cancel/": post(Row(302, 403, 302, 404, 404, 302, 302, 302)),
     "jobs/<uuid:uid>/log/": get(TENANT_PAGE).showing("Job.name", "Log.text"),
+    "jobs/<uuid:uid>/usage/": get(TENANT_PAGE).showing(),
     "ledger/": get(Row(302, 302, 302, 302, 302, 200, 302, 302)).showing(
         "Tenant.slug", "Account.balance"
     ),
@@ -264,6 +265,7 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/<uuid:uid>/why": get(API_JOB).showing(),
     "api/v1/jobs/<uuid:uid>/deadline": get(API_JOB).showing(),
     "api/v1/jobs/<uuid:uid>/logs": get(API_JOB).showing("Log.text"),
+    "api/v1/jobs/<uuid:uid>/usage": get(API_JOB).showing(),
     "api/v1/pools": get(API_LIST).showing(),
     "api/v1/pools/<slug:name>": get(API_POOL).showing(),
     "api/v1/pools/<slug:name>/queue": get(API_POOL).showing("Job.name", "Job.uid"),
@@ -375,10 +377,12 @@ FINANCE_GETS = {
     "api/v1/pools/<slug:name>/offers/<slug:slug>": 404,
     "jobs/<uuid:uid>/": 404,
     "jobs/<uuid:uid>/log/": 404,
+    "jobs/<uuid:uid>/usage/": 404,
     "api/v1/jobs/<uuid:uid>": 404,
     "api/v1/jobs/<uuid:uid>/why": 404,
     "api/v1/jobs/<uuid:uid>/deadline": 404,
     "api/v1/jobs/<uuid:uid>/logs": 404,
+    "api/v1/jobs/<uuid:uid>/usage": 404,
 }
 # Whoever keeps the books changes these as an operator does.
 KEPT = {

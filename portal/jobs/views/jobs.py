@@ -28,6 +28,7 @@ from portal.jobs.text.losses import loss_texts
 from portal.jobs.text.metric import metric_context
 from portal.jobs.text.output import output_context
 from portal.jobs.text.start import queues_text, start_context
+from portal.jobs.text.usage import usage_context
 from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import Clocks, clocks, clocks_by_pool
 from portal.site.standings import standing_badge
@@ -242,6 +243,7 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         **deadline_context(job, clock),
         **answer_context(story, clock),
         **metric_context(job),
+        **usage_context(job, leases, clock),
     }
     context["earlier_sum"] = _sum_row(context["earlier"])
     if is_queued(job):

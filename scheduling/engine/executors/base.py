@@ -122,7 +122,8 @@ class ExecutorTraits(NamedTuple):
     """What others ask of an executor instead of its name; an unknown one has none of these.
 
     `simulates`: nothing runs, a job lasts as long as it says and may come from a trace.
-    `keeps_output`: what programs write lies in the portal's data folder. `runs_as_portal`: jobs
+    `keeps_output`: what programs write lies in the portal's data folder. `reports_usage`: so do the
+    samples of their CPUs, memory and GPUs (docs/executors.md). `runs_as_portal`: jobs
     have the rights of the portal's own user. `is_exclusive`: only this installation uses it.
     `has_nodes`: its engine has nodes of its own, with states; `title` is what people call that
     engine (`scheduling.engine.executors.node_source`).
@@ -132,6 +133,7 @@ class ExecutorTraits(NamedTuple):
 
     simulates: bool = False
     keeps_output: bool = False
+    reports_usage: bool = False
     runs_as_portal: bool = False
     is_exclusive: bool = False
     has_nodes: bool = False

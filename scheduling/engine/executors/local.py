@@ -38,7 +38,9 @@ _started: list[subprocess.Popen[bytes]] = []
 class LocalExecutor(ShimExecutor):
     """Starts shims as processes of its own machine, and finds them there."""
 
-    traits = ExecutorTraits(keeps_output=True, runs_as_portal=True, is_exclusive=True)
+    traits = ExecutorTraits(
+        keeps_output=True, reports_usage=True, runs_as_portal=True, is_exclusive=True
+    )
 
     def _specs(self, job_ids: Sequence[int]) -> dict[str, LeaseSpec]:
         here = Surroundings(search_path(), True, NICE, os.environ.get("EVENSHARE_LIFELINE", ""))

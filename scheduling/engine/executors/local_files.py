@@ -26,6 +26,7 @@ WINDOW_BYTES = 256 * 1024
 PROGRESS_BYTES = 64 * 1024
 ITERATIONS_BYTES = 4096
 EVALUATIONS_BYTES = 16 * 1024
+USAGE_BYTES = 256 * 1024
 PROGRESS_DEPTH = 8
 _LARGEST = 2**63
 
@@ -152,6 +153,15 @@ def read_iterations(job_id: int) -> bytes:
 def read_evaluations(job_id: int) -> bytes:
     """Return what a job says of its metric, one byte too many where it says too much."""
     return _said(job_id, "evaluations.json", EVALUATIONS_BYTES)
+
+
+def read_usage(job_id: int, lease_number: int, rank: int) -> bytes:
+    """Return what the shim of a lease's node sampled, one byte too many where it is too long."""
+    try:
+        with _opened(str(int(job_id)), "leases", str(int(lease_number))) as folder:
+            return _piece(folder, f"usage.{int(rank)}.json", 0, USAGE_BYTES + 1)
+    except OSError:
+        return b""
 
 
 def _said(job_id: int, name: str, most: int) -> bytes:

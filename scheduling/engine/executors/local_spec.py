@@ -22,6 +22,7 @@ from tenants.scopes import site_scope
 CPU = "cpu"
 CHECKPOINT_SIGNAL = "SIGUSR1"
 LOG_BYTES = 10 * 2**20
+USAGE_EVERY_S = 10.0
 
 
 class NodeShare(NamedTuple):
@@ -122,6 +123,9 @@ def _spec(
         "signal": CHECKPOINT_SIGNAL,
         "grace_s": grace_s,
         "log_bytes": getattr(settings, "LOCAL_LOG_BYTES", LOG_BYTES),
+        # Not the job's own PATH: what is called there is no part of the job.
+        "tools_path": surroundings.path,
+        "usage_every_s": getattr(settings, "LOCAL_USAGE_EVERY_S", USAGE_EVERY_S),
         "nice": surroundings.nice,
         "lifeline": surroundings.lifeline,
     }

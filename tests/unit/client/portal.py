@@ -22,6 +22,7 @@ class Portal:
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
     keys: dict[str, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
+    usage: dict[str, Any] = field(default_factory=dict)
     logs: dict[int, str] = field(default_factory=dict)
     seen: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
     script: list[int | str] = field(default_factory=list)
@@ -148,8 +149,8 @@ class Portal:
                     "as_of": "2031-05-04T03:02:01Z", "preempted": job.get("preempted"),
                     "made_way": job.get("made_way", []),
                 }  # fmt: skip
-            case ("GET", "logs"):
-                return 200, self._log(job, query)
+            case ("GET", "logs" | "usage" as what):
+                return 200, self._log(job, query) if what == "logs" else self.usage
         return 405, problem(405, "Not so")
 
     def _log(self, job: dict[str, Any], query: dict[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`evenshare job ...`: submit, list, show, why, cancel, logs."""
+"""`evenshare job ...`: submit, list, show, why, cancel, logs; `usage` is beside this."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from evenshare import __version__
 
-from . import commands, contribution, credit, jobs, login, sharing, statement, verify
+from . import commands, contribution, credit, jobs, login, sharing, statement, usage, verify
 from .job_fields import COMMAND, JOB_FIELDS, JobField
 
 EXIT_CODES = """exit codes:
@@ -34,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"evenshare {__version__}")
     nouns = top.add_subparsers(metavar="COMMAND", required=True, dest="noun")
     _login(nouns)
-    job = nouns.add_parser("job", help="submit, list, show, why, cancel, logs", allow_abbrev=False)
+    job = nouns.add_parser(
+        "job", help="submit, list, show, why, cancel, logs, usage", allow_abbrev=False
+    )
     verbs = job.add_subparsers(metavar="VERB", required=True, dest="verb")
     _submit(verbs)
     _list(verbs)
@@ -45,6 +47,9 @@ def parser() -> argparse.ArgumentParser:
     ):
         _leaf(verbs, name, run, text).add_argument("id", metavar="ID", help=ID)
     _logs(verbs)
+    used = _leaf(verbs, "usage", usage.usage, "show its CPUs, memory and GPUs in use")
+    used.add_argument("id", metavar="ID", help=ID)
+    used.add_argument("--points", action="store_true", help="over time, not a line for each lease")
     queue = _leaf(nouns, "queue", commands.queue, "show who waits in a pool, in order")
     queue.add_argument("--pool", required=True)
     _price(nouns)

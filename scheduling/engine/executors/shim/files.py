@@ -224,13 +224,20 @@ def write_json(path: Path, value: dict[str, Any], *, durably: bool = False) -> N
 def write_text(path: Path, text: str, *, durably: bool = False) -> None:
     """Readers see the old file or the whole new one; `durably`: after a power cut too."""
     fresh = _beside(path)
-    with contextlib.suppress(FileNotFoundError):  # the folder is gone, and whoever read it
+    try:
         with _created(fresh) as file:
             file.write(text)
             file.flush()
             if durably:
                 os.fsync(file.fileno())
         fresh.replace(path)
+    except FileNotFoundError:
+        return  # the folder is gone, and whoever read it
+    except OSError:
+        # What is written again and again would fill a full disk with what was begun.
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def write_first(path: Path, text: str) -> None:

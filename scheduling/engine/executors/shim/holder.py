@@ -24,6 +24,7 @@ from .gang import BROKEN
 from .log import READ_BYTES, Log
 from .processes import end_descendants, start_of_process
 from .program import adopt_orphans, start_program
+from .usage import Usage
 from .wake import wake_on_signals
 
 TICK_S = 0.5
@@ -65,9 +66,12 @@ class Shim:
         self._killed = False
         self._kill_at = 0.0
         self._look_at = self._lifeline_at = 0.0
+        self._usage: Usage | None = None
 
     def run(self, record: dict[str, Any]) -> None:
         """Start the program, see it through, leave nothing of it behind."""
+        if "gang" not in self._spec:  # else each node's task knows what is used there
+            self._usage = Usage(self._folder, self._spec)
         adopt_orphans()
         started_us = _wall_us()
         if not fence(self._folder.parents[1], int(self._folder.name)):
@@ -82,6 +86,8 @@ class Shim:
             self._recognise_the_engine()
         gone = end_descendants(self._on_reaped)
         self._drain()
+        if self._usage is not None and refusal is None:
+            self._usage.finish()
         code, killer = refusal, None
         if refusal is None and self._status is not None:
             code = os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else None
@@ -128,6 +134,8 @@ class Shim:
             if self._status is not None:
                 return
             self._consider()
+            if self._usage is not None:
+                self._usage.tick()
 
     def _recognise_the_engine(self) -> None:
         """An engine that ends a whole job signals the program and us: no end of its own.

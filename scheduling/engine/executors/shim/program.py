@@ -62,6 +62,11 @@ def inherited(prefixes: Sequence[str]) -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key.startswith(tuple(prefixes))}
 
 
+def program_environment(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment of the program that `spec` describes."""
+    return {**spec["env"], **inherited(spec.get("inherit") or ("\0",))}
+
+
 def _become(spec: Mapping[str, Any], parent: int, output: int, error: int) -> NoReturn:
     """In the child: a clean process of its own group that dies with its parent, then exec."""
     try:
@@ -80,8 +85,7 @@ def _become(spec: Mapping[str, Any], parent: int, output: int, error: int) -> No
         if not spec["argv"]:
             raise FileNotFoundError(errno.ENOENT, "no command was given")
         argv = spec["argv"]
-        environment = {**spec["env"], **inherited(spec.get("inherit") or ("\0",))}
-        os.execvpe(argv[0], argv, environment)  # noqa: S606 - a list, never a shell's text
+        os.execvpe(argv[0], argv, program_environment(spec))  # noqa: S606 - a list, never a shell's text
     except OSError as problem:
         where = f" ({problem.filename})" if problem.filename == spec["cwd"] else ""
         os.write(error, f"{problem.errno or errno.EINVAL} {problem.strerror}{where}".encode())

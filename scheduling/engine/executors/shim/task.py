@@ -11,6 +11,7 @@ from .files import SPEC_BYTES, file_mask, read_json
 from .gang import FIRST_RANK, KEY, NODES, PORT
 from .processes import end_descendants
 from .program import adopt_orphans, inherited, start_program
+from .usage import Usage
 from .wake import wake_on_signals
 
 KILLED = 128 + signal.SIGKILL
@@ -22,13 +23,14 @@ def attend(folder: Path) -> int:
     if spec is None:
         return 0
     os.umask(file_mask(folder))
-    return Task(spec).run()
+    return Task(folder, spec).run()
 
 
 class Task:
     """A program of one rank. It dies with srun: nothing is asked for, and nobody listens."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        self._folder = folder
         self._rank = int(os.environ[FIRST_RANK]) + int(os.environ["SLURM_PROCID"])
         self._key = os.environ[KEY]
         # Slurm signals every process of a step: the program has its own, and needs none of ours.
@@ -43,14 +45,17 @@ class Task:
             "inherit": [one for one in spec.get("inherit", ()) if one != "SLURM_"],
         }
         self._signal = signal.Signals[spec["signal"]]
+        self._ranks_in_all = sum(int(group["nodes"]) for group in spec["gang"]["groups"])
 
     def run(self) -> int:
+        usage = Usage(self._folder, self._program, rank=self._rank, ranks=self._ranks_in_all)
         adopt_orphans()
         program = start_program(self._program, output=1)
         if program.problem:
             os.write(1, f"[evenshare] {program.problem}\n".encode())
-        self._watch(program.pid)
+        self._watch(program.pid, usage)
         end_descendants(lambda pid, status: self._note(pid, status, program.pid))
+        usage.finish()
         code = program.refusal
         if code is None:
             code = KILLED if self._status is None else os.waitstatus_to_exitcode(self._status)
@@ -59,7 +64,7 @@ class Task:
         os.write(2, f"{self._key} {self._rank} {code}\n".encode())
         return 0
 
-    def _watch(self, child: int) -> None:
+    def _watch(self, child: int, usage: Usage) -> None:
         """Pass on what the leader says, until the program has ended or nobody leads."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
@@ -79,6 +84,7 @@ class Task:
                 if b"stop" in orders:
                     self._ask(child)
             self._reap(child)
+            usage.tick()
 
     def _ask(self, child: int) -> None:
         try:

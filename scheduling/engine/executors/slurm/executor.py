@@ -100,7 +100,9 @@ log = structlog.get_logger(__name__)
 class SlurmExecutor(ShimExecutor):
     """Has shims started by Slurm, and asks Slurm about those that say nothing."""
 
-    traits = ExecutorTraits(keeps_output=True, has_nodes=True, title="Slurm", silence_s=SILENCE_S)
+    traits = ExecutorTraits(
+        keeps_output=True, reports_usage=True, has_nodes=True, title="Slurm", silence_s=SILENCE_S
+    )
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
         """Move the limits that shims read, and those of Slurm that would come too early."""

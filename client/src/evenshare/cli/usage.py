@@ -1,0 +1,68 @@
+"""`evenshare job usage`: what a job uses of CPUs, memory and GPUs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from .api import Client, part
+from .jobs import find
+from .terminal import Terminal, inert, when
+
+# What the portal says of GPUs that say nothing, in words.
+GPU_STATES = {
+    "absent": "nvidia-smi is not there on the node",
+    "failed": "nvidia-smi failed there several times, and is not asked any more",
+    "asked": "nvidia-smi has not answered so far",
+    "none": "the job was given no GPU by CUDA_VISIBLE_DEVICES",
+}
+HEADS = ["LEASE", "FROM", "CORES", "MEMORY", "PEAK", "GPU", "LOWEST", "GPU-MEMORY"]
+GIB = 2**30
+
+
+def usage(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
+    answer = client.get(f"/jobs/{part(find(client, options.id))}/usage")
+    if options.output == "json":
+        screen.json(answer)
+        return 0
+    leases = answer.get("leases") or ()
+    sums = [row["usage"] for row in leases if isinstance(row.get("usage"), Mapping)]
+    rows = [_cells(row) for row in (answer.get("points") or () if options.points else sums)]
+    if rows:
+        screen.table(HEADS, rows, " ".join(("LEASE", *HEADS[2:])))
+    else:
+        screen.note(
+            "no sample so far" if answer.get("reported") else "jobs of this pool are not sampled"
+        )
+    newest = leases[-1] if leases else {}
+    if newest.get("nodes_reporting") and newest.get("gpu_state") in GPU_STATES:
+        screen.note(f"GPU use is not reported: {GPU_STATES[newest['gpu_state']]}")
+    for row in leases:
+        for line in row.get("refused") or ():
+            screen.note(f"not used: {inert(line)}")
+    if answer.get("gpus_idle_since"):
+        screen.note(f"GPUs idle since {when(answer['gpus_idle_since'])}")
+    if answer.get("earlier_leases"):
+        screen.note("earlier leases are left out")
+    return 0
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    return [
+        inert(row.get("lease", "")),
+        when(row.get("starts_at")),
+        _figure(row.get("cores"), 1, "", 2),
+        _figure(row.get("memory_bytes"), GIB, " GiB", 2),
+        _figure(row.get("memory_peak_bytes"), GIB, " GiB", 2),
+        _figure(row.get("gpu_percent"), 1, " %", 0),
+        _figure(row.get("gpu_lowest_percent"), 1, " %", 0),
+        _figure(row.get("gpu_memory_peak_bytes"), GIB, " GiB", 2),
+    ]
+
+
+def _figure(value: Any, unit: float, name: str, places: int) -> str:
+    """A number in its unit; a dash where nobody says."""
+    if not isinstance(value, int | float):
+        return "-"
+    return f"{value / unit:.{places}f}{name}"

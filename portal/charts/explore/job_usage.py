@@ -1,0 +1,215 @@
+"""What a job uses of its GPUs, CPUs and memory over time, with what its leases may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from evenshare_core.domain.instants import from_us
+from evenshare_core.units import SECOND_US
+from portal.charts.explore.chart import Label, PageChart, Rule, Series, apart, axis_range
+from portal.charts.explore.looks import QUOTA, Look
+from portal.charts.figures import percent, plural, thousands
+from scheduling.services.usage import JobUsage
+from scheduling.services.usage_points import UsagePoint
+
+GIB, MIB = 2**30, 2**20
+MEAN = Look("var(--ink)")
+EDGE = Look("var(--accent)", "dot", width=1.6)
+# Of leases that are more, or closer to each other than this part of the axis, not all are named.
+RULES, RULES_APART = 24, 0.1
+# What may be used is a line as long as it does not press what is used to the floor.
+ROOM = 4
+PERCENT = (0.0, 105.0)
+
+Figure = Callable[[UsagePoint], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """A figure over all leases: its mean, its other edge where that differs, and by lease what
+    there is of it. `edge_text` and `limit_text` say what a dotted and a dashed line are."""
+
+    key: str
+    unit: str
+    mean: Figure
+    edge: Figure
+    edge_name: str
+    edge_text: str
+    places: int = 2
+    limits: Mapping[int, float] = field(default_factory=dict)
+    limit_name: str = ""
+    limit_text: str = ""
+
+
+def usage_charts(usage: JobUsage, *, gpus: int, file: str) -> list[PageChart]:
+    """Charts of what is known: GPUs and their memory first, then CPUs and memory."""
+    points = usage.points
+    charts = []
+    if any(point.busy is not None for point in points):
+        charts.append(_busy_chart(usage, gpus, file))
+    if any(point.gpu_bytes is not None for point in points):
+        charts.append(_gpu_memory_chart(usage, file))
+    if points:
+        charts.append(_cpu_chart(usage, file))
+    if any(point.memory_bytes is not None for point in points):
+        charts.append(_memory_chart(usage, file))
+    return charts
+
+
+def _busy_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
+    course = _Course(
+        "gpu",
+        "% of time",
+        lambda one: None if one.busy is None else one.busy / 10,
+        lambda one: None if one.busy_low is None else one.busy_low / 10,
+        "lowest GPU",
+        "Dotted: the lowest of them.",
+        places=0,
+    )
+    mean = mean_of(usage.points, lambda point: point.busy) or 0.0
+    whose = f"Mean of its {plural(gpus, 'GPU')}: the" if gpus > 1 else "The"
+    title = f"GPU utilization {percent(mean / 1000)} on average"
+    return _chart(
+        usage, course, title, f"{whose} share of time in which something ran on it.", file
+    )
+
+
+def _gpu_memory_chart(usage: JobUsage, file: str) -> PageChart:
+    course = _Course(
+        "gpu-memory",
+        "GiB",
+        lambda one: _gib(one.gpu_bytes),
+        lambda one: _gib(one.gpu_peak_bytes),
+        "highest GPU",
+        "Dotted: the highest of them.",
+        limits={one.number: one.gpu_bytes / GIB for one in usage.leases if one.gpu_bytes},
+        limit_name="memory of a GPU",
+        limit_text="Dashed: what one has.",
+    )
+    most = max(point.gpu_peak_bytes or 0 for point in usage.points)
+    text = "Used on one GPU, the mean of all."
+    return _chart(usage, course, f"GPU memory {size_text(most)} at most", text, file)
+
+
+def _cpu_chart(usage: JobUsage, file: str) -> PageChart:
+    course = _Course(
+        "cpu",
+        "cores",
+        lambda one: one.cores,
+        lambda one: one.cores_peak,
+        "peak",
+        "Dotted: the highest samples.",
+        limits={one.number: float(one.cpus) for one in usage.leases if one.cpus},
+        limit_name="CPUs that it may use",
+        limit_text="Dashed: the CPUs that it may use.",
+    )
+    mean = mean_of(usage.points, lambda point: point.cores) or 0.0
+    text = "CPU seconds per second, of all its processes."
+    return _chart(usage, course, f"{thousands(mean, 2)} cores in use on average", text, file)
+
+
+def _memory_chart(usage: JobUsage, file: str) -> PageChart:
+    course = _Course(
+        "memory",
+        "GiB",
+        lambda one: _gib(one.memory_bytes),
+        lambda one: _gib(one.memory_peak_bytes),
+        "peak",
+        "Dotted: the highest samples.",
+    )
+    most = max(point.memory_peak_bytes or 0 for point in usage.points)
+    text = "Resident, of all its processes; pages that they share count for each."
+    return _chart(usage, course, f"Memory {size_text(most)} at most", text, file)
+
+
+def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -> PageChart:
+    keys, places = _steps(usage.points)
+
+    def series(name: str, values: list[float | None], look: Look) -> Series:
+        column = f"{name}, {course.unit}"
+        return Series(name, column, keys, values, look, places=course.places)
+
+    means = [None if point is None else course.mean(point) for point in places]
+    edges = [None if point is None else course.edge(point) for point in places]
+    drawn = [series("mean", means, MEAN)]
+    known = [value for value in (*means, *edges) if value is not None]
+    if edges != means:
+        drawn.append(series(course.edge_name, edges, EDGE))
+        text = f"{text} {course.edge_text}"
+    highest = max(course.limits.values(), default=0.0)
+    if highest > ROOM * max(known):
+        text = f"{text} The {course.limit_name}: {thousands(highest, 0)}."
+    elif highest:
+        held = [None if point is None else course.limits.get(point.lease) for point in places]
+        drawn.append(series(course.limit_name, held, QUOTA))
+        known.append(highest)
+        text = f"{text} {course.limit_text}"
+    last = next(value for value in reversed(means) if value is not None)
+    y = PERCENT if course.unit == "% of time" else axis_range([0.0, *known], least=0.1)
+    return PageChart(
+        key=f"usage-{course.key}",
+        title=title,
+        text=text,
+        series=tuple(drawn),
+        y=y,
+        unit=course.unit,
+        file=f"{file}-{course.key}",
+        key_column="from, UTC on the pool's clock",
+        labels=apart([Label(thousands(last, course.places), last)], y),
+        rules=_rules(usage),
+    )
+
+
+def _steps(points: Sequence[UsagePoint]) -> tuple[list[datetime], list[UsagePoint | None]]:
+    """Keys with the point that holds from there on; None in the middle of what is between leases,
+    and a lease's last point again where it ends."""
+    keys: list[int] = []
+    places: list[UsagePoint | None] = []
+    for place, point in enumerate(points):
+        keys.append(point.begin_us)
+        places.append(point)
+        following = points[place + 1] if place + 1 < len(points) else None
+        if following is None or following.begin_us > point.end_us:
+            keys.append(point.end_us)
+            places.append(point)
+        if following is not None and following.begin_us > point.end_us + 1:
+            keys.append((point.end_us + following.begin_us) // 2)
+            places.append(None)
+    return [from_us(key) for key in keys], places
+
+
+def _rules(usage: JobUsage) -> tuple[Rule, ...]:
+    """Where each lease began; those that stand too close to an earlier one have no name."""
+    starts = [(one.number, one.started_at) for one in usage.leases if one.mean is not None]
+    if len(starts) < 2:
+        return ()
+    span_s = (usage.points[-1].end_us - usage.points[0].begin_us) / SECOND_US
+    rules: list[Rule] = []
+    named_at: datetime | None = None
+    for number, at in starts[-RULES:]:
+        is_apart = named_at is None or (at - named_at).total_seconds() >= RULES_APART * span_s
+        rules.append(Rule(at, f"lease {thousands(number)}" if is_apart else ""))
+        named_at = at if is_apart else named_at
+    return tuple(rules)
+
+
+def mean_of(points: Sequence[UsagePoint], figure: Figure) -> float | None:
+    """The mean over the time for which a figure is known."""
+    known = [
+        (one.end_us - one.begin_us, value) for one in points if (value := figure(one)) is not None
+    ]
+    whole = sum(took for took, _ in known)
+    return sum(took * value for took, value in known) / whole if whole else None
+
+
+def size_text(value: float) -> str:
+    """Bytes as GiB with two places, or as MiB."""
+    if value < GIB:
+        return f"{thousands(value / MIB, 0)} MiB"
+    return f"{thousands(value / GIB, 2)} GiB"
+
+
+def _gib(value: float | None) -> float | None:
+    return None if value is None else value / GIB

@@ -1,0 +1,104 @@
+"""What the shims of a lease sampled of its use: text of a stranger, bounded and checked.
+
+`scheduling.engine.executors.shim.usage` writes it, one file for each node. The job can write there
+too, so all that is believed is what keeps to the format: numbers within bounds, instants in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from scheduling.engine.executors.local_files import USAGE_BYTES
+
+VERSION = 1
+# The shim keeps 240 at most, and joins them when there is one more.
+MOST_ROWS = 256
+MOST_GPUS = 32
+
+# Ten years in milliseconds; the CPU time of 65,536 cores over them; an exbibyte; 16 TiB in MiB.
+Elapsed = Annotated[int, Meta(ge=0, le=315_360_000_000)]
+CpuTime = Annotated[int, Meta(ge=0, le=2**55)]
+Bytes = Annotated[int, Meta(ge=0, le=2**60)]
+Mebibytes = Annotated[int, Meta(ge=0, le=2**24)]
+Permille = Annotated[int, Meta(ge=0, le=1000)]
+
+
+class GpuState(StrEnum):
+    """Whether GPUs say what they do; `none`: the program has none, `absent`: no nvidia-smi there,
+    `asked`: no answer so far, `failed`: it is not asked any more."""
+
+    OK = "ok"
+    FAILED = "failed"
+    ASKED = "asked"
+    ABSENT = "absent"
+    NONE = "none"
+
+
+class SampledRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What was used since the row before. Instants and CPU time count from the program's start."""
+
+    end_ms: Elapsed
+    cpu_ms: CpuTime
+    memory_bytes: Bytes | None
+    memory_peak_bytes: Bytes | None
+    busy: Annotated[tuple[Permille | None, ...], Meta(max_length=MOST_GPUS)]
+    used_mib: Annotated[tuple[Mebibytes | None, ...], Meta(max_length=MOST_GPUS)]
+
+
+class NodeUsage(msgspec.Struct, frozen=True):
+    """What one node's part of a program used: of `cpus` that it may run on, and `gpus`."""
+
+    version: int
+    rank: int
+    cpus: Annotated[int, Meta(ge=1, le=2**16)]
+    gpus: Annotated[int, Meta(ge=0, le=MOST_GPUS)]
+    gpu_state: GpuState
+    gpu_mib: Mebibytes | None
+    rows: Annotated[tuple[SampledRow, ...], Meta(max_length=MOST_ROWS)]
+
+
+class UsageFile(NamedTuple):
+    """What a file says, or why it cannot be used; neither where there is none."""
+
+    usage: NodeUsage | None = None
+    refused: str = ""
+
+
+_decoder = msgspec.json.Decoder(NodeUsage)
+
+
+def parse_usage(text: bytes, *, rank: int) -> UsageFile:
+    """Return what the file of a rank says, or in a few words why it is not believed."""
+    if not text:
+        return UsageFile()
+    if len(text) > USAGE_BYTES:
+        return UsageFile(refused=f"is longer than {USAGE_BYTES} bytes")
+    try:
+        usage = _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # msgspec's own words may have parts of what it read.
+        return UsageFile(refused="is not as described in docs/executors.md")
+    if usage.version != VERSION:
+        return UsageFile(refused=f"is not of version {VERSION}")
+    if usage.rank != rank:
+        return UsageFile(refused="is of another rank")
+    why = _disorder(usage.rows)
+    return UsageFile(refused=why) if why else UsageFile(usage)
+
+
+def _disorder(rows: Sequence[SampledRow]) -> str:
+    if any(
+        later.end_ms <= row.end_ms or later.cpu_ms < row.cpu_ms for row, later in pairwise(rows)
+    ):
+        return "has rows out of order"
+    if any(len(row.busy) != len(row.used_mib) for row in rows):
+        return "has rows of differing GPUs"
+    if any((row.memory_bytes or 0) > (row.memory_peak_bytes or 0) for row in rows):
+        return "has a mean above its peak"
+    return ""

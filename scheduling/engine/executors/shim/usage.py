@@ -1,0 +1,279 @@
+"""What a program uses, sampled in bounded space: CPU time, memory, and its GPUs where they say.
+
+`usage.<rank>.json` in the lease's folder, one for each node of a gang, written anew with each
+sample:
+
+    {"version": 1, "rank": 0, "cpus": 8, "gpus": 2, "gpu_state": "ok", "gpu_mib": 81559,
+     "rows": [[end_ms, cpu_ms, memory, memory_peak, [busy, ...], [used_mib, ...]], ...]}
+
+Instants and CPU time are milliseconds since the program's start, by a clock that nobody sets; a
+row is of the time since the last one. Memory is what its processes hold resident, in bytes, as a
+mean and at most; busy is each GPU's mean in per mille, used_mib its most. What was not read is
+null, and the last two are empty where GPUs say nothing. `gpu_state` is that of `gpus.GpuAsker`.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .files import number, write_text
+from .gpus import GpuAsker, GpuReading
+from .program import program_environment
+
+VERSION = 1
+FIRST_S, EVERY_S, SELDOM_S = 1.0, 10.0, 80.0
+MOST_ROWS = 240
+# Of a gang all together, yet some for each: a page reads them all.
+GANG_ROWS, LEAST_ROWS = 960, 40
+ANSWER_LOOK_S = 0.25
+
+_TICKS_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Of /proc/PID/stat, from the third field on: parent, four times, resident pages.
+_PARENT, _TIMES, _RESIDENT = 1, slice(11, 15), 21
+
+
+def rows_of_each(ranks: int) -> int:
+    """How many rows each of so many ranks keeps."""
+    return max(LEAST_ROWS, min(MOST_ROWS, GANG_ROWS // max(1, ranks)))
+
+
+class Usage:
+    """Samples what runs below this process. Make it before this process adopts orphans."""
+
+    def __init__(
+        self, folder: Path, spec: Mapping[str, Any], *, rank: int = 0, ranks: int = 1
+    ) -> None:
+        path = f"{spec.get('tools_path') or os.defpath}{os.pathsep}{os.defpath}"
+        every_s = number(spec.get("usage_every_s"), EVERY_S)
+        environment = program_environment(spec)
+        self._file = folder / f"usage.{rank}.json"
+        self._rank = rank
+        self._gpus = GpuAsker(environment, path)
+        self._cpus = len(os.sched_getaffinity(0))
+        self._course = SampleCourse(rows_of_each(ranks), every_s)
+        self._meter = CpuMeter()
+        self._gpu_mib: int | None = None
+        self._before_s = _children_s()
+        self._every_s = every_s
+        self._began = time.monotonic()
+        self._sample_at = self._look_at = self._began + min(FIRST_S, every_s)
+
+    def tick(self) -> None:
+        """Sample if it is time to; costs nothing if not. What goes wrong ends no job."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            self._look(now)
+
+    def finish(self) -> None:
+        """Write the last sample, once all processes have ended and were waited for."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            self._take_answer()
+            self._gpus.close()
+            self._sample(time.monotonic(), None)
+            self._write()
+
+    def _look(self, now: float) -> None:
+        self._look_at = min(self._sample_at, now + ANSWER_LOOK_S)
+        changed = self._take_answer()
+        if now >= self._sample_at:
+            changed = True
+            # On the grid, however late this one is.
+            step_s = min(self._course.step_ms / 1000, max(SELDOM_S, self._every_s))
+            steps = int((now - self._began) / step_s) + 1
+            self._sample_at = self._began + steps * step_s
+            self._sample(now, family(os.getpid()))
+            self._gpus.ask()
+        if changed:
+            self._write()
+
+    def _sample(self, now: float, living: "Family | None") -> None:
+        # What has ended and was waited for by us, to the microsecond; then what lives.
+        ended_s = _children_s() - self._before_s
+        living_s = living.cpu_s if living else 0.0
+        cpu_s = self._meter.reads(ended_s + living_s)
+        memory = living.resident_bytes if living and living.processes else None
+        self._course.add(int((now - self._began) * 1000), int(cpu_s * 1000), memory)
+
+    def _take_answer(self) -> bool:
+        readings = self._gpus.answer()
+        if readings is None:
+            return False
+        self._course.add_gpus(readings)
+        totals = [one.total_mib for one in readings if one.total_mib is not None]
+        self._gpu_mib = max(totals, default=self._gpu_mib)
+        return True
+
+    def _write(self) -> None:
+        facts: dict[str, Any] = {
+            "version": VERSION,
+            "rank": self._rank,
+            "cpus": self._cpus,
+            "gpus": self._gpus.gpus,
+            "gpu_state": self._gpus.state,
+            "gpu_mib": self._gpu_mib,
+            "rows": [row.said() for row in self._course.rows],
+        }
+        write_text(self._file, json.dumps(facts, separators=(",", ":")))
+
+
+class CpuMeter:
+    """Makes a sum of CPU time that never falls of one that may.
+
+    It falls for a moment where a process ends while the others are read, between its own reading
+    and that of whom it leaves its time to: the next reading has it again. It falls for good where
+    a parent ignores its children's ends: the kernel counts their time for nobody. What they used
+    since the reading before is not known; what was known stays, and the sum goes on from there.
+    """
+
+    def __init__(self) -> None:
+        self._most = self._kept = 0.0
+        self._fell_to: float | None = None
+
+    def reads(self, cpu_s: float) -> float:
+        """Take a reading, in seconds; return the time used so far."""
+        so_far = cpu_s + self._kept
+        if so_far >= self._most:
+            self._most, self._fell_to = so_far, None
+        elif self._fell_to is None:
+            self._fell_to = so_far
+        else:
+            self._kept += self._most - self._fell_to
+            self._most += max(0.0, so_far - self._fell_to)
+            self._fell_to = None
+        return self._most
+
+
+class SampleRow:
+    """The samples of a stretch of time; `end_ms` and `cpu_ms` count from the start."""
+
+    def __init__(self, end_ms: int, cpu_ms: int) -> None:
+        self.end_ms, self.cpu_ms = end_ms, cpu_ms
+        self.memory: list[int] = [0, 0, 0]  # how many, their sum, the most
+        self.busy: list[list[float]] = []  # of each GPU how many, and their sum
+        self.used_mib: list[int | None] = []
+
+    def merge(self, later: "SampleRow") -> None:
+        """Take in the row that follows."""
+        self.end_ms, self.cpu_ms = later.end_ms, later.cpu_ms
+        count, total, most = later.memory
+        self.memory = [self.memory[0] + count, self.memory[1] + total, max(self.memory[2], most)]
+        for place, (times, busy) in enumerate(later.busy):
+            self._see(place, times, busy, later.used_mib[place])
+
+    def add_gpus(self, readings: Sequence[GpuReading]) -> None:
+        for place, one in enumerate(readings):
+            self._see(place, int(one.busy is not None), one.busy or 0.0, one.used_mib)
+
+    def _see(self, place: int, times: float, busy: float, used_mib: int | None) -> None:
+        if place == len(self.busy):
+            self.busy.append([0, 0.0])
+            self.used_mib.append(None)
+        self.busy[place][0] += times
+        self.busy[place][1] += busy
+        held = [one for one in (self.used_mib[place], used_mib) if one is not None]
+        self.used_mib[place] = max(held, default=None)
+
+    def said(self) -> list[Any]:
+        """As it is written."""
+        count, total, most = self.memory
+        busy = [round(10 * held / times) if times else None for times, held in self.busy]
+        memory = [total // count, most] if count else [None, None]
+        return [self.end_ms, self.cpu_ms, *memory, busy, self.used_mib]
+
+
+class SampleCourse:
+    """Rows from the start to now: when they are too many, neighbours become one."""
+
+    def __init__(self, most: int, every_s: float = EVERY_S) -> None:
+        self.rows: list[SampleRow] = []
+        self.step_ms = max(1, int(every_s * 1000))
+        self._most = most
+
+    def add(self, end_ms: int, cpu_ms: int, memory: int | None) -> None:
+        """Add what was sampled of processes; the last row takes it until it is a step long."""
+        row = SampleRow(end_ms, cpu_ms)
+        if memory is not None:
+            row.memory = [1, memory, memory]
+        if self.rows and self._is_open():
+            self.rows[-1].merge(row)
+        else:
+            self.rows.append(row)
+        while len(self.rows) > self._most:
+            self._halve()
+
+    def add_gpus(self, readings: Sequence[GpuReading]) -> None:
+        """Add what was read of GPUs to the last row."""
+        if self.rows:
+            self.rows[-1].add_gpus(readings)
+
+    def _is_open(self) -> bool:
+        begin_ms = self.rows[-2].end_ms if len(self.rows) > 1 else 0
+        # Samples come a little late.
+        return self.rows[-1].end_ms - begin_ms < self.step_ms * 3 // 4
+
+    def _halve(self) -> None:
+        for row, later in zip(self.rows[::2], self.rows[1::2], strict=False):
+            row.merge(later)
+        self.rows = self.rows[::2]
+        self.step_ms *= 2
+
+
+class Family(NamedTuple):
+    """What lives below a process: how many, the CPU time of them and of their ended children,
+    and what they hold resident; pages that they share count for each."""
+
+    processes: int
+    cpu_s: float
+    resident_bytes: int
+
+
+def family(root: int) -> Family:
+    """Add up what /proc says of the processes below `root`, itself not counted."""
+    children: dict[int, list[int]] = {}
+    used: dict[int, tuple[int, int]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them
+        if not entry.isdecimal():
+            continue
+        fields = _fields(entry)
+        if fields:
+            children.setdefault(int(fields[_PARENT]), []).append(int(entry))
+            ticks = sum(map(int, fields[_TIMES]))
+            used[int(entry)] = (ticks, int(fields[_RESIDENT]))
+    todo = list(children.get(root, ()))
+    count = ticks = pages = 0
+    while todo:
+        pid = todo.pop()
+        count += 1
+        ticks += used[pid][0]
+        pages += used[pid][1]
+        todo += children.get(pid, ())
+    return Family(count, ticks / _TICKS_S, pages * _PAGE_BYTES)
+
+
+def _fields(pid: str) -> list[bytes]:
+    """The fields of /proc/PID/stat from the third on; none where it is gone."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:
+        return []
+    try:
+        # A process names itself as it likes, up to the last bracket.
+        return os.read(descriptor, 4096).rpartition(b")")[2].split()
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
+
+
+def _children_s() -> float:
+    """The CPU time of everything below this process that ended and was waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

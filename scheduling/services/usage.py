@@ -1,0 +1,137 @@
+"""What a job's program used of CPUs, memory and GPUs, as far as its executor says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from evenshare_core.domain.instants import from_us, to_us
+from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.local_files import read_usage
+from scheduling.engine.executors.local_usage import GpuState, NodeUsage, parse_usage
+from scheduling.models import Job, Lease
+from scheduling.services.usage_points import (
+    LeaseSamples,
+    UsagePoint,
+    idle_since_us,
+    join_points,
+    lease_points,
+    usage_points,
+)
+
+POINTS = 200
+# Of a job with more leases, or with larger files in all, the newest are read.
+LEASES, READ_BYTES = 20, 2**20
+# Of one lease alone, however large its gang is.
+LEASE_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseUsage:
+    """What is known of a lease: `cpus` its programs may run on, in all; `gpu_bytes` there are on
+    one of its GPUs; the `nodes` of which something is known, of so many. `mean`: over all of it.
+
+    `refused`: why the file of a node is not used, a line each.
+    """
+
+    number: int
+    started_at: datetime
+    ended_at: datetime | None
+    gpus: int
+    nodes: int
+    of_nodes: int
+    cpus: int
+    gpu_state: GpuState
+    gpu_bytes: int | None
+    mean: UsagePoint | None
+    refused: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobUsage:
+    """A job's use over its leases, oldest first; `cut`: it had earlier ones that were not read.
+
+    `idle_since`: its GPUs have done next to nothing since then, and it holds them.
+    """
+
+    leases: tuple[LeaseUsage, ...] = ()
+    points: tuple[UsagePoint, ...] = ()
+    cut: bool = False
+    idle_since: datetime | None = None
+
+
+def reports_usage(job: Job) -> bool:
+    """Whether anybody samples what jobs of this pool use."""
+    return executor_traits(job.pool.executor).reports_usage
+
+
+def newest_leases(job: Job) -> list[Lease]:
+    """Return the leases that `job_usage` looks at, and one more where there are more."""
+    leases = job.leases.select_related("gpu_type").order_by("-number")
+    return list(leases[: LEASES + 1])[::-1]
+
+
+def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -> JobUsage:
+    """Return what the newest of a job's leases used, from the files of their shims.
+
+    `leases` are in order of their numbers; `now` is pool time, and `scale` its pace.
+    """
+    if not reports_usage(job):
+        return JobUsage()
+    started = [lease for lease in leases if lease.started_at is not None]
+    read: list[tuple[LeaseUsage, list[UsagePoint]]] = []
+    left = READ_BYTES
+    for lease in reversed(started[-LEASES:]):
+        if left <= 0:
+            break
+        usage, points, size = _read_lease(lease, now, scale)
+        left -= size
+        read.insert(0, (usage, points))
+    courses = [points for _, points in read]
+    is_held = bool(started) and started[-1].ended_at is None
+    idle_us = idle_since_us(courses[-1], scale) if is_held else None
+    return JobUsage(
+        leases=tuple(usage for usage, _ in read),
+        points=tuple(usage_points(courses, POINTS)),
+        cut=len(read) < len(started) or bool(started and started[0].number > 1),
+        idle_since=None if idle_us is None else from_us(idle_us),
+    )
+
+
+def _read_lease(
+    lease: Lease, now: datetime, scale: int
+) -> tuple[LeaseUsage, list[UsagePoint], int]:
+    assert lease.started_at is not None  # noqa: S101 - whoever calls has looked
+    nodes: list[NodeUsage] = []
+    refused, size = [], 0
+    ranks = max(1, len(lease.placement))
+    for rank in range(ranks):
+        text = read_usage(lease.job_id, lease.number, rank)
+        size += len(text)
+        said = parse_usage(text, rank=rank)
+        if said.usage is not None:
+            nodes.append(said.usage)
+        if said.refused:
+            refused.append(f"usage.{rank}.json of lease {lease.number} {said.refused}")
+        if size > LEASE_BYTES:
+            break
+    end = max(lease.started_at, min(lease.ended_at or now, now))
+    samples = LeaseSamples(lease.number, to_us(lease.started_at), to_us(end), scale, tuple(nodes))
+    points = lease_points(samples)
+    totals = [node.gpu_mib for node in nodes if node.gpu_mib is not None]
+    states = {node.gpu_state for node in nodes}
+    usage = LeaseUsage(
+        number=lease.number,
+        started_at=lease.started_at,
+        ended_at=lease.ended_at,
+        gpus=lease.gpus,
+        nodes=len(nodes),
+        of_nodes=ranks,
+        cpus=sum(node.cpus for node in nodes),
+        gpu_state=next((state for state in GpuState if state in states), GpuState.NONE),
+        gpu_bytes=max(totals) * 2**20 if totals else None,
+        mean=join_points(points) if points else None,
+        refused=tuple(refused),
+    )
+    return usage, points, size

@@ -1,0 +1,99 @@
+"""What a job uses, in a real browser: charts that come and go on by themselves, in both themes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from portal.jobs.text import usage
+from scheduling.engine.clock import read_clock
+from scheduling.models import Job
+from scheduling.services import cancel_job
+from tests.browser.complaints import complaints_of
+from tests.browser.local_stage import LocalStage, local_stage
+from tests.browser.test_accessible import AXE, SERIOUS
+from tests.tools import eventually
+from tests.unit.scheduling.shim_stage import fake_tool
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROWS = "; ".join(f'echo "{n}, GPU-{n}, {60 + 10 * n}, {4000 * (n + 1)}, 81559"' for n in range(4))
+KEYS = ("gpu", "gpu-memory", "cpu", "memory")
+
+
+@pytest.fixture
+def stage(
+    committed_db: str, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LocalStage]:
+    assert committed_db
+    settings.LOCAL_USAGE_EVERY_S = 0.1
+    monkeypatch.setattr(usage, "POLL_S", 1)
+    tool = fake_tool(tmp_path / "bin", ROWS)
+    monkeypatch.setenv("PATH", f"{tool}:{os.environ['PATH']}")
+    with local_stage(tmp_path / "jobs") as there:
+        yield there
+
+
+@pytest.fixture
+def page(stage: LocalStage, site: str, browser: Browser) -> Iterator[Page]:
+    """Signed in as ada; the browser must have nothing to complain of."""
+    context = browser.new_context(base_url=site, viewport={"width": 1280, "height": 900})
+    opened = context.new_page()
+    complaints = complaints_of(opened)
+    stage.sign_in(opened)
+    yield opened
+    context.close()
+    assert complaints == []
+
+
+def drawn(page: Page, key: str, times: int = 1) -> None:
+    """Wait until a chart has been drawn at least so often."""
+    page.locator(f"#usage-{key}").wait_for()
+    page.locator(f"#usage-{key} .chart-draw").scroll_into_view_if_needed()
+    page.wait_for_function(
+        "([key, times]) => Number(document.getElementById(`usage-${key}`).dataset.drawn) >= times",
+        arg=[key, times],
+    )
+
+
+class TestAJobsUsage:
+    def test_comes_by_itself_goes_on_and_stops_with_the_job(
+        self, stage: LocalStage, page: Page
+    ) -> None:
+        job = stage.submit(stage.python, "-c", "while True: pass", gpus=2)
+        # Before anything was sampled.
+        page.goto(f"/jobs/{job.uid}/")
+        for key in KEYS:
+            drawn(page, key)
+        page.locator("#usage h2", has_text="its GPUs at").wait_for()
+        # The node's first two, of four.
+        assert "Mean of its 2 GPUs" in page.inner_text("#usage-gpu figcaption")
+        lines = page.eval_on_selector(
+            "#usage-gpu .chart-plot", "plot => plot.data.map(one => [one.name, one.y[0]])"
+        )
+        assert lines == [["mean", 65], ["lowest GPU", 60]]
+        before = page.locator("#usage-cpu-rows tbody tr").count()
+        eventually(lambda: page.locator("#usage-cpu-rows tbody tr").count() > before)
+        drawn(page, "cpu", 2)
+        page.click("#usage-cpu-table summary")
+        assert "mean, cores" in page.inner_text("#usage-cpu-rows thead")
+        cancel_job(job=Job.objects.get(pk=job.pk), now=read_clock(job.pool_id))
+        page.locator("#usage h2", has_text="Used").wait_for()
+        assert page.get_attribute("#usage", "hx-get") is None
+
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    def test_has_nothing_serious_before_axe(
+        self, stage: LocalStage, page: Page, theme: Any
+    ) -> None:
+        job = stage.submit("sleep", "6000", gpus=2)
+        page.emulate_media(color_scheme=theme)
+        page.goto(f"/jobs/{job.uid}/")
+        for key in KEYS:
+            drawn(page, key)
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        assert page.evaluate(SERIOUS) == []

@@ -1,0 +1,86 @@
+"""What real processes on this machine use, from the shim to the chart's points."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduling.engine.clock import read_clock
+from scheduling.engine.executors import token_job
+from scheduling.engine.executors.local_usage import GpuState
+from scheduling.models import Job, Lease
+from scheduling.services.usage import JobUsage, job_usage, newest_leases
+from tests.integration.local_world import LocalWorld, local_world
+from tests.tools import eventually
+from tests.unit.scheduling.shim_stage import END, fake_tool
+
+pytestmark = [
+    pytest.mark.usefixtures("committed_db"),
+    pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc"),
+]
+
+BUSY = f'{sys.executable} -S -c "import time\nwhile time.process_time() < 0.4: pass"'
+
+
+@pytest.fixture
+def world(tmp_path: Path, settings: Any) -> Iterator[LocalWorld]:
+    settings.LOCAL_USAGE_EVERY_S = 0.1
+    with local_world(tmp_path / "jobs") as made:
+        yield made
+
+
+def used(token: str) -> JobUsage:
+    """What a page would show, were the start of its lease recorded."""
+    job = Job.objects.select_related("pool").get(pk=token_job(token))
+    clock = read_clock(job.pool_id)
+    Lease.objects.filter(job=job, started_at=None).update(started_at=clock.pool_at)
+    # Its start is noted late here: none of it is to be cut off as of the future.
+    later = clock.pool_at.replace(year=clock.pool_at.year + 1)
+    return job_usage(job, newest_leases(job), now=later, scale=clock.scale)
+
+
+class TestALocalJob:
+    def test_is_sampled_to_its_last_microsecond_of_cpu_time(self, world: LocalWorld) -> None:
+        token = world.shell(f"sh -c '{BUSY}'; {BUSY}")
+        world.ended(token)
+        usage = used(token)
+        spent = sum(p.cores * (p.end_us - p.begin_us) / 1e6 for p in usage.points)
+        assert 0.8 <= spent < 2.0
+        assert usage.leases[0].gpu_state is GpuState.NONE
+
+    def test_has_the_gpus_that_it_was_given(
+        self, world: LocalWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rows = "; ".join(f'echo "{n}, GPU-{n}, {10 * n}, {100 * n}, 8000"' for n in range(8))
+        tool = fake_tool(tmp_path / "bin", rows)
+        monkeypatch.setenv("PATH", f"{tool}:/usr/bin:/bin")
+        world.lab.gpu_type.name = "v100"
+        world.lab.gpu_type.save()
+        idle = world.lease("true")
+        token = world.shell(f"cd $HOME; {END}")
+        assert idle != token
+        eventually(lambda: used(token).leases[0].gpu_state is GpuState.OK)
+        (point, *_) = used(token).points
+        # The second slot of the node.
+        assert (point.busy, point.gpu_peak_bytes) == (100, 100 * 2**20)
+        (world.job_folder(token) / "end").touch()
+        world.ended(token)
+
+    def test_is_sampled_anew_with_each_lease(self, world: LocalWorld) -> None:
+        token = world.shell(BUSY)
+        world.ended(token)
+        first = used(token)
+        job = Job.objects.get(pk=token_job(token))
+        now = read_clock(job.pool_id).pool_at
+        Lease.objects.filter(job=job).update(state="ended", ended_at=now)
+        again = world.lease(job=job)
+        world.launch(again)
+        world.ended(again)
+        usage = used(token)
+        assert [lease.number for lease in usage.leases] == [1, 2]
+        assert first.leases[0].number == 1
+        assert usage.leases[1].mean is not None

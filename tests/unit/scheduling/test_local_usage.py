@@ -1,0 +1,95 @@
+"""What lies in a lease's folder as samples is text of a stranger."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.engine.executors.local_files import USAGE_BYTES
+from scheduling.engine.executors.local_usage import GpuState, UsageFile, parse_usage
+
+ROW: list[Any] = [1000, 900, 5, 7, [500], [12]]
+SAID: dict[str, Any] = {
+    "version": 1, "rank": 2, "cpus": 8, "gpus": 1, "gpu_state": "ok", "gpu_mib": 80000,
+    "rows": [ROW, [2000, 900, None, None, [None], [None]], [3000, 950, 1, 1, [], []]],
+}  # fmt: skip
+
+
+def parse(said: Any, rank: int = 2) -> UsageFile:
+    text = said if isinstance(said, bytes) else json.dumps(said).encode()
+    return parse_usage(text, rank=rank)
+
+
+def with_row(place: int, value: Any) -> dict[str, Any]:
+    row = list(ROW)
+    row[place] = value
+    return {**SAID, "rows": [row]}
+
+
+class TestSamples:
+    def test_are_read(self) -> None:
+        usage = parse(SAID).usage
+        assert usage is not None
+        assert (usage.cpus, usage.gpu_state, usage.rows[0].busy) == (8, GpuState.OK, (500,))
+        assert usage.rows[1].memory_bytes is None
+
+    def test_that_are_not_there_are_nothing(self) -> None:
+        assert parse(b"") == UsageFile()
+
+    @pytest.mark.parametrize(
+        ("said", "why"),
+        [
+            (b"{", "is not as described"),
+            (b"\xff\xfe", "is not as described"),
+            (b"[" * 100_000, "is not as described"),
+            (b"1e999", "is not as described"),
+            (b" " * (USAGE_BYTES + 1), "is longer than 262144 bytes"),
+            ([SAID], "is not as described"),
+            ({**SAID, "version": 2}, "is not of version 1"),
+            ({**SAID, "rank": 1}, "is of another rank"),
+            ({**SAID, "cpus": 0}, "is not as described"),
+            ({**SAID, "gpu_state": "<b>"}, "is not as described"),
+            ({**SAID, "rows": [ROW] * 300}, "is not as described"),
+            ({**SAID, "rows": [ROW, ROW]}, "has rows out of order"),
+            ({**SAID, "rows": [ROW, [2000, 899, 1, 1, [], []]]}, "has rows out of order"),
+            (with_row(0, -1), "is not as described"),
+            (with_row(0, 2**62), "is not as described"),
+            (with_row(0, 10**400), "is not as described"),
+            (with_row(1, 0.5), "is not as described"),
+            (with_row(1, float("nan")), "is not as described"),
+            (with_row(1, float("inf")), "is not as described"),
+            (with_row(2, True), "is not as described"),
+            (with_row(2, 8), "has a mean above its peak"),
+            (with_row(3, "7"), "is not as described"),
+            (with_row(4, [1001]), "is not as described"),
+            (with_row(4, [1] * 33), "is not as described"),
+            (with_row(4, [1, 2]), "has rows of differing GPUs"),
+            (with_row(5, [2**25]), "is not as described"),
+        ],
+    )
+    def test_that_are_wrong_are_refused_with_the_reason(self, said: Any, why: str) -> None:
+        usage, refused = parse(said)
+        assert usage is None
+        assert refused.startswith(why)
+
+    @given(st.binary(max_size=300))
+    def test_of_any_bytes_are_read_or_refused(self, text: bytes) -> None:
+        usage, refused = parse(text)
+        assert usage is None or not refused
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=20,
+        ),
+        st.sampled_from([*SAID]),
+    )
+    def test_with_anything_in_a_place_are_read_or_refused(self, value: Any, name: str) -> None:
+        usage, refused = parse({**SAID, name: value})
+        assert (usage is None) == bool(refused)
+        assert refused.isascii()

@@ -1,0 +1,296 @@
+"""What a shim samples of real processes, and how it keeps that in bounded space."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.engine.executors.local_usage import GpuState, NodeUsage
+from scheduling.engine.executors.shim.gpus import GpuReading
+from scheduling.engine.executors.shim.usage import CpuMeter, SampleCourse, family, rows_of_each
+from tests.tools import PATIENCE_S, eventually
+from tests.unit.scheduling.shim_stage import ShimStage, fake_tool
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+
+BUSY = f'{sys.executable} -S -c "import time\nwhile time.process_time() < {{0}}: pass"'
+ONE_GPU = 'echo "0, GPU-a, 55, 1000, 80000"'
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> ShimStage:
+    return ShimStage(tmp_path / "jobs")
+
+
+class TestCpuTimeOfAProgram:
+    def test_is_that_of_all_its_processes_to_the_end(self, stage: ShimStage) -> None:
+        # In the background, below a shell of its own, and in the foreground.
+        busy = BUSY.format(0.3)
+        rows = stage.run(f"sh -c '{busy}; true' & {busy}; wait").rows
+        assert 600 <= rows[-1].cpu_ms < 1500
+
+    def test_has_what_ended_between_two_samples(self, stage: ShimStage) -> None:
+        # While its parent lives, and by then is idle.
+        usage = stage.sampled(BUSY.format(0.4), lambda seen: seen.rows[-1].cpu_ms >= 400)
+        assert [row.cpu_ms for row in usage.rows] == sorted(row.cpu_ms for row in usage.rows)
+
+    def test_has_orphans_that_the_shim_collects(self, stage: ShimStage) -> None:
+        left = f"(setsid sh -c '{BUSY.format(0.4)}') &"
+        stage.sampled(left, lambda seen: seen.rows[-1].cpu_ms >= 400)
+        assert stage.usage().rows[-1].cpu_ms >= 400
+
+    def test_of_a_program_shorter_than_a_sample_is_there(self, stage: ShimStage) -> None:
+        stage.every_s = 1000.0
+        (row,) = stage.run(BUSY.format(0.2)).rows
+        assert row.cpu_ms >= 200
+
+
+class TestMemoryOfAProgram:
+    def test_is_what_its_processes_hold(self, stage: ShimStage) -> None:
+        hold = (
+            f"{sys.executable} -S -c \"held = b'x' * 80_000_000; import time; time.sleep(600)\" &"
+        )
+        stage.sampled(
+            f"{hold} {hold}",
+            lambda seen: (seen.rows[-1].memory_peak_bytes or 0) >= 160_000_000,
+        )
+
+    def test_and_times_are_of_those_below_alone(self) -> None:
+        with (
+            subprocess.Popen(["sleep", "60"]) as other,
+            subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60 & wait"]) as parent,
+        ):
+            try:
+                eventually(lambda: family(parent.pid).processes == 2)
+                assert family(other.pid).processes == 0
+                assert family(parent.pid).resident_bytes > 0
+            finally:
+                subprocess.run(["pkill", "-P", str(parent.pid)], check=False)
+                other.kill()
+                parent.kill()
+
+    def test_of_many_processes_is_their_sum(self) -> None:
+        text = "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i+1)); done; wait"
+        with subprocess.Popen(["sh", "-c", text]) as parent:
+            try:
+                eventually(lambda: family(parent.pid).processes == 40)
+            finally:
+                subprocess.run(["pkill", "-P", str(parent.pid)], check=False)
+                parent.kill()
+
+
+class TestTheMeter:
+    def test_holds_where_a_process_was_missed_for_a_moment(self) -> None:
+        meter = CpuMeter()
+        assert [meter.reads(s) for s in (5.0, 3.0, 6.0)] == [5.0, 5.0, 6.0]
+
+    def test_goes_on_where_time_was_lost_for_good(self) -> None:
+        meter = CpuMeter()
+        assert [meter.reads(s) for s in (5.0, 1.0, 2.0, 3.0)] == [5.0, 5.0, 6.0, 7.0]
+
+    @given(st.lists(st.floats(0, 1e6), min_size=1))
+    def test_never_falls_and_never_grows_more_than_it_reads(self, readings: list[float]) -> None:
+        meter = CpuMeter()
+        so_far = [meter.reads(one) for one in readings]
+        assert so_far == sorted(so_far)
+        grown = sum(max(0.0, later - one) for one, later in pairwise([0.0, *readings]))
+        assert so_far[-1] <= grown * (1 + 1e-9)
+
+
+class TestRowsInBoundedSpace:
+    @given(
+        st.lists(st.tuples(st.integers(1, 50), st.integers(0, 99), st.integers(0, 2**40))),
+        st.integers(2, 12),
+    )
+    def test_cover_the_whole_lease_and_lose_nothing(
+        self, steps: list[tuple[int, int, int]], most: int
+    ) -> None:
+        course = SampleCourse(most, 0.01)
+        at = cpu = 0
+        for took, used, memory in steps:
+            at, cpu = at + took, cpu + used
+            course.add(at, cpu, memory)
+            course.add_gpus([GpuReading(used, memory, None)])
+        assert len(course.rows) <= most
+        said = [row.said() for row in course.rows]
+        assert [row[0] for row in said] == sorted({row[0] for row in said})
+        if steps:
+            assert said[-1][:2] == [at, cpu]
+            assert max(row[3] for row in said) == max(memory for _, _, memory in steps)
+            assert max(row[5][0] for row in said) == max(memory for _, _, memory in steps)
+            assert all(row[2] <= row[3] for row in said)
+            mean = sum(row.busy[0][1] for row in course.rows) / len(steps)
+            assert mean == pytest.approx(sum(used for _, used, _ in steps) / len(steps))
+
+    def test_grow_longer_with_the_lease(self) -> None:
+        course = SampleCourse(240)
+        for sample in range(1, 10_001):
+            course.add(sample * 10_000, sample, 1)
+        assert 120 <= len(course.rows) <= 240
+        assert course.step_ms == 640_000
+
+    def test_are_fewer_for_each_node_of_a_large_gang(self) -> None:
+        assert [rows_of_each(ranks) for ranks in (1, 4, 8, 500)] == [240, 240, 120, 40]
+
+
+class TestGpusOfAProgram:
+    def test_are_those_that_it_may_see(self, stage: ShimStage, tmp_path: Path) -> None:
+        tool = fake_tool(
+            tmp_path / "bin", f'{ONE_GPU}; echo "1, GPU-b, 7, 20, 80000"; echo "2, GPU-c, 9, 1, 1"'
+        )
+        usage = stage.sampled("", _answered, path=f"{tool}:/usr/bin:/bin", gpus="GPU-b,0")
+        assert (usage.gpus, usage.gpu_state, usage.gpu_mib) == (2, GpuState.OK, 80000)
+        assert (usage.rows[0].busy, usage.rows[0].used_mib) == ((70, 550), (20, 1000))
+
+    def test_say_nothing_where_nobody_knows_them(self, stage: ShimStage) -> None:
+        usage = stage.sampled("", _twice, path="/nonexistent", gpus="0")
+        assert (usage.gpus, usage.gpu_state) == (1, GpuState.ABSENT)
+        assert all(row.busy == () for row in usage.rows)
+
+    @pytest.mark.parametrize("gpus", [None, "", "-1", "NoDevFiles"])
+    def test_are_not_asked_for_where_it_has_none(
+        self, stage: ShimStage, tmp_path: Path, gpus: str | None
+    ) -> None:
+        tool = fake_tool(tmp_path / "bin", f"touch {tmp_path}/asked; {ONE_GPU}")
+        usage = stage.sampled("", _twice, path=f"{tool}:/usr/bin:/bin", gpus=gpus)
+        assert (usage.gpus, usage.gpu_state) == (0, GpuState.NONE)
+        assert not (tmp_path / "asked").exists()
+
+    @pytest.mark.parametrize(
+        "script",
+        [
+            f"{ONE_GPU}; exit 1",
+            "echo 'NVIDIA-SMI has failed'",
+            "head -c 3000000 /dev/urandom",
+            "yes 0, GPU-a, 55, 1000, 80000",
+            'echo "0, GPU-a, nan, -5, 1e99"',
+            'echo "0, GPU-a, [N/A], [N/A], [N/A]"',
+            'echo "7, GPU-a, 55, 1000, 80000"',
+            "exit 0",
+        ],
+    )
+    def test_are_given_up_after_some_wrong_answers(
+        self, stage: ShimStage, tmp_path: Path, script: str
+    ) -> None:
+        count = f'echo >> "{tmp_path}/calls"'
+        tool = fake_tool(tmp_path / "bin", f"{count}; {script}")
+        rows: list[int] = []
+
+        def goes_on_without(seen: NodeUsage) -> bool:
+            if seen.gpu_state is GpuState.FAILED:
+                rows.append(len(seen.rows))
+            return bool(rows) and len(seen.rows) > rows[0] + 1
+
+        path = f"{tool}:/usr/bin:/bin"
+        usage = stage.sampled("", goes_on_without, path=path, gpus="0")
+        assert len((tmp_path / "calls").read_text().splitlines()) == 3
+        assert all(row.busy == () for row in usage.rows)
+
+
+class TestAnNvidiaSmiThatHangs:
+    # Its child holds its output open, too, and neither minds a SIGTERM.
+    HANGS = "trap '' TERM; echo $$ >> {0}; sleep 600 & echo $! >> {0}; wait; sleep 600"
+
+    def test_delays_no_log_no_signal_and_no_end(self, stage: ShimStage, tmp_path: Path) -> None:
+        pids = tmp_path / "pids"
+        tool = fake_tool(tmp_path / "bin", self.HANGS.format(pids))
+        shim = stage.start(
+            "trap 'echo saved; exit 0' USR1; while :; do sleep 0.02; done",
+            path=f"{tool}:/usr/bin:/bin", gpus="0",
+        )  # fmt: skip
+        eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+        (stage.folder / "stop").write_text('{"grace_s": 30}')
+        (helper,) = {int(pid) for pid in _named_by(stage.folder)} - {shim.pid}
+        # As one that hangs in the kernel: not even the helper comes back.
+        os.kill(helper, signal.SIGSTOP)
+        try:
+            shim.send_signal(signal.SIGTERM)
+            shim.wait(PATIENCE_S)
+            assert "saved" in (stage.folder / "out.log").read_text()
+            assert not stage.exit()["left_running"]
+        finally:
+            os.kill(helper, signal.SIGCONT)
+        # And the helper takes it along.
+        eventually(lambda: not any(_lives(pid) for pid in pids.read_text().split()))
+
+    def test_is_killed_and_given_up(self, stage: ShimStage, tmp_path: Path) -> None:
+        pids = tmp_path / "pids"
+        tool = fake_tool(tmp_path / "bin", self.HANGS.format(pids))
+        shim = stage.start("sleep 600", path=f"{tool}:/usr/bin:/bin", gpus="0")
+        try:
+            eventually((stage.folder / "usage.0.json").exists)
+            eventually(lambda: stage.usage().gpu_state is GpuState.FAILED)
+            eventually(lambda: not any(_lives(pid) for pid in pids.read_text().split()))
+        finally:
+            shim.send_signal(signal.SIGQUIT)
+            shim.wait()
+
+
+class TestTheHelper:
+    def test_is_gone_after_its_shim_even_killed(self, stage: ShimStage, tmp_path: Path) -> None:
+        tool = fake_tool(tmp_path / "bin", ONE_GPU)
+        shim = stage.start("sleep 600", path=f"{tool}:/usr/bin:/bin", gpus="0")
+        eventually((stage.folder / "usage.0.json").exists)
+        eventually(lambda: len(_named_by(stage.folder)) == 2)
+        shim.kill()
+        shim.wait()
+        eventually(lambda: not _named_by(stage.folder))
+
+    def test_is_no_part_of_what_it_measures(self, stage: ShimStage, tmp_path: Path) -> None:
+        tool = fake_tool(tmp_path / "bin", f"{BUSY.format(0.5)}; {ONE_GPU}")
+        usage = stage.sampled("", _answered, path=f"{tool}:/usr/bin:/bin", gpus="0")
+        assert usage.rows[-1].cpu_ms < 200
+
+
+class TestAJobThatIsInTheWay:
+    @pytest.mark.parametrize(
+        "harm",
+        [
+            "mkdir leases/1/usage.0.json; touch leases/1/usage.0.json/x",
+            "ln -s /etc/passwd leases/1/usage.0.json",
+            "mkfifo leases/1/usage.0.json",
+        ],
+    )
+    def test_harms_nothing_but_its_samples(self, stage: ShimStage, harm: str) -> None:
+        # The last sample finds it there.
+        stage.start(f"cd 7; {harm}; exit 3").wait(PATIENCE_S)
+        assert stage.exit()["code"] == 3
+        assert not [one for one in stage.folder.iterdir() if one.name.endswith(".new")]
+        assert not (stage.folder / "usage.0.json").is_symlink()
+
+
+def _answered(usage: NodeUsage) -> bool:
+    return usage.gpu_state is GpuState.OK
+
+
+def _twice(usage: NodeUsage) -> bool:
+    return len(usage.rows) > 1
+
+
+def _lives(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _named_by(folder: Path) -> list[str]:
+    """Living processes that were started with the folder as an argument."""
+    named = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and _lives(entry.name):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if str(folder).encode() in words:
+                named.append(entry.name)
+    return named

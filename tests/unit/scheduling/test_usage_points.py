@@ -1,0 +1,179 @@
+"""A job's use over its leases as one course: nothing is hidden, invented or out of its lease."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.engine.executors.local_usage import GpuState, NodeUsage, SampledRow
+from scheduling.services.usage_points import (
+    MIB,
+    LeaseSamples,
+    idle_since_us,
+    join_points,
+    lease_points,
+    usage_points,
+)
+
+S_US = 1_000_000
+
+
+def row(end_s: float, cpu_s: float, memory: int | None = None, *busy: int | None) -> SampledRow:
+    used = tuple(None if one is None else one * 10 for one in busy)
+    return SampledRow(int(end_s * 1000), int(cpu_s * 1000), memory, memory, busy, used)
+
+
+def node(*rows: SampledRow, rank: int = 0) -> NodeUsage:
+    return NodeUsage(1, rank, 4, 2, GpuState.OK, None, rows)
+
+
+def samples(*nodes: NodeUsage, end_s: float = 1000, scale: int = 1, lease: int = 1) -> LeaseSamples:
+    begin_us = lease * 10**10
+    return LeaseSamples(lease, begin_us, begin_us + int(end_s * S_US * scale), scale, nodes)
+
+
+@st.composite
+def leases(draw: st.DrawFn) -> list[LeaseSamples]:
+    return [
+        samples(
+            *(
+                draw(nodes(rank))
+                for rank in range(draw(st.integers(0, 3)))
+            ),
+            end_s=draw(st.integers(0, 60)), scale=draw(st.sampled_from([1, 60])), lease=lease + 1,
+        )
+        for lease in range(draw(st.integers(0, 4)))
+    ]  # fmt: skip
+
+
+@st.composite
+def nodes(draw: st.DrawFn, rank: int = 0) -> NodeUsage:
+    at = cpu = 0
+    rows = []
+    gpus = draw(st.integers(0, 2))
+    for _ in range(draw(st.integers(0, 8))):
+        at += draw(st.integers(1, 20_000))
+        cpu += draw(st.integers(0, 40_000))
+        memory = draw(st.none() | st.integers(0, 2**40))
+        peak = None if memory is None else memory + draw(st.integers(0, 2**20))
+        busy = tuple(draw(st.none() | st.integers(0, 1000)) for _ in range(gpus))
+        used = tuple(draw(st.none() | st.integers(0, 80_000)) for _ in range(gpus))
+        rows.append(SampledRow(at, cpu, memory, peak, busy, used))
+    return node(*rows, rank=rank)
+
+
+class TestALease:
+    def test_has_a_point_for_each_sample(self) -> None:
+        first, second = lease_points(samples(node(row(10, 5, 7, 500), row(20, 25, 9, None))))
+        assert (first.cores, first.memory_bytes, first.busy) == (0.5, 7, 500)
+        assert (second.cores, second.memory_bytes, second.busy) == (2.0, 9, None)
+        assert (second.begin_us - first.begin_us, second.end_us - first.begin_us) == (
+            10 * S_US, 20 * S_US,
+        )  # fmt: skip
+
+    def test_of_several_nodes_adds_cores_and_memory_and_finds_the_lowest_gpu(self) -> None:
+        (point,) = lease_points(
+            samples(node(row(10, 10, 7, 1000, 500)), node(row(10, 30, 9, 0, 900), rank=1))
+        )
+        assert (point.cores, point.memory_bytes) == (4.0, 16)
+        assert (point.busy, point.busy_low) == (600, 0)
+        assert point.gpu_bytes == pytest.approx(6000 * MIB)
+        assert point.gpu_peak_bytes == 10_000 * MIB
+
+    def test_shares_a_sample_out_where_nodes_were_looked_at_at_different_times(self) -> None:
+        first, second = lease_points(
+            samples(node(row(10, 0), row(20, 0)), node(row(5, 0), row(15, 20), rank=1))
+        )
+        assert (first.cores, second.cores) == (1.0, 1.0)
+
+    def test_has_nothing_after_its_end(self) -> None:
+        points = lease_points(samples(node(row(10, 10), row(40, 70)), end_s=25))
+        assert [(point.begin_us % 10**10, point.end_us % 10**10) for point in points] == [
+            (0, 10 * S_US), (10 * S_US, 25 * S_US),
+        ]  # fmt: skip
+        assert points[1].cores == 2.0
+
+    def test_is_in_pool_time(self) -> None:
+        (point,) = lease_points(samples(node(row(10, 10)), scale=60))
+        assert point.end_us - point.begin_us == 600 * S_US
+        assert point.cores == 1.0
+
+    @given(leases())
+    def test_keeps_its_cpu_time_and_stays_within_itself(self, some: list[LeaseSamples]) -> None:
+        for one in some:
+            points = lease_points(one)
+            ends = [one.begin_us, *(point.end_us for point in points)]
+            assert all(point.begin_us == end for point, end in zip(points, ends, strict=False))
+            assert ends == sorted(ends)
+            assert ends[-1] <= one.end_us
+            for point in points:
+                numbers = (point.cores, point.memory_bytes, point.busy, point.gpu_bytes)
+                assert all(n is None or (math.isfinite(n) and n >= 0) for n in numbers)
+                assert point.busy is None or point.busy <= 1000
+            until_ms = (one.end_us - one.begin_us) // (1000 * one.scale)
+            if all(held.rows[-1].end_ms <= until_ms for held in one.nodes if held.rows):
+                took = [p.cores * (p.end_us - p.begin_us) / one.scale / 1000 for p in points]
+                used = sum(held.rows[-1].cpu_ms for held in one.nodes if held.rows)
+                assert sum(took) == pytest.approx(used)
+
+
+class TestACourse:
+    @given(leases(), st.integers(5, 30))
+    def test_hides_no_peak_and_has_no_more_points_than_asked(
+        self, some: list[LeaseSamples], most: int
+    ) -> None:
+        courses = [lease_points(one) for one in some]
+        points = usage_points(courses, most)
+        fine = [point for course in courses for point in course]
+        assert len(points) <= most
+        for name in ("cores_peak", "memory_peak_bytes", "gpu_peak_bytes"):
+            every = [getattr(point, name) for point in fine]
+            kept = [getattr(point, name) for point in points]
+            assert max((one for one in kept if one is not None), default=None) == max(
+                (one for one in every if one is not None), default=None
+            )
+        lows = [point.busy_low for point in fine if point.busy_low is not None]
+        assert min((p.busy_low for p in points if p.busy_low is not None), default=None) == min(
+            lows, default=None
+        )
+        for point in points:
+            assert point.cores <= point.cores_peak * (1 + 1e-9)
+        whole = sum(point.cores * (point.end_us - point.begin_us) for point in fine)
+        assert sum(p.cores * (p.end_us - p.begin_us) for p in points) == pytest.approx(whole)
+
+    @given(leases())
+    def test_never_joins_two_leases(self, some: list[LeaseSamples]) -> None:
+        points = usage_points([lease_points(one) for one in some], 5)
+        for point, later in pairwise(points):
+            assert point.end_us <= later.begin_us
+        assert [point.lease for point in points] == sorted(point.lease for point in points)
+
+    def test_is_not_asked_for_in_fewer_points_than_leases(self) -> None:
+        with pytest.raises(ValueError, match="1 points are too few for 1 leases"):
+            usage_points([[]], 1)
+
+    def test_weighs_by_time(self) -> None:
+        joined = join_points(lease_points(samples(node(row(10, 10, 10), row(40, 10, 50)))))
+        assert (joined.cores, joined.cores_peak, joined.memory_bytes) == (0.25, 1.0, 40)
+
+
+class TestIdleGpus:
+    def test_are_known_by_the_time_since_which_all_do_nothing(self) -> None:
+        busy = [row(10 * n, 0, None, 900 if n <= 5 else 3) for n in range(1, 100)]
+        assert idle_since_us(lease_points(samples(node(*busy))), 1) == 10**10 + 50 * S_US
+
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            [],
+            [row(10 * n, 0, None, 3) for n in range(1, 50)],  # not for long
+            [row(10 * n, 0, None, 30) for n in range(1, 100)],  # busy
+            [row(10 * n, 0, None, None) for n in range(1, 100)],  # nobody says
+        ],
+    )
+    def test_are_not_said_to_be_otherwise(self, rows: list[SampledRow]) -> None:
+        assert idle_since_us(lease_points(samples(node(*rows))), 1) is None
