@@ -16,6 +16,7 @@ from django.db.models.functions import Coalesce
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, LeaseTerm, Node, Round
+from scheduling.selectors.job_phases import STARTING, phase_of
 from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.sharing import narrowed, sharing_rules
@@ -91,6 +92,11 @@ class RunningJob:
     expires_at: datetime
     lasts_s: float
     protected_s: float
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether its program has not begun."""
+        return phase_of(Job.State.RUNNING, (self.state,)) == STARTING
 
     @property
     def hourly(self) -> Decimal:

@@ -17,6 +17,7 @@ from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, Vi
 from scheduling.selectors.answers import DeadlineStory, read_standings
 from scheduling.selectors.dashboard import HOLDING, node_names
 from scheduling.selectors.job_lists import JobListFilter, count_jobs, list_jobs, list_pools
+from scheduling.selectors.job_phases import STARTING, is_starting, phase_of
 from scheduling.selectors.queue_order import (
     QueueKey,
     QueueMark,
@@ -40,10 +41,12 @@ LOOKED_UP = 4
 _COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
 NAME_MAX, COPY_MAX = 63, len("-copy-9999999")
 
-# What the filter offers -> the states behind it.
+# What the filter offers -> the phases behind it. `holding` is for links: all that hold GPUs.
 STATES: dict[str, tuple[str, ...]] = {
     "pending": (Job.State.PENDING,),
+    STARTING: (STARTING,),
     "running": (Job.State.RUNNING, Job.State.STOPPING),
+    "holding": (STARTING, Job.State.RUNNING, Job.State.STOPPING),
     "succeeded": (Job.State.SUCCEEDED,),
     "failed": (Job.State.FAILED,),
     "cancelled": (Job.State.CANCELLED,),
@@ -68,12 +71,14 @@ class JobFilter:
 class JobListRow:
     """One job of a list. `own` and `borrowed` are None while it holds nothing.
 
-    `position` in the queue of its pool; None where it has none.
+    `phase`: its state, or that it starts (`job_phases`). `position` in the queue of its pool; None
+    where it has none.
     """
 
     uid: UUID
     name: str
     state: str
+    phase: str
     reason: ReasonText | None
     is_quarantined: bool
     gpus: int
@@ -123,11 +128,21 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
     if wanted.state == "pending":
         return _queued_page(tenant_id, wanted, limit)
     shown, more = list_jobs(_listing(tenant_id, wanted), limit=limit)
-    held = Lease.objects.filter(job__in=[job.pk for job in shown], state__in=HOLDING)
-    holds = {job: (own, bor) for job, own, bor in held.values_list("job_id", "own", "borrowed")}
+    live = Lease.objects.filter(
+        job__in=[job.pk for job in shown if job.is_active], state__in=Lease.LIVE_STATES
+    )
+    holds: dict[int, tuple[int, int]] = {}
+    leases: dict[int, list[str]] = {}
+    for job_id, state, own, borrowed in live.values_list("job_id", "state", "own", "borrowed"):
+        leases.setdefault(job_id, []).append(state)
+        if state in HOLDING:
+            holds[job_id] = own, borrowed
     orders = read_queue_orders(shown)
     return JobListPage(
-        tuple(_row(job, holds.get(job.pk), orders.get(job.pool_id)) for job in shown),
+        tuple(
+            _row(job, holds.get(job.pk), orders.get(job.pool_id), leases.get(job.pk, ()))
+            for job in shown
+        ),
         shown[-1].pk if more else None,
         dated=_dated(shown),
     )
@@ -180,19 +195,25 @@ def count_matches(tenant_id: int, wanted: JobFilter) -> int:
 def _listing(tenant_id: int, wanted: JobFilter) -> JobListFilter:
     return JobListFilter(
         tenants=[tenant_id],
-        states=STATES.get(wanted.state, ()),
+        phases=STATES.get(wanted.state, ()),
         pool=wanted.pool,
         text=wanted.text,
         before=wanted.before,
     )
 
 
-def _row(job: Job, hold: tuple[int, int] | None, order: QueueOrder | None) -> JobListRow:
+def _row(
+    job: Job,
+    hold: tuple[int, int] | None,
+    order: QueueOrder | None,
+    leases: Sequence[str] = (),
+) -> JobListRow:
     waits = job.state == Job.State.PENDING and job.reason_code
     return JobListRow(
         uid=job.uid,
         name=job.name,
         state=job.state,
+        phase=phase_of(job.state, leases),
         reason=why(job.reason_code) if waits else None,
         is_quarantined=bool(job.quarantine),
         gpus=job.gpus,
@@ -211,19 +232,22 @@ def _row(job: Job, hold: tuple[int, int] | None, order: QueueOrder | None) -> Jo
 
 @dataclass(frozen=True, slots=True)
 class ActiveCounts:
-    """How many jobs of a tenant wait and run, over all pools."""
+    """How many jobs of a tenant wait, start, and run or stop, over all pools."""
 
     waiting: int
+    starting: int
     running: int
 
 
 def active_counts(tenant_id: int) -> ActiveCounts:
-    """Return how many of a tenant's jobs wait and run. One query on an index."""
+    """Return how many of a tenant's jobs wait, start and run. One query on indexes."""
     counts = Job.objects.filter(tenant_id=tenant_id, state__in=Job.ACTIVE_STATES).aggregate(
         waiting=Count("id", filter=Q(state=Job.State.PENDING)),
-        running=Count("id", filter=~Q(state=Job.State.PENDING)),
+        starting=Count("id", filter=is_starting()),
+        held=Count("id", filter=~Q(state=Job.State.PENDING)),
     )
-    return ActiveCounts(counts["waiting"], counts["running"])
+    starting = counts["starting"]
+    return ActiveCounts(counts["waiting"], starting, counts["held"] - starting)
 
 
 def pool_names(ids: Iterable[int]) -> list[str]:

@@ -20,6 +20,7 @@ from portal.charts.notes import LineItem, Note, count_note
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
 from portal.site.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
+from scheduling.selectors.job_phases import STARTING, phase_of
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.reasons import ReasonText, rule_text, wait_kind, why
@@ -27,6 +28,7 @@ from scheduling.selectors.reasons import ReasonText, rule_text, wait_kind, why
 State = Job.State
 STATE_BADGES: dict[str, StateBadge] = {
     State.PENDING: StateBadge("waiting", "Queued"),
+    STARTING: StateBadge("starting", "Starting"),
     State.RUNNING: StateBadge("running", "Running"),
     State.STOPPING: StateBadge("preempted", "Stopping"),
     State.SUCCEEDED: StateBadge("ok", "Done"),
@@ -77,12 +79,13 @@ def job_context(
     spent = spent_of(story, now)
     held = live_hold(story)
     said = headline(story, held, spent, now)
+    phase = phase_of(story.job.state, [hold.lease.state for hold in live_holds(story)])
     return {
         "headline": said,
         "until": clocks.instant(_until(held.lease)) if held and said.end == " until" else None,
         "may_be_preempted": registry.traits(story.job.pool.policy).preempts_running,
         "nodes_note": nodes_note(held) if held else None,
-        "state_badge": state_badge(story.job.state, is_quarantined=bool(story.job.quarantine)),
+        "state_badge": state_badge(phase, is_quarantined=bool(story.job.quarantine)),
         "quarantine": quarantine_reason(story.job),
         "spent": spent,
         "time_title": time_title(story, spent),
@@ -106,9 +109,9 @@ def price_url(story: JobStory, held: LeaseView) -> str:
     return reverse("posted-price", args=place)
 
 
-def state_badge(state: str, *, is_quarantined: bool) -> StateBadge:
-    """The state in a word; one in quarantine waits, but in no queue."""
-    return IN_QUARANTINE if is_quarantined and state == State.PENDING else STATE_BADGES[state]
+def state_badge(phase: str, *, is_quarantined: bool) -> StateBadge:
+    """The phase in a word; one in quarantine waits, but in no queue."""
+    return IN_QUARANTINE if is_quarantined and phase == State.PENDING else STATE_BADGES[phase]
 
 
 def quarantine_reason(job: Job) -> ReasonText | None:
@@ -121,9 +124,14 @@ def quarantine_reason(job: Job) -> ReasonText | None:
     return why(Reason.QUARANTINED.value)
 
 
+def live_holds(story: JobStory) -> list[LeaseView]:
+    """The leases that have not ended: two of a job that is being moved."""
+    return [hold for hold in story.holds if hold.lease.state != Lease.State.ENDED]
+
+
 def live_hold(story: JobStory) -> LeaseView | None:
     """The lease that the job holds now, or is about to hold."""
-    live = [hold for hold in story.holds if hold.lease.state != Lease.State.ENDED]
+    live = live_holds(story)
     return live[-1] if live else None
 
 

@@ -143,7 +143,7 @@ def _match_text(wanted: read.JobFilter, matches: int) -> str:
 
 
 def _label(state: str) -> str:
-    return STATE_BADGES[state].text
+    return STATE_BADGES[state].text if state in STATE_BADGES else "Running or starting"
 
 
 def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> di
     return {
         "job": row,
         "standing": standing_badge(story, clock) if story is not None else None,
-        "badge": state_badge(row.state, is_quarantined=row.is_quarantined),
+        "badge": state_badge(row.phase, is_quarantined=row.is_quarantined),
         "submitted": clock.instant(row.submitted_at),
         "ended": clock.instant(row.ended_at),
         "waited_s": max(0.0, (end - row.submitted_at).total_seconds()),

@@ -148,8 +148,7 @@ def board_context(board: Board) -> dict[str, Any]:
         "day_title": day_title(board.days, board.now),
         "figures": figures(board),
         "wait_title": wait_title(board.waits),
-        "runs_title": f"{plural(len(board.runs), 'job runs', 'jobs run')} on"
-        f" {plural(board.uses, 'GPU')}",
+        "runs_title": runs_title(board),
         "several_types": len({run.gpu_type for run in board.runs}) > 1,
         "shown": [
             (run, where(run), (run.expires_at - board.now).total_seconds(), cost)
@@ -163,6 +162,17 @@ def board_context(board: Board) -> dict[str, Any]:
         "idle": max(0, board.has - board.uses),
         "idle_text": idle_text(board),
     }
+
+
+def runs_title(board: Board) -> str:
+    """How many run, and how many of those that hold GPUs have no program yet."""
+    starting = sum(run.is_starting for run in board.runs)
+    gpus = plural(board.uses, "GPU")
+    runs = plural(len(board.runs) - starting, "job runs", "jobs run")
+    if not starting:
+        return f"{runs} on {gpus}"
+    starts = f"{thousands(starting)} {'is' if starting == 1 else 'are'} starting"
+    return f"{runs} and {starts}, on {gpus}"
 
 
 def stats(board: Board) -> list[Stat]:
