@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scheduling.engine.clock import wall_now
-from scheduling.models import ExecutorHealth
+from scheduling.models import ExecutorHealth, Job
+from tenants.models import Quota
+from tests.factories import BEGIN
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
 
@@ -42,6 +44,39 @@ class TestAnExecutor:
         shown = page(there.owner, path)
         assert "Cluster does not answer" in shown
         assert "&lt;none&gt;" not in shown
+
+    def test_that_is_down_is_shown_where_a_tenant_looks_for_its_jobs(self, there: Town) -> None:
+        pool, job = there.cluster.pool, there.submit()
+        over = there.submit()
+        Job.objects.filter(pk=over.pk).update(state="succeeded", ended_at=there.cluster.at)
+        said = ("/t/north/", "/t/north/jobs/", "/t/north/jobs/?state=pending", f"/jobs/{job.uid}/")
+        unsaid = ("/t/north/jobs/?state=failed", f"/jobs/{over.uid}/")
+        for path in (*said, *unsaid):
+            assert "Cluster does not answer" not in page(there.owner, path)
+        for one in (pool, there.elsewhere.pool):
+            ExecutorHealth.objects.create(
+                pool=one, failures=7, failing_since=wall_now(), open_until=wall_now(), error="<no>"
+            )
+        for path in said:
+            shown = page(there.owner, path)
+            assert shown.count("Cluster does not answer") == 1
+            assert "&lt;no&gt;" not in shown
+            assert there.elsewhere.pool.name not in shown
+        for path in unsaid:
+            assert "Cluster does not answer" not in page(there.owner, path)
+
+    def test_that_is_down_is_named_where_a_tenant_has_several_pools(self, there: Town) -> None:
+        other = there.elsewhere
+        Quota.objects.create(
+            tenant=there.tenant, pool=other.pool, gpu_type=other.gpu_type, gpus=1, valid_from=BEGIN
+        )
+        ExecutorHealth.objects.create(
+            pool=other.pool, failures=7, failing_since=wall_now(), open_until=wall_now()
+        )
+        shown = " ".join(page(there.owner, "/t/north/jobs/").split())
+        assert f"That of <b>{other.pool.name}</b>, since" in shown
+        narrowed = f"/t/north/jobs/?pool={there.cluster.pool.name}"
+        assert "Cluster does not answer" not in page(there.owner, narrowed)
 
     def test_that_lists_too_little_is_shown_with_what_to_do(self, there: Town) -> None:
         pool = there.cluster.pool

@@ -104,13 +104,11 @@ class TestAJobThatStarts:
 
     def test_costs_no_query_a_row(self, place: Town) -> None:
         few = {path: len(reads(place.owner, path)) for path in (LIST, f"{LIST}?state=starting")}
-        running = Job.objects.get(name="north-3")
-        lease = Lease.objects.get(job=running)
-        for number in range(12):
-            running.pk, running.uid, running.name = None, None, f"more-{number}"
-            running.uid = Job._meta.get_field("uid").get_default()
-            running.save()
-            lease.pk, lease.job, lease.state = None, running, Lease.State.LAUNCHING
+        lease = Lease.objects.get(job__name="north-4")
+        for _ in range(12):
+            job = place.submit()
+            Job.objects.filter(pk=job.pk).update(state=Job.State.RUNNING)
+            lease.pk, lease.job = None, job
             lease.save()
         for path, count in few.items():
             assert len(reads(place.owner, path)) == count

@@ -35,6 +35,7 @@ from portal.site.submit_links import submit_links
 from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.answers import DeadlineStory
+from scheduling.selectors.executors import pools_by_name, silent_pools
 from scheduling.selectors.job_estimates import read_estimate
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
@@ -55,6 +56,8 @@ from tenants.scopes import tenant_scope, tenants_scope
 from tenants.selectors.quotas import pools_of
 
 CHARGE_ROWS, LOG_ROWS = 24, 20
+# Filters of a list in which nothing waits for a cluster.
+OVER = frozenset({"succeeded", "failed", "cancelled"})
 # The price that held at the submission was posted some rounds before.
 PRICE_LEAD = timedelta(hours=1)
 _MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
@@ -73,7 +76,12 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         page = read.jobs_page(tenant.pk, wanted)
         counts = read.active_counts(tenant.pk)
         matches = read.count_matches(tenant.pk, wanted) if query else 0
-        pools = read.pool_names(pools_of(tenant.pk))
+        pools = pools_by_name(pools_of(tenant.pk))
+    silent = [
+        one
+        for name, one in pools.items()
+        if one and wanted.pool in ("", name) and wanted.state not in OVER
+    ]
     times = clocks_by_pool(pools_named({row.pool for row in page.rows})) if page.rows else {}
     with tenant_scope(tenant.pk):
         standings = page.standings({name: clock.now.pool_at for name, clock in times.items()})
@@ -94,7 +102,9 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "next_after": _mark_text(page.next_after),
             "goes_on": page.queues.get(wanted.after.pool) if wanted.after else None,
             "queues_text": queues_text(page.queues),
-            "pools": pools,
+            "pools": list(pools),
+            "silent": silent,
+            "names_pool": len(pools) > 1,
             "states": {state: _label(state) for state in read.STATES},
             "rows": [_row(row, standings.get(row.id), times[row.pool]) for row in page.rows],
             "has_deadlines": bool(standings),
@@ -238,6 +248,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "expected": estimate_text(estimate),
         "declared_s": declared_apart(job, estimate),
         "profiled_by": find_active_run(job),
+        "silent": silent_pools([pool.id]) if job.is_active else [],
+        "names_pool": False,
         **_plan_context(job, clock),
         **deadline_context(job, clock),
         **answer_context(story, clock),
