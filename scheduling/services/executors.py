@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from scheduling.models import ExecutorHealth, Pool
+from scheduling.engine.executors.base import ExecutorTraits, executor_traits
+from scheduling.engine.executors.pool_options import FIELD, check_options
+from scheduling.models import ExecutorHealth, Lease, Pool
 from scheduling.selectors.losses import name_of
-from tenants.audit import Actor, write_audit
-from tenants.input.errors import CONFLICT, invalid
+from tenants.audit import Actor, changed, write_audit
+from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.operator_transaction import operation
 
 NOTHING_FROZEN = "No leases of this pool are held back: nothing is to be accepted."
@@ -55,3 +58,54 @@ def accept_losses(
                 reason=reason,
             )
     return AcceptedLosses(len(missing), is_new)
+
+
+def change_executor_options(
+    *, actor: Actor, pool_id: int, options: Mapping[str, Any], reason: str = ""
+) -> bool:
+    """Set all that a pool's executor has to know, as the executor itself reads it.
+
+    The next leases are launched with it; those that run keep what they were launched with. Returns
+    whether anything differed: else nothing is recorded, nor is the reason.
+
+    Raises:
+        InvalidInputError: by field, as `executor_options.partition`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
+        traits, errors = executor_traits(pool.executor), FieldErrors()
+        check_options(traits.options_type, options, errors)
+        _check_what_runs(pool, traits, options, errors)
+        errors.raise_any()
+        before: dict[str, Any] = pool.executor_options
+        gone = dict.fromkeys(name for name in before if name not in options)
+        was, becomes = changed(before, {**options, **gone})
+        if was:
+            pool.executor_options = dict(options)
+            pool.save(update_fields=["executor_options"])
+            write_audit(
+                actor,
+                "pool.changed",
+                f"pool {pool.name}",
+                before={FIELD: was},
+                after={FIELD: becomes},
+                reason=reason,
+            )
+    return bool(was)
+
+
+def _check_what_runs(
+    pool: Pool, traits: ExecutorTraits, options: Mapping[str, Any], errors: FieldErrors
+) -> None:
+    """Note options by which running leases are found: these would seem to have vanished."""
+    present = pool.executor_options
+    moved = [one for one in traits.finds_by if (present.get(one) or "") != (options.get(one) or "")]
+    if not moved:
+        return
+    launched = Lease.objects.filter(pool=pool, state__in=Lease.LIVE_STATES)
+    count = launched.exclude(state=Lease.State.WAITING).count()
+    if count:
+        reason = f"{count} {'lease runs' if count == 1 else 'leases run'} by it and would be lost."
+        for one in moved:
+            errors.add(f"{FIELD}.{one}", reason, "Drain the pool's nodes first.", CONFLICT)

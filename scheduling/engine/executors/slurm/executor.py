@@ -84,7 +84,14 @@ log = structlog.get_logger(__name__)
 class SlurmExecutor(ShimExecutor):
     """Has shims started by Slurm, and asks Slurm about those that say nothing."""
 
-    traits = ExecutorTraits(keeps_output=True, has_nodes=True, title="Slurm", silence_s=SILENCE_S)
+    traits = ExecutorTraits(
+        keeps_output=True,
+        has_nodes=True,
+        title="Slurm",
+        silence_s=SILENCE_S,
+        options_type=SlurmOptions,
+        finds_by=("conf", "partition"),
+    )
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
         """Move the limits that shims read, and those of Slurm that would come too early."""
