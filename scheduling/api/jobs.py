@@ -37,7 +37,8 @@ from scheduling.selectors.job_phases import PHASES, STARTING, phases
 from scheduling.selectors.measurements import overclaims_of
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import last_preemption, preemptions_for
-from scheduling.selectors.reasons import given_up_text, why
+from scheduling.selectors.reasons import given_up_text
+from scheduling.selectors.too_large import why_now
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import (
     BULK_MAX,
@@ -248,7 +249,7 @@ class JobWhy(SchedulingView):
             return Response({**_settled(job, phase), **early})
         with tenant_scope(job.tenant_id):
             wait = read_job_wait(job)
-        reason = why(wait.code, wait.numbers) if wait.code else None
+            reason = why_now(job, wait.code, wait.numbers) if wait.code else None
         text = reason.sentence or reason.text if reason else "No round has looked at it yet."
         return Response(
             {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import Count, Q
@@ -29,6 +29,7 @@ from scheduling.selectors.queue_order import (
 )
 from scheduling.selectors.reasons import ReasonText, numbers_of_job, why
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
+from scheduling.selectors.too_large import Sizes, read_sizes, why_now, why_of_job
 
 PAGE = 50
 COUNTED = 1000
@@ -123,7 +124,8 @@ def _dated(jobs: Iterable[Job]) -> tuple[Job, ...]:
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
     """Return a page of a tenant's jobs, newest first, or of its queued ones in order.
 
-    Two queries, and those of `read_queue_order` for each pool in which one is queued.
+    Two queries, one where a job is too large, and those of `read_queue_order` for each pool in
+    which one is queued.
     """
     if wanted.state == "pending":
         return _queued_page(tenant_id, wanted, limit)
@@ -137,10 +139,10 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
         leases.setdefault(job_id, []).append(state)
         if state in HOLDING:
             holds[job_id] = own, borrowed
-    orders = read_queue_orders(shown)
+    orders, sizes = read_queue_orders(shown), _sizes(shown)
     return JobListPage(
         tuple(
-            _row(job, holds.get(job.pk), orders.get(job.pool_id), leases.get(job.pk, ()))
+            _row(job, holds.get(job.pk), orders.get(job.pool_id), sizes, leases.get(job.pk, ()))
             for job in shown
         ),
         shown[-1].pk if more else None,
@@ -178,8 +180,9 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
     page = ids[:limit]
     rows = Job.objects.select_related("pool", "profile").in_bulk(page)
     shown = [rows[job] for job in page if job in rows]
+    sizes = _sizes(shown)
     return JobListPage(
-        tuple(_row(job, None, orders.get(job.pool_id)) for job in shown),
+        tuple(_row(job, None, orders.get(job.pool_id), sizes) for job in shown),
         None,
         marks[page[-1]] if len(ids) > limit else None,
         {name: orders[pool_id] for _, pool_id, name in queued},
@@ -202,10 +205,16 @@ def _listing(tenant_id: int, wanted: JobFilter) -> JobListFilter:
     )
 
 
+def _sizes(jobs: Iterable[Job]) -> Mapping[int, Sizes]:
+    """What the pools have in which one of these is too large; one query where one is."""
+    return read_sizes(job.pool_id for job in jobs if job.reason_code == Reason.TOO_LARGE)
+
+
 def _row(
     job: Job,
     hold: tuple[int, int] | None,
     order: QueueOrder | None,
+    sizes: Mapping[int, Sizes],
     leases: Sequence[str] = (),
 ) -> JobListRow:
     waits = job.state == Job.State.PENDING and job.reason_code
@@ -214,7 +223,7 @@ def _row(
         name=job.name,
         state=job.state,
         phase=phase_of(job.state, leases),
-        reason=why(job.reason_code) if waits else None,
+        reason=why_of_job(job, job.reason_code, sizes.get(job.pool_id, {})) if waits else None,
         is_quarantined=bool(job.quarantine),
         gpus=job.gpus,
         pool=job.pool.name,
@@ -389,7 +398,7 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
     for round_ in Round.objects.filter(pool_id=job.pool_id, number__in=asked):
         skip = _skip_of(round_, job)
         if skip is not None:
-            reasons[asked[round_.number].number] = skip[0]
+            reasons[asked[round_.number].number] = why(skip.code, skip.numbers)
     return reasons
 
 
@@ -401,10 +410,20 @@ def _waits_for(job: Job) -> CurrentWait | None:
     skip = _skip_of(last, job) if last else None
     if last is None or skip is None:
         return None
-    return CurrentWait(last.number, *skip)
+    is_own = skip.code in (Reason.CPUS_OR_MEMORY, Reason.TOO_LARGE)
+    reason = why_now(job, skip.code, skip.numbers)
+    return CurrentWait(last.number, reason, skip.jobs, is_own)
 
 
-def _skip_of(round_: Round, job: Job) -> tuple[ReasonText, int, bool] | None:
+class _JobSkip(NamedTuple):
+    """Why a round did not grant a job, one of `jobs` with the same reason."""
+
+    code: str
+    numbers: dict[str, Any]
+    jobs: int
+
+
+def _skip_of(round_: Round, job: Job) -> _JobSkip | None:
     try:
         skips = round_decision(round_).skips
     except ReplayError:
@@ -412,6 +431,5 @@ def _skip_of(round_: Round, job: Job) -> tuple[ReasonText, int, bool] | None:
     for skip in skips:
         if job.pk in skip.jobs:
             numbers = numbers_of_job(skip.numbers, cpus=job.cpus, memory_mb=job.memory_mb)
-            is_own = skip.reason is Reason.CPUS_OR_MEMORY
-            return why(skip.reason.value, numbers), len(skip.jobs), is_own
+            return _JobSkip(skip.reason.value, numbers, len(skip.jobs))
     return None

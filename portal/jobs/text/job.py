@@ -247,7 +247,7 @@ def where(hold: LeaseView) -> str:
 
 def nodes_note(hold: LeaseView) -> Note:
     """Which nodes, and how many GPUs on each."""
-    return count_note("GPUs by node", hold.places, total="the gang")
+    return count_note("GPUs by node", hold.places, total="in all")
 
 
 def time_title(story: JobStory, spent: Spent) -> str:
