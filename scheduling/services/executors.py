@@ -106,6 +106,7 @@ def _check_what_runs(
     launched = Lease.objects.filter(pool=pool, state__in=Lease.LIVE_STATES)
     count = launched.exclude(state=Lease.State.WAITING).count()
     if count:
-        reason = f"{count} {'lease runs' if count == 1 else 'leases run'} by it and would be lost."
+        leases = "1 lease was" if count == 1 else f"{count:,} leases were"
+        reason = f"{leases} launched by it and would not be found any more: drain the nodes first."
         for one in moved:
-            errors.add(f"{FIELD}.{one}", reason, "Drain the pool's nodes first.", CONFLICT)
+            errors.add(f"{FIELD}.{one}", reason, code=CONFLICT)

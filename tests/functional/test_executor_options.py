@@ -23,12 +23,12 @@ from tests.functional.visitors import Town, town, visitor
 GOOD: dict[str, Any] = {"partition": "gpu", "cpus_per_gpu": 8}
 WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({}, {"partition": "is required"}),
-    ({"partition": ""}, {"partition": "Expected str matching regex"}),
+    ({"partition": ""}, {"partition": "Expected a text of the form"}),
     ({"partition": "gpu", "nodes": 4}, {"nodes": "is not an option"}),
     (
         {"partition": "-x", "cpus_per_gpu": "8", "limit_minutes": -1, "path": 3},
         {
-            "partition": "Expected str matching regex",
+            "partition": "Expected a text of the form",
             "cpus_per_gpu": "Expected int, got str.",
             "limit_minutes": "Expected int >= 0.",
             "path": "Expected str, got int.",
@@ -171,7 +171,9 @@ class TestThePage:
         assert Lease.objects.get().state == "running"
         answer = _save(there, {**GOOD, "partition": "other"})
         assert answer.status_code == 422
-        assert "1 lease runs by it and would be lost." in answer.content.decode()
+        assert (
+            "1 lease was launched by it and would not be found any more" in answer.content.decode()
+        )
         assert _stored() == GOOD
         assert _save(there, {**GOOD, "conf": "", "account": "site"}).status_code == 302
         Lease.objects.update(state="ended")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -86,6 +87,15 @@ class TestAJobThatStarts:
         board = _page(place, "/t/north/")
         assert "1 job runs and 1 is starting, on 7 GPUs" in board
         assert "starting</span>" in board.split(f'id="run-{job.uid}"')[1].split("</tr>")[0]
+
+    def test_is_not_said_to_be_queued_since_its_grant(self, place: Town) -> None:
+        job = Job.objects.get(name="north-4")
+        page = _page(place, f"/jobs/{job.uid}/")
+        assert "It was queued 10 s and has not run yet" in page
+        drawing = page.split('id="tl"')[1].split("</svg>")[0]
+        assert drawing.count('class="wait turn"') == drawing.count('class="wait expected"') == 1
+        queued = _page(place, f"/jobs/{Job.objects.get(name='north-8').uid}/")
+        assert re.search(r"It has been queued \d+ s and has not run yet", queued)
 
     def test_that_waits_for_its_gpus_starts_too(self, place: Town) -> None:
         Lease.objects.filter(job__name="north-4").update(state=Lease.State.WAITING)

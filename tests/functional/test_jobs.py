@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -218,6 +219,38 @@ class TestTheJobPage:
         cuts = Lease.objects.filter(job=ended.job, end_reason=EndReason.NOT_RENEWED).count()
         assert (page.context["spent"].moved, page.context["spent"].preempted) == (1, cuts - 1)
         assert "Moved away:" in page.content.decode()
+
+    @pytest.mark.parametrize(
+        ("terms", "said"),
+        [
+            ({"own": 3, "borrowed": 1, "price": 0},
+             "3 of its 4 GPUs within quota, 1 borrowed at a price of <b>0</b>, free of charge"),
+            ({"own": 0, "borrowed": 4, "price": 0},
+             "All its 4 GPUs are borrowed at a price of <b>0</b>, free of charge"),
+            ({"own": 0, "borrowed": 4, "price": "0.5"},
+             "All its 4 GPUs are borrowed at <b>0.5000</b> credits a GPU-hour."),
+            ({"own": 4, "borrowed": 0, "price": 0}, "All 4 GPUs within quota, free of charge."),
+        ],
+    )  # fmt: skip
+    def test_says_what_is_borrowed_and_at_what_price(
+        self, busy: Town, terms: dict[str, Any], said: str
+    ) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        job.leases.update(**terms)
+        assert said in " ".join(text_of(busy, job).split())
+
+    def test_of_one_gpu_calls_it_no_gang(self, busy: Town) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        Job.objects.filter(pk=job.pk).update(gpus=1, gpus_min=1)
+        for terms, said in (
+            ({"own": 1, "borrowed": 0}, "Its GPU is within quota, free of charge."),
+            ({"own": 0, "borrowed": 1}, "Its GPU is borrowed at"),
+        ):
+            job.leases.update(gpus=1, **terms)
+            page = " ".join(text_of(busy, job).split())
+            assert said in page
+            assert "lease 1, term 1: in all" in page
+            assert "gang" not in page
 
     def test_says_what_became_of_a_process_that_was_lost(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")

@@ -135,6 +135,13 @@ def live_hold(story: JobStory) -> LeaseView | None:
     return live[-1] if live else None
 
 
+def starting_hold(story: JobStory) -> LeaseView | None:
+    """The lease whose GPUs the job holds while its program has not begun."""
+    held = live_hold(story)
+    is_launching = held is not None and held.lease.state == Lease.State.LAUNCHING
+    return held if is_launching else None
+
+
 def moves_of(story: JobStory) -> dict[int, LeaseView]:
     """The lease that took over, by the lease that a round ended to move the job elsewhere.
 
@@ -252,9 +259,14 @@ def nodes_note(hold: LeaseView) -> Note:
 
 def time_title(story: JobStory, spent: Spent) -> str:
     """How long it waited and ran, as a finding."""
+    if story.job.ended_at and not spent.ran_s:
+        return f"It was queued {duration(spent.waited_s)} and never ran"
+    starting = starting_hold(story)
+    if starting is not None and not spent.ran_s:
+        waited = (starting.lease.granted_at - story.job.submitted_at).total_seconds()
+        return f"It was queued {duration(waited)} and has not run yet"
     if not spent.ran_s:
-        verb = "was queued" if story.job.ended_at else "has been queued"
-        return f"It {verb} {duration(spent.waited_s)} and never ran"
+        return f"It has been queued {duration(spent.waited_s)} and has not run yet"
     ran = "ran" if story.job.ended_at else "has run"
     return f"It was queued {duration(spent.waited_s)} and {ran} {duration(spent.ran_s)}"
 
@@ -338,6 +350,14 @@ def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
         if lease.ended_at is None and _until(lease) > now:
             segments.append(Segment("expected", now, _until(lease)))
             free_from = _until(lease)
+    starting = starting_hold(story)
+    if starting is not None and starting.lease.started_at is None:
+        begin = max(starting.lease.granted_at, free_from)
+        if begin > free_from:
+            reason = story.reasons.get(starting.lease.number)
+            segments.append(_wait(free_from, begin, reason.code if reason else ""))
+        free_from = max(_until(starting.lease), now)
+        segments.append(Segment("expected", begin, free_from, "starting"))
     end = story.job.ended_at or now
     if end > free_from:
         code = story.waits_for.reason.code if story.waits_for else story.job.reason_code

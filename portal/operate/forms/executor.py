@@ -93,4 +93,5 @@ def _no_number(word: str) -> NoReturn:
 
 def _named(field: str, reason: str) -> tuple[str, str]:
     _, _, name = field.partition(f"{FIELD}.")
-    return name, reason[:1].upper() + reason[1:] if not name else reason
+    said = reason if reason.endswith(".") else f"{reason}."
+    return name, said if name else said[:1].upper() + said[1:]

@@ -201,8 +201,8 @@ def _down(row: operate.FailingExecutor) -> Alert:
         executor_label(row.error),
         f"The executor of {row.pool} failed {plural(row.failures, 'time')} in a row since"
         f" {row.since:%H:%M} UTC, wall clock.",
-        f"{row.error} It is tried again every 30 seconds, later every five minutes; leases stay,"
-        " nothing is taken for lost.",
+        f"{row.error.rstrip('.')}. It is tried again every 30 seconds, later every five minutes;"
+        " leases stay, nothing is taken for lost.",
         reverse("operate-health", args=[row.pool]),
     )
 

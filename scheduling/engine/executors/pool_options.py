@@ -60,7 +60,8 @@ def required_options(kind: type[msgspec.Struct]) -> list[str]:
 
 def _sentence(error: msgspec.ValidationError) -> str:
     """What a reader of structs found, without its place: "Expected int >= 0"."""
-    return _PLACE.sub("", str(error)).replace("`", "") + "."
+    said = _PLACE.sub("", str(error)).replace("`", "")
+    return said.replace("Expected str matching regex", "Expected a text of the form") + "."
 
 
 def _default(field: structs.FieldInfo) -> Any:
