@@ -67,7 +67,7 @@ def why_too_large(
     `numbers`: of the round that said so; they count maintenance too.
     """
     able = {name: size for name, size in sizes.items() if name in accepted}
-    told = numbers or {}
+    recorded = numbers or {}
     fitting = [name for name, size in able.items() if size.gpus >= needed]
     if not fitting:
         largest = max(able, key=lambda name: able[name].gpus, default="")
@@ -76,12 +76,12 @@ def why_too_large(
         return written(
             Reason.TOO_LARGE, LARGER_THAN_POOL, shown, now=len(sizes) > 1 and bool(largest)
         )
-    name = told.get("gpu_type", "")
+    name = recorded.get("gpu_type", "")
     if name not in fitting:
         name = max(fitting, key=lambda one: able[one].gpus)
     gpus, away = able[name]
-    if name == told.get("gpu_type") and "capacity" in told:
-        away = max(away, gpus - told["capacity"])
+    if name == recorded.get("gpu_type") and "capacity" in recorded:
+        away = max(away, gpus - recorded["capacity"])
     shown = {"needed": needed, "gpus": gpus, "away": away, "gpu_type": name}
     return written(Reason.TOO_LARGE, OUT_OF_USE, shown)
 

@@ -212,7 +212,8 @@ class TestTheApi:
             assert refused.status_code == 400
             fields = {error["field"] for error in refused.json()["errors"]}
             assert fields == {f"executor_options.{name}" for name in problems}
-        for wrong in ([], "x", {"partition": "a\n"}):
+        others: tuple[Any, ...] = ([], "x", {"partition": "a\n"})
+        for wrong in others:
             refused = edit(stage, "PATCH", path, {"executor_options": wrong}, seen=path)
             assert [one["field"] for one in refused.json()["errors"]] == ["executor_options"]
         assert _stored() == GOOD
