@@ -27,6 +27,7 @@ STATES: dict[str, str] = {
     "bad": f'<path d="M4.2.5h5.6l3.7 3.7v5.6l-3.7 3.7H4.2L.5 9.8V4.2z" fill="currentColor"/>'
     f'<path d="M4.6 4.6l4.8 4.8M9.4 4.6L4.6 9.4" {_CUT}/>',
     "running": '<path d="M3 1.5v11l9-5.5z" fill="currentColor"/>',
+    "starting": f'<path d="M3.6 2.4v9.2L11 7z" {_LINE}/>',
     "waiting": f'<circle cx="7" cy="7" r="5.5" {_LINE} stroke-dasharray="2.4 1.9"/>',
     "ended": '<path d="M2.5 2.5h9v9h-9z" fill="currentColor"/>',
     "preempted": f'<circle cx="7" cy="7" r="5.7" {_LINE}/><path d="M7 1.3a5.7 5.7 0 010 11.4z" '
@@ -76,7 +77,7 @@ _REASON_TEXTS: dict[str, str] = {
     "planned_later": "starts later by its plan",
     "next_batch": "waits for the next batch",
     "budget": "budget spent",
-    "too_large": "larger than the pool",
+    "too_large": "larger than what is in use",
     "backing_off": "backing off after losses",
     "quarantined": "set aside",
 }

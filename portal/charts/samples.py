@@ -71,6 +71,7 @@ STATES = [
     ("warn", "budget at 100 %"),
     ("bad", "failed round"),
     ("running", "Running"),
+    ("starting", "Starting"),
     ("waiting", "Queued"),
     ("preempted", "Preempted"),
     ("ended", "Ended"),

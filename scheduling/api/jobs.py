@@ -33,10 +33,12 @@ from scheduling.api.speeds import compared_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
+from scheduling.selectors.job_phases import PHASES, STARTING, phases
 from scheduling.selectors.measurements import overclaims_of
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import last_preemption, preemptions_for
-from scheduling.selectors.reasons import given_up_text, why
+from scheduling.selectors.reasons import given_up_text
+from scheduling.selectors.too_large import why_now
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import (
     BULK_MAX,
@@ -76,7 +78,7 @@ class JobList(SubmittingView):
     """All jobs of the caller's tenants."""
 
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
-    query: ClassVar[tuple[str, ...]] = ("state", "pool", "tenant", "cursor", "limit")
+    query: ClassVar[tuple[str, ...]] = ("state", "phase", "pool", "tenant", "cursor", "limit")
 
     @extend_schema(
         operation_id="job_submit",
@@ -103,14 +105,17 @@ class JobList(SubmittingView):
     def get(self, request: Request) -> Response:
         """List jobs, newest first."""
         params = request.query_params
-        state = params.get("state", "")
+        state, phase = params.get("state", ""), params.get("phase", "")
         if state and state not in Job.State.values:
             raise bad_field("state", "is not a state", f"Of: {', '.join(Job.State.values)}.")
+        if phase and phase not in PHASES:
+            raise bad_field("phase", "is not a phase", f"Of: {', '.join(PHASES)}.")
         tenant = self.filtered_tenant()
         key, limit = read_cursor(request, "jobs"), read_limit(request)
         listing = JobListFilter(
             tenants=self.tenants() if tenant is None else [tenant.pk],
             states=[state] if state else (),
+            phases=[phase] if phase else (),
             pool=params.get("pool", ""),
             before=key[0] if key else None,
         )
@@ -232,6 +237,7 @@ class JobWhy(SchedulingView):
             plan = read_plan(job)
             overclaims = overclaims_of(job.profile)
             deadlines = deadline_answers_json([job], pool_times([job]))
+            phase = phases([job])[job.pk]
         early = {
             "overclaims": [compared_json(one) for one in overclaims],
             "deadline_answer": deadlines.get(job.pk),
@@ -240,14 +246,15 @@ class JobWhy(SchedulingView):
             "made_way": [preemption_json(row) for row in made_way],
         }
         if job.state != Job.State.PENDING:
-            return Response({**_settled(job), **early})
+            return Response({**_settled(job, phase), **early})
         with tenant_scope(job.tenant_id):
             wait = read_job_wait(job)
-        reason = why(wait.code, wait.numbers) if wait.code else None
+            reason = why_now(job, wait.code, wait.numbers) if wait.code else None
         text = reason.sentence or reason.text if reason else "No round has looked at it yet."
         return Response(
             {
                 "state": job.state,
+                "phase": phase,
                 "reason_code": wait.code,
                 "words": text,
                 "next_step": reason.next_step if reason else "The next round decides.",
@@ -259,8 +266,9 @@ class JobWhy(SchedulingView):
         )
 
 
-def _settled(job: Job) -> dict[str, Any]:
+def _settled(job: Job, phase: str) -> dict[str, Any]:
     texts = {
+        STARTING: "It holds its GPUs, and its program has not begun yet.",
         Job.State.RUNNING: "It holds its GPUs.",
         Job.State.STOPPING: "Its GPUs are being taken back.",
         Job.State.SUCCEEDED: "It has finished.",
@@ -272,8 +280,9 @@ def _settled(job: Job) -> dict[str, Any]:
         texts[Job.State.FAILED] = given_up_text(job.losses)
     return {
         "state": job.state,
+        "phase": phase,
         "reason_code": "",
-        "words": texts[Job.State(job.state)],
+        "words": texts[phase],
         "next_step": step,
         "numbers": {} if job.exit_code is None else {"exit_code": job.exit_code},
         "round": None,

@@ -210,6 +210,9 @@ class PoolSet(s.Serializer[object]):
     prices = s.DictField(child=PriceTerms())
     book = s.CharField()
     executor = s.CharField()
+    executor_options = s.DictField(
+        child=s.JSONField(), help_text="What the executor has to know, as it was set."
+    )
     scale = s.IntegerField()
     paused = s.BooleanField()
     now = s.DateTimeField()
@@ -218,6 +221,12 @@ class PoolSet(s.Serializer[object]):
 PoolChange = request_serializer(
     PoolChangeRequest,
     options=PolicyOptions(required=False),
+    executor_options=s.DictField(
+        child=s.JSONField(),
+        required=False,
+        help_text="All that the executor has to know: the whole of it is replaced. Running leases"
+        " keep what they were launched with.",
+    ),
     prices=s.DictField(child=PriceTermsWanted(), required=False),
 )
 
@@ -340,6 +349,7 @@ def _state(settings: PoolSettings) -> dict[str, Any]:
         "prices": {gpu_type: price_terms(row) for gpu_type, row in settings.prices.items()},
         "book": pool.book,
         "executor": pool.executor,
+        "executor_options": dict(pool.executor_options),
         "scale": settings.clock.scale,
         "paused": settings.clock.paused,
     }

@@ -15,6 +15,7 @@ from scheduling.api.base import SchedulingView, spec_of
 from scheduling.api.speeds import SPEED, SpeedCompared, compared_json, milli_text
 from scheduling.models import Job, MeasurementNote, Profile
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
+from scheduling.selectors.job_phases import PHASES
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.measurements import MeasuredTime, compared_speeds, read_measurements
 from scheduling.selectors.profiles import list_profiles
@@ -92,6 +93,7 @@ class ProfilingRunRow(s.Serializer[object]):
     job = s.UUIDField()
     gpus = s.IntegerField()
     state = s.ChoiceField(list(Job.State.values))
+    phase = s.ChoiceField(list(PHASES))
     ended_at = s.DateTimeField(allow_null=True)
 
 
@@ -156,7 +158,7 @@ class ProfileOne(SchedulingView):
                 "times": [_time_json(one) for one in seen.times],
                 **{key: None if one is None else _cost_json(one) for key, one in costs.items()},
                 "notes": [_note_json(one) for one in seen.notes],
-                "profiling_runs": [_run_json(one) for one in seen.runs],
+                "profiling_runs": [_run_json(one, seen.run_phases) for one in seen.runs],
             }
         )
 
@@ -257,10 +259,11 @@ def _note_json(note: MeasurementNote) -> dict[str, Any]:
     }
 
 
-def _run_json(run: Job) -> dict[str, Any]:
+def _run_json(run: Job, phases: Mapping[int, str]) -> dict[str, Any]:
     return {
         "job": str(run.uid),
         "gpus": run.gpus,
         "state": run.state,
+        "phase": phases[run.pk],
         "ended_at": time_text(run.ended_at),
     }

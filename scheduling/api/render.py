@@ -16,6 +16,7 @@ from scheduling.api.estimates import estimates_json
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
 from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
+from scheduling.selectors.job_phases import phase_of
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.plans import PlanView
@@ -92,6 +93,7 @@ def job_json(
         "tenant": job.tenant.slug,
         "pool": pool or job.pool.name,
         "state": job.state,
+        "phase": phase_of(job.state, [lease.state] if lease else ()),
         "gpus": job.gpus,
         "gpu_types": list(job.gpu_types),
         "profile": None if job.profile is None else job.profile.name,

@@ -19,6 +19,7 @@ from scheduling.api.promise_schemas import QuotaPromiseRow
 from scheduling.api.speeds import SpeedCompared
 from scheduling.models import Job
 from scheduling.requests.jobs import JobRequest
+from scheduling.selectors.job_phases import PHASES
 from scheduling.selectors.job_requests import shown_fields
 from tenants.api.request_schemas import answer_fields, request_serializer
 
@@ -51,10 +52,17 @@ UNTIL = _parameter("until", "The instant after the last one.")
 STATE = OpenApiParameter(
     "state", OpenApiTypes.STR, OpenApiParameter.QUERY, enum=list(Job.State.values)
 )
+PHASE = OpenApiParameter(
+    "phase",
+    OpenApiTypes.STR,
+    OpenApiParameter.QUERY,
+    enum=list(PHASES),
+    description="As `state`, with those that start apart from those that run.",
+)
 PAGE_QUERY = [CURSOR, LIMIT]
 POOL_QUERY = [POOL, *PAGE_QUERY]
 QUOTA_QUERY = [TENANT, POOL, *PAGE_QUERY]
-JOB_QUERY = [STATE, TENANT, POOL, *PAGE_QUERY]
+JOB_QUERY = [STATE, PHASE, TENANT, POOL, *PAGE_QUERY]
 LOG_QUERY = [
     _parameter("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
     _parameter("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),
@@ -127,6 +135,11 @@ class JobRow(s.Serializer[object]):
     tenant = s.CharField()
     pool = s.CharField()
     state = s.ChoiceField(list(Job.State.values))
+    phase = s.ChoiceField(
+        list(PHASES),
+        help_text="The state, but `starting` of one that is `running`, for it holds GPUs, and"
+        " whose program has not begun.",
+    )
     gpus = s.IntegerField()
     gpu_types = s.ListField(child=s.CharField())
     profile = s.CharField(allow_null=True)
@@ -273,6 +286,7 @@ class JobReason(s.Serializer[object]):
     """Why a job is where it is, as of a round."""
 
     state = s.ChoiceField(list(Job.State.values))
+    phase = s.ChoiceField(list(PHASES))
     reason_code = s.CharField(allow_blank=True)
     words = s.CharField()
     next_step = s.CharField(allow_blank=True)

@@ -14,12 +14,15 @@ from django.db.models import DurationField, ExpressionWrapper, F, OuterRef, Subq
 from django.db.models.functions import Coalesce
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.reasons import Reason
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, LeaseTerm, Node, Round
+from scheduling.selectors.job_phases import STARTING, phase_of
 from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.sharing import narrowed, sharing_rules
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
+from scheduling.selectors.too_large import Sizes, read_sizes, why_too_large
 from tenants.models import Quota
 from tenants.scopes import site_reading
 
@@ -91,6 +94,11 @@ class RunningJob:
     expires_at: datetime
     lasts_s: float
     protected_s: float
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether its program has not begun."""
+        return phase_of(Job.State.RUNNING, (self.state,)) == STARTING
 
     @property
     def hourly(self) -> Decimal:
@@ -168,20 +176,28 @@ def _lenders(
 def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]:
     """Return why a tenant's jobs wait, by the decision of a round, most jobs first.
 
-    Empty where the round's bytes are no longer kept.
+    Empty where the round's bytes are no longer kept. One query more where one is too large.
     """
     round_ = Round.objects.only("pool_id", "number", "decision_sha256")
     row = round_.filter(pool_id=pool_id, number=number).first()
     if row is None:
         return []
+    own = [skip for skip in _skips(_Kept(row)) if skip.tenant == tenant_id]
+    is_too_large = any(skip.reason == Reason.TOO_LARGE for skip in own)
+    sizes = read_sizes([pool_id])[pool_id] if is_too_large else {}
     waiting = [
-        WaitingJobs(
-            skip.jobs, skip.gpus, skip.numbers.get("gpu_type", ""), why(skip.reason, skip.numbers)
-        )
-        for skip in _skips(_Kept(row))
-        if skip.tenant == tenant_id
+        WaitingJobs(skip.jobs, skip.gpus, skip.numbers.get("gpu_type", ""), _why(skip, sizes))
+        for skip in own
     ]
     return sorted(waiting, key=lambda wait: (-wait.jobs, wait.why.code, wait.gpu_type))
+
+
+def _why(skip: SkipTotals, sizes: Sizes) -> ReasonText:
+    """Why they wait; of jobs that are too large, of the smallest of them."""
+    if skip.reason != Reason.TOO_LARGE or "needed" not in skip.numbers:
+        return why(skip.reason, skip.numbers)
+    named = {skip.numbers.get("gpu_type", ""), *skip.numbers.get("other_types", ())}
+    return why_too_large(skip.numbers["needed"], named & set(sizes), sizes, skip.numbers)
 
 
 class _Kept:

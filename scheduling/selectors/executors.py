@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from datetime import datetime
+from typing import NamedTuple
 
-from scheduling.models import ExecutorHealth
+from scheduling.models import ExecutorHealth, Pool
+
+# How adapters and the tools of engines say that nobody answered; all else was said by somebody.
+_SILENCE = re.compile(
+    r"(did|does|do) not answer|timed? ?out|unable to contact|unreachable|"
+    r"connection (refused|reset|closed|failure|aborted)|connect failure|no route to host|"
+    r"name or service not known|name resolution",
+    re.IGNORECASE,
+)
 
 
-def executor_silent_since(pool_id: int) -> datetime | None:
-    """Return since when (wall time) a pool's executor is not asked any more, for it failed; else
-    None."""
-    rows = ExecutorHealth.objects.filter(pool=pool_id, open_until__isnull=False)
-    return rows.values_list("failing_since", flat=True).first()
+class SilentPool(NamedTuple):
+    """A pool whose executor is not asked any more, for it failed; since when, in wall time."""
+
+    name: str
+    since: datetime
+
+
+def pools_by_name(pools: Collection[int]) -> dict[str, SilentPool | None]:
+    """Return these pools in the order of their names, those that are silent as such. One query."""
+    rows = Pool.objects.filter(pk__in=pools).order_by("name")
+    health = ("executor_health__open_until", "executor_health__failing_since")
+    return {
+        name: SilentPool(name, since) if is_open and since else None
+        for name, is_open, since in rows.values_list("name", *health)
+    }
+
+
+def silent_pools(pools: Collection[int]) -> list[SilentPool]:
+    """Return those of these pools whose executor is not asked any more, by name. One query."""
+    rows = ExecutorHealth.objects.filter(
+        pool__in=pools, open_until__isnull=False, failing_since__isnull=False
+    )
+    named = rows.order_by("pool__name").values_list("pool__name", "failing_since")
+    return [SilentPool(name, since) for name, since in named if since is not None]
+
+
+def is_refusal(error: str) -> bool:
+    """Whether an executor's error was said by its engine, rather than that the engine is silent."""
+    return bool(error) and not _SILENCE.search(error)

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from evenshare_core.money.fixed_point import to_text
 from scheduling.models import Job, Lease, Round
 from scheduling.selectors.dashboard import node_names, term_length
+from scheduling.selectors.job_phases import STARTING, is_starting
 from scheduling.selectors.reasons import numbers_of_job
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
 
@@ -23,7 +24,8 @@ TEXT_MAX = 80
 class JobListFilter:
     """What a list of jobs is narrowed to; empty values narrow nothing. `before` is a page's key.
 
-    `tenants` None: all; the caller has checked that. `text` is a part of a name.
+    `tenants` None: all; the caller has checked that. `text` is a part of a name. `phases` are
+    those of `scheduling.selectors.job_phases`; `states` take no notice of them.
     """
 
     tenants: Collection[int] | None
@@ -31,6 +33,7 @@ class JobListFilter:
     pool: str = ""
     text: str = ""
     before: int | None = None
+    phases: Collection[str] = ()
 
 
 def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
@@ -59,6 +62,8 @@ def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
         jobs = jobs.filter(tenant__in=list(wanted.tenants))
     if wanted.states:
         jobs = jobs.filter(state__in=list(wanted.states))
+    if wanted.phases:
+        jobs = jobs.filter(_in_phases(wanted.phases))
     if wanted.pool:
         jobs = jobs.filter(pool__name=wanted.pool)
     if wanted.text:
@@ -68,11 +73,24 @@ def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
     return jobs
 
 
+def _in_phases(wanted: Collection[str]) -> Q:
+    """Jobs in any of these phases; leases are looked at only where it is asked who starts."""
+    states = [one for one in wanted if one != STARTING]
+    if STARTING in wanted and Job.State.RUNNING in wanted:
+        return Q(state__in=states)
+    if STARTING in wanted:
+        return Q(state__in=states) | is_starting()
+    if Job.State.RUNNING in wanted:
+        return Q(state__in=states) & ~is_starting()
+    return Q(state__in=states)
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseNow:
     """The lease that a job has now; `nodes` by name. `lasts_s`: its term, in pool seconds."""
 
     number: int
+    state: str
     expires_at: datetime
     lasts_s: float
     protected_until: datetime | None
@@ -97,6 +115,7 @@ def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
     return {
         row.job_id: LeaseNow(
             row.number,
+            row.state,
             row.expires_at,
             row.lasts.total_seconds(),
             row.protected_until,

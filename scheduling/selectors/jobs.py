@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import Count, Q
@@ -17,6 +17,7 @@ from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, Vi
 from scheduling.selectors.answers import DeadlineStory, read_standings
 from scheduling.selectors.dashboard import HOLDING, node_names
 from scheduling.selectors.job_lists import JobListFilter, count_jobs, list_jobs, list_pools
+from scheduling.selectors.job_phases import STARTING, is_starting, phase_of
 from scheduling.selectors.queue_order import (
     QueueKey,
     QueueMark,
@@ -28,6 +29,7 @@ from scheduling.selectors.queue_order import (
 )
 from scheduling.selectors.reasons import ReasonText, numbers_of_job, why
 from scheduling.selectors.stored_rounds import ReplayError, round_decision
+from scheduling.selectors.too_large import Sizes, read_sizes, why_now, why_of_job
 
 PAGE = 50
 COUNTED = 1000
@@ -40,10 +42,12 @@ LOOKED_UP = 4
 _COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
 NAME_MAX, COPY_MAX = 63, len("-copy-9999999")
 
-# What the filter offers -> the states behind it.
+# What the filter offers -> the phases behind it. `holding` is for links: all that hold GPUs.
 STATES: dict[str, tuple[str, ...]] = {
     "pending": (Job.State.PENDING,),
+    STARTING: (STARTING,),
     "running": (Job.State.RUNNING, Job.State.STOPPING),
+    "holding": (STARTING, Job.State.RUNNING, Job.State.STOPPING),
     "succeeded": (Job.State.SUCCEEDED,),
     "failed": (Job.State.FAILED,),
     "cancelled": (Job.State.CANCELLED,),
@@ -68,12 +72,14 @@ class JobFilter:
 class JobListRow:
     """One job of a list. `own` and `borrowed` are None while it holds nothing.
 
-    `position` in the queue of its pool; None where it has none.
+    `phase`: its state, or that it starts (`job_phases`). `position` in the queue of its pool; None
+    where it has none.
     """
 
     uid: UUID
     name: str
     state: str
+    phase: str
     reason: ReasonText | None
     is_quarantined: bool
     gpus: int
@@ -118,16 +124,27 @@ def _dated(jobs: Iterable[Job]) -> tuple[Job, ...]:
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
     """Return a page of a tenant's jobs, newest first, or of its queued ones in order.
 
-    Two queries, and those of `read_queue_order` for each pool in which one is queued.
+    Two queries, one where a job is too large, and those of `read_queue_order` for each pool in
+    which one is queued.
     """
     if wanted.state == "pending":
         return _queued_page(tenant_id, wanted, limit)
     shown, more = list_jobs(_listing(tenant_id, wanted), limit=limit)
-    held = Lease.objects.filter(job__in=[job.pk for job in shown], state__in=HOLDING)
-    holds = {job: (own, bor) for job, own, bor in held.values_list("job_id", "own", "borrowed")}
-    orders = read_queue_orders(shown)
+    live = Lease.objects.filter(
+        job__in=[job.pk for job in shown if job.is_active], state__in=Lease.LIVE_STATES
+    )
+    holds: dict[int, tuple[int, int]] = {}
+    leases: dict[int, list[str]] = {}
+    for job_id, state, own, borrowed in live.values_list("job_id", "state", "own", "borrowed"):
+        leases.setdefault(job_id, []).append(state)
+        if state in HOLDING:
+            holds[job_id] = own, borrowed
+    orders, sizes = read_queue_orders(shown), _sizes(shown)
     return JobListPage(
-        tuple(_row(job, holds.get(job.pk), orders.get(job.pool_id)) for job in shown),
+        tuple(
+            _row(job, holds.get(job.pk), orders.get(job.pool_id), sizes, leases.get(job.pk, ()))
+            for job in shown
+        ),
         shown[-1].pk if more else None,
         dated=_dated(shown),
     )
@@ -163,8 +180,9 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
     page = ids[:limit]
     rows = Job.objects.select_related("pool", "profile").in_bulk(page)
     shown = [rows[job] for job in page if job in rows]
+    sizes = _sizes(shown)
     return JobListPage(
-        tuple(_row(job, None, orders.get(job.pool_id)) for job in shown),
+        tuple(_row(job, None, orders.get(job.pool_id), sizes) for job in shown),
         None,
         marks[page[-1]] if len(ids) > limit else None,
         {name: orders[pool_id] for _, pool_id, name in queued},
@@ -180,20 +198,32 @@ def count_matches(tenant_id: int, wanted: JobFilter) -> int:
 def _listing(tenant_id: int, wanted: JobFilter) -> JobListFilter:
     return JobListFilter(
         tenants=[tenant_id],
-        states=STATES.get(wanted.state, ()),
+        phases=STATES.get(wanted.state, ()),
         pool=wanted.pool,
         text=wanted.text,
         before=wanted.before,
     )
 
 
-def _row(job: Job, hold: tuple[int, int] | None, order: QueueOrder | None) -> JobListRow:
+def _sizes(jobs: Iterable[Job]) -> Mapping[int, Sizes]:
+    """What the pools have in which one of these is too large; one query where one is."""
+    return read_sizes(job.pool_id for job in jobs if job.reason_code == Reason.TOO_LARGE)
+
+
+def _row(
+    job: Job,
+    hold: tuple[int, int] | None,
+    order: QueueOrder | None,
+    sizes: Mapping[int, Sizes],
+    leases: Sequence[str] = (),
+) -> JobListRow:
     waits = job.state == Job.State.PENDING and job.reason_code
     return JobListRow(
         uid=job.uid,
         name=job.name,
         state=job.state,
-        reason=why(job.reason_code) if waits else None,
+        phase=phase_of(job.state, leases),
+        reason=why_of_job(job, job.reason_code, sizes.get(job.pool_id, {})) if waits else None,
         is_quarantined=bool(job.quarantine),
         gpus=job.gpus,
         pool=job.pool.name,
@@ -211,19 +241,22 @@ def _row(job: Job, hold: tuple[int, int] | None, order: QueueOrder | None) -> Jo
 
 @dataclass(frozen=True, slots=True)
 class ActiveCounts:
-    """How many jobs of a tenant wait and run, over all pools."""
+    """How many jobs of a tenant wait, start, and run or stop, over all pools."""
 
     waiting: int
+    starting: int
     running: int
 
 
 def active_counts(tenant_id: int) -> ActiveCounts:
-    """Return how many of a tenant's jobs wait and run. One query on an index."""
+    """Return how many of a tenant's jobs wait, start and run. One query on indexes."""
     counts = Job.objects.filter(tenant_id=tenant_id, state__in=Job.ACTIVE_STATES).aggregate(
         waiting=Count("id", filter=Q(state=Job.State.PENDING)),
-        running=Count("id", filter=~Q(state=Job.State.PENDING)),
+        starting=Count("id", filter=is_starting()),
+        held=Count("id", filter=~Q(state=Job.State.PENDING)),
     )
-    return ActiveCounts(counts["waiting"], counts["running"])
+    starting = counts["starting"]
+    return ActiveCounts(counts["waiting"], starting, counts["held"] - starting)
 
 
 def pool_names(ids: Iterable[int]) -> list[str]:
@@ -365,7 +398,7 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
     for round_ in Round.objects.filter(pool_id=job.pool_id, number__in=asked):
         skip = _skip_of(round_, job)
         if skip is not None:
-            reasons[asked[round_.number].number] = skip[0]
+            reasons[asked[round_.number].number] = why(skip.code, skip.numbers)
     return reasons
 
 
@@ -377,10 +410,20 @@ def _waits_for(job: Job) -> CurrentWait | None:
     skip = _skip_of(last, job) if last else None
     if last is None or skip is None:
         return None
-    return CurrentWait(last.number, *skip)
+    is_own = skip.code in (Reason.CPUS_OR_MEMORY, Reason.TOO_LARGE)
+    reason = why_now(job, skip.code, skip.numbers)
+    return CurrentWait(last.number, reason, skip.jobs, is_own)
 
 
-def _skip_of(round_: Round, job: Job) -> tuple[ReasonText, int, bool] | None:
+class _JobSkip(NamedTuple):
+    """Why a round did not grant a job, one of `jobs` with the same reason."""
+
+    code: str
+    numbers: dict[str, Any]
+    jobs: int
+
+
+def _skip_of(round_: Round, job: Job) -> _JobSkip | None:
     try:
         skips = round_decision(round_).skips
     except ReplayError:
@@ -388,6 +431,5 @@ def _skip_of(round_: Round, job: Job) -> tuple[ReasonText, int, bool] | None:
     for skip in skips:
         if job.pk in skip.jobs:
             numbers = numbers_of_job(skip.numbers, cpus=job.cpus, memory_mb=job.memory_mb)
-            is_own = skip.reason is Reason.CPUS_OR_MEMORY
-            return why(skip.reason.value, numbers), len(skip.jobs), is_own
+            return _JobSkip(skip.reason.value, numbers, len(skip.jobs))
     return None

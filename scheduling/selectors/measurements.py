@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from evenshare_core.domain.measured_speeds import Comparison, compare, is_settled
 from scheduling.models import Job, Measurement, MeasurementNote, Profile
+from scheduling.selectors.job_phases import phases
 from scheduling.selectors.profiling import read_profiling_runs
 
 NOTES = 20
@@ -24,7 +26,7 @@ class MeasuredTime:
 class Measurements:
     """All that is known of a job type; `resume` and `suspend` are None until a lease told.
 
-    `runs`: its newest profiling runs, the newest first.
+    `runs`: its newest profiling runs, the newest first; `run_phases`: what each does, by its id.
     """
 
     profile: Profile
@@ -34,6 +36,7 @@ class Measurements:
     suspend: MeasuredTime | None
     notes: tuple[MeasurementNote, ...]
     runs: tuple[Job, ...] = ()
+    run_phases: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def overclaims(self) -> tuple[Comparison, ...]:
@@ -55,7 +58,8 @@ def overclaims_of(profile: Profile | None) -> tuple[Comparison, ...]:
 def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements | None:
     """Return what is known of a tenant's job type in a pool; None where there is none.
 
-    Four queries: the job type, its averages, its newest notes and profiling runs.
+    Four queries: the job type, its averages, its newest notes and profiling runs; one more while
+    one of these runs.
     """
     rows = Profile.objects.filter(pool_id=pool_id, tenant_id=tenant_id, name=name)
     profile = rows.select_related("tenant").first()
@@ -68,6 +72,7 @@ def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements |
     ]
     costs = {one.row.kind: one for one in times if one.row.kind != Measurement.Kind.ITERATION}
     notes = MeasurementNote.objects.filter(profile=profile).select_related("job").order_by("-id")
+    runs = read_profiling_runs(profile)
     return Measurements(
         profile,
         compared_speeds(profile),
@@ -75,5 +80,6 @@ def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements |
         costs.get(Measurement.Kind.RESUME),
         costs.get(Measurement.Kind.SUSPEND),
         tuple(notes[:NOTES]),
-        read_profiling_runs(profile),
+        runs,
+        phases(runs),
     )

@@ -146,13 +146,15 @@ WORDINGS: dict[Reason, ReasonWording] = {
         "The next batch plans it; own quota that becomes free starts it before.",
         "turn",
     ),
+    # Of a round: `scheduling.selectors.too_large` says whether the pool ever has as many.
     Reason.TOO_LARGE: ReasonWording(
-        "larger than the pool",
-        "It needs {needed} {needed:GPU|GPUs}; the pool has {capacity}.",
-        "It needs more GPUs than the pool has.",
-        "It cannot start as it is: submit it with fewer GPUs.",
-        now="It needs {needed} {needed:GPU|GPUs} of one type; the most that it may use are"
-        " {capacity} of {gpu_type}.",
+        "larger than what is in use",
+        "It needs {needed} {needed:GPU|GPUs}; {capacity} {capacity:was|were} in use when the round"
+        " decided. Nodes that are drained, down or in maintenance do not count.",
+        "It needs more GPUs than are in use. Nodes that are drained, down or in maintenance do not"
+        " count.",
+        "It starts when enough nodes are in use, if the pool has as many; a smaller job fits"
+        " sooner.",
     ),
     Reason.BACKING_OFF: ReasonWording(
         "backing off after losses",
@@ -170,6 +172,23 @@ WORDINGS: dict[Reason, ReasonWording] = {
     ),
 }
 
+# A job that is too large, told by what its pool has besides what is in use.
+LARGER_THAN_POOL = ReasonWording(
+    "larger than the pool",
+    "It needs {needed} {needed:GPU|GPUs}; the pool has {capacity}.",
+    "It needs more GPUs than the pool has.",
+    "It cannot start as it is: submit it with fewer GPUs.",
+    now="It needs {needed} {needed:GPU|GPUs} of one type; the most that it may use are"
+    " {capacity} of {gpu_type}.",
+)
+OUT_OF_USE = ReasonWording(
+    "larger than what is in use now",
+    "It needs {needed} {needed:GPU|GPUs}; of the {gpus} of {gpu_type}, {away} {away:is|are}"
+    " drained, down or in maintenance.",
+    "It needs more GPUs than are in use now: nodes are drained, down or in maintenance.",
+    "It starts when enough of them are in use again; with fewer GPUs it fits sooner.",
+)
+
 # Why a lease ended, as the end of the sentence "The lease ended: ...".
 ENDINGS: dict[str, str] = {
     EndReason.PREEMPTED.value: "preempted with notice, before its lease expired",
@@ -184,7 +203,8 @@ ENDINGS: dict[str, str] = {
     EndReason.PRICE_ABOVE_MAX.value: "the price rose above the job's maximum",
     EndReason.PRICE_ABOVE_VALUE.value: "another term cost more than it was worth to the job",
     EndReason.BUDGET.value: "the tenant's credit did not cover another term",
-    EndReason.LOST.value: "its process was lost: the executor no longer knew it",
+    EndReason.LOST.value: "its process was lost: its supervisor on the node was killed,"
+    " or the node failed",
     EndReason.QUARANTINED.value: "the job was quarantined",
 }
 
@@ -251,6 +271,13 @@ def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = Fals
         wording = WORDINGS[Reason(code)]
     except ValueError:
         return ReasonText(code, code.replace("_", " "), "", "")
+    return written(code, wording, numbers, now=now)
+
+
+def written(
+    code: str, wording: ReasonWording, numbers: Mapping[str, Any] | None, *, now: bool = False
+) -> ReasonText:
+    """Return a wording of a reason with its numbers, as `why`."""
     sentence = wording.now if now and wording.now else wording.sentence
     if not numbers:
         return ReasonText(code, wording.text, wording.plain, wording.next_step)

@@ -19,7 +19,7 @@ from scheduling.engine.clock import PoolNow
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects, spendable
-from scheduling.selectors.reasons import why
+from scheduling.selectors.reasons import LARGER_THAN_POOL, why, written
 from scheduling.selectors.sharing import price_limit_of
 from scheduling.services.deadline_preview import DeadlinePreview, preview_deadline
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
@@ -256,6 +256,6 @@ def _too_large(gpus: object, gpu_type: str, offer: PoolOffer) -> DryRun:
     code = Reason.TOO_LARGE.value
     capacity = offer.gpus.get(gpu_type, 0)
     numbers = {"needed": gpus, "capacity": capacity, "gpu_type": gpu_type}
-    reason = why(code, numbers if gpu_type else {}, now=True)
+    reason = written(code, LARGER_THAN_POOL, numbers if gpu_type else {}, now=True)
     detail = f"{reason.sentence} {reason.next_step}"
     return DryRun(False, code, detail, ZERO, ZERO, 0, 0, offer.book)

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from scheduling.models import ExecutorHealth, Pool
-from tenants.audit import Actor, write_audit
-from tenants.input.errors import CONFLICT, invalid
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from scheduling.engine.executors.base import ExecutorTraits, executor_traits
+from scheduling.engine.executors.pool_options import FIELD, check_options
+from scheduling.models import ExecutorHealth, Lease, Pool
+from scheduling.selectors.losses import name_of
+from tenants.audit import Actor, changed, write_audit
+from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.operator_transaction import operation
 
 NOTHING_FROZEN = "No leases of this pool are held back: nothing is to be accepted."
+OTHERS_BY_NOW = "Other leases are missing by now, {now} of them: look again, then accept."
 
 
-def accept_losses(*, actor: Actor, pool: Pool, reason: str = "") -> int:
-    """Say that the leases which the pool's executor does not list are gone; return how many.
+class AcceptedLosses(NamedTuple):
+    """How many leases the next round ends as lost; `is_new`: they were not accepted before."""
+
+    leases: int
+    is_new: bool
+
+
+def accept_losses(
+    *, actor: Actor, pool: Pool, reason: str = "", seen: str | None = None
+) -> AcceptedLosses:
+    """Say that the leases which the pool's executor does not list are gone.
 
     The next round ends them as lost, and their jobs wait again; one that is listed by then goes
-    on. What vanishes later is no part of it.
+    on. What vanishes later is no part of it. `seen`: what `scheduling.selectors.losses` called the
+    leases that the actor looked at; None: whichever there are. Repeating it changes nothing.
 
     Raises:
-        InvalidInputError: on `pool`: not so many are missing that nothing is concluded.
+        InvalidInputError: on `pool`: not so many are missing that nothing is concluded, or others
+            than were seen.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
@@ -25,13 +43,70 @@ def accept_losses(*, actor: Actor, pool: Pool, reason: str = "") -> int:
         row = rows.filter(pool=pool, frozen_since__isnull=False).first()
         if row is None:
             raise invalid("pool", NOTHING_FROZEN, code=CONFLICT)
-        row.accepted = sorted(row.missing)
-        row.save(update_fields=["accepted"])
-        write_audit(
-            actor,
-            "executor.losses_accepted",
-            f"pool {pool.name}",
-            after={"leases": len(row.accepted)},
-            reason=reason,
-        )
-    return len(row.accepted)
+        if seen is not None and seen != name_of(row):
+            raise invalid("pool", OTHERS_BY_NOW.format(now=len(row.missing)), code=CONFLICT)
+        missing = sorted(row.missing)
+        is_new = row.accepted != missing
+        if is_new:
+            row.accepted = missing
+            row.save(update_fields=["accepted"])
+            write_audit(
+                actor,
+                "executor.losses_accepted",
+                f"pool {pool.name}",
+                after={"leases": len(missing)},
+                reason=reason,
+            )
+    return AcceptedLosses(len(missing), is_new)
+
+
+def change_executor_options(
+    *, actor: Actor, pool_id: int, options: Mapping[str, Any], reason: str = ""
+) -> bool:
+    """Set all that a pool's executor has to know, as the executor itself reads it.
+
+    The next leases are launched with it; those that run keep what they were launched with. Returns
+    whether anything differed: else nothing is recorded, nor is the reason.
+
+    Raises:
+        InvalidInputError: by field, as `executor_options.partition`.
+        PermissionDenied: the actor may not operate.
+    """
+    with operation(actor):
+        pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
+        traits, errors = executor_traits(pool.executor), FieldErrors()
+        check_options(traits.options_type, options, errors)
+        _check_what_runs(pool, traits, options, errors)
+        errors.raise_any()
+        before: dict[str, Any] = pool.executor_options
+        gone = dict.fromkeys(name for name in before if name not in options)
+        was, becomes = changed(before, {**options, **gone})
+        if was:
+            pool.executor_options = dict(options)
+            pool.save(update_fields=["executor_options"])
+            write_audit(
+                actor,
+                "pool.changed",
+                f"pool {pool.name}",
+                before={FIELD: was},
+                after={FIELD: becomes},
+                reason=reason,
+            )
+    return bool(was)
+
+
+def _check_what_runs(
+    pool: Pool, traits: ExecutorTraits, options: Mapping[str, Any], errors: FieldErrors
+) -> None:
+    """Note options by which running leases are found: these would seem to have vanished."""
+    present = pool.executor_options
+    moved = [one for one in traits.finds_by if (present.get(one) or "") != (options.get(one) or "")]
+    if not moved:
+        return
+    launched = Lease.objects.filter(pool=pool, state__in=Lease.LIVE_STATES)
+    count = launched.exclude(state=Lease.State.WAITING).count()
+    if count:
+        leases = "1 lease was" if count == 1 else f"{count:,} leases were"
+        reason = f"{leases} launched by it and would not be found any more: drain the nodes first."
+        for one in moved:
+            errors.add(f"{FIELD}.{one}", reason, code=CONFLICT)

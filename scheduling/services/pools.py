@@ -21,6 +21,7 @@ from scheduling.requests.pools import (
     PriceRequest,
 )
 from scheduling.selectors.pool_settings import PoolSettings, price_terms, read_options
+from scheduling.services.executors import change_executor_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, invalid
 from tenants.input.requests import read_request
@@ -215,6 +216,16 @@ def patch_pool(*, actor: Actor, settings: PoolSettings, request: PoolChangeReque
                 reason=request.reason,
             )
         )
+        if request.executor_options is not UNSET:
+            errors.extend(
+                _errors_of(
+                    change_executor_options,
+                    actor=actor,
+                    pool_id=pool.pk,
+                    options=request.executor_options,
+                    reason=request.reason,
+                )
+            )
         for gpu_type, terms in request.prices.items():
             place, now = f"prices.{gpu_type}", settings.prices.get(gpu_type)
             if now is None:

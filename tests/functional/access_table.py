@@ -238,7 +238,7 @@ TABLE: dict[str, Route] = {
     "operate/pools/<slug:name>/nodes/": Route(CONSOLE_FORM).showing(),
     "operate/pools/<slug:name>/settings/": Route(CONSOLE_FORM).showing(),
     "operate/pools/<slug:name>/policies/": get(CONSOLE).showing(),
-    "operate/pools/<slug:name>/health/": get(CONSOLE).showing("Job.name", "Job.quarantine"),
+    "operate/pools/<slug:name>/health/": Route(CONSOLE_FORM).showing("Job.name", "Job.quarantine"),
     "operate/pools/<slug:name>/what-if/": Route(CONSOLE_FORM).showing(),
     "operate/pools/<slug:name>/what-if/<int:number>/": get(
         CONSOLE, number="{simulation}"
@@ -329,6 +329,8 @@ TABLE: dict[str, Route] = {
     "api/v1/operate/pools/<slug:name>/pause": post(OPERATE_EDIT),
     "api/v1/operate/pools/<slug:name>/resume": post(OPERATE_EDIT),
     "api/v1/operate/pools/<slug:name>/scale": post(OPERATE_EDIT, {"scale": 2}),
+    "api/v1/operate/pools/<slug:name>/losses": get(OPERATE).showing(),
+    "api/v1/operate/pools/<slug:name>/losses/accept": post(OPERATE_EDIT),
     "api/v1/operate/quotas": get(OPERATE, "pool={pool}").showing("Tenant.slug"),
     "api/v1/operate/quotas/preview": post(OPERATE_BARE),
     "api/v1/operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>": Route(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from scheduling.models import MaintenanceWindow, Node
+from scheduling.engine.clock import wall_now
+from scheduling.models import ExecutorHealth, MaintenanceWindow, Node
 from tenants.tokens import Scope
 from tests.factories import BEGIN
 from tests.functional.api_stage import ApiStage, api_stage
@@ -52,12 +53,22 @@ def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
         ends_at=BEGIN + timedelta(days=30_001),
     )
     plan = {"pool": pool, "nodes": ["n0000"], "starts_at": SOON, "ends_at": LATER}
+    # As with an engine that was installed anew: nothing of what it ran is listed.
+    ExecutorHealth.objects.get_or_create(
+        pool=stage.cluster.pool,
+        defaults={
+            "frozen_since": wall_now(),
+            "launched": 3,
+            "missing": {f"es-{n}-1": wall_now().isoformat() for n in (1, 2, 3)},
+        },
+    )
     node = {"pool": pool, "name": "extra", "gpu_type": "a100", "gpus": 8}
     return {
         "change": ("PATCH", one, {"lease_s": 600}, one),
         "pause": ("POST", f"{one}/pause", {}, one),
         "scale": ("POST", f"{one}/scale", {"scale": 1}, one),
         "resume": ("POST", f"{one}/resume", {"reason": "done"}, one),
+        "give up": ("POST", f"{one}/losses/accept", {"reason": "new disks"}, f"{one}/losses"),
         "quota": ("PUT", f"operate/quotas/{pool}/aa/v100", {"gpus": 4}, quotas),
         "add": ("POST", "operate/nodes", node, nodes),
         "describe": ("PATCH", f"operate/nodes/{pool}/n0001", {"cpus": 64}, nodes),

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from scheduling.engine.clock import wall_now
-from scheduling.models import ExecutorHealth
+from scheduling.models import ExecutorHealth, Intent, Job, Lease
+from scheduling.selectors.executors import is_refusal
+from tenants.models import Quota
+from tests.factories import BEGIN
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
+
+LABELS = ("Executor refuses", "Executor does not answer", "Orders wait", "Executor down")
+
+
+class TestAnErrorOfAnExecutor:
+    @pytest.mark.parametrize(
+        ("error", "refuses"),
+        [
+            ("", False),
+            ("squeue did not answer within 5 s", False),
+            ("squeue: error: Unable to contact slurm controller (connect failure)", False),
+            ("sbatch: error: Batch job submission failed: Socket timed out on send/recv", False),
+            ("ConnectionRefusedError: [Errno 111] Connection refused", False),
+            ("the engine does not answer", False),
+            ("scontrol: slurm_update error: Access/permission denied", True),
+            ("sbatch: error: Invalid partition specified: gpu", True),
+            ("executor_options of the pool p are wrong: `partition`", True),
+            ("squeue is not installed here: the portal needs Slurm's client tools", True),
+        ],
+    )
+    def test_is_told_from_its_silence(self, error: str, *, refuses: bool) -> None:
+        assert is_refusal(error) is refuses
 
 
 @pytest.fixture
@@ -32,6 +59,35 @@ class TestAnExecutor:
         assert "&lt;no route&gt;" in health
         assert "accept_losses" not in health
 
+    @pytest.mark.parametrize(
+        ("error", "said"),
+        [
+            ("sbatch: error: Invalid account", "Executor refuses"),
+            ("squeue did not answer within 5 s", "Executor does not answer"),
+        ],
+    )
+    def test_that_fails_is_said_once_to_refuse_or_to_be_silent(
+        self, there: Town, error: str, said: str
+    ) -> None:
+        pool = there.cluster.pool
+        there.submit()
+        there.play(1)
+        long_ago = there.cluster.at - timedelta(days=1)
+        failed = {"at": long_ago, "state": "open", "attempts": 4, "last_error": error}
+        Intent.objects.filter(lease=Lease.objects.get()).update(**failed)
+        for failures in (0, 7):
+            if failures:
+                ExecutorHealth.objects.create(
+                    pool=pool, failures=failures, error=error,
+                    failing_since=wall_now(), open_until=wall_now(),
+                )  # fmt: skip
+            queue, health = self._pages(there)
+            for shown in (queue, health):
+                assert [one for one in LABELS if one in shown] == [said]
+                assert shown.count(said) == 1
+                assert error in shown
+        assert "1 order waits for it" in " ".join(health.split())
+
     def test_that_is_down_is_shown_to_tenants_without_its_error(self, there: Town) -> None:
         pool = there.cluster.pool
         path = f"/pools/{pool.name}/"
@@ -43,6 +99,39 @@ class TestAnExecutor:
         assert "Cluster does not answer" in shown
         assert "&lt;none&gt;" not in shown
 
+    def test_that_is_down_is_shown_where_a_tenant_looks_for_its_jobs(self, there: Town) -> None:
+        pool, job = there.cluster.pool, there.submit()
+        over = there.submit()
+        Job.objects.filter(pk=over.pk).update(state="succeeded", ended_at=there.cluster.at)
+        said = ("/t/north/", "/t/north/jobs/", "/t/north/jobs/?state=pending", f"/jobs/{job.uid}/")
+        unsaid = ("/t/north/jobs/?state=failed", f"/jobs/{over.uid}/")
+        for path in (*said, *unsaid):
+            assert "Cluster does not answer" not in page(there.owner, path)
+        for one in (pool, there.elsewhere.pool):
+            ExecutorHealth.objects.create(
+                pool=one, failures=7, failing_since=wall_now(), open_until=wall_now(), error="<no>"
+            )
+        for path in said:
+            shown = page(there.owner, path)
+            assert shown.count("Cluster does not answer") == 1
+            assert "&lt;no&gt;" not in shown
+            assert there.elsewhere.pool.name not in shown
+        for path in unsaid:
+            assert "Cluster does not answer" not in page(there.owner, path)
+
+    def test_that_is_down_is_named_where_a_tenant_has_several_pools(self, there: Town) -> None:
+        other = there.elsewhere
+        Quota.objects.create(
+            tenant=there.tenant, pool=other.pool, gpu_type=other.gpu_type, gpus=1, valid_from=BEGIN
+        )
+        ExecutorHealth.objects.create(
+            pool=other.pool, failures=7, failing_since=wall_now(), open_until=wall_now()
+        )
+        shown = " ".join(page(there.owner, "/t/north/jobs/").split())
+        assert f"That of <b>{other.pool.name}</b>, since" in shown
+        narrowed = f"/t/north/jobs/?pool={there.cluster.pool.name}"
+        assert "Cluster does not answer" not in page(there.owner, narrowed)
+
     def test_that_lists_too_little_is_shown_with_what_to_do(self, there: Town) -> None:
         pool = there.cluster.pool
         row = ExecutorHealth.objects.create(
@@ -51,12 +140,16 @@ class TestAnExecutor:
         queue, health = self._pages(there)
         assert f"4 of 10 leases of {pool.name} are not listed by its executor." in queue
         assert "does not list <b>4</b>" in health
-        assert f"manage.py accept_losses {pool.name} --user " in health
-        row.accepted = ["a"]
-        row.save()
-        _, health = self._pages(there)
-        assert "Their loss is accepted" in health
-        assert "manage.py accept_losses" not in health
+        assert "Accept the loss of 4 leases" in health
+        for accepted, said in (
+            ("a", "The loss of 1 is accepted"),
+            ("abcd", "Their loss is accepted"),
+        ):
+            row.accepted = list(accepted)
+            row.save()
+            _, health = self._pages(there)
+            assert said in " ".join(health.split())
+        assert "Accept the loss of" not in health
 
     def _pages(self, there: Town) -> tuple[str, str]:
         path = f"/operate/pools/{there.cluster.pool.name}/health/"

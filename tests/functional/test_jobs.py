@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import uuid
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from billing.selectors import job_charges
 from billing.tasks import meter
 from evenshare_core.domain.reasons import EndReason, Reason
-from scheduling.models import Job, Lease, Pool, PoolClock
+from scheduling.models import Job, Lease, Pool, PoolClock, VirtualWork
 from scheduling.selectors import jobs as read
 from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
 from tests.functional.pool_stage import headline
@@ -219,6 +220,50 @@ class TestTheJobPage:
         assert (page.context["spent"].moved, page.context["spent"].preempted) == (1, cuts - 1)
         assert "Moved away:" in page.content.decode()
 
+    @pytest.mark.parametrize(
+        ("terms", "said"),
+        [
+            ({"own": 3, "borrowed": 1, "price": 0},
+             "3 of its 4 GPUs within quota, 1 borrowed at a price of <b>0</b>, free of charge"),
+            ({"own": 0, "borrowed": 4, "price": 0},
+             "All its 4 GPUs are borrowed at a price of <b>0</b>, free of charge"),
+            ({"own": 0, "borrowed": 4, "price": "0.5"},
+             "All its 4 GPUs are borrowed at <b>0.5000</b> credits a GPU-hour."),
+            ({"own": 4, "borrowed": 0, "price": 0}, "All 4 GPUs within quota, free of charge."),
+        ],
+    )  # fmt: skip
+    def test_says_what_is_borrowed_and_at_what_price(
+        self, busy: Town, terms: dict[str, Any], said: str
+    ) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        job.leases.update(**terms)
+        assert said in " ".join(text_of(busy, job).split())
+
+    def test_of_one_gpu_calls_it_no_gang(self, busy: Town) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        Job.objects.filter(pk=job.pk).update(gpus=1, gpus_min=1)
+        for terms, said in (
+            ({"own": 1, "borrowed": 0}, "Its GPU is within quota, free of charge."),
+            ({"own": 0, "borrowed": 1}, "Its GPU is borrowed at"),
+        ):
+            job.leases.update(gpus=1, **terms)
+            page = " ".join(text_of(busy, job).split())
+            assert said in page
+            assert "lease 1, term 1: in all" in page
+            assert "gang" not in page
+
+    def test_says_what_became_of_a_process_that_was_lost(self, busy: Town) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        never = Job.objects.filter(state=Job.State.RUNNING).latest("id")
+        Lease.objects.filter(job=never).update(state="launching", started_at=None)
+        VirtualWork.objects.filter(job__in=[job, never]).update(token="")
+        busy.play(1)
+        lost = " ".join(text_of(busy, job).split())
+        assert "Process lost:</b> its supervisor on the node was killed, or the node" in lost
+        assert "It had held its GPUs for" in lost
+        assert Lease.objects.get(job=never, number=1).end_reason == EndReason.LOST
+        assert "Did not start:</b> nothing of it ran; its log may say why." in text_of(busy, never)
+
     def test_sums_its_charges(self, busy: Town) -> None:
         busy.play(6, every_s=450)
         meter()
@@ -262,7 +307,7 @@ class TestTheReasons:
 
     def test_write_large_numbers_as_tables_do(self) -> None:
         large = why(Reason.TOO_LARGE.value, {"needed": 100_000, "capacity": 2_490})
-        assert large.sentence == "It needs 100,000 GPUs; the pool has 2,490."
+        assert "It needs 100,000 GPUs; 2,490 were in use" in large.sentence
 
     def test_do_not_say_that_more_came_before_less(self) -> None:
         told = why("lease_turn", {"needed": 4, "own_rho": 2.12, "served_rho": 2.86})

@@ -43,7 +43,7 @@ def there(committed_db: str) -> Town:
 
 
 READ_ONLY = (
-    *("operate", "operate-audit", "operate-health", "operate-policies"),
+    *("operate", "operate-audit", "operate-policies"),
     "operate-simulation",
 )
 # Those who keep the books change these, too.

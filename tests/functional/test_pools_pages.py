@@ -12,7 +12,7 @@ from portal.charts.deficits import day_deficit
 from portal.charts.explore.spans import DAY
 from portal.charts.figures import gpu_hours, percent
 from portal.site.clocks import pool_now
-from scheduling.models import GpuType, Job, LeaseSlot, Node
+from scheduling.models import GpuType, Job, LeaseSlot, Node, Round
 from scheduling.selectors.histories import claim_history
 from scheduling.selectors.lines import pool_facts
 from scheduling.selectors.pools import pool_overview
@@ -22,6 +22,7 @@ from tenants.scopes import site_scope
 from tenants.selectors.access import Access, access_of
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, headline, last_round, settled_stage, stage
+from tests.functional.visitors import town
 from tests.round_states import add_state
 
 
@@ -336,3 +337,19 @@ class TestThePriceBoard:
 
     def test_teaches_before_the_first_price(self, there: Stage) -> None:
         assert "No price has been posted yet." in there.page("owner", there.url("prices/"))
+
+
+class TestANodeThatIsDrainedWhileALeaseRuns:
+    def test_leaves_no_fewer_than_no_gpus_idle(self, committed_db: str) -> None:
+        assert committed_db
+        place = town()
+        place.submit(6)
+        place.play(1)
+        nodes = Node.objects.filter(pool=place.cluster.pool)
+        nodes.filter(name="n0001").update(state="drained", effective_state="drained")
+        place.play(1)
+        summary = Round.objects.latest("number").summary
+        assert summary["idle"] < 0
+        page = place.owner.get(f"/pools/{place.cluster.pool.name}/").content.decode()
+        assert "now: 0 idle" in page
+        assert f"0 idle, {8 - 6} unavailable" in page

@@ -109,7 +109,7 @@ class TestTheJobType:
         assert f"/jobs/{run.uid}/" in shown
         assert place.owner.get(self.REST).json()["profiling_runs"] == [
             {
-                "job": str(one.uid), "gpus": one.gpus, "state": "succeeded",
+                "job": str(one.uid), "gpus": one.gpus, "state": "succeeded", "phase": "succeeded",
                 "ended_at": "2030-01-01T01:00:00.000000Z",
             }
             for one in (second, run)

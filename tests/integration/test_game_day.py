@@ -168,7 +168,7 @@ FAULTS = [
         "the engine is down",
         engine_is_down,
         ("executors", "warning"),
-        "Executor down",
+        "Executor does not answer",
         "executor_down",
     ),
     Fault(

@@ -20,6 +20,7 @@ from portal.charts.notes import LineItem, Note, count_note
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
 from portal.site.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
+from scheduling.selectors.job_phases import STARTING, phase_of
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.reasons import ReasonText, rule_text, wait_kind, why
@@ -27,6 +28,7 @@ from scheduling.selectors.reasons import ReasonText, rule_text, wait_kind, why
 State = Job.State
 STATE_BADGES: dict[str, StateBadge] = {
     State.PENDING: StateBadge("waiting", "Queued"),
+    STARTING: StateBadge("starting", "Starting"),
     State.RUNNING: StateBadge("running", "Running"),
     State.STOPPING: StateBadge("preempted", "Stopping"),
     State.SUCCEEDED: StateBadge("ok", "Done"),
@@ -77,12 +79,13 @@ def job_context(
     spent = spent_of(story, now)
     held = live_hold(story)
     said = headline(story, held, spent, now)
+    phase = phase_of(story.job.state, [hold.lease.state for hold in live_holds(story)])
     return {
         "headline": said,
         "until": clocks.instant(_until(held.lease)) if held and said.end == " until" else None,
         "may_be_preempted": registry.traits(story.job.pool.policy).preempts_running,
         "nodes_note": nodes_note(held) if held else None,
-        "state_badge": state_badge(story.job.state, is_quarantined=bool(story.job.quarantine)),
+        "state_badge": state_badge(phase, is_quarantined=bool(story.job.quarantine)),
         "quarantine": quarantine_reason(story.job),
         "spent": spent,
         "time_title": time_title(story, spent),
@@ -106,9 +109,9 @@ def price_url(story: JobStory, held: LeaseView) -> str:
     return reverse("posted-price", args=place)
 
 
-def state_badge(state: str, *, is_quarantined: bool) -> StateBadge:
-    """The state in a word; one in quarantine waits, but in no queue."""
-    return IN_QUARANTINE if is_quarantined and state == State.PENDING else STATE_BADGES[state]
+def state_badge(phase: str, *, is_quarantined: bool) -> StateBadge:
+    """The phase in a word; one in quarantine waits, but in no queue."""
+    return IN_QUARANTINE if is_quarantined and phase == State.PENDING else STATE_BADGES[phase]
 
 
 def quarantine_reason(job: Job) -> ReasonText | None:
@@ -121,10 +124,22 @@ def quarantine_reason(job: Job) -> ReasonText | None:
     return why(Reason.QUARANTINED.value)
 
 
+def live_holds(story: JobStory) -> list[LeaseView]:
+    """The leases that have not ended: two of a job that is being moved."""
+    return [hold for hold in story.holds if hold.lease.state != Lease.State.ENDED]
+
+
 def live_hold(story: JobStory) -> LeaseView | None:
     """The lease that the job holds now, or is about to hold."""
-    live = [hold for hold in story.holds if hold.lease.state != Lease.State.ENDED]
+    live = live_holds(story)
     return live[-1] if live else None
+
+
+def starting_hold(story: JobStory) -> LeaseView | None:
+    """The lease whose GPUs the job holds while its program has not begun."""
+    held = live_hold(story)
+    is_launching = held is not None and held.lease.state == Lease.State.LAUNCHING
+    return held if is_launching else None
 
 
 def moves_of(story: JobStory) -> dict[int, LeaseView]:
@@ -239,14 +254,19 @@ def where(hold: LeaseView) -> str:
 
 def nodes_note(hold: LeaseView) -> Note:
     """Which nodes, and how many GPUs on each."""
-    return count_note("GPUs by node", hold.places, total="the gang")
+    return count_note("GPUs by node", hold.places, total="in all")
 
 
 def time_title(story: JobStory, spent: Spent) -> str:
     """How long it waited and ran, as a finding."""
+    if story.job.ended_at and not spent.ran_s:
+        return f"It was queued {duration(spent.waited_s)} and never ran"
+    starting = starting_hold(story)
+    if starting is not None and not spent.ran_s:
+        waited = (starting.lease.granted_at - story.job.submitted_at).total_seconds()
+        return f"It was queued {duration(waited)} and has not run yet"
     if not spent.ran_s:
-        verb = "was queued" if story.job.ended_at else "has been queued"
-        return f"It {verb} {duration(spent.waited_s)} and never ran"
+        return f"It has been queued {duration(spent.waited_s)} and has not run yet"
     ran = "ran" if story.job.ended_at else "has run"
     return f"It was queued {duration(spent.waited_s)} and {ran} {duration(spent.ran_s)}"
 
@@ -330,6 +350,14 @@ def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
         if lease.ended_at is None and _until(lease) > now:
             segments.append(Segment("expected", now, _until(lease)))
             free_from = _until(lease)
+    starting = starting_hold(story)
+    if starting is not None and starting.lease.started_at is None:
+        begin = max(starting.lease.granted_at, free_from)
+        if begin > free_from:
+            reason = story.reasons.get(starting.lease.number)
+            segments.append(_wait(free_from, begin, reason.code if reason else ""))
+        free_from = max(_until(starting.lease), now)
+        segments.append(Segment("expected", begin, free_from, "starting"))
     end = story.job.ended_at or now
     if end > free_from:
         code = story.waits_for.reason.code if story.waits_for else story.job.reason_code

@@ -10,6 +10,7 @@ from itertools import pairwise
 from operator import attrgetter
 from types import MappingProxyType
 
+from evenshare_core.domain.reasons import EndReason
 from portal.charts.figures import credits_text, duration, gpus_of_type, plural
 from portal.charts.notes import Instant, Note
 from portal.jobs.text.charges import PLACES
@@ -256,9 +257,8 @@ def _ended(logged: _LoggedEvent) -> LogLine:
         text = _ending(event) + ("." if code is None else f", with exit code {code}.")
         icon = "bad" if reason == "failed" else "ended"
         return LogLine(logged.at, icon, "Ended:", text, event.round)
-    if started is None:
-        text = f"{logged.early.text if logged.early else _ending(event)}."
-        return LogLine(logged.at, "preempted", "Grant withdrawn:", text, event.round, hit=True)
+    if started is None or reason == EndReason.LOST:
+        return _cut_off(logged)
     held = duration((event.at - started).total_seconds())
     if logged.early is not None and not logged.early.finished:
         return _ended_early(logged, logged.early, held)
@@ -271,6 +271,22 @@ def _ended(logged: _LoggedEvent) -> LogLine:
     ending = _ending(event).removeprefix("preempted ")
     text = f"{ending}. It had held them for {held}.{_afterwards(logged)}"
     return LogLine(logged.at, "preempted", "Preempted:", text, event.round, hit=True)
+
+
+def _cut_off(logged: _LoggedEvent) -> LogLine:
+    """The end of a lease that never began, or of which nobody but its node knows why it ended."""
+    event, started = logged.event, logged.hold.lease.started_at
+    is_lost = event.data.get("reason") == EndReason.LOST
+    if started is not None:
+        held = duration((event.at - started).total_seconds())
+        ending = _ending(event).removeprefix("its process was lost: ")
+        bold, text = "Process lost:", f"{ending}. It had held its GPUs for {held}."
+    elif is_lost:
+        bold, text = "Did not start:", "nothing of it ran; its log may say why."
+    else:
+        bold, text = "Grant withdrawn:", f"{logged.early.text if logged.early else _ending(event)}."
+    text += _afterwards(logged) if is_lost else ""
+    return LogLine(logged.at, "preempted", bold, text, event.round, hit=True)
 
 
 def _afterwards(logged: _LoggedEvent) -> str:

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from portal.charts.figures import plural
 from scheduling.models import Job
+from scheduling.selectors.job_phases import STARTING
+
+
+class RunRow(NamedTuple):
+    """A profiling run, and what it does in a word."""
+
+    job: Job
+    text: str
+
+
+def run_rows(runs: Sequence[Job], phases: Mapping[int, str]) -> list[RunRow]:
+    """Return a job type's profiling runs as its page lists them."""
+    return [
+        RunRow(run, STARTING if phases[run.pk] == STARTING else run.get_state_display())
+        for run in runs
+    ]
 
 
 def profiling_text(runs: Sequence[Job]) -> str:

@@ -13,7 +13,7 @@ from portal.jobs.forms.submit import JobForm
 from portal.jobs.text.answer import preview_text
 from scheduling.engine.clock import PoolNow
 from scheduling.selectors.offers import PoolOffer
-from scheduling.selectors.reasons import any_of, why
+from scheduling.selectors.reasons import LARGER_THAN_POOL, any_of, why
 from scheduling.services import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
@@ -46,6 +46,8 @@ class Way:
     @property
     def text(self) -> str:
         """What binds, short."""
+        if self.run.reason_code == Reason.TOO_LARGE:
+            return LARGER_THAN_POOL.text  # a dry run counts what is drained, too
         return why(self.run.reason_code).text if self.run.reason_code else ""
 
 

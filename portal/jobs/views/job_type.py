@@ -6,7 +6,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from portal.jobs.text.profiling import profiling_text
+from portal.jobs.text.profiling import profiling_text, run_rows
 from portal.jobs.text.speeds import headline_of, note_lines, speed_rows, time_rows
 from portal.site.access import signed_in, tenant_or_404, tenant_pool
 from scheduling.selectors.certificates import last_overclaimed
@@ -43,6 +43,6 @@ def job_type(request: HttpRequest, slug: str, profile: str) -> HttpResponseBase:
         "times": time_rows(seen),
         "notes": note_lines(seen),
         "profiling": profiling_text(seen.runs),
-        "runs": seen.runs,
+        "runs": run_rows(seen.runs, seen.run_phases),
     }
     return render(request, "jobs/job_type.html", context)

@@ -36,6 +36,7 @@ from portal.site.submit_links import submit_links
 from scheduling.models import Job
 from scheduling.selectors import jobs as read
 from scheduling.selectors.answers import DeadlineStory
+from scheduling.selectors.executors import pools_by_name, silent_pools
 from scheduling.selectors.job_estimates import read_estimate
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
@@ -56,6 +57,8 @@ from tenants.scopes import tenant_scope, tenants_scope
 from tenants.selectors.quotas import pools_of
 
 CHARGE_ROWS, LOG_ROWS = 24, 20
+# Filters of a list in which nothing waits for a cluster.
+OVER = frozenset({"succeeded", "failed", "cancelled"})
 # The price that held at the submission was posted some rounds before.
 PRICE_LEAD = timedelta(hours=1)
 _MARK = re.compile(r"([0-9]{1,18})\.([0-2])\.([0-9]{1,18})\.([0-9]{1,18})\.([-a-zA-Z0-9_]{1,63})")
@@ -74,7 +77,12 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         page = read.jobs_page(tenant.pk, wanted)
         counts = read.active_counts(tenant.pk)
         matches = read.count_matches(tenant.pk, wanted) if query else 0
-        pools = read.pool_names(pools_of(tenant.pk))
+        pools = pools_by_name(pools_of(tenant.pk))
+    silent = [
+        one
+        for name, one in pools.items()
+        if one and wanted.pool in ("", name) and wanted.state not in OVER
+    ]
     times = clocks_by_pool(pools_named({row.pool for row in page.rows})) if page.rows else {}
     with tenant_scope(tenant.pk):
         standings = page.standings({name: clock.now.pool_at for name, clock in times.items()})
@@ -95,7 +103,9 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "next_after": _mark_text(page.next_after),
             "goes_on": page.queues.get(wanted.after.pool) if wanted.after else None,
             "queues_text": queues_text(page.queues),
-            "pools": pools,
+            "pools": list(pools),
+            "silent": silent,
+            "names_pool": len(pools) > 1,
             "states": {state: _label(state) for state in read.STATES},
             "rows": [_row(row, standings.get(row.id), times[row.pool]) for row in page.rows],
             "has_deadlines": bool(standings),
@@ -144,7 +154,7 @@ def _match_text(wanted: read.JobFilter, matches: int) -> str:
 
 
 def _label(state: str) -> str:
-    return STATE_BADGES[state].text
+    return STATE_BADGES[state].text if state in STATE_BADGES else "Running or starting"
 
 
 def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> dict[str, Any]:
@@ -153,7 +163,7 @@ def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> di
     return {
         "job": row,
         "standing": standing_badge(story, clock) if story is not None else None,
-        "badge": state_badge(row.state, is_quarantined=row.is_quarantined),
+        "badge": state_badge(row.phase, is_quarantined=row.is_quarantined),
         "submitted": clock.instant(row.submitted_at),
         "ended": clock.instant(row.ended_at),
         "waited_s": max(0.0, (end - row.submitted_at).total_seconds()),
@@ -239,6 +249,8 @@ def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, A
         "expected": estimate_text(estimate),
         "declared_s": declared_apart(job, estimate),
         "profiled_by": find_active_run(job),
+        "silent": silent_pools([pool.id]) if job.is_active else [],
+        "names_pool": False,
         **_plan_context(job, clock),
         **deadline_context(job, clock),
         **answer_context(story, clock),

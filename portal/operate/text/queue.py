@@ -13,6 +13,7 @@ from portal.site.clocks import LATE_INTERVALS, pool_now
 from portal.site.credit_text import budget_text
 from scheduling.models import Node
 from scheduling.selectors import operate
+from scheduling.selectors.executors import is_refusal
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.sealing import (
     BREAK,
@@ -53,8 +54,7 @@ def queue(
         *(_damaged(row) for row in operate.damaged_rounds()),
         *_chained(),
         *(alert for facts in pools if (alert := _late(facts)) is not None),
-        *_executors(),
-        *(_stuck(row) for row in operate.stuck_intents(list(pools), dict(now))),
+        *_executors(pools, now),
         *(_quarantined(row) for row in quarantined),
         *(
             _off(row)
@@ -158,10 +158,27 @@ def _late(facts: PoolFacts) -> Alert | None:
     )
 
 
-def _executors() -> list[Alert]:
-    """Leases that vanished at once, then engines that do not answer."""
+def executor_label(error: str) -> str:
+    """What an executor does by its last error; without one its orders wait for another reason."""
+    if not error:
+        return "Orders wait"
+    return "Executor refuses" if is_refusal(error) else "Executor does not answer"
+
+
+def _executors(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Alert]:
+    """Leases that vanished at once, then engines that fail, then orders that wait for others."""
     down, frozen = operate.executor_problems()
-    return [*(_frozen(row) for row in frozen), *(_down(row) for row in down)]
+    silent = {row.pool for row in down}
+    return [
+        *(_frozen(row) for row in frozen),
+        *(_down(row) for row in down),
+        # That orders wait for an engine that fails is no second alert.
+        *(
+            _stuck(row)
+            for row in operate.stuck_intents(list(pools), dict(now))
+            if row.pool not in silent
+        ),
+    ]
 
 
 def _frozen(row: operate.FrozenLosses) -> Alert:
@@ -181,11 +198,11 @@ def _down(row: operate.FailingExecutor) -> Alert:
     return Alert(
         f"down-{row.pool}",
         "bad",
-        "Executor down",
+        executor_label(row.error),
         f"The executor of {row.pool} failed {plural(row.failures, 'time')} in a row since"
         f" {row.since:%H:%M} UTC, wall clock.",
-        f"{row.error} It is tried again every 30 seconds, later every five minutes; leases stay,"
-        " nothing is taken for lost.",
+        f"{row.error.rstrip('.')}. It is tried again every 30 seconds, later every five minutes;"
+        " leases stay, nothing is taken for lost.",
         reverse("operate-health", args=[row.pool]),
     )
 
@@ -195,7 +212,7 @@ def _stuck(row: operate.StuckIntents) -> Alert:
     return Alert(
         f"stuck-{row.pool}",
         "bad",
-        "Executor silent",
+        executor_label(row.error),
         f"{plural(row.count, 'order')} to the executor of {row.pool} did not get through.",
         f"Each round tries again, {plural(row.attempts, 'time')} so far.{why}",
         reverse("operate-health", args=[row.pool]),

@@ -2,39 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 
 from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import LineItem, Stat
 from portal.charts.page import LATE, PAUSED
+from portal.operate.text.queue import executor_label
 from portal.operate.text.space import space_rows, space_stats
 from portal.operate.text.verify import verify_rows, verify_title
-from portal.operate.views.console import console_read, page, pool_of_console
+from portal.operate.views.console import (
+    Unchanged,
+    actor_of,
+    console,
+    no_such_button,
+    page,
+    pool_of_console,
+    tell,
+)
 from portal.site.clocks import clocks, pool_now
 from portal.site.context import line_of, verify_last_command
+from portal.site.forms import text
+from scheduling.models import Pool
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.losses import frozen_leases
 from scheduling.selectors.round_space import round_space
 from scheduling.selectors.verifications import verifying_tenants
+from scheduling.services.executors import accept_losses
+from tenants.input.errors import InvalidInputError
 from tenants.scopes import site_scope
 from tenants.selectors.quotas import pool_tenants
 
+# Leases whose loss is frozen, as many as the page names.
+LOSSES = 50
 
-@console_read
+
+@console
 def health(request: HttpRequest, name: str) -> HttpResponse:
-    """The last rounds of one pool, and what goes wrong."""
-    facts, _ = pool_of_console(request, name)
+    """The last rounds of one pool, what goes wrong, and a button to give up what is gone."""
+    facts, pool = pool_of_console(request, name)
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        do = text(request.POST, "do")
+        try:
+            tell(request, ACTS.get(do, no_such_button)(request, pool))
+        except InvalidInputError as error:
+            errors = error.by_field
+        else:
+            return redirect("operate-health", name)
+    return _show(request, facts, errors)
+
+
+def _accept_losses(request: HttpRequest, pool: Pool) -> str:
+    done = accept_losses(
+        actor=actor_of(request),
+        pool=pool,
+        reason=text(request.POST, "reason"),
+        seen=text(request.POST, "seen"),
+    )
+    said = f"the next round of {pool.name} ends {plural(done.leases, 'lease')} as lost."
+    return f"Accepted: {said}" if done.is_new else Unchanged(f"Accepted already: {said}")
+
+
+ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {"accept_losses": _accept_losses}
+
+
+def _show(request: HttpRequest, facts: PoolFacts, errors: dict[str, str]) -> HttpResponse:
+    name = facts.name
     now = pool_now(facts).pool_at
     with site_scope():
         rounds = operate.last_rounds(facts.id)
         failure = next((row for row in operate.pool_failures() if row.pool == name), None)
         stuck = operate.stuck_intents([facts], {facts.id: now})
-        down, frozen = operate.executor_problems()
+        down, _ = operate.executor_problems()
+        frozen = frozen_leases(facts.id)
         quarantined = operate.quarantined_jobs(facts.id)
         space = round_space(facts.id, facts.wall.date())
         tenants = pool_tenants(facts.id)
         verified = verifying_tenants(facts.id, tenants)
+    failing = next((row for row in down if row.pool == name), None)
     times = clocks(facts, [(row.at, row.wall_at, row.scale) for row in rounds])
     line = line_of(facts)
     context = {
@@ -44,9 +94,13 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         "paused": line.state == PAUSED,
         "failure": failure,
         "stuck": stuck,
-        "down": next((row for row in down if row.pool == name), None),
-        "frozen": next((row for row in frozen if row.pool == name), None),
-        "accept_command": f"manage.py accept_losses {name} --user {request.user.get_username()}",
+        "stuck_label": executor_label(stuck[0].error if stuck else ""),
+        "down": failing,
+        "down_label": executor_label(failing.error if failing else ""),
+        "frozen": frozen,
+        "losses": frozen.leases[:LOSSES] if frozen else (),
+        "trouble": " ".join(errors.values()),
+        "reason": text(request.POST, "reason") if errors else "",
         "quarantined": quarantined,
         "rounds": [(row, times.instant(row.at)) for row in rounds],
         "slowest": max((row.snapshot_ms + row.decide_ms for row in rounds), default=0),
@@ -61,7 +115,7 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
         "keep_days": settings.ROUNDS_KEEP_DAYS,
         "live": True,
     }
-    return page(request, "health.html", context, key="health")
+    return page(request, "health.html", context, key="health", status=422 if errors else 200)
 
 
 def _stats(

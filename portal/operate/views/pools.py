@@ -15,6 +15,7 @@ from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration, plural
+from portal.operate.forms.executor import executor_form, executor_options_typed
 from portal.operate.forms.settings import (
     lengths_typed,
     option_fields,
@@ -43,6 +44,7 @@ from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pool_settings import posted_use, price_settings
 from scheduling.selectors.quota_promises import promise_with
 from scheduling.services import pools as change
+from scheduling.services.executors import change_executor_options
 from scheduling.services.settings_impact import settings_impact
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
@@ -107,6 +109,7 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
         "reason": text(typed, "reason"),
         "preview": asked.preview,
         "prices": _prices(request, pool, present, errors if asked.do == "price" else {}),
+        "executor": executor_form(pool, request.POST if asked.do == "executor" else {}, errors),
         "scale_field": Field(
             "scale",
             "Scale",
@@ -116,7 +119,12 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
             error=errors.get("scale", ""),
         ),
         "trouble": next(
-            (errors[name] for name in ("do", "policy", "reason") if name in errors), ""
+            (
+                errors[name]
+                for name in ("do", "policy", "reason")
+                if name in errors and asked.do != "executor"
+            ),
+            "",
         ),
         "lease_text": duration(pool.lease_s),
         "lease_wall_text": duration(pool.lease_s / now.scale),
@@ -250,6 +258,18 @@ def _settings(request: HttpRequest, pool: Pool) -> str:
     return f"Saved: the next round of {pool.name} uses it." if differed else NOTHING_DIFFERED
 
 
+def _executor(request: HttpRequest, pool: Pool) -> str:
+    differed = change_executor_options(
+        actor=actor_of(request),
+        pool_id=pool.pk,
+        options=executor_options_typed(request.POST),
+        reason=text(request.POST, "reason"),
+    )
+    if not differed:
+        return NOTHING_DIFFERED
+    return f"Saved: the next leases of {pool.name} are launched with it."
+
+
 def _pause(request: HttpRequest, pool: Pool) -> str:
     change.set_pool_clock(actor=actor_of(request), pool_id=pool.pk, paused=True)
     return f"{pool.name} is paused: no round is decided, no lease ends."
@@ -281,4 +301,5 @@ ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {
     "resume": _resume,
     "scale": _scale,
     "price": _price_set,
+    "executor": _executor,
 }

@@ -31,6 +31,7 @@ from portal.charts.figures import (
 from portal.charts.glyphs import StateBadge
 from portal.charts.notes import LineItem, Link, Note, Stat, count_note, credit_note
 from portal.charts.speeds import value_text
+from portal.overview.text.runs import runs_title, where
 from portal.site.quota_promises import QuotaPromiseText
 from portal.site.trades import claim_line, traded_text
 from scheduling.selectors.dashboard import LastRound, QuotaNow, RunningJob, WaitingJobs
@@ -148,8 +149,7 @@ def board_context(board: Board) -> dict[str, Any]:
         "day_title": day_title(board.days, board.now),
         "figures": figures(board),
         "wait_title": wait_title(board.waits),
-        "runs_title": f"{plural(len(board.runs), 'job runs', 'jobs run')} on"
-        f" {plural(board.uses, 'GPU')}",
+        "runs_title": runs_title(board.runs, board.uses),
         "several_types": len({run.gpu_type for run in board.runs}) > 1,
         "shown": [
             (run, where(run), (run.expires_at - board.now).total_seconds(), cost)
@@ -441,10 +441,3 @@ def wait_title(waits: Sequence[WaitingJobs]) -> str:
     if not jobs:
         return "No job is queued"
     return f"{plural(jobs, 'job')} queued, and why"
-
-
-def where(run: RunningJob) -> str:
-    """The nodes of a lease, short."""
-    if len(run.nodes) <= 2:
-        return ", ".join(run.nodes)
-    return f"{run.nodes[0]} and {len(run.nodes) - 1} more"

@@ -23,6 +23,7 @@ from portal.site.quota_promises import pool_promise_text
 from portal.site.starts import start_text
 from portal.site.submit_links import submit_links
 from scheduling.selectors import dashboard as read
+from scheduling.selectors.executors import silent_pools
 from scheduling.selectors.histories import claim_history
 from scheduling.selectors.lines import PoolFacts, pool_names_of_tenant, pools_named
 from scheduling.selectors.planned_jobs import list_dated_jobs
@@ -45,10 +46,12 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
     tenant = tenant_or_404(request, slug)
     pool = tenant_pool(request, tenant, request.GET.get("pool", ""))
     context: dict[str, Any] = {"tenant": tenant, "pool": pool, "nav_key": "overview", "live": True}
+    context |= {"silent": [], "names_pool": False}
     if pool is not None:
         with tenant_scope(tenant.pk):
             board = _read(request, tenant, pool)
             context["uses"] = _all_pools(tenant, pool)
+            context["silent"] = silent_pools([pool.id])
             context["counts"] = read.job_counts(pool.id, tenant.pk)
             clock = clocks(pool)
             first = first_start(pool.id, tenant.pk, now=clock.now.pool_at)

@@ -27,7 +27,7 @@ from portal.site.clocks import clocks, pool_now
 from portal.site.quota_promises import pool_promise_text
 from portal.site.trades import trade_rows, trades_title
 from scheduling.models import MaintenanceWindow
-from scheduling.selectors.executors import executor_silent_since
+from scheduling.selectors.executors import silent_pools
 from scheduling.selectors.histories import joined, pool_history
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.operate import windows_near
@@ -71,7 +71,7 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         planned, more_planned = list_planned_jobs(facts.id, visibility, at=now, limit=PLANNED)
         named = {*(row.round for row in early), *(row.round for row in traded)}
         anchors = round_instants(facts.id, named)
-        silent_since = executor_silent_since(facts.id)
+        silent = silent_pools([facts.id])
     badges, is_operator = badges_of(view), may_on_site(access(request).site_role, Action.OPERATE)
     times = clocks(facts, anchors)
     tells = is_operator and has_deficits(facts)
@@ -89,7 +89,8 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         "swaps": any(claim.swapped for row in view.types for claim in row.claims),
         "promise": pool_promise_text(facts),
         "maintenance": _maintenance(facts, windows),
-        "silent_since": silent_since,
+        "silent": silent,
+        "names_pool": False,
         "pool": facts,
         "visibility": visibility,
         "may_simulate": is_operator,

@@ -12,9 +12,11 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from django.conf import settings
 
 from evenshare_core.estimation.evaluations import MetricPoint
+from scheduling.engine.executors.pool_options import NoOptions
 
 
 class ExecutorError(Exception):
@@ -129,6 +131,8 @@ class ExecutorTraits(NamedTuple):
     engine (`scheduling.engine.executors.node_source`).
     `silence_s`: a launched lease that `list` leaves out is lost after so long, in wall time, and
     in the second such listing at the earliest; 0, at once: its own records are the truth.
+    `options_type`: the struct that it reads `Pool.executor_options` as; `finds_by`: those of them
+    by which it finds what runs, and that stay as they are while something does.
     """
 
     simulates: bool = False
@@ -139,6 +143,8 @@ class ExecutorTraits(NamedTuple):
     has_nodes: bool = False
     title: str = ""
     silence_s: int = 0
+    options_type: type[msgspec.Struct] = NoOptions
+    finds_by: tuple[str, ...] = ()
 
 
 class Executor(Protocol):

@@ -37,9 +37,9 @@ class Command(BaseCommand):
             raise CommandError(f"there is nobody called {options['user']}")
         try:
             reason = options["reason"][:REASON_MAX]
-            count = accept_losses(actor=Actor(user), pool=pool, reason=reason)
+            done = accept_losses(actor=Actor(user), pool=pool, reason=reason)
         except InvalidInputError as error:
             raise CommandError("; ".join(one.reason for one in error.errors)) from error
         except PermissionDenied as error:
             raise CommandError(f"{options['user']} is no operator") from error
-        self.stdout.write(f"the next round ends {plural(count, 'lease')} of {pool.name} as lost")
+        self.stdout.write(f"the next round ends {plural(done.leases, 'lease')} of {pool.name} as lost")

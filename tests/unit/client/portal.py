@@ -121,7 +121,12 @@ class Portal:
         }  # fmt: skip
 
     def _page(self, query: dict[str, str]) -> dict[str, Any]:
-        found = [j for j in self.jobs if query.get("state") in (None, j["state"])]
+        found = [
+            j
+            for j in self.jobs
+            if query.get("state") in (None, j["state"])
+            and query.get("phase") in (None, j.get("phase", j["state"]))
+        ]
         start, limit = int(query.get("cursor", "0")), int(query["limit"])
         # As a portal behind a proxy might write it: only the query may be used.
         after = f"http://elsewhere.invalid/api/v1/jobs?cursor={start + limit}&limit={limit}"

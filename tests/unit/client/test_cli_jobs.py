@@ -128,6 +128,19 @@ class TestExplain:
         assert call["url"] == f"{portal.url}/api/v1/jobs/12345678/why"
 
 
+class TestAJobThatStarts:
+    def test_is_told_from_one_that_runs(self, run: Run, portal: Portal) -> None:
+        starting = portal.job("running", phase="starting", name="one")
+        running = portal.job("running", phase="running", name="two")
+        old = portal.job("running", name="three")
+        lines = run("job", "list").out.splitlines()[1:]
+        assert [line.split()[1] for line in lines] == ["running", "running", "starting"]
+        for state, jobs in (("starting", [starting]), ("running", [old, running])):
+            found = run("job", "list", "--state", state, "--output", "json").json
+            assert [job["id"] for job in found] == [job["id"] for job in jobs]
+        assert "starting" in run("job", "show", starting["id"]).out
+
+
 class TestList:
     def test_follows_pages_only_as_far_as_asked(self, run: Run, portal: Portal) -> None:
         for _ in range(250):

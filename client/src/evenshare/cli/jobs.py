@@ -16,7 +16,9 @@ from .job_fields import COMMAND, JOB_FIELDS, JobField
 from .terminal import Terminal, inert, inert_lines, named, short, when
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
-ALL_STATES = ("pending", "running", "stopping", *TERMINAL_STATES)
+ALL_STATES = ("pending", "starting", "running", "stopping", *TERMINAL_STATES)
+# Of these a portal tells those that start by their phase alone: their state is "running".
+PHASES = ("starting", "running")
 DID_NOT_SUCCEED = 3
 POLL_S = (0.5, 1.0, 2.0)
 LOG_BYTES = 65536
@@ -44,7 +46,8 @@ def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 
 def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     limit = None if options.all else options.limit
-    given = {"state": options.state, "pool": options.pool, "tenant": options.tenant}
+    name = "phase" if options.state in PHASES else "state"
+    given = {name: options.state, "pool": options.pool, "tenant": options.tenant}
     jobs = list(client.pages("/jobs", limit, **given))
     if options.output == "json":
         screen.json(jobs)
@@ -56,7 +59,7 @@ def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> in
     rows = [
         [
             inert(job["id"]) if not screen.is_wide else inert(job["id"])[:8],
-            screen.state(job["state"]),
+            screen.state(phase(job)),
             inert(job.get("gpus", "")),
             short(inert(job.get("pool", "")), 16),
             short(named(job.get("tenant")), 16),
@@ -81,7 +84,7 @@ def why(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         screen.json(answer)
         return 0
     code = inert(answer.get("reason_code") or "")
-    screen.line(f"{screen.state(answer['state'])}{f'  ({code})' if code else ''}")
+    screen.line(f"{screen.state(phase(answer))}{f'  ({code})' if code else ''}")
     if answer.get("words"):
         screen.line(inert(answer["words"]))
     if answer.get("next_step"):
@@ -157,7 +160,7 @@ def cancel(options: argparse.Namespace, client: Client, screen: Terminal) -> int
     if options.output == "json":
         screen.json(job)
     else:
-        screen.line(f"{inert(job['id'])}  {screen.state(job['state'])}")
+        screen.line(f"{inert(job['id'])}  {screen.state(phase(job))}")
         if job["state"] not in TERMINAL_STATES:
             screen.note("It is being stopped.")
     return 0
@@ -171,6 +174,11 @@ def logs(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         if options.follow:
             _left_alone(screen, identity)
         raise
+
+
+def phase(job: Mapping[str, Any]) -> object:
+    """A job's state, those that start apart from those that run; an older portal has no phase."""
+    return job.get("phase") or job["state"]
 
 
 def find(client: Client, text: str) -> str:
@@ -306,8 +314,8 @@ def _wait(options: argparse.Namespace, client: Client, screen: Terminal, job: An
     identity, seen, asked = str(job["id"]), None, 0
     try:
         while True:
-            if job["state"] != seen:
-                seen, asked = job["state"], 0
+            if phase(job) != seen:
+                seen, asked = phase(job), 0
                 screen.note(f"{when(job.get('started_at'))} {inert(seen)}".strip())
             if seen in TERMINAL_STATES:
                 break
@@ -339,7 +347,7 @@ def _print(options: argparse.Namespace, screen: Terminal, job: Any) -> None:
         return
     lines = [
         ("id", inert(job["id"])),
-        ("state", screen.state(job["state"])),
+        ("state", screen.state(phase(job))),
         *facts(job),
     ]
     screen.pairs([(name, value) for name, value in lines if value])

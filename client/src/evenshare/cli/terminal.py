@@ -21,6 +21,7 @@ STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 # A sign, a word and a colour: state never shows by colour alone.
 STATES = {
     "pending": ("○", "yellow"),
+    "starting": ("◌", "blue"),
     "running": ("●", "blue"),
     "stopping": ("◐", "blue"),
     "succeeded": ("✓", "green"),

@@ -101,7 +101,13 @@ class SlurmExecutor(ShimExecutor):
     """Has shims started by Slurm, and asks Slurm about those that say nothing."""
 
     traits = ExecutorTraits(
-        keeps_output=True, reports_usage=True, has_nodes=True, title="Slurm", silence_s=SILENCE_S
+        keeps_output=True,
+        reports_usage=True,
+        has_nodes=True,
+        title="Slurm",
+        silence_s=SILENCE_S,
+        options_type=SlurmOptions,
+        finds_by=("conf", "partition"),
     )
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:

@@ -1,0 +1,109 @@
+"""Leases that vanished all at once: which, since when, and that they are gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers as s
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.api.base import OperatePoolView
+from scheduling.api.pools import OperateReason
+from scheduling.api.render import job_ref_json
+from scheduling.api.schemas import JobRefRow
+from scheduling.selectors.losses import FrozenLeases, MissingLease, frozen_leases
+from scheduling.services.executors import accept_losses
+from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
+from tenants.api.times import time_text
+from tenants.permissions import Action, may_on_site
+from tenants.requests import ReasonRequest
+from tenants.scopes import site_scope
+
+
+class MissingLeaseRow(s.Serializer[object]):
+    """A lease that was launched and that its executor does not list, since an instant of the wall.
+
+    `lease` is its number among those of its job.
+    """
+
+    job = JobRefRow(allow_null=True, help_text="Null: jobs of tenants are not for your role.")
+    tenant = s.CharField(allow_blank=True)
+    lease = s.IntegerField()
+    gpus = s.IntegerField()
+    nodes = s.ListField(child=s.CharField())
+    since = s.DateTimeField(allow_null=True)
+    accepted = s.BooleanField(help_text="An operator accepted its loss: the next round ends it.")
+
+
+class PoolLosses(s.Serializer[object]):
+    """What a pool lost at once; nothing is concluded of it before it is listed again, or accepted.
+
+    Null and empty: nothing is frozen.
+    """
+
+    frozen_since = s.DateTimeField(allow_null=True)
+    launched = s.IntegerField(help_text="Leases that were launched when they were last compared.")
+    missing = MissingLeaseRow(many=True)
+
+
+class PoolLossesView(OperatePoolView):
+    """Leases that vanished at once."""
+
+    def losses(self, frozen: FrozenLeases | None) -> Response:
+        """Answer with what is frozen."""
+        with_jobs = may_on_site(self.access.site_role, Action.SEE_TENANT)
+        body = {
+            "frozen_since": time_text(frozen.since) if frozen else None,
+            "launched": frozen.launched if frozen else 0,
+            "missing": [
+                _lease(one, with_jobs=with_jobs) for one in (frozen.leases if frozen else ())
+            ],
+        }
+        return answer(body, _tag(frozen))
+
+
+class PoolLossesShow(PoolLossesView):
+    """Which they are."""
+
+    @extend_schema(operation_id="operate_losses_show", responses={200: PoolLosses})
+    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
+        """Show which leases of a pool vanished at once; the ETag is of exactly these."""
+        with site_scope():
+            return self.losses(frozen_leases(self.named(name).pk))
+
+
+class PoolLossesAccept(PoolLossesView):
+    """That they are gone."""
+
+    @extend_schema(
+        operation_id="operate_losses_accept",
+        request=OperateReason,
+        responses={200: PoolLosses},
+        parameters=[IF_MATCH],
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Say that these leases are gone: the next round ends them. 409: none are frozen."""
+        reason = request_of(ReasonRequest, request.data).reason
+        with self.edited(name) as (pool, _):
+            present = frozen_leases(pool.pk, lock=True)
+            self.require_match(_tag(present))
+            accept_losses(actor=self.actor, pool=pool, reason=reason)
+            return self.losses(frozen_leases(pool.pk))
+
+
+def _tag(frozen: FrozenLeases | None) -> str:
+    return etag_of(frozen.seen if frozen else "")
+
+
+def _lease(row: MissingLease, *, with_jobs: bool) -> dict[str, Any]:
+    return {
+        "job": job_ref_json(row.job) if with_jobs else None,
+        "tenant": row.tenant,
+        "lease": row.number,
+        "gpus": row.gpus,
+        "nodes": list(row.nodes),
+        "since": time_text(row.since),
+        "accepted": row.is_accepted,
+    }

@@ -1,0 +1,76 @@
+"""What a pool says to its executor (`Pool.executor_options`), read as the executor reads it.
+
+An executor's `ExecutorTraits.options_type` is the struct that it converts them to, strictly. Here
+each field is converted alone, so that all that is wrong is named at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import NODEFAULT, structs
+
+from tenants.input.errors import FieldErrors
+
+FIELD = "executor_options"
+BYTES_MAX = 16_384
+_PLACE = re.compile(r" - at .*\Z", re.DOTALL)
+
+
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of an executor that has to know nothing."""
+
+
+def check_options(
+    kind: type[msgspec.Struct], values: Mapping[str, Any], errors: FieldErrors
+) -> None:
+    """Note what is wrong with a pool's options, as `executor_options.NAME`."""
+    if len(msgspec.json.encode(values)) > BYTES_MAX:
+        errors.add(FIELD, f"is longer than {BYTES_MAX:,} bytes")
+        return
+    known = {field.encode_name: field for field in structs.fields(kind)}
+    there_are = f"There are {', '.join(known)}." if known else "This executor has none."
+    for name in values:
+        if name not in known:
+            errors.add(f"{FIELD}.{ascii(name)[1:-1][:60]}", "is not an option", there_are)
+    for name, field in known.items():
+        if name in values:
+            try:
+                msgspec.convert(values[name], field.type)
+            except msgspec.ValidationError as error:
+                errors.add(f"{FIELD}.{name}", _sentence(error), _default_text(field))
+        elif field.required:
+            errors.add(f"{FIELD}.{name}", "is required")
+
+
+def default_options(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the options that may be left out, with what holds then."""
+    return {
+        field.encode_name: _default(field) for field in structs.fields(kind) if not field.required
+    }
+
+
+def required_options(kind: type[msgspec.Struct]) -> list[str]:
+    """Return the options that have to be there."""
+    return [field.encode_name for field in structs.fields(kind) if field.required]
+
+
+def _sentence(error: msgspec.ValidationError) -> str:
+    """What a reader of structs found, without its place: "Expected int >= 0"."""
+    said = _PLACE.sub("", str(error)).replace("`", "")
+    return said.replace("Expected str matching regex", "Expected a text of the form") + "."
+
+
+def _default(field: structs.FieldInfo) -> Any:
+    if field.default_factory is not NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _default_text(field: structs.FieldInfo) -> str:
+    if field.required:
+        return ""
+    return f"Left out, it is {msgspec.json.encode(_default(field)).decode()}."

@@ -1,0 +1,50 @@
+"""Where a job is, in the word of lists: its state, with those that start told from those that run.
+
+A round's grant makes a job `running` at once, for it holds GPUs from then on. Its program begins
+when the pool's executor says so, and on a cluster that may take a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from django.db.models import Exists, OuterRef, Q
+
+from scheduling.models import Job, Lease
+
+STARTING = "starting"
+# In the order of a job's life.
+PHASES = (Job.State.PENDING.value, STARTING, *Job.State.values[1:])
+_BEGUN = (Lease.State.RUNNING, Lease.State.STOPPING)
+_NOT_BEGUN = (Lease.State.WAITING, Lease.State.LAUNCHING)
+
+
+def phase_of(state: str, leases: Collection[str]) -> str:
+    """Return a job's state, or `STARTING` where none of its leases has a program yet.
+
+    `leases`: the states of its live leases; one that is being moved has two, and one of them runs.
+    """
+    is_starting = state == Job.State.RUNNING and leases and all(one in _NOT_BEGUN for one in leases)
+    return STARTING if is_starting else str(state)
+
+
+def is_starting() -> Q:
+    """Return the condition of `STARTING`, for a query of jobs."""
+    leases = Lease.objects.filter(job=OuterRef("pk"))
+    return (
+        Q(state=Job.State.RUNNING)
+        & Q(Exists(leases.filter(state__in=_NOT_BEGUN)))
+        & ~Q(Exists(leases.filter(state__in=_BEGUN)))
+    )
+
+
+def phases(jobs: Iterable[Job]) -> Mapping[int, str]:
+    """Return the phase of each job, by its id. One query, none where no job runs."""
+    shown = list(jobs)
+    running = [job.pk for job in shown if job.state == Job.State.RUNNING]
+    starting: set[int] = set()
+    if running:
+        starting.update(
+            Job.objects.filter(is_starting(), pk__in=running).values_list("pk", flat=True)
+        )
+    return {job.pk: STARTING if job.pk in starting else str(job.state) for job in shown}

@@ -1,0 +1,220 @@
+"""What a pool's executor has to know: an operator sets it, the executor says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.utils.html import escape
+
+from scheduling.engine.executors import executor_traits
+from scheduling.engine.executors.base import EXECUTORS
+from scheduling.engine.executors.pool_options import check_options
+from scheduling.engine.executors.slurm.options import read_options
+from scheduling.models import Lease, Pool
+from tenants.input.errors import FieldErrors
+from tenants.models import AuditRecord, User
+from tests.functional.api_stage import ApiStage
+from tests.functional.operate_stage import edit, operate_stage, tag
+from tests.functional.test_operator import page
+from tests.functional.visitors import Town, town, visitor
+
+GOOD: dict[str, Any] = {"partition": "gpu", "cpus_per_gpu": 8}
+WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
+    ({}, {"partition": "is required"}),
+    ({"partition": ""}, {"partition": "Expected a text of the form"}),
+    ({"partition": "gpu", "nodes": 4}, {"nodes": "is not an option"}),
+    (
+        {"partition": "-x", "cpus_per_gpu": "8", "limit_minutes": -1, "path": 3},
+        {
+            "partition": "Expected a text of the form",
+            "cpus_per_gpu": "Expected int, got str.",
+            "limit_minutes": "Expected int >= 0.",
+            "path": "Expected str, got int.",
+        },
+    ),
+    ({"partition": "gpu", "accounts": {"a": 1}}, {"accounts": "Expected str, got int."}),
+    ({"partition": "gpu", "cpus_per_gpu": 1.5}, {"cpus_per_gpu": "Expected int, got float."}),
+    ({"partition": None}, {"partition": "Expected str, got null."}),
+]
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    assert committed_db
+    made = town()
+    _on_slurm(made.cluster.pool)
+    return made
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> ApiStage:
+    request.getfixturevalue("db")
+    made = operate_stage()
+    _on_slurm(made.cluster.pool)
+    return made
+
+
+def _on_slurm(pool: Pool) -> None:
+    Pool.objects.filter(pk=pool.pk).update(executor="slurm", executor_options=GOOD)
+
+
+def _path(place: Town) -> str:
+    return f"/operate/pools/{place.cluster.pool.name}/settings/"
+
+
+def _save(place: Town, options: object, **more: str) -> Any:
+    written = options if isinstance(options, str) else json.dumps(options)
+    return place.operator.post(
+        _path(place), {"do": "executor", "executor_options": written, **more}
+    )
+
+
+def _stored() -> Any:
+    return Pool.objects.order_by("id").values_list("executor_options", flat=True)[0]
+
+
+class TestTheReading:
+    @pytest.mark.parametrize(("options", "problems"), [*WRONG, (GOOD, {})])
+    def test_finds_all_that_the_executor_itself_refuses(
+        self, options: dict[str, Any], problems: dict[str, str]
+    ) -> None:
+        errors = FieldErrors()
+        check_options(executor_traits("slurm").options_type, options, errors)
+        found = {one.field: one.reason for one in errors}
+        assert set(found) == {f"executor_options.{name}" for name in problems}
+        for name, reason in problems.items():
+            assert found[f"executor_options.{name}"].startswith(reason)
+        if problems:
+            with pytest.raises(Exception, match="executor_options of the pool"):
+                read_options(options, "p")
+        else:
+            assert read_options(options, "p").cpus_per_gpu == 8
+
+    @pytest.mark.parametrize("name", [*(set(EXECUTORS) - {"slurm"}), "unknown"])
+    def test_of_an_executor_without_options_takes_none(self, name: str) -> None:
+        kind = executor_traits(name).options_type
+        for options, wrong in (({}, 0), ({"partition": "gpu"}, 1)):
+            errors = FieldErrors()
+            check_options(kind, options, errors)
+            assert len(list(errors)) == wrong
+
+    def test_refuses_what_is_far_too_long(self) -> None:
+        errors = FieldErrors()
+        accounts = {f"t{n}": "a" * 60 for n in range(400)}
+        options = {"partition": "gpu", "accounts": accounts}
+        check_options(executor_traits("slurm").options_type, options, errors)
+        assert [str(one) for one in errors] == ["executor_options is longer than 16,384 bytes"]
+
+
+class TestThePage:
+    def test_shows_what_is_set_and_what_there_is(self, there: Town) -> None:
+        shown = page(there.operator, _path(there))
+        assert escape(json.dumps(GOOD, indent=2)) in shown
+        assert "Options of the executor Slurm" in shown
+        for name in ("gres_types", "limit_minutes"):
+            assert f"<code>{name}</code>" in shown
+        other = f"/operate/pools/{there.elsewhere.pool.name}/settings/"
+        assert "it has no options" in page(there.operator, other)
+
+    def test_saves_with_a_record_of_what_differs(self, there: Town) -> None:
+        wanted = {"partition": "gpu", "accounts": {"north": "physics"}}
+        assert _save(there, wanted, reason="own accounts").status_code == 302
+        assert _stored() == wanted
+        record = AuditRecord.objects.get()
+        assert (record.action, record.reason) == ("pool.changed", "own accounts")
+        assert record.before == {"executor_options": {"cpus_per_gpu": 8, "accounts": None}}
+        assert record.after == {
+            "executor_options": {"cpus_per_gpu": None, "accounts": {"north": "physics"}}
+        }
+        assert "executor options, accounts, north" in page(there.operator, "/operate/audit/")
+        assert _save(there, wanted).status_code == 302
+        assert "Nothing differed" in page(there.operator, _path(there))
+        assert AuditRecord.objects.count() == 1
+
+    def test_names_each_option_that_is_wrong_and_keeps_what_was_typed(self, there: Town) -> None:
+        answer = _save(there, {"partition": "-x", "nodes": 4, "limit_minutes": -1}, reason="mine")
+        shown = answer.content.decode()
+        assert answer.status_code == 422
+        for name in ("partition", "nodes", "limit_minutes"):
+            assert f'<p class="err"><code>{name}</code>: ' in shown
+        assert escape('"nodes": 4') in shown
+        assert 'value="mine"' in shown
+        assert _stored() == GOOD
+        assert not AuditRecord.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("written", "said"),
+        [
+            ('{"partition": "gpu",}', "Line 1, column "),
+            ("", "Line 1, column 1 is no JSON"),
+            ("[1]", "Must be an object"),
+            ('{"partition": "a", "partition": "b"}', "partition is there twice"),
+            ('{"partition": NaN}', "NaN is no number"),
+            ('{"partition": "a\\u0000"}', "characters that an option may not have"),
+            ('{"partition": "a\\n"}', "characters that an option may not have"),
+            ("[" * 100_000, "no JSON"),
+        ],
+    )
+    def test_says_what_is_wrong_with_the_text(self, there: Town, written: str, said: str) -> None:
+        answer = _save(there, written)
+        assert answer.status_code == 422
+        assert said in answer.content.decode()
+        assert _stored() == GOOD
+
+    def test_keeps_where_its_leases_run(self, there: Town) -> None:
+        there.submit(2)
+        Pool.objects.update(executor="virtual")
+        there.play(1)
+        Pool.objects.filter(pk=there.cluster.pool.pk).update(executor="slurm")
+        assert Lease.objects.get().state == "running"
+        answer = _save(there, {**GOOD, "partition": "other"})
+        assert answer.status_code == 422
+        assert (
+            "1 lease was launched by it and would not be found any more" in answer.content.decode()
+        )
+        assert _stored() == GOOD
+        assert _save(there, {**GOOD, "conf": "", "account": "site"}).status_code == 302
+        Lease.objects.update(state="ended")
+        assert _save(there, {**GOOD, "partition": "other"}).status_code == 302
+        assert _stored()["partition"] == "other"
+
+    def test_is_for_operators_alone(self, there: Town) -> None:
+        typed = {"do": "executor", "executor_options": "{}"}
+        finance = visitor("fay", site_role=User.SiteRole.FINANCE)
+        assert finance.post(_path(there), typed).status_code == 403
+        assert "Save the options" not in page(finance, _path(there))
+        assert there.owner.post(_path(there), typed).status_code == 404
+        assert _stored() == GOOD
+
+
+class TestTheApi:
+    def test_shows_and_replaces_them(self, stage: ApiStage) -> None:
+        path = f"operate/pools/{stage.pool}"
+        seen = tag(stage, path)
+        assert stage.get(path, as_="otto").json()["executor_options"] == GOOD
+        wanted = {"partition": "gpu", "qos": "high"}
+        made = edit(stage, "PATCH", path, {"executor_options": wanted, "lease_s": 600}, seen=seen)
+        assert made.status_code == 200, made.content
+        assert made.json()["executor_options"] == wanted
+        assert made["ETag"] != seen
+        assert edit(stage, "PATCH", path, {"executor_options": {}}, seen=seen).status_code == 412
+        # What is not named stays.
+        assert edit(stage, "PATCH", path, {"lease_s": 700}, seen=path).status_code == 200
+        assert _stored() == wanted
+
+    def test_names_each_field_and_changes_nothing(self, stage: ApiStage) -> None:
+        path = f"operate/pools/{stage.pool}"
+        for options, problems in WRONG:
+            body = {"executor_options": options, "lease_s": 600}
+            refused = edit(stage, "PATCH", path, body, seen=path)
+            assert refused.status_code == 400
+            fields = {error["field"] for error in refused.json()["errors"]}
+            assert fields == {f"executor_options.{name}" for name in problems}
+        others: tuple[Any, ...] = ([], "x", {"partition": "a\n"})
+        for wrong in others:
+            refused = edit(stage, "PATCH", path, {"executor_options": wrong}, seen=path)
+            assert [one["field"] for one in refused.json()["errors"]] == ["executor_options"]
+        assert _stored() == GOOD
+        assert stage.get(path, as_="otto").json()["lease_s"] == 900

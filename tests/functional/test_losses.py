@@ -1,0 +1,179 @@
+"""Leases that vanished at once: an operator sees which, and gives up what is gone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.exceptions import PermissionDenied
+
+from scheduling.engine.clock import wall_now
+from scheduling.models import ExecutorHealth, Lease, Pool
+from scheduling.services.executors import accept_losses
+from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
+from tenants.models import AuditRecord, User
+from tests.functional.operate_stage import edit, operate_stage, tag
+from tests.functional.test_operator import page
+from tests.functional.visitors import Town, town, visitor
+
+
+@pytest.fixture
+def there(committed_db: str) -> Town:
+    """Three jobs run, and their executor lists none of them."""
+    assert committed_db
+    place = town()
+    for gpus in (4, 2, 1):
+        place.submit(gpus)
+    place.play(2)
+    freeze(place.cluster.pool)
+    return place
+
+
+def freeze(pool: Pool, leave_out: int = 0) -> ExecutorHealth:
+    """What rounds note of a mass disappearance."""
+    leases = Lease.objects.filter(pool=pool, state="running").order_by("id")
+    since = wall_now() - timedelta(minutes=3)
+    tokens = [f"es-{lease.job_id}-{lease.number}" for lease in leases]
+    row, _ = ExecutorHealth.objects.update_or_create(
+        pool=pool,
+        defaults={
+            "frozen_since": since,
+            "launched": len(tokens),
+            "missing": dict.fromkeys(tokens[leave_out:], since.isoformat()),
+        },
+    )
+    return row
+
+
+def _health(place: Town) -> str:
+    return f"/operate/pools/{place.cluster.pool.name}/health/"
+
+
+def _post(place: Town, **more: str) -> Any:
+    seen = page(place.operator, _health(place)).split('name="seen" value="')
+    typed = {"do": "accept_losses", "seen": seen[1].split('"')[0] if len(seen) > 1 else ""}
+    return place.operator.post(_health(place), {**typed, **more})
+
+
+def _records() -> list[AuditRecord]:
+    return list(AuditRecord.objects.filter(action="executor.losses_accepted"))
+
+
+class TestThePage:
+    def test_names_each_lease_and_since_when(self, there: Town) -> None:
+        shown = page(there.operator, _health(there))
+        table = shown.split('id="t-losses"')[1].split("</table>")[0]
+        for name in ("north-4", "north-2", "north-1"):
+            assert f">{name}</a>" in table
+        assert table.count(">frozen</td>") == 3
+        assert "n0000" in table
+        auditor = visitor("fay", site_role=User.SiteRole.FINANCE)
+        read = page(auditor, _health(there))
+        assert 'id="t-losses"' in read
+        assert "north-4" not in read.split('id="t-losses"')[1].split("</table>")[0]
+        assert "losses-yes" not in read
+
+    def test_accepts_what_was_seen_once(self, there: Town) -> None:
+        answer = _post(there, reason="installed anew")
+        assert answer.status_code == 302
+        (record,) = _records()
+        assert (record.after, record.reason) == ({"leases": 3}, "installed anew")
+        row = ExecutorHealth.objects.get()
+        assert row.accepted == sorted(row.missing)
+        shown = page(there.operator, _health(there))
+        assert "Accepted: the next round of" in shown
+        assert "Their loss is accepted" in shown
+        assert "losses-yes" not in shown
+
+    def test_pressed_twice_does_it_once(self, there: Town) -> None:
+        seen = page(there.operator, _health(there)).split('name="seen" value="')[1].split('"')[0]
+        for _ in range(2):
+            typed = {"do": "accept_losses", "seen": seen}
+            assert there.operator.post(_health(there), typed).status_code == 302
+        assert len(_records()) == 1
+        assert "Accepted already" in page(there.operator, _health(there))
+
+    def test_accepts_nothing_that_was_not_seen(self, there: Town) -> None:
+        seen = page(there.operator, _health(there)).split('name="seen" value="')[1].split('"')[0]
+        freeze(there.cluster.pool, leave_out=1)
+        answer = there.operator.post(
+            _health(there), {"do": "accept_losses", "seen": seen, "reason": "gone"}
+        )
+        assert answer.status_code == 422
+        said = answer.content.decode()
+        assert "Other leases are missing by now, 2 of them: look again" in said
+        assert 'value="gone"' in said
+        assert ExecutorHealth.objects.get().accepted == []
+        assert not _records()
+
+    def test_says_so_where_nothing_is_frozen(self, there: Town) -> None:
+        ExecutorHealth.objects.update(frozen_since=None)
+        assert "losses-yes" not in page(there.operator, _health(there))
+        answer = _post(there)
+        assert answer.status_code == 422
+        assert "No leases of this pool are held back" in answer.content.decode()
+
+    def test_is_for_operators_alone(self, there: Town) -> None:
+        typed = {"do": "accept_losses"}
+        finance = visitor("fay", site_role=User.SiteRole.FINANCE)
+        assert finance.post(_health(there), typed).status_code == 403
+        assert there.owner.post(_health(there), typed).status_code == 404
+        with pytest.raises(PermissionDenied):
+            accept_losses(actor=Actor(User.objects.get(username="ada")), pool=there.cluster.pool)
+        assert ExecutorHealth.objects.get().accepted == []
+
+    def test_lets_the_next_round_end_them(self, there: Town) -> None:
+        assert _post(there).status_code == 302
+        # The pool's own executor lists them: what is listed again goes on.
+        there.play(1)
+        assert ExecutorHealth.objects.get().frozen_since is None
+        assert Lease.objects.filter(state="running").count() == 3
+
+
+class TestTheService:
+    def test_refuses_others_than_were_seen(self, there: Town) -> None:
+        actor = Actor(User.objects.get(username="eve"))
+        with pytest.raises(InvalidInputError, match="Other leases are missing") as refused:
+            accept_losses(actor=actor, pool=there.cluster.pool, seen="0" * 32)
+        assert refused.value.is_conflict
+        assert accept_losses(actor=actor, pool=there.cluster.pool) == (3, True)
+        assert accept_losses(actor=actor, pool=there.cluster.pool) == (3, False)
+
+
+@pytest.mark.django_db
+class TestTheApi:
+    def test_shows_and_accepts_what_is_frozen(self) -> None:
+        stage = operate_stage()
+        path = f"operate/pools/{stage.pool}/losses"
+        nothing = stage.get(path, as_="otto")
+        assert nothing.json() == {"frozen_since": None, "launched": 0, "missing": []}
+        refused = edit(stage, "POST", f"{path}/accept", {}, seen=path)
+        assert (refused.status_code, refused.json()["reason_code"]) == (409, "conflict")
+        job = stage.job()
+        lease = Lease.objects.create(
+            pool=stage.cluster.pool, tenant=job.tenant, job=job, number=1, state="running",
+            gpu_type=stage.cluster.gpu_type, gpus=2, granted_round=1, placement=[],
+            granted_at=stage.cluster.at, expires_at=stage.cluster.at, own=2, borrowed=0, price=0,
+        )  # fmt: skip
+        row = freeze(stage.cluster.pool)
+        seen = tag(stage, path)
+        shown = stage.get(path, as_="otto").json()
+        assert shown["missing"] == [
+            {
+                "job": {"id": str(job.uid), "name": job.name}, "tenant": "aa", "lease": 1,
+                "gpus": lease.gpus, "nodes": [], "accepted": False,
+                "since": shown["missing"][0]["since"],
+            }
+        ]  # fmt: skip
+        # Finance reads the console, and no tenant's jobs.
+        assert stage.get(path, as_="fin").json()["missing"][0]["job"] is None
+        row.missing = {**row.missing, "es-99-1": wall_now().isoformat()}
+        row.save()
+        assert edit(stage, "POST", f"{path}/accept", {}, seen=seen).status_code == 412
+        for _ in range(2):
+            made = edit(stage, "POST", f"{path}/accept", {"reason": "gone"}, seen=path)
+            assert made.status_code == 200, made.content
+            assert [one["accepted"] for one in made.json()["missing"]] == [True, True]
+        assert len(_records()) == 1
