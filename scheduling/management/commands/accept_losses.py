@@ -42,4 +42,6 @@ class Command(BaseCommand):
             raise CommandError("; ".join(one.reason for one in error.errors)) from error
         except PermissionDenied as error:
             raise CommandError(f"{options['user']} is no operator") from error
-        self.stdout.write(f"the next round ends {plural(done.leases, 'lease')} of {pool.name} as lost")
+        self.stdout.write(
+            f"the next round ends {plural(done.leases, 'lease')} of {pool.name} as lost"
+        )
