@@ -56,23 +56,28 @@ class ShimStage:
             [sys.executable, "-I", "-S", str(SHIM), str(self.folder)],
             env={"PATH": "/usr/bin:/bin"},
             stdin=subprocess.DEVNULL,
+            # As its starter does, which waits for its end.
+            stdout=subprocess.PIPE,
         )
 
     def run(self, text: str, **options: Any) -> NodeUsage:
         """Run a program to its end; return what was sampled of it."""
-        assert self.start(text, **options).wait() == 0
+        with self.start(text, **options) as shim:
+            assert shim.wait() == 0
         return self.usage()
 
     def sampled(self, text: str, until: Callable[[NodeUsage], bool], **options: Any) -> NodeUsage:
         """Run a program that goes on until `END` lets it, once what was sampled is as wanted;
         return what was sampled then."""
         shim = self.start(f"{text}\n{END}", **options)
+        assert shim.stdout is not None
         try:
             eventually(lambda: (self.folder / "usage.0.json").exists() and until(self.usage()))
             return self.usage()
         finally:
             (self.root / "end").touch()
             shim.wait(PATIENCE_S)
+            shim.stdout.close()
 
     def usage(self) -> NodeUsage:
         said = parse_usage((self.folder / "usage.0.json").read_bytes(), rank=0)

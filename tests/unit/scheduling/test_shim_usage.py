@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -243,6 +244,21 @@ class TestTheHelper:
         shim.kill()
         shim.wait()
         eventually(lambda: not _named_by(stage.folder))
+
+    def test_holds_nothing_open_that_others_wait_for(
+        self, stage: ShimStage, tmp_path: Path
+    ) -> None:
+        tool = fake_tool(tmp_path / "bin", ONE_GPU)
+        shim = stage.start("sleep 600", path=f"{tool}:/usr/bin:/bin", gpus="0")
+        try:
+            eventually(lambda: len(_named_by(stage.folder)) == 2)
+            assert shim.stdout is not None
+            # Its starter is answered while both run.
+            assert select.select([shim.stdout], [], [], PATIENCE_S)[0]
+            assert shim.stdout.read() == b""
+        finally:
+            shim.send_signal(signal.SIGQUIT)
+            shim.wait()
 
     def test_is_no_part_of_what_it_measures(self, stage: ShimStage, tmp_path: Path) -> None:
         tool = fake_tool(tmp_path / "bin", f"{BUSY.format(0.5)}; {ONE_GPU}")

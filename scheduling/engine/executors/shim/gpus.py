@@ -29,6 +29,8 @@ MOST_GPUS = 32
 ANSWER_S = 5.0
 # What was killed is gone by then, or hangs in the kernel.
 KILLED_S = 1.0
+# A helper that says nothing for so long hangs itself.
+HELPER_S = 30.0
 FAILURES = 3
 MOST_BYTES = 2**16
 _MOST_MIB = 2**24
@@ -70,7 +72,7 @@ class GpuAsker:
         self.state = "asked" if tool else "absent" if wanted else "none"
         self._orders = self._answers = -1
         self._failures = 0
-        self._waits = False
+        self._waits, self._asked_at = False, 0.0
         self._heard = b""
         if tool:
             try:
@@ -83,15 +85,15 @@ class GpuAsker:
         if self._orders < 0:
             return
         if self._waits:
-            self._fail()
+            if time.monotonic() - self._asked_at > HELPER_S:
+                self._give_up()
             return
         try:
             os.write(self._orders, b"?")
         except OSError:
-            self.state = "failed"
-            self.close()
+            self._give_up()
             return
-        self._waits = True
+        self._waits, self._asked_at = True, time.monotonic()
 
     def answer(self) -> list[GpuReading] | None:
         """What came since it was asked; None: nothing that says something."""
@@ -123,8 +125,11 @@ class GpuAsker:
     def _fail(self) -> None:
         self._failures += 1
         if self._failures >= FAILURES:
-            self.state = "failed"
-            self.close()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self.state = "failed"
+        self.close()
 
 
 def read_gpus(text: str, wanted: Sequence[str]) -> list[GpuReading] | None:
