@@ -64,6 +64,7 @@ class TestAnExecutor:
         [
             ("sbatch: error: Invalid account", "Executor refuses"),
             ("squeue did not answer within 5 s", "Executor does not answer"),
+            ("", "Orders wait"),
         ],
     )
     def test_that_fails_is_said_once_to_refuse_or_to_be_silent(
@@ -76,15 +77,17 @@ class TestAnExecutor:
         failed = {"at": long_ago, "state": "open", "attempts": 4, "last_error": error}
         Intent.objects.filter(lease=Lease.objects.get()).update(**failed)
         for failures in (0, 7):
+            label = said
             if failures:
+                label = said if error else "Executor does not answer"
                 ExecutorHealth.objects.create(
                     pool=pool, failures=failures, error=error,
                     failing_since=wall_now(), open_until=wall_now(),
                 )  # fmt: skip
             queue, health = self._pages(there)
             for shown in (queue, health):
-                assert [one for one in LABELS if one in shown] == [said]
-                assert shown.count(said) == 1
+                assert [one for one in LABELS if one in shown] == [label]
+                assert shown.count(label) == 1
                 assert error in shown
         assert "1 order waits for it" in " ".join(health.split())
 

@@ -159,10 +159,13 @@ def _late(facts: PoolFacts) -> Alert | None:
 
 
 def executor_label(error: str) -> str:
-    """What an executor does by its last error; without one its orders wait for another reason."""
-    if not error:
-        return "Orders wait"
+    """What an executor does that fails, by its last error."""
     return "Executor refuses" if is_refusal(error) else "Executor does not answer"
+
+
+def orders_label(error: str) -> str:
+    """Why orders to an executor do not get through; without an error it was not even asked."""
+    return executor_label(error) if error else "Orders wait"
 
 
 def _executors(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[Alert]:
@@ -212,7 +215,7 @@ def _stuck(row: operate.StuckIntents) -> Alert:
     return Alert(
         f"stuck-{row.pool}",
         "bad",
-        executor_label(row.error),
+        orders_label(row.error),
         f"{plural(row.count, 'order')} to the executor of {row.pool} did not get through.",
         f"Each round tries again, {plural(row.attempts, 'time')} so far.{why}",
         reverse("operate-health", args=[row.pool]),

@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import LineItem, Stat
 from portal.charts.page import LATE, PAUSED
-from portal.operate.text.queue import executor_label
+from portal.operate.text.queue import executor_label, orders_label
 from portal.operate.text.space import space_rows, space_stats
 from portal.operate.text.verify import verify_rows, verify_title
 from portal.operate.views.console import (
@@ -94,7 +94,7 @@ def _show(request: HttpRequest, facts: PoolFacts, errors: dict[str, str]) -> Htt
         "paused": line.state == PAUSED,
         "failure": failure,
         "stuck": stuck,
-        "stuck_label": executor_label(stuck[0].error if stuck else ""),
+        "stuck_label": orders_label(stuck[0].error if stuck else ""),
         "down": failing,
         "down_label": executor_label(failing.error if failing else ""),
         "frozen": frozen,
