@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from evenshare_core.domain.instants import from_us
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.executors import ExecutorError, Launch, ReportState, token_job
 from scheduling.engine.executors.slurm.commands import Slurm, is_over
@@ -200,3 +201,13 @@ class TestTheCheck:
         world.launch(token)
         text, _ = check(world.lab.pool.name)
         assert f"error    jobs of others: 1 job of {ANN} (by hand)" in text
+
+    def test_names_a_users_job_whose_lease_has_ended(self, world: UsersWorld) -> None:
+        token = world.of("a", "/bin/sleep", "6000")
+        world.launch(token)
+        assert "ok       jobs that run on: none" in check(world.lab.pool.name)[0]
+        now = from_us(world.now_us())
+        world.lab.pool.leases.update(state="ended", started_at=now, ended_at=now)
+        text, _ = check(world.lab.pool.name)
+        assert "warning  jobs that run on: 1 job of leases that have ended" in text
+        assert f"({token})" in text

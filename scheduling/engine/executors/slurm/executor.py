@@ -64,8 +64,8 @@ from scheduling.engine.executors.slurm.restd_nodes import read_restd_nodes
 from scheduling.engine.executors.slurm.users import (
     UserRefusedError,
     close_folders,
-    recorded_uid,
     share_folders,
+    submitted_as,
     user_of,
 )
 from scheduling.models import Job, Lease, Pool
@@ -225,14 +225,8 @@ class SlurmExecutor(ShimExecutor):
         return is_new
 
     def _queue(self, slurm: Slurm) -> dict[str, SlurmJob]:
-        """Jobs of leases, each of the very user that it was submitted as: users can write tokens
-        of others."""
-
-        def is_ours(token: str, uid: int) -> bool:
-            job = lease_folder(self._root, token).parents[1]
-            return uid == os.geteuid() or uid == recorded_uid(job)
-
-        return slurm.queue(is_ours)
+        """Jobs of leases, each of the very user that it was submitted as."""
+        return slurm.queue(submitted_as(self._root))
 
     def _submission(self, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
         folder = lease_folder(self._root, token)

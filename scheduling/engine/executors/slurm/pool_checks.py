@@ -8,10 +8,12 @@ from django.conf import settings
 
 from evenshare_core.domain.plurals import plural
 from scheduling.engine.executors.base import ExecutorError, lease_token, token_job
+from scheduling.engine.executors.local_files import jobs_root
 from scheduling.engine.executors.slurm.commands import Slurm, SlurmJob, is_over
 from scheduling.engine.executors.slurm.findings import LISTED, ClusterFinding, Level, list_some
 from scheduling.engine.executors.slurm.nodes import read_cluster, read_nodes
 from scheduling.engine.executors.slurm.options import read_options
+from scheduling.engine.executors.slurm.users import submitted_as
 from scheduling.models import Lease, Node, Pool
 from tenants.scopes import site_scope
 
@@ -35,7 +37,7 @@ def _run_on(slurm: Slurm) -> ClusterFinding:
     """
     going = {
         token: job
-        for token, job in slurm.queue().items()
+        for token, job in slurm.queue(submitted_as(jobs_root())).items()
         if token.startswith(f"{settings.INSTALLATION}-")
         and not is_over(job.state)
         and job.state != "COMPLETING"

@@ -13,6 +13,7 @@ import errno
 import os
 import pwd
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,6 +146,16 @@ def recorded_uid(job: Path) -> int | None:
     except OSError:
         return None
     return int(number) if number.isdecimal() else None
+
+
+def submitted_as(root: Path) -> Callable[[str, int], bool]:
+    """Return whether a job of a token and a user's number is of the very user that its lease was
+    submitted as, or the portal's: users can write tokens of others."""
+
+    def is_ours(token: str, uid: int) -> bool:
+        return uid == os.geteuid() or uid == recorded_uid(lease_folder(root, token).parents[1])
+
+    return is_ours
 
 
 def _record(job: Path, user: UnixUser) -> None:
