@@ -12,6 +12,8 @@ import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.executors import ReportState, token_job
+from scheduling.engine.executors.local_files import read_usage
+from scheduling.engine.executors.local_usage import parse_usage
 from scheduling.engine.executors.shim.files import lease_folder
 from scheduling.engine.executors.slurm.commands import is_over, job_name
 from scheduling.models import Lease
@@ -73,6 +75,10 @@ class TestAJob:
         assert report.progress == {"step": 1}
         world.stop(later)
         assert world.ended(later).state is ReportState.STOPPED
+        for rank in ranks:
+            file = world.folder(later) / f"usage.{rank}.json"
+            assert file.stat().st_uid == uid(ANN)
+            assert parse_usage(read_usage(token_job(later), 2, rank), rank=rank).usage is not None
 
     def test_cannot_see_another_tenants(self, world: UsersWorld) -> None:
         theirs = world.of("b", "/bin/sh", "-c", "echo secret; echo secret > model; sleep 6000")
