@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pwd
-import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -26,7 +25,7 @@ from tests.integration.slurm_users_world import (
     users_world,
 )
 from tests.integration.test_slurm_check import check
-from tests.tools import eventually
+from tests.tools import eventually, require_tool
 from tests.unix_users import PORTAL, common_python
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -64,8 +63,7 @@ class TestATenantWithoutAUser:
 
 def sudo_that_asks() -> list[str]:
     """The real one, as a user that no line of sudoers names."""
-    if shutil.which("sudo") is None:
-        return ["sh", "-c", "echo sudo: a password is required >&2; exit 1", "{user}"]
+    require_tool("sudo")
     mail = pwd.getpwnam(PORTAL)
     become = ["setpriv", f"--reuid={mail.pw_uid}", f"--regid={mail.pw_gid}", "--clear-groups"]
     return [*become, "sudo", "-n", "-u", "{user}", "--"]
