@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pwd
+import shutil
 import subprocess
 from collections.abc import Iterator
 
