@@ -16,6 +16,11 @@ from tenants.operator_transaction import operation
 NOTHING_FROZEN = "No leases of this pool are held back: nothing is to be accepted."
 OTHERS_BY_NOW = "Other leases are missing by now, {now} of them: look again, then accept."
 
+ON_HOST = (
+    "This names a program, a file or a user of machines, so it is set by a shell there alone:"
+    " manage.py set_executor_options {pool}."
+)
+
 
 class AcceptedLosses(NamedTuple):
     """How many leases the next round ends as lost; `is_new`: they were not accepted before."""
@@ -61,11 +66,17 @@ def accept_losses(
 
 
 def change_executor_options(
-    *, actor: Actor, pool_id: int, options: Mapping[str, Any], reason: str = ""
+    *,
+    actor: Actor,
+    pool_id: int,
+    options: Mapping[str, Any],
+    reason: str = "",
+    on_host: bool = False,
 ) -> bool:
     """Set all that a pool's executor has to know, as the executor itself reads it.
 
-    The next leases are launched with it; those that run keep what they were launched with. Returns
+    The next leases are launched with it; those that run keep what they were launched with.
+    `on_host`: who asks has a shell on the portal's machine, and may set `host_options`. Returns
     whether anything differed: else nothing is recorded, nor is the reason.
 
     Raises:
@@ -77,6 +88,8 @@ def change_executor_options(
         traits, errors = executor_traits(pool.executor), FieldErrors()
         check_options(traits.options_type, options, errors)
         _check_what_runs(pool, traits, options, errors)
+        if not on_host:
+            _check_host_options(pool, traits, options, errors)
         errors.raise_any()
         before: dict[str, Any] = pool.executor_options
         gone = dict.fromkeys(name for name in before if name not in options)
@@ -93,6 +106,16 @@ def change_executor_options(
                 reason=reason,
             )
     return bool(was)
+
+
+def _check_host_options(
+    pool: Pool, traits: ExecutorTraits, options: Mapping[str, Any], errors: FieldErrors
+) -> None:
+    """Note options that name programs, files and users of machines, where they would change."""
+    present = pool.executor_options
+    for name in traits.host_options:
+        if (present.get(name) or None) != (options.get(name) or None):
+            errors.add(f"{FIELD}.{name}", ON_HOST.format(pool=pool.name))
 
 
 def _check_what_runs(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.utils.html import escape
 
 from scheduling.engine.executors import executor_traits
@@ -37,6 +40,9 @@ WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"partition": "gpu", "accounts": {"a": 1}}, {"accounts": "Expected str, got int."}),
     ({"partition": "gpu", "cpus_per_gpu": 1.5}, {"cpus_per_gpu": "Expected int, got float."}),
     ({"partition": None}, {"partition": "Expected str, got null."}),
+    # Each is right alone.
+    ({"partition": "gpu", "submit_as": ["sudo"]}, {"submit_as": "one of the words must be"}),
+    ({"partition": "gpu", "users": {"a": "root"}}, {"users": "jobs never run as root"}),
 ]
 
 
@@ -92,7 +98,7 @@ class TestTheReading:
         else:
             assert read_options(options, "p").cpus_per_gpu == 8
 
-    @pytest.mark.parametrize("name", [*(set(EXECUTORS) - {"slurm"}), "unknown"])
+    @pytest.mark.parametrize("name", [*sorted(set(EXECUTORS) - {"slurm"}), "unknown"])
     def test_of_an_executor_without_options_takes_none(self, name: str) -> None:
         kind = executor_traits(name).options_type
         for options, wrong in (({}, 0), ({"partition": "gpu"}, 1)):
@@ -180,6 +186,31 @@ class TestThePage:
         assert _save(there, {**GOOD, "partition": "other"}).status_code == 302
         assert _stored()["partition"] == "other"
 
+    @pytest.mark.parametrize(
+        "risky",
+        [
+            {"submit_as": ["sh", "-c", "id > /tmp/x", "{user}"]},
+            {"conf": "/jobs/1/slurm.conf"},
+            {"python": "/jobs/1/python"},
+            {"users": {"north": "daemon"}},
+            {"restd": {"url": "unix:/jobs/1/socket"}},
+        ],
+    )
+    def test_sets_nothing_that_runs_or_is_read_on_machines(
+        self, there: Town, risky: dict[str, Any]
+    ) -> None:
+        (name,) = risky
+        answer = _save(there, {**GOOD, **risky})
+        assert answer.status_code == 422
+        assert f"<code>{name}</code>: This names a program, a file" in answer.content.decode()
+        assert _stored() == GOOD
+        pool = there.cluster.pool
+        there.cluster.pool.executor_options = {**GOOD, **risky}
+        pool.save(update_fields=["executor_options"])
+        # What a shell has set stays as others change, and cannot be taken away.
+        assert _save(there, {**GOOD, **risky, "cpus_per_gpu": 4}).status_code == 302
+        assert _save(there, GOOD).status_code == 422
+
     def test_is_for_operators_alone(self, there: Town) -> None:
         typed = {"do": "executor", "executor_options": "{}"}
         finance = visitor("fay", site_role=User.SiteRole.FINANCE)
@@ -218,3 +249,56 @@ class TestTheApi:
             assert [one["field"] for one in refused.json()["errors"]] == ["executor_options"]
         assert _stored() == GOOD
         assert stage.get(path, as_="otto").json()["lease_s"] == 900
+
+    def test_sets_nothing_that_runs_or_is_read_on_machines(self, stage: ApiStage) -> None:
+        path = f"operate/pools/{stage.pool}"
+        body = {"executor_options": {**GOOD, "submit_as": ["sh", "{user}"]}}
+        refused = edit(stage, "PATCH", path, body, seen=path)
+        (error,) = refused.json()["errors"]
+        assert error["field"] == "executor_options.submit_as"
+        assert _stored() == GOOD
+
+
+class TestTheCommand:
+    def run(self, pool: str, *words: str) -> str:
+        out = StringIO()
+        call_command("set_executor_options", pool, *words, stdout=out)
+        return out.getvalue().strip()
+
+    def test_sets_what_pages_do_not(self, there: Town, tmp_path: Path) -> None:
+        pool = there.cluster.pool.name
+        wanted = {**GOOD, "users": {"north": "daemon"}, "submit_as": ["runuser", "-u", "{user}"]}
+        file = tmp_path / "options.json"
+        file.write_text(json.dumps(wanted))
+        said = self.run(pool, str(file), "--user", "eve", "--reason", "isolation")
+        assert said == f"the next leases of {pool} are launched with it"
+        assert _stored() == wanted == json.loads(self.run(pool))
+        record = AuditRecord.objects.get()
+        assert (record.actor.username, record.reason) == ("eve", "isolation")
+        assert self.run(pool, str(file), "--user", "eve") == "nothing changes"
+
+    @pytest.mark.parametrize(
+        ("written", "said"),
+        [
+            ("{", "this is no JSON"),
+            ("[]", "must be an object"),
+            ('{"partition": "gpu", "users": {"a": "root"}}', "jobs never run as root"),
+            ('{"partition": "gpu", "nodes": 4}', "nodes is not an option"),
+        ],
+    )
+    def test_names_what_is_wrong(
+        self, there: Town, tmp_path: Path, written: str, said: str
+    ) -> None:
+        file = tmp_path / "options.json"
+        file.write_text(written)
+        with pytest.raises(CommandError, match=said):
+            self.run(there.cluster.pool.name, str(file), "--user", "eve")
+        assert _stored() == GOOD
+
+    def test_is_for_operators_alone(self, there: Town, tmp_path: Path) -> None:
+        file = tmp_path / "options.json"
+        file.write_text(json.dumps(GOOD))
+        visitor("fay", site_role=User.SiteRole.FINANCE)
+        for user, why in (("fay", "no operator"), ("nobody-here", "there is nobody called")):
+            with pytest.raises(CommandError, match=why):
+                self.run(there.cluster.pool.name, str(file), "--user", user)

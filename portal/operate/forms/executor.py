@@ -17,10 +17,14 @@ from tenants.input.errors import FieldErrors, invalid
 
 @dataclass(frozen=True, slots=True)
 class OptionDefault:
-    """An option of an executor, and what holds where it is left out."""
+    """An option of an executor, and what holds where it is left out.
+
+    `is_of_host`: it is set on the portal's machine alone.
+    """
 
     name: str
     default: str
+    is_of_host: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +49,18 @@ def executor_form(pool: Pool, typed: Mapping[str, str], errors: Mapping[str, str
     kind = traits.options_type
     stored = json.dumps(pool.executor_options, indent=2, ensure_ascii=False)
     written = typed.get(FIELD, stored)
-    needed = [OptionDefault(name, "needed") for name in required_options(kind)]
-    defaults = default_options(kind).items()
+    of_host = traits.host_options
+    needed = [OptionDefault(name, "needed", name in of_host) for name in required_options(kind)]
+    defaults = [
+        OptionDefault(name, json.dumps(value), name in of_host)
+        for name, value in default_options(kind).items()
+    ]
     return ExecutorForm(
         pool.executor,
         traits.title or pool.executor,
         written,
         min(max(written.count("\n") + 2, 4), 24),
-        (*needed, *(OptionDefault(name, json.dumps(value)) for name, value in defaults)),
+        (*needed, *defaults),
         tuple(_named(field, reason) for field, reason in errors.items()) if typed else (),
         text(typed, "reason"),
     )

@@ -132,7 +132,9 @@ class ExecutorTraits(NamedTuple):
     `silence_s`: a launched lease that `list` leaves out is lost after so long, in wall time, and
     in the second such listing at the earliest; 0, at once: its own records are the truth.
     `options_type`: the struct that it reads `Pool.executor_options` as; `finds_by`: those of them
-    by which it finds what runs, and that stay as they are while something does.
+    by which it finds what runs, and that stay as they are while something does. `host_options`:
+    those that name programs, files and users of machines; whoever sets one can have what he likes
+    run there, so nobody does by the network.
     """
 
     simulates: bool = False
@@ -145,6 +147,7 @@ class ExecutorTraits(NamedTuple):
     silence_s: int = 0
     options_type: type[msgspec.Struct] = NoOptions
     finds_by: tuple[str, ...] = ()
+    host_options: tuple[str, ...] = ()
 
 
 class Executor(Protocol):

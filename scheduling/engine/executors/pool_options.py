@@ -17,6 +17,7 @@ from tenants.input.errors import FieldErrors
 
 FIELD = "executor_options"
 BYTES_MAX = 16_384
+_AT = re.compile(r" - at `\$\.(\w+)")
 _PLACE = re.compile(r" - at .*\Z", re.DOTALL)
 
 
@@ -28,6 +29,7 @@ def check_options(
     kind: type[msgspec.Struct], values: Mapping[str, Any], errors: FieldErrors
 ) -> None:
     """Note what is wrong with a pool's options, as `executor_options.NAME`."""
+    before = len(list(errors))
     if len(msgspec.json.encode(values)) > BYTES_MAX:
         errors.add(FIELD, f"is longer than {BYTES_MAX:,} bytes")
         return
@@ -44,6 +46,19 @@ def check_options(
                 errors.add(f"{FIELD}.{name}", _sentence(error), _default_text(field))
         elif field.required:
             errors.add(f"{FIELD}.{name}", "is required")
+    if len(list(errors)) == before:
+        _check_whole(kind, values, errors)
+
+
+def _check_whole(
+    kind: type[msgspec.Struct], values: Mapping[str, Any], errors: FieldErrors
+) -> None:
+    """Note what each field allows, and all of them together do not."""
+    try:
+        msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        place = _AT.search(str(error))
+        errors.add(f"{FIELD}.{place[1]}" if place else FIELD, _sentence(error))
 
 
 def default_options(kind: type[msgspec.Struct]) -> dict[str, Any]:

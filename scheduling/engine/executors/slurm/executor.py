@@ -108,6 +108,7 @@ class SlurmExecutor(ShimExecutor):
         silence_s=SILENCE_S,
         options_type=SlurmOptions,
         finds_by=("conf", "partition"),
+        host_options=("conf", "python", "restd", "submit_as", "users"),
     )
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:

@@ -1,0 +1,74 @@
+"""`manage.py set_executor_options POOL`: all that the executor of a pool has to know."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from scheduling.models import Pool
+from scheduling.requests.pools import read_executor_options
+from scheduling.services.executors import change_executor_options
+from tenants.audit import Actor
+from tenants.input.errors import FieldErrors, InvalidInputError
+from tenants.input.readers import REASON_MAX
+from tenants.models import User
+
+
+class Command(BaseCommand):
+    """Replace a pool's executor options, those of the portal's machine included."""
+
+    help = "Set what a pool's executor has to know, from JSON; without --user it is shown."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the pool, the JSON and who says it."""
+        parser.add_argument("pool", help="the pool's name")
+        parser.add_argument(
+            "file", nargs="?", default="-", help="a file with JSON; -: what is typed"
+        )
+        parser.add_argument("--user", default="", help="the operator, for the audit log")
+        parser.add_argument("--reason", default="", help="why, for the audit log")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Set them; exit 1 with what is wrong, by field."""
+        pool = Pool.objects.filter(name=options["pool"]).first()
+        if pool is None:
+            raise CommandError(f"there is no pool {options['pool']}")
+        if not options["user"]:
+            self.stdout.write(json.dumps(pool.executor_options, indent=2, ensure_ascii=False))
+            return
+        user = User.objects.filter(username=options["user"]).first()
+        if user is None:
+            raise CommandError(f"there is nobody called {options['user']}")
+        try:
+            changed = change_executor_options(
+                actor=Actor(user),
+                pool_id=pool.pk,
+                options=_read(options["file"]),
+                reason=options["reason"][:REASON_MAX],
+                on_host=True,
+            )
+        except InvalidInputError as error:
+            raise CommandError("\n".join(map(str, error.errors))) from error
+        except PermissionDenied as error:
+            raise CommandError(f"{options['user']} is no operator") from error
+        self.stdout.write(
+            f"the next leases of {pool.name} are launched with it" if changed else "nothing changes"
+        )
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{file}: this is no JSON: {error}") from error
+    errors = FieldErrors()
+    read = read_executor_options(value, errors)
+    errors.raise_any()
+    return read
