@@ -17,7 +17,7 @@ from scheduling.models import GpuType, Intent, Lease
 
 
 class _New(NamedTuple):
-    """A lease about to be written. `ready`: all its slots are free now."""
+    """A lease about to be written. `ready`: its slots are free now, and its job has no other."""
 
     id: int
     number: int
@@ -65,6 +65,19 @@ def _moved(write: RoundWrite) -> set[int]:
     return {item.job for item in write.plan.decision.ends}
 
 
+def _held(write: RoundWrite) -> set[int]:
+    """Jobs that wait, and whose last lease is not over yet: the one that was to follow it has been
+    withdrawn, while an engine is silent for instance. The next waits for that end."""
+    write.cursor.execute(
+        """
+        SELECT job_id FROM scheduling_lease
+        WHERE job_id = ANY(%s) AND state IN ('launching', 'running', 'stopping')
+        """,
+        [[item.job for item in write.plan.decision.grants]],
+    )
+    return {job for (job,) in write.cursor.fetchall()}
+
+
 def _grantable(write: RoundWrite) -> dict[int, int]:
     """Lock the jobs that still wait (or are moved); return the number of their next lease."""
     write.cursor.execute(
@@ -83,6 +96,7 @@ def _grantable(write: RoundWrite) -> dict[int, int]:
 def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
     """Choose slots in the order of the decision; note what is superseded."""
     grants, moved = write.plan.decision.grants, _moved(write)
+    held = _held(write)
     slots = read_slots(node for item in grants for node, _ in item.placement)
     placed = []
     for item in grants:
@@ -98,7 +112,7 @@ def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
             write.supersede("grant", item.job, "a node was drained or lost")
             continue
         places, free = chosen
-        placed.append((item, places, free and item.job not in moved))
+        placed.append((item, places, free and item.job not in moved and item.job not in held))
     ids = next_ids("scheduling_lease", len(placed))
     return [
         _New(id_, numbers[item.job], item, places, ready)

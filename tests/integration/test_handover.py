@@ -143,6 +143,31 @@ class TestAMove:
         new.refresh_from_db()
         assert (job.state, new.state, new.started_at) == ("running", "running", lab.at)
 
+    def test_whose_new_lease_was_withdrawn_gets_another_that_waits_for_the_old_process_too(
+        self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two held leases of a job would fail every round, as long as an engine is silent."""
+        lab = cluster({"a": 8}, lease_s=20, policy="ltgf")
+        job = lab.submit("a", 2, 1000)
+        lab.round()
+        old = move(lab, job, monkeypatch)
+        waiting = Lease.objects.get(job=job, number=2)
+        end = End(waiting.pk, job.pk, job.tenant_id, EndReason.NOT_RENEWED)
+        decide_with(monkeypatch, lambda d: replace(d, renewals=(), grants=(), ends=(end,)))
+        lab.round(after_s=20)
+        monkeypatch.setattr(engine, "decide_round", decide_round)
+        lab.round(after_s=20)
+        third = Lease.objects.get(job=job, number=3)
+        old.refresh_from_db()
+        waiting.refresh_from_db()
+        assert (old.state, waiting.state, third.state) == ("stopping", "ended", "waiting")
+        slow.stops_now = True
+        lab.rounds(2, every_s=10)
+        old.refresh_from_db()
+        third.refresh_from_db()
+        job.refresh_from_db()
+        assert (old.state, third.state, job.state) == ("ended", "running", "running")
+
     def test_of_a_job_that_finishes_meanwhile_ends_both_leases_and_runs_nothing_again(
         self, slow: SlowExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:

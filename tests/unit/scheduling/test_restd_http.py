@@ -192,6 +192,8 @@ class TestAToken:
             (token_for(OWN, exp=None), "is no token"),
             ("sécret", r"cannot be read \(UnicodeDecodeError\)"),
         ],
+        # A token has the time in it, and all processes must know a test by one name.
+        ids=["other", "old", "none", "word", "words", "header", "user", "no expiry", "bytes"],
     )
     def test_that_is_none_is_named_by_its_file_and_not_sent(
         self, client: tuple[RestdClient, FakeRestd], token_file: Path, text: str, says_so: str
