@@ -131,8 +131,8 @@ def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -
         column = f"{name}, {course.unit}"
         return Series(name, column, keys, values, look, places=course.places)
 
-    means = [None if point is None else course.mean(point) for point in places]
-    edges = [None if point is None else course.edge(point) for point in places]
+    means = _closed(places, course.mean)
+    edges = _closed(places, course.edge)
     drawn = [series("mean", means, MEAN)]
     known = [value for value in (*means, *edges) if value is not None]
     if edges != means:
@@ -178,6 +178,16 @@ def _steps(points: Sequence[UsagePoint]) -> tuple[list[datetime], list[UsagePoin
             keys.append((point.end_us + following.begin_us) // 2)
             places.append(None)
     return [from_us(key) for key in keys], places
+
+
+def _closed(places: Sequence[UsagePoint | None], figure: Figure) -> list[float | None]:
+    """The figure of each place, and where a point does not say it, once more that of the point
+    before: up to there it holds. The last sample of a program finds no memory any more."""
+    said = [None if point is None else figure(point) for point in places]
+    return [
+        before if value is None and point is not None else value
+        for point, value, before in zip(places, said, [None, *said], strict=False)
+    ]
 
 
 def _rules(usage: JobUsage) -> tuple[Rule, ...]:

@@ -1,0 +1,44 @@
+"""Charts of what a job uses: each known stretch is drawn to its end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from evenshare_core.domain.instants import to_us
+from evenshare_core.units import SECOND_US
+from portal.charts.explore.job_usage import GIB, usage_charts
+from scheduling.engine.executors.local_usage import GpuState
+from scheduling.services.usage import JobUsage, LeaseUsage
+from scheduling.services.usage_points import UsagePoint
+
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def point(lease: int, begin_s: int, end_s: int, gib: float | None) -> UsagePoint:
+    memory = None if gib is None else gib * GIB
+    at = to_us(BEGIN)
+    return UsagePoint(
+        lease=lease, begin_us=at + begin_s * SECOND_US, end_us=at + end_s * SECOND_US, cores=1.0,
+        cores_peak=1.0, memory_bytes=memory, memory_peak_bytes=memory,
+    )  # fmt: skip
+
+
+def memory_of(*points: UsagePoint) -> list[float | None]:
+    lease = LeaseUsage(1, BEGIN, None, 1, 1, 1, 2, GpuState.NONE, None, None, ())
+    charts = usage_charts(JobUsage((lease,), points), gpus=1, file="job")
+    (chart,) = (one for one in charts if one.key == "usage-memory")
+    return list(chart.series[0].values)
+
+
+class TestTheMemoryOfALease:
+    def test_holds_to_the_last_sample_that_found_any(self) -> None:
+        assert memory_of(point(1, 0, 10, 1.0), point(1, 10, 20, 2.0), point(1, 20, 25, None)) == [
+            1.0, 2.0, 2.0, None,
+        ]  # fmt: skip
+
+    def test_of_one_sample_is_a_line(self) -> None:
+        assert memory_of(point(1, 0, 10, 1.0), point(1, 10, 12, None)) == [1.0, 1.0, None]
+
+    def test_does_not_reach_over_the_gap_to_the_next(self) -> None:
+        values = memory_of(point(1, 0, 10, 1.0), point(1, 10, 12, None), point(2, 60, 70, 3.0))
+        assert values == [1.0, 1.0, None, None, 3.0, 3.0]
