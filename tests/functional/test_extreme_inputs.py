@@ -90,6 +90,7 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
         ("patch", "operate/pools/{name}"): {
             "prices": {"v100": {"base": "1", "theta": "2"}}, "options": {"alpha": 1}, "grace_s": 5,
         },
+        ("post", "operate/pools/{name}/losses/accept"): reason,
         ("post", "operate/pools/{name}/pause"): reason,
         ("post", "operate/pools/{name}/resume"): reason,
         ("post", "operate/pools/{name}/scale"): {"scale": 1},

@@ -273,9 +273,10 @@ class TestAJobOfSomebodyElse:
         token = world.lease("true")
         named = (f"--comment={token}", f"--job-name={job_name(token)}")
         world.slurm.run("sbatch", "--output=/dev/null", *named, "--wrap", "sleep 600")
-        world.executor.launch([Launch(token, token_job(token), world.now_us())])
+        # As after a try whose answer was lost: whose job it is has to be asked then.
         (world.root / "active").mkdir(parents=True, exist_ok=True)
         (world.root / "active" / token).write_text(str(world.lab.pool.pk))
+        world.executor.launch([Launch(token, token_job(token), world.now_us())])
         assert world.ended(token).state is STOPPED
         assert "nothing began on its node" in world.log(token)
 
