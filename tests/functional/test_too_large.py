@@ -98,5 +98,5 @@ class TestTheWords:
 
     def test_count_maintenance_as_the_round_did(self) -> None:
         numbers = {"gpu_type": "k80", "capacity": 10, "needed": 12}
-        told = why_too_large(12, {"k80"}, self.SIZES, numbers)
-        assert "of the 16 of k80, 6 are drained, down or in maintenance" in told.sentence
+        reason = why_too_large(12, {"k80"}, self.SIZES, numbers)
+        assert "of the 16 of k80, 6 are drained, down or in maintenance" in reason.sentence

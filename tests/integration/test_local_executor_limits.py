@@ -40,11 +40,11 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
 class TestTheDeadMansLimit:
     def test_follows_the_leases_expiry_and_the_outage_grace(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
-        told = json.loads((world.folder(token) / "spec.json").read_text())["until"]
+        first = json.loads((world.folder(token) / "spec.json").read_text())["until"]
         until_us = world.now_us() + 500 * SECOND_US
         world.executor.extend(world.lab.pool.pk, [Extension(token, world.job(token), until_us)])
         moved = float((world.folder(token) / "until").read_text())
-        assert moved - told == pytest.approx(500, abs=10)
+        assert moved - first == pytest.approx(500, abs=10)
 
     def test_has_the_program_checkpoint_and_end_when_it_passes(self, world: LocalWorld) -> None:
         token = world.python(CHECKPOINTS.format(code=99))

@@ -89,11 +89,13 @@ class TestTheQueue:
 
         eventually(settled)
         queue = slurm.queue()
-        told = tools.queue()
-        assert set(queue) == set(told)
+        by_squeue = tools.queue()
+        assert set(queue) == set(by_squeue)
         # When a job that waits will start is an estimate, made anew from time to time.
         same = set(wanted) - {"es-12-1"}
-        assert {token: queue[token] for token in same} == {token: told[token] for token in same}
+        assert {token: queue[token] for token in same} == {
+            token: by_squeue[token] for token in same
+        }
         assert queue["es-12-1"].state == "PENDING"
         assert {token: queue[token].job_id for token in ids} == ids
         assert queue["es-11-1"].limit_minutes == 45

@@ -241,7 +241,8 @@ def write_text(path: Path, text: str, *, durably: bool = False) -> None:
 
 
 def write_first(path: Path, text: str) -> None:
-    """Write a file that no reader looks for yet; one that is there already is replaced."""
+    """Write a new file without a rename, where whoever reads half of it takes it for none; one
+    that is there already is replaced whole."""
     try:
         with _created(path) as file:
             file.write(text)

@@ -33,7 +33,6 @@ from scheduling.engine.executors.slurm.user_checks import usable_users, user_fin
 from scheduling.models import Node, Pool
 from tenants.scopes import site_scope
 
-# How the names of leases' jobs begin.
 TOOLS = ("sinfo", "squeue", "sbatch", "scancel", "scontrol", "srun")
 _OPERATORS = ("Operator", "Administrator")
 
