@@ -27,7 +27,7 @@ def memory_of(*points: UsagePoint) -> list[float | None]:
     lease = LeaseUsage(1, BEGIN, None, 1, 1, 1, 2, GpuState.NONE, None, None, ())
     charts = usage_charts(JobUsage((lease,), points), gpus=1, file="job")
     (chart,) = (one for one in charts if one.key == "usage-memory")
-    return list(chart.series[0].values)
+    return [None if value is None else float(value) for value in chart.series[0].values]
 
 
 class TestTheMemoryOfALease:
