@@ -15,7 +15,7 @@ from django.db.models import Max, Q
 from evenshare_core.units import COUNT_MAX, MEMORY_MB_MAX
 from scheduling.engine.executors import executor_for
 from scheduling.engine.executors.base import ExecutorError
-from scheduling.engine.executors.node_source import EngineNode, node_source
+from scheduling.engine.executors.node_source import EngineNode, NodeSource, node_source
 from scheduling.models import GpuType, Node, Pool, PriceSetting
 from scheduling.requests.nodes import GPU_TYPE_COMPLAINT, GPU_TYPE_NAME, GPUS_MAX
 from tenants.audit import Actor, write_audit
@@ -58,12 +58,9 @@ def engine_nodes(pool: Pool) -> list[EngineNode]:
 
 
 def pools_beside(pool: Pool) -> list[Pool]:
-    """Return the other pools that look at the same engine's nodes, outside of any transaction.
+    """Return the other pools that may look at the same engine's nodes, outside of any transaction.
 
-    One that is paused looks at none, and so does one whose engine cannot be asked.
-
-    Raises:
-        ExecutorError: the pool's own engine cannot be asked.
+    One that is paused looks at none. Engines of which one cannot be asked may be the same.
     """
     source = node_source(executor_for(pool.executor))
     with site_scope():
@@ -71,12 +68,16 @@ def pools_beside(pool: Pool) -> list[Pool]:
         rows = list(others.exclude(pk=pool.pk).order_by("id"))
     if source is None or not rows:
         return []
-    own = source.cluster(pool.pk)
-    beside = []
-    for other in rows:
-        with contextlib.suppress(ExecutorError):
-            beside += [other] if source.cluster(other.pk) == own else []
-    return beside
+    own = _cluster(source, pool)
+    same = (own, None)
+    return [other for other in rows if own is None or _cluster(source, other) in same]
+
+
+def _cluster(source: NodeSource, pool: Pool) -> str | None:
+    """What tells a pool's engine from others; None: it cannot be asked."""
+    with contextlib.suppress(ExecutorError):
+        return source.cluster(pool.pk)
+    return None
 
 
 def plan_node_sync(
@@ -138,7 +139,7 @@ def _plan(pool: Pool, there: Sequence[EngineNode], beside: Sequence[Pool]) -> No
     # Slots are numbers: leases may hold the last one alone.
     known = {row.name: row for row in rows.annotate(last=Max("leaseslot__slot", filter=used))}
     others = Node.objects.filter(pool__in=beside).values_list("name", "pool__name")
-    held = {name: _held_text(pool.name, other) for name, other in others}
+    held = {name: _held_text(other) for name, other in others}
     changes: list[SyncedNode] = []
     left: list[tuple[str, str]] = []
     for node in sorted(there, key=lambda one: one.name):
@@ -172,10 +173,10 @@ def _differences(row: Node, node: EngineNode, left: list[tuple[str, str]]) -> It
         yield SyncedNode("changed", row.name, before, after)
 
 
-def _held_text(pool: str, other: str) -> str:
+def _held_text(other: str) -> str:
     return (
-        f"the pools {pool} and {other} have the same cluster, and it is a node of {other}: remove"
-        " it there first, or each would undo the other's drains"
+        f"it is a node of the pool {other}, whose cluster is the same or does not answer: remove it"
+        " there first, or pause that pool, for each would undo the other's drains"
     )
 
 

@@ -191,6 +191,7 @@ class TestThePage:
         [
             {"submit_as": ["sh", "-c", "id > /tmp/x", "{user}"]},
             {"conf": "/jobs/1/slurm.conf"},
+            {"path": "/jobs/1/bin:/usr/bin"},
             {"python": "/jobs/1/python"},
             {"users": {"north": "daemon"}},
             {"restd": {"url": "unix:/jobs/1/socket"}},

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import ExecutorError, Launch, token_job
+from scheduling.engine.executors import ExecutorError, Launch, ReportState, token_job
 from scheduling.engine.executors.local_spec import LeaseSpec
 from scheduling.engine.executors.slurm.commands import Slurm
+from scheduling.engine.executors.slurm.users import UserRefusedError
 from tests.integration.slurm_world import SlurmWorld, slurm_world
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -59,17 +60,21 @@ class TestALaunch:
     def test_that_cannot_be_written_down_holds_up_no_other(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        bad, good, last = (world.lease("true") for _ in range(3))
+        bad, refused, good, last = (world.lease("true") for _ in range(4))
         prepare = world.executor._prepare
 
         def full(token: str, start: LeaseSpec, **more: Any) -> None:
             if token == bad:
                 raise OSError(errno.ENOSPC, "No space left on device")
+            if token == refused:
+                raise UserRefusedError("of nobody")
             prepare(token, start, **more)
 
         monkeypatch.setattr(world.executor, "_prepare", full)
         with pytest.raises(ExecutorError, match="No space left"):
-            launch(world, bad, good, last)
+            launch(world, bad, refused, good, last)
+        assert world.ended(refused).state is ReportState.STOPPED
+        assert "Slurm does not run this: of nobody" in world.log(refused)
         assert world.ended(good).exit_code == world.ended(last).exit_code == 0
         assert not world.folder(bad).exists()
 

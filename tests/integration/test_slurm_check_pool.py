@@ -142,18 +142,23 @@ class TestSyncNodes:
         first = world.lab.pool
         _, complaints = sync(first, "--user", "otto")
         why = (
-            "! node-5: the pools pool-1 and pool-2 have the same cluster, and it is a node of"
-            " pool-2: remove it there first, or each would undo the other's drains"
+            "! node-5: it is a node of the pool pool-2, whose cluster is the same or does not"
+            " answer: remove it there first, or pause that pool, for each would undo the other's"
+            " drains"
         )
         assert complaints == [why]
         assert names(first) == [f"node-{number}" for number in range(1, 5)]
         _, complaints = sync(second, "--dry-run")
-        held = [line.partition(":")[0] for line in complaints if "is a node of pool-1" in line]
+        held = [
+            line.partition(":")[0] for line in complaints if "is a node of the pool pool-1" in line
+        ]
         assert held == [f"! node-{number}" for number in range(1, 5)]
-        # One that is paused, or that nobody can ask, has none that are looked at.
+        # One that is paused has none that are looked at.
         for fields in ({"paused": True}, {"paused": False}):
             PoolClock.objects.filter(pool=second).update(**fields)
             assert bool(pools_beside(first)) is not fields["paused"]
-        conf.write_text("# of a cluster that is gone\n")
-        assert pools_beside(first) == []
-        assert sync(first, "--user", "otto")[1] == []
+        # One that nobody can ask may have the same cluster.
+        conf.write_text("# Nothing that the tools can read: they refuse at once.\n")
+        assert pools_beside(first) == [second]
+        assert sync(first, "--user", "otto")[1] == [why]
+        assert pools_beside(second) == [first]

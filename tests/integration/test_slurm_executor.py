@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,6 +203,25 @@ class TestALaunch:
         assert world.ended(token).state is STOPPED
         assert "Slurm does not run this: " in world.log(token)
 
+    def test_that_is_refused_late_takes_nothing_from_what_runs(self, world: SlurmWorld) -> None:
+        """It was submitted twice, and Slurm takes only the first."""
+        token = world.shell("echo started; sleep 6000")
+        world.says(token, "started")
+        assert not world.executor._refuse(token, "late")
+        assert world.listed()[token].state is RUNNING
+        assert world.log(token) == "started\n"
+
+    def test_that_a_drained_partition_takes_none_of_waits(self, world: SlurmWorld) -> None:
+        token = world.lease("true")
+        world.slurm.run("scontrol", "update", "PartitionName=gpu", "State=DRAIN")
+        try:
+            with pytest.raises(ExecutorError, match="not available"):
+                world.executor.launch([Launch(token, token_job(token), world.now_us())])
+        finally:
+            world.slurm.run("scontrol", "update", "PartitionName=gpu", "State=UP")
+        world.launch(token)
+        assert world.ended(token).exit_code == 0
+
     def test_of_a_pool_with_wrong_options_names_the_field(self, world: SlurmWorld) -> None:
         Pool.objects.update(executor_options={"partition": "-x"})
         token = world.lease("true")
@@ -266,6 +286,19 @@ class TestAJobOfSomebodyElse:
         world.says(token, "started")
         world.slurm.run("scancel", "--name=wrap")
 
+    def test_cannot_write_rows_of_others_in_its_comment(self, world: SlurmWorld) -> None:
+        """Its user may set the comment of a job that runs; squeue prints it as it is."""
+        token = world.shell("echo ready; sleep 6000")
+        own = world.queued(token)
+        assert own is not None
+        cells = ("4242", "RUNNING", "10:00", "100", "900", str(os.geteuid()), "evenshare-5")
+        row = "\x1f".join((*cells, "es-5-1"))
+        comment = f"Comment={token}\n{row}\nguessed\x1f{row}"
+        world.slurm.run("scontrol", "update", f"JobId={own.job_id}", comment)
+        table = world.slurm.run("squeue", "--noheader", "--format=%k")
+        assert row in table.splitlines()
+        assert {job.job_id for job in world.tools.queue().values()} == {own.job_id}
+
     def test_with_its_name_as_well_ends_the_lease_in_time(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -292,6 +325,18 @@ class TestATimeLimit:
         assert after is not None
         assert after.limit_minutes > before.limit_minutes + 500
         assert float((world.folder(token) / "until").read_text()) * 10**6 > 0
+
+    def test_that_was_set_once_stays_and_those_of_before_move(self, world: SlurmWorld) -> None:
+        options = world.lab.pool.executor_options
+        moved = world.shell("sleep 6000")
+        Pool.objects.update(executor_options={**options, "limit_minutes": 77})
+        fixed = world.shell("sleep 6000")
+        until_us = world.now_us() + 10 * 3600 * 10**6
+        leases = [Extension(token, token_job(token), until_us) for token in (moved, fixed)]
+        world.executor.extend(world.lab.pool.pk, leases)
+        limits = [job and job.limit_minutes for job in map(world.queued, (moved, fixed))]
+        assert limits[1] == 77
+        assert (limits[0] or 0) > 600
 
 
 class TestAKilledController:

@@ -9,9 +9,16 @@ import pytest
 
 from scheduling.engine.executors import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm import commands
-from scheduling.engine.executors.slurm.commands import Slurm
+from scheduling.engine.executors.slurm.commands import (
+    SUBMITTERS,
+    NodeGroup,
+    Slurm,
+    SlurmSilentError,
+    Submission,
+)
 from scheduling.engine.executors.slurm.executor import SlurmExecutor
 from scheduling.engine.executors.slurm.options import SlurmOptions
+from tests.slurm import as_made
 from tests.tools import eventually
 
 
@@ -40,6 +47,19 @@ class TestATool:
         pids = hanging.read_text().split()
         assert len(pids) == 3
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+    def test_that_hangs_is_not_called_for_each_job_of_a_batch(self, hanging: Path) -> None:
+        """Each would wait as long: a pool's fence would be over before the last."""
+        slurm = Slurm(SlurmOptions(partition="gpu"))
+        group = NodeGroup(("node-1",), "gpu:a100:1", 0, 0)
+        batch = [
+            Submission(f"es-{n}-1", f"evenshare-{n}", (), "/job.sh", "/", "/dev/null", (group,), 45)
+            for n in range(40)
+        ]
+        answers = slurm.submit(as_made(*batch))
+        assert all(isinstance(answer, SlurmSilentError) for answer in answers.values())
+        assert len(answers) == len(batch)
+        assert len(hanging.read_text().split()) <= 2 * SUBMITTERS
 
     def test_may_take_as_long_as_the_protocol_lets_it(self) -> None:
         assert CALL_S == 5

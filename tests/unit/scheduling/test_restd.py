@@ -3,6 +3,7 @@ tests/integration/test_slurm_restd.py."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -22,6 +23,7 @@ from scheduling.engine.executors.slurm.commands import (
     NodeGroup,
     Slurm,
     SlurmJob,
+    SlurmSilentError,
     Submission,
     SubmissionRefusedError,
 )
@@ -32,6 +34,7 @@ from scheduling.engine.executors.slurm.restd import (
     connect,
     submission_body,
 )
+from scheduling.engine.executors.slurm.restd_http import RestdRefusedError
 from tests.restd_server import FakeRestd, fake_restd, is_silent, says, token_for
 from tests.slurm import as_made
 
@@ -160,10 +163,11 @@ class TestASubmission:
     def test_of_another_user_is_cancelled_and_none_follows(self, made: Made) -> None:
         slurm, server = made
         of_other = {"jobs": [job(7, user_id=UID + 1)]}
-        answers = {"POST job/submit": {"job_id": 7}, "GET job/7": of_other, "DELETE job/7": {}}
-        script = Script(server, answers)
-        with pytest.raises(ExecutorError, match=f"as the user {UID + 1}, the portal is {UID}"):
-            slurm.submit(as_made(submission("es-1-1"), submission("es-2-1")))
+        replies = {"POST job/submit": {"job_id": 7}, "GET job/7": of_other, "DELETE job/7": {}}
+        script = Script(server, replies)
+        (answer,) = slurm.submit(as_made(submission("es-1-1"), submission("es-2-1"))).values()
+        assert isinstance(answer, ExecutorError)
+        assert f"as the user {UID + 1}, the portal is {UID}" in str(answer)
         assert [one.split()[0] for one in script.asked] == ["POST", "GET", "DELETE"]
 
     def test_that_slurm_refuses_is_no_failure_of_the_others(self, made: Made) -> None:
@@ -181,8 +185,7 @@ class TestASubmission:
             failure(5005, "Zero Bytes were transmitted or received"),
             failure(1007, "Protocol authentication error"),
             failure(2093, "Burst Buffer resource limit exceeded"),
-            failure(9001, "Failure during parsing", "400 Bad Request"),
-            failure(2000, "of a key that this version does not know", "400 Bad Request"),
+            failure(2015, "Required partition not available (inactive or drain)"),
             {"job_id": 0},
             {},
         ],
@@ -190,9 +193,49 @@ class TestASubmission:
     def test_that_fails_for_another_reason_is_tried_again(self, made: Made, answer: Any) -> None:
         slurm, server = made
         script = Script(server, {"POST job/submit": answer})
-        with pytest.raises(ExecutorError):
-            slurm.submit(as_made(submission("es-1-1"), submission("es-2-1")))
+        (said,) = slurm.submit(as_made(submission("es-1-1"), submission("es-2-1"))).values()
+        assert isinstance(said, ExecutorError)
         assert len(script.asked) == 1
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            failure(9001, "Failure during parsing", "400 Bad Request"),
+            failure(2000, "of a key that this version does not know", "400 Bad Request"),
+        ],
+    )
+    def test_that_cannot_be_read_holds_up_no_other(self, made: Made, answer: Any) -> None:
+        slurm, server = made
+        script = Script(server, {"POST job/submit": answer})
+        answers = slurm.submit(
+            as_made(submission("es-1-1"), submission("es-2-1"), submission("es-3-1"))
+        )
+        assert [isinstance(one, RestdRefusedError) for one in answers.values()] == [True] * 3
+        assert len(script.asked) == 3
+
+    def test_that_cannot_be_made_holds_up_no_other(self, made: Made) -> None:
+        slurm, server = made
+        Script(server, {"POST job/submit": {"job_id": 7}, "GET job/7": {"jobs": [job(7)]}})
+        full = OSError(errno.ENOSPC, "No space left on device")
+
+        def fail() -> Submission:
+            raise full
+
+        made_of = as_made(submission("es-2-1"), submission("es-3-1"))
+        assert slurm.submit({"es-1-1": fail, **made_of}) == {
+            "es-1-1": full,
+            "es-2-1": 7,
+            "es-3-1": 7,
+        }
+
+    def test_to_a_server_that_is_silent_is_not_followed_by_others(
+        self, made: Made, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        slurm, server = made
+        monkeypatch.setattr("scheduling.engine.executors.slurm.restd_http.CALL_S", 0.3)
+        (said,) = slurm.submit(as_made(submission("es-1-1"), submission("es-2-1"))).values()
+        assert isinstance(said, SlurmSilentError)
+        assert len(server.requests) == 1
 
 
 class TestTheQueue:
@@ -216,12 +259,23 @@ class TestTheQueue:
             "es-3-1": SlurmJob(3, "es-3-1", "RUNNING", 30, 100, 900),
         }
 
-    def test_has_of_two_jobs_of_a_lease_the_one_that_may_yet_run(self, made: Made) -> None:
+    @pytest.mark.parametrize(
+        ("less", "more"),
+        [
+            ("CANCELLED", "PENDING"),
+            ("PENDING", "RUNNING"),
+            ("PENDING", "COMPLETING"),
+            ("FAILED", "?"),
+        ],
+    )
+    def test_has_of_two_jobs_of_a_lease_the_one_that_runs_or_may_yet_run(
+        self, made: Made, less: str, more: str
+    ) -> None:
         slurm, server = made
-        for states in (("CANCELLED", "PENDING"), ("PENDING", "CANCELLED")):
+        for states in ((less, more), (more, less)):
             jobs = [job(number, state=state) for number, state in enumerate(states, 1)]
             Script(server, {"GET jobs": {"jobs": jobs}})
-            assert slurm.queue()["es-1-1"].state == "PENDING"
+            assert slurm.queue()["es-1-1"].state == more
 
 
 class TestEndsAndLimits:

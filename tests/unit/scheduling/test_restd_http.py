@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +104,31 @@ class TestAnAnswer:
         assert request.startswith("GET /slurm/v0.0.38/jobs HTTP/1.1\r\n")
         assert f"X-SLURM-USER-NAME: {OWN}\r\n" in request
         assert f"X-SLURM-USER-TOKEN: {TOKEN}\r\n" in request
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\n",
+            b"HTTP/1.0 200 OK\r\n",
+            b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: %d\r\n",
+        ],
+    )
+    def test_that_ends_its_connection_is_read_whole(
+        self, client: tuple[RestdClient, FakeRestd], head: bytes
+    ) -> None:
+        asked, server = client
+        body = msgspec.json.encode({**GOOD, "jobs": [JOB] * 2000})
+        begin = head.replace(b"%d", str(len(body)).encode()) + b"\r\n"
+
+        def behave(connection: socket.socket) -> None:
+            connection.sendall(begin)
+            half = len(body) // 2
+            for part in (body[:half], body[half:]):
+                time.sleep(0.05)  # what comes later is in no buffer yet
+                connection.sendall(part)
+
+        server.behaviour = behave
+        assert len(ask(asked).jobs) == 2000
 
     def test_has_words_of_others_that_are_no_utf_8(
         self, client: tuple[RestdClient, FakeRestd]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from scheduling.engine.executors.slurm.cluster_text import parse_config, parse_fields, parse_nodes
-from scheduling.engine.executors.slurm.commands import SEPARATOR
 from scheduling.engine.executors.slurm.findings import (
     ClusterFinding,
     Level,
@@ -149,7 +148,7 @@ class TestThePartition:
         by_hand = ("evenshare", "train", "es-12-1")
         elsewhere = ("evenshare", "evenshare-12", "east-12-1")
         theirs = [("ann", "a|b", "es-12-1"), ("ann", "evenshare-12", "es-12-1")]
-        (line,) = others_findings(jobs(own, by_hand, elsewhere, *theirs), OWN, "es")
+        (line,) = others_findings((own, by_hand, elsewhere, *theirs), OWN, "es")
         assert line.level is Level.ERROR
         listed = (
             "2 jobs of ann, 1 job of evenshare (by hand),"
@@ -161,17 +160,12 @@ class TestThePartition:
         own = ("evenshare", "evenshare-12", "es-12-1")
         trial = ("evenshare", "evenshare-check", "evenshare-check")
         mapped = ("es-physics", "evenshare-13", "es-13-1")
-        for table in ("", jobs(own, trial, mapped)):
-            assert worst(others_findings(table, OWN, "es")) is Level.OK
+        for rows in ((), (own, trial, mapped)):
+            assert worst(others_findings(rows, OWN, "es")) is Level.OK
 
 
 # The portal's user, and that of a tenant.
 OWN = {"evenshare", "es-physics"}
-
-
-def jobs(*rows: tuple[str, str, str]) -> str:
-    """What squeue prints of users, names and comments."""
-    return "".join(f"{SEPARATOR.join(row)}\n" for row in rows)
 
 
 class TestTheNodes:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduling.engine.executors import ExecutorError
-from scheduling.engine.executors.slurm.commands import parse_queue
+from scheduling.engine.executors.slurm.commands import parse_queue, parse_table
 from scheduling.engine.executors.slurm.findings import Level, partition_findings, rights_findings
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
 from scheduling.engine.executors.slurm.users import (
@@ -108,14 +108,14 @@ class TestAUser:
         assert "have one primary group" in self.of({"a": "ann", "b": "ben"})
 
 
-def row(token: str, uid: int, *, job_id: int = 1, state: str = "RUNNING") -> str:
+def row(token: str, uid: int, *, job_id: int = 1, state: str = "RUNNING") -> list[str]:
     name = f"evenshare-{token.split('-')[1]}"
-    return "\x1f".join((str(job_id), state, "10:00", "100", "900", str(uid), name, token))
+    return [str(job_id), state, "10:00", "100", "900", str(uid), name, token]
 
 
 class TestARow:
     def test_counts_only_of_the_user_of_its_token(self) -> None:
-        table = "\n".join((row(TOKEN, 5, job_id=1), row(TOKEN, 6, job_id=2)))
+        table = [row(TOKEN, 5, job_id=1), row(TOKEN, 6, job_id=2)]
         for uid, job_id in ((5, 1), (6, 2)):
             ours = (TOKEN, uid)
             jobs = parse_queue(table, lambda *row, ours=ours: row == ours)
@@ -123,7 +123,16 @@ class TestARow:
         assert parse_queue(table, lambda _token, _uid: False) == {}
 
     def test_without_a_number_of_a_user_is_nobodys(self) -> None:
-        assert parse_queue(row(TOKEN, 5).replace("\x1f5\x1f", "\x1fann\x1f"), lambda *_: True) == {}
+        nameless = [cell if cell != "5" else "ann" for cell in row(TOKEN, 5)]
+        assert parse_queue([nameless], lambda *_: True) == {}
+
+    @pytest.mark.parametrize("end", ["\n", "\r\n", "\x1c", "\x85", "\u2028", "\v"])
+    def test_cannot_be_written_by_a_job_in_its_comment(self, end: str) -> None:
+        """Its user may set the comment of a job that runs, to any text."""
+        forged = "\x1f".join(row(TOKEN, 0, job_id=4242))
+        marked = "\x1f".join(("mark", *row("es-9-1", 5)))
+        text = f"{marked}{end}{forged}{end}guess\x1f{forged}\n"
+        assert "4242" not in {cells[0] for cells in parse_table(text, "mark", 8)}
 
 
 class TestFindings:

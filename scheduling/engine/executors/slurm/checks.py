@@ -152,9 +152,8 @@ def _partition(slurm: Slurm, pool: PoolNeeds | None) -> Iterator[ClusterFinding]
         yield from findings.node_findings(partition_nodes(slurm), slurm.options, pool)
         everywhere = slurm.ask("sinfo", "--noheader", "--Node", "--format=%N|%P")
         yield from findings.shared_node_findings(everywhere, name)
-        wanted = ("--noheader", "--partition", name, "--format", findings.OWNER_FORMAT)
+        jobs = slurm.table("squeue", findings.OWNER_COLUMNS, "--noheader", "--partition", name)
         own = {pwd.getpwuid(os.geteuid()).pw_name, *slurm.options.users.values()}
-        jobs = slurm.ask("squeue", *wanted)
         yield from findings.others_findings(jobs, own, settings.INSTALLATION)
     except ExecutorError as error:
         yield ClusterFinding(Level.ERROR, f"partition {name}", str(error))

@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import subprocess
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 
 from scheduling.engine.executors.base import CALL_S, ExecutorError
@@ -22,13 +25,14 @@ SUBMITTERS = 4
 IDS_AT_ONCE = 500
 UNLIMITED = -1
 
-# A refusal that says nothing of the job: the same may be accepted a moment later.
+# A refusal that says nothing of the job: the same may be accepted later.
 _PASSING = re.compile(
     r"contact|timed? ?out|timeout|transmitted|temporarily|authentication|credential|connection"
-    r"|communication|resource limit|slurm_persist|socket",
+    r"|communication|resource limit|slurm_persist|socket|try again|nodes are busy|standby|disabled"
+    r"|(partition|reservation) not (available|usable)|I/O error writing",
     re.IGNORECASE,
 )
-SEPARATOR = "\x1f"
+_SEPARATOR = "\x1f"
 _COLUMNS = ("%i", "%T", "%l", "%S", "%e", "%U", "%j", "%k")
 # What runs sbatch as another user has words of its own.
 _SAID_BY_SBATCH = re.compile(r"^sbatch: ", re.MULTILINE)
@@ -36,6 +40,14 @@ _SAID_BY_SBATCH = re.compile(r"^sbatch: ", re.MULTILINE)
 
 class SubmissionRefusedError(Exception):
     """Slurm will not take this very job, however often it is asked."""
+
+
+class SlurmSilentError(ExecutorError):
+    """Slurm did not answer in time; whoever asked for one thing may ask for no other now."""
+
+
+# A job's id, or why it was not taken.
+Answer = int | Exception
 
 
 @dataclass(frozen=True)
@@ -92,24 +104,31 @@ class Slurm:
     def __init__(self, options: SlurmOptions) -> None:
         self.options = options
 
-    def submit(
-        self, submissions: Mapping[str, Callable[[], Submission]]
-    ) -> dict[str, int | SubmissionRefusedError]:
-        """Make and submit jobs; return each one's id, or why it cannot be taken, by token.
+    def submit(self, submissions: Mapping[str, Callable[[], Submission]]) -> dict[str, Answer]:
+        """Make and submit jobs; return each one's id, or why it was not taken, by token.
 
         Each is made beside those that are on their way: on a file system in the network, what
-        it needs takes longer than its submission. What making one raises is raised here, after
-        the others were submitted.
+        it needs takes longer than its submission. Where Slurm does not answer in time for one,
+        those that were not asked for yet are not: each would wait as long.
         """
+        silent = threading.Event()
 
-        def one(make: Callable[[], Submission]) -> int | SubmissionRefusedError:
+        def one(make: Callable[[], Submission]) -> Answer:
+            if silent.is_set():
+                return SlurmSilentError("Slurm was not asked: it did not answer for others")
             try:
                 return self._submit(make())
-            except SubmissionRefusedError as error:
+            except (SubmissionRefusedError, ExecutorError, OSError) as error:
+                if isinstance(error, SlurmSilentError):
+                    silent.set()
                 return error
 
         with ThreadPoolExecutor(SUBMITTERS) as pool:
-            asked = {token: pool.submit(one, make) for token, make in submissions.items()}
+            # Whoever logs there says of which pool and round.
+            asked = {
+                token: pool.submit(copy_context().run, one, make)
+                for token, make in submissions.items()
+            }
         return {token: future.result() for token, future in asked.items()}
 
     def _submit(self, submission: Submission) -> int:
@@ -140,8 +159,7 @@ class Slurm:
         options = ["--noheader", "--states=all", "--partition", self.options.partition]
         if is_ours is None:
             options += ["--user", str(os.geteuid())]
-        done = self.ask("squeue", *options, "--format", SEPARATOR.join(_COLUMNS))
-        return parse_queue(done, is_ours)
+        return parse_queue(self.table("squeue", _COLUMNS, *options), is_ours)
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
         """Cancel jobs; with `signal`, only send it to their batch script's own process.
@@ -174,12 +192,22 @@ class Slurm:
             raise ExecutorError(f"{tool}: {why.removeprefix(f'{tool}: ')}")
         return done.stdout
 
+    def table(self, tool: str, columns: Sequence[str], *arguments: str) -> list[list[str]]:
+        """Return the rows that a tool prints of these columns.
+
+        Whose a job is writes its name and comment, with lines that look like rows: a row is what
+        begins with a mark that nobody could know.
+        """
+        mark = secrets.token_hex(8)
+        said = self.ask(tool, *arguments, "--format", _SEPARATOR.join((mark, *columns)))
+        return parse_table(said, mark, len(columns))
+
     def run_as(self, user: str, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a tool as another Unix user, by `submit_as`.
 
         Raises:
             SubmissionRefusedError: what does that is not installed.
-            ExecutorError: it does not answer in time.
+            SlurmSilentError: it does not answer in time.
         """
         command = [*self.options.prefix(user), tool, *arguments]
         try:
@@ -189,7 +217,8 @@ class Slurm:
                 f"nothing can be submitted as {user}: {command[0]} is not installed here"
             ) from error
         except subprocess.TimeoutExpired as error:
-            raise ExecutorError(f"{tool} as {user} did not answer within {CALL_S:g} s") from error
+            text = f"{tool} as {user} did not answer within {CALL_S:g} s"
+            raise SlurmSilentError(text) from error
 
     def _environment(self, tool: str) -> dict[str, str]:
         return {
@@ -216,7 +245,7 @@ class Slurm:
                 f"{tool} is not installed here: the portal needs Slurm's client tools"
             ) from error
         except subprocess.TimeoutExpired as error:
-            raise ExecutorError(f"{tool} did not answer within {CALL_S:g} s") from error
+            raise SlurmSilentError(f"{tool} did not answer within {CALL_S:g} s") from error
 
 
 def _run_bounded(
@@ -296,19 +325,23 @@ def submit_arguments(options: SlurmOptions, submission: Submission) -> list[str]
     return [*arguments, submission.script, *submission.argv]
 
 
+def parse_table(text: str, mark: str, columns: int) -> list[list[str]]:
+    """Return the rows of a table each of whose lines begins with `mark`; others are no rows."""
+    rows = (line.split(_SEPARATOR) for line in text.split("\n"))
+    return [cells for first, *cells in rows if first == mark and len(cells) == columns]
+
+
 def parse_queue(
-    table: str, is_ours: Callable[[str, int], bool] | None = None
+    rows: Iterable[Sequence[str]], is_ours: Callable[[str, int], bool] | None = None
 ) -> dict[str, SlurmJob]:
     """Return squeue's rows by token: of a heterogeneous job one, of jobs without a token none.
 
     `is_ours`: as for `Slurm.queue`.
     """
     jobs: dict[str, SlurmJob] = {}
-    for line in table.splitlines():
-        fields = line.split(SEPARATOR)
-        if len(fields) != len(_COLUMNS) or not is_lease(fields[-2], fields[-1]):
+    for job_id, state, limit, started, ended, uid, name, token in rows:
+        if not is_lease(name, token):
             continue
-        job_id, state, limit, started, ended, uid, _, token = fields
         if is_ours is not None and not (uid.isdecimal() and is_ours(token, int(uid))):
             continue
         leader, _, component = job_id.partition("+")
@@ -322,9 +355,15 @@ def parse_queue(
 
 
 def keep_open(jobs: dict[str, SlurmJob], job: SlurmJob) -> None:
-    """Note a job by its token; of several with one token the one that runs or may yet run."""
-    if job.token not in jobs or is_over(jobs[job.token].state):
+    """Note a job by its token; of several with one token the one that runs, or may yet run."""
+    known = jobs.get(job.token)
+    if known is None or _rank(job.state) > _rank(known.state):
         jobs[job.token] = job
+
+
+def _rank(state: str) -> int:
+    """How likely something runs in a job of this state."""
+    return 0 if is_over(state) else 1 if state == "PENDING" else 2
 
 
 def job_name(token: str) -> str:
@@ -342,19 +381,18 @@ def _instant(text: str) -> int | None:
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9]{1,32}-[0-9]{1,19}-[0-9]{1,10}")
-# States in which something of a job may yet run, or start.
-_OPEN_STATES = frozenset(
+# States of jobs that have ended; one that is not known here may yet run.
+_OVER = frozenset(
     (
-        "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "STAGE_OUT",
-        "SIGNALING", "RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT",
-        "RESV_DEL_HOLD",
+        "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
+        "DEADLINE", "OUT_OF_MEMORY", "REVOKED",
     )
 )  # fmt: skip
 
 
 def is_over(state: str) -> bool:
     """Whether a job in this state of Slurm's has no process any more, and gets none."""
-    return state not in _OPEN_STATES
+    return state in _OVER
 
 
 def parse_minutes(limit: str) -> int:

@@ -60,6 +60,7 @@ from scheduling.engine.executors.slurm.nodes import (
 )
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
 from scheduling.engine.executors.slurm.restd import RestdSlurm, connect
+from scheduling.engine.executors.slurm.restd_http import RestdRefusedError
 from scheduling.engine.executors.slurm.restd_nodes import read_restd_nodes
 from scheduling.engine.executors.slurm.users import (
     UserRefusedError,
@@ -108,7 +109,7 @@ class SlurmExecutor(ShimExecutor):
         silence_s=SILENCE_S,
         options_type=SlurmOptions,
         finds_by=("conf", "partition"),
-        host_options=("conf", "python", "restd", "submit_as", "users"),
+        host_options=("conf", "path", "python", "restd", "submit_as", "users"),
     )
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
@@ -116,7 +117,7 @@ class SlurmExecutor(ShimExecutor):
         super().extend(pool_id, leases)
         pool = Pool.objects.select_related("clock").get(pk=pool_id)
         options = read_options(pool.executor_options, pool.name)
-        if not leases or options.limit_minutes:
+        if not leases:
             return
         slurm = connect(options)
         queue = self._queue(slurm)
@@ -125,6 +126,9 @@ class SlurmExecutor(ShimExecutor):
         for lease in leases:
             job = queue.get(lease.token)
             if job is None or job.state != "RUNNING" or job.started is None or job.ended is None:
+                continue
+            # Set once, when the job was submitted: others may be older than the option.
+            if job.limit_minutes == options.limit_minutes:
                 continue
             until = dead_mans_limit(pool, from_us(lease.until_us), skew)
             if job.ended < until + LEAST_LEFT_S:
@@ -191,12 +195,20 @@ class SlurmExecutor(ShimExecutor):
                 # before a database was restored its token may have been another's.
                 if (job := queue.get(token)) is None or is_over(job.state)
             }
+            failed: list[Exception] = []
             for token, answer in slurm.submit(fresh).items():
                 if isinstance(answer, SubmissionRefusedError):
                     self._refuse(token, str(answer))
+                elif isinstance(answer, Exception):
+                    failed.append(answer)
+            if failed:
+                raise failed[0]
 
     def _prepared(self, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
-        self._clearing(token, partial(self._prepare, token, one))
+        try:
+            self._clearing(token, partial(self._prepare, token, one))
+        except UserRefusedError as refusal:
+            raise SubmissionRefusedError(str(refusal)) from refusal
         return self._submission(options, token, one)
 
     def _with_users(self, wanted: Mapping[str, LeaseSpec]) -> dict[str, LeaseSpec]:
@@ -247,14 +259,21 @@ class SlurmExecutor(ShimExecutor):
             user=options.user_of(one.lease.tenant.slug),
         )
 
-    def _refuse(self, token: str, why: str) -> None:
-        """Slurm never runs this lease: it ends, and its output says why."""
+    def _refuse(self, token: str, why: str) -> bool:
+        """Slurm never runs this lease: it ends, and its output says why.
+
+        False: a shim was quicker, of an earlier submission, and its program runs.
+        """
+        if not self._clearing(token, partial(self._claim_for_ever, token)):
+            claim = self._claim(token)
+            if claim is not None and not claim.get("never"):
+                return False
         log.warning("executor.job_refused", token=token, error=why)
-        self._clearing(token, partial(self._claim_for_ever, token))
         folder = lease_folder(self._root, token)
         # A job's own user may have put a link to somebody's file there.
         remove(folder / "out.log")
         Log(folder, LOG_BYTES).note(f"Slurm does not run this: {why}")
+        return True
 
     def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> None:
         for pool_id, own in self._by_pool([*tokens]).items():
@@ -281,7 +300,7 @@ class SlurmExecutor(ShimExecutor):
         ]
         if left:
             log.warning("executor.runs_on", jobs=left)
-            slurm.cancel(left)
+            _end(slurm, left)
 
     def _is_long_over(self, token: str) -> bool:
         """Whether its folder says for some time that nothing of it runs, or will."""
@@ -314,7 +333,7 @@ class SlurmExecutor(ShimExecutor):
                 self._clearing(token, partial(self._bury, token, job))
             elif self._is_overdue(token):
                 overdue.append(job.job_id)
-        slurm.cancel(overdue)
+        _end(slurm, overdue)
         return unknown
 
     def _settle_unclaimed(self, token: str, job: SlurmJob | None) -> list[int]:
@@ -326,8 +345,8 @@ class SlurmExecutor(ShimExecutor):
             if _seconds_since(job.ended) > LAST_WORD_S:
                 self._refuse(token, f"it ended before its program began ({job.state})")
         elif job.state == "RUNNING" and job.started and _seconds_since(job.started) > NO_SHIM_S:
-            self._refuse(token, f"nothing began on its node within {NO_SHIM_S:g} s")
-            return [job.job_id]
+            refused = self._refuse(token, f"nothing began on its node within {NO_SHIM_S:g} s")
+            return [job.job_id] if refused else []
         return []
 
     def _bury(self, token: str, job: SlurmJob) -> None:
@@ -362,6 +381,14 @@ class SlurmExecutor(ShimExecutor):
     def _cluster(self, pool_id: int) -> Slurm:
         pool = Pool.objects.only("name", "executor_options").get(pk=pool_id)
         return connect(read_options(pool.executor_options, pool.name))
+
+
+def _end(slurm: Slurm, job_ids: Collection[int]) -> None:
+    """Cancel jobs; a refusal hides nothing of what is known of others, and is met again."""
+    try:
+        slurm.cancel(job_ids)
+    except RestdRefusedError as error:
+        log.warning("executor.cancel_refused", jobs=list(job_ids), error=str(error))
 
 
 def _group(options: SlurmOptions, one: LeaseSpec, names: tuple[str, ...], gpus: int) -> NodeGroup:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from evenshare_core.domain.plurals import plural
 from scheduling.engine.executors.slurm.cluster_text import SlurmNodeText, parse_seconds
-from scheduling.engine.executors.slurm.commands import SEPARATOR, UNLIMITED, is_lease, parse_minutes
+from scheduling.engine.executors.slurm.commands import UNLIMITED, is_lease, parse_minutes
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
 # What the executor is tested with, and the oldest that has what it asks for.
@@ -23,7 +23,7 @@ LEAST_JOB_AGE_S, GOOD_JOB_AGE_S = 300, 3600
 # More of a difference between two clocks moves the ends of jobs.
 CLOCK_S = 5.0
 # User, name and comment of a job.
-OWNER_FORMAT = SEPARATOR.join(("%u", "%j", "%k"))
+OWNER_COLUMNS = ("%u", "%j", "%k")
 # What the job of `check_slurm --run` is called: no name of a lease.
 TRIAL = "evenshare-check"
 # Of longer lists so many names are told.
@@ -278,18 +278,16 @@ def _most_time(
 
 
 def others_findings(
-    table: str, own: Collection[str], installation: str
+    rows: Iterable[Sequence[str]], own: Collection[str], installation: str
 ) -> Iterator[ClusterFinding]:
-    """Judge whose jobs are in the partition, by `squeue --format` OWNER_FORMAT.
+    """Judge whose jobs are in the partition, by squeue's OWNER_COLUMNS.
 
     `own`: as whom leases run, the portal's user and those of tenants, who may have submitted some
     by hand; `installation` begins the tokens of its leases.
     """
     owners: Counter[str] = Counter()
-    for row in (line.split(SEPARATOR, 2) for line in table.splitlines()):
-        if len(row) == 3:
-            user, name, comment = (cell.strip() for cell in row)
-            owners[_owner(user, name, comment, own, installation)] += 1
+    for user, name, comment in rows:
+        owners[_owner(user, name, comment, own, installation)] += 1
     del owners[""]
     if not owners:
         yield _ok("jobs of others", "none in the partition")

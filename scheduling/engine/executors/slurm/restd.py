@@ -17,6 +17,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ import msgspec
 from scheduling.engine.executors.base import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm.commands import (
     UNLIMITED,
+    Answer,
     NodeGroup,
     Slurm,
     SlurmJob,
@@ -94,22 +96,26 @@ class RestdSubmitter(Slurm):
         super().__init__(options)
         self.client = client
 
-    def submit(
-        self, submissions: Mapping[str, Callable[[], Submission]]
-    ) -> dict[str, int | SubmissionRefusedError]:
+    def submit(self, submissions: Mapping[str, Callable[[], Submission]]) -> dict[str, Answer]:
         """Submit jobs as `Slurm.submit` does; the first one's user is looked at before the rest.
 
         A user that slurmrestd's host does not know becomes another one there, whose jobs `queue`
-        would never list: they would be submitted again and again.
+        would never list: they would be submitted again and again. Where slurmrestd takes no job
+        for a reason that is not of this job, the rest is not asked for, and has no answer.
         """
         rest = dict(submissions)
-        answers: dict[str, int | SubmissionRefusedError] = {}
+        answers: dict[str, Answer] = {}
         for token in submissions:
-            answers |= super().submit({token: rest.pop(token)})
-            job_id = answers[token]
-            if isinstance(job_id, int):
-                self._check_user(job_id)
+            answer = super().submit({token: rest.pop(token)})[token]
+            answers[token] = answer
+            if isinstance(answer, int):
+                try:
+                    self._check_user(answer)
+                except ExecutorError as error:
+                    return answers | {token: error}
                 break
+            if isinstance(answer, ExecutorError) and not _is_of_request(answer):
+                return answers
         return answers | super().submit(rest)
 
     def _submit(self, submission: Submission) -> int:
@@ -118,7 +124,9 @@ class RestdSubmitter(Slurm):
             return self.client.ask(RestdSubmitted, "POST", "job/submit", body).job_id
         except RestdRefusedError as error:
             # Its parser's complaints are of the interface, and come with another status.
-            of_job = error.status == 500 and any(code in _OF_JOBS for code in error.codes)
+            of_job = error.status == HTTPStatus.INTERNAL_SERVER_ERROR and any(
+                code in _OF_JOBS for code in error.codes
+            )
             if of_job and not is_passing(error.said):
                 raise SubmissionRefusedError(error.said) from error
             raise
@@ -187,6 +195,11 @@ def connect(options: SlurmOptions) -> Slurm:
         return Slurm(options)
     kind = RestdSubmitter if options.restd.only_submits else RestdSlurm
     return kind(options, RestdClient(options.restd))
+
+
+def _is_of_request(error: ExecutorError) -> bool:
+    """Whether slurmrestd complains of a request alone, and may take another."""
+    return isinstance(error, RestdRefusedError) and error.status == HTTPStatus.BAD_REQUEST
 
 
 def submission_body(options: SlurmOptions, submission: Submission) -> dict[str, Any]:

@@ -14,7 +14,11 @@ from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, version_findings
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.executors.slurm.restd import RestdJobs
-from scheduling.engine.executors.slurm.restd_http import RestdAnswer, RestdClient
+from scheduling.engine.executors.slurm.restd_http import (
+    RestdAnswer,
+    RestdClient,
+    RestdRefusedError,
+)
 
 ABOUT = "slurmrestd"
 # A token that ends within a day is one that nobody renews by a timer.
@@ -46,12 +50,14 @@ def restd_findings(options: SlurmOptions) -> Iterator[ClusterFinding]:
         return
     client = RestdClient(options.restd)
     try:
-        yield from _identity(client)
+        yield from _token(client)
     except (ExecutorError, OSError) as error:
         yield ClusterFinding(Level.ERROR, f"{ABOUT}, token", str(error))
         return
     try:
         yield from _answers(client)
+    except RestdRefusedError as error:
+        yield ClusterFinding(Level.ERROR, ABOUT, str(error))
     except ExecutorError as error:
         text = f"{error}: is it started, and with `-s openapi/{options.restd.version}`?"
         yield ClusterFinding(Level.ERROR, ABOUT, text)
@@ -71,27 +77,33 @@ def power_findings(options: SlurmOptions, slurm_user: str) -> Iterator[ClusterFi
             yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)
 
 
-def _identity(client: RestdClient) -> Iterator[ClusterFinding]:
-    """Whom it acts as; that it does so in truth, a job says (`--run`)."""
+def _token(client: RestdClient) -> Iterator[ClusterFinding]:
     token = client.token_user()
     if token is None:
-        text = "acts as its own user, who is the portal's; no token is needed"
-        yield ClusterFinding(Level.OK, ABOUT, text)
         return
-    user, until = token
+    left_s = token[1] - time.time()
     path = Path(client.options.token_file)
-    left_s = until - time.time()
+    if left_s <= 0:
+        raise ExecutorError(f"the token in {path} has expired: write a new one there")
     if left_s < SOON_S:
-        text = f"it ends in {max(0.0, left_s) / 3600:.1f} h: have a timer write a new one"
+        text = f"it ends in {left_s / 3600:.1f} h: have a timer write a new one"
         yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)
     if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         text = f"others can read {path}: chmod 600"
         yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)
-    yield ClusterFinding(Level.OK, ABOUT, f"acts as {user}, by a token")
+
+
+def _identity(client: RestdClient) -> str:
+    """As whom it acts; that it does so in truth, a job says (`--run`)."""
+    token = client.token_user()
+    if token is None:
+        return "acts as its own user, who is the portal's; no token is needed"
+    return f"acts as {token[0]}, by a token"
 
 
 def _answers(client: RestdClient) -> Iterator[ClusterFinding]:
     answer = client.ask(RestdPing, "GET", "ping")
+    yield ClusterFinding(Level.OK, ABOUT, _identity(client))
     for finding in version_findings(f"slurm {answer.meta.slurm.release}"):
         yield ClusterFinding(finding.level, f"{ABOUT}, version", finding.text)
     if not any(controller.ping == "UP" for controller in answer.pings):

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from scheduling.engine.executors.base import CALL_S, ExecutorError
+from scheduling.engine.executors.slurm.commands import SlurmSilentError
 from scheduling.engine.executors.slurm.options import RestdOptions
 
 # About 20,000 jobs; slurmrestd cannot list more within a call.
@@ -114,7 +115,8 @@ class RestdClient:
 
         Raises:
             RestdRefusedError: slurmrestd says an error.
-            ExecutorError: there is no answer of slurmrestd's, or not in time.
+            SlurmSilentError: there is no answer in time.
+            ExecutorError: there is none of slurmrestd's.
         """
         until = time.monotonic() + CALL_S if deadline is None else deadline
         headers = {"Accept": "application/json", "Connection": "close", **self._authentication()}
@@ -126,7 +128,8 @@ class RestdClient:
         try:
             status, data = self._exchange(method, target, body, headers, until)
         except TimeoutError as error:
-            raise ExecutorError(f"{self.where} did not answer within {CALL_S:g} s") from error
+            text = f"{self.where} did not answer within {CALL_S:g} s"
+            raise SlurmSilentError(text) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             why = str(error) or type(error).__name__
             raise ExecutorError(f"{self.where}: {why[:200]}") from error
@@ -164,7 +167,7 @@ class RestdClient:
                 raise ValueError("the answer ends too early")
             return response.status, data
         finally:
-            connection.close()
+            connection.release()
 
     def _read(self, kind: type[_Reply], status: int, data: bytes) -> _Reply:
         if status == HTTPStatus.UNAUTHORIZED:
@@ -230,6 +233,7 @@ class _Connection(http.client.HTTPConnection):
         super().__init__("localhost")
         self._options = options
         self._until = until
+        self._bare: socket.socket | None = None
 
     def connect(self) -> None:
         """Connect, and see to it that a socket without a token is of the portal's own user."""
@@ -239,11 +243,18 @@ class _Connection(http.client.HTTPConnection):
         host = {"localhost": "127.0.0.1"}.get(url.hostname or "", url.hostname or "")
         family = socket.AF_UNIX if is_unix else socket.AF_INET6 if ":" in host else socket.AF_INET
         bare = socket.socket(family, socket.SOCK_STREAM)
+        self._bare = bare
         self.sock = _BoundedSocket(bare, self._until)
         bare.settimeout(_left(self._until))
         bare.connect(path if is_unix else (host, url.port))
         if not self._options.token_file:
             _check_peer(bare)
+
+    def release(self) -> None:
+        """Close it, whatever was read of it."""
+        self.close()
+        if self._bare is not None:
+            self._bare.close()
 
 
 class _BoundedSocket:
@@ -261,7 +272,8 @@ class _BoundedSocket:
         return io.BufferedReader(_BoundedReader(self._bare, self._until), 64 * 1024)
 
     def close(self) -> None:
-        self._bare.close()
+        """Nothing yet: of an answer that ends with its connection http.client closes its socket
+        before it reads the body. `_Connection.release` does it."""
 
 
 class _BoundedReader(io.RawIOBase):

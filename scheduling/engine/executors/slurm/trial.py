@@ -82,6 +82,8 @@ def _trial(
     if isinstance(job, SubmissionRefusedError):
         yield ClusterFinding(Level.ERROR, about, f"Slurm refuses it: {job}")
         return
+    if isinstance(job, Exception):
+        raise job
     try:
         answer = _await_answer(slurm, folder, job, patience_s)
         if answer is None:
