@@ -7,11 +7,13 @@ their shims run is written into their folders, for no machine of this size holds
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,6 @@ GOALS = "goals: 1.5 s more, 90 % of the throughput, 0.5 s, 1 %"
 
 def main() -> None:
     """Start a temporary Postgres and a cluster, and time."""
-    from portal.demo.slurm.cluster import SlurmCluster
     from portal.demo.slurm.packages import how_to_install, missing_packages
 
     if missing := missing_packages():
@@ -34,15 +35,30 @@ def main() -> None:
         from tests.integration.slurm_world import slurm_world
 
         with (
-            SlurmCluster(Path(folder) / "slurm") as cluster,
+            slurm(Path(folder) / "slurm") as (cluster, restd),
             slurm_world(Path(folder) / "jobs", cluster) as world,
         ):
             starts(world)
             moves(world)
             cluster.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
-            dispatches(world)
+            dispatches(world, restd)
             looks(world)
     print(GOALS)
+
+
+@contextmanager
+def slurm(folder: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A cluster, and what a pool says of its slurmrestd: nothing where none can be started."""
+    from portal.demo.slurm.cluster import SlurmCluster
+    from portal.demo.slurm.packages import find
+    from tests.slurm_restd import own_restd
+
+    if find("slurmrestd") is None or os.geteuid() != 0:
+        with SlurmCluster(folder) as cluster:
+            yield cluster, {}
+        return
+    with own_restd(folder) as restd:
+        yield restd.cluster, {"restd": {**restd.options["restd"], "only_submits": True}}
 
 
 def starts(world: Any) -> None:
@@ -75,20 +91,36 @@ def moves(world: Any) -> None:
     print(f"from one lease to the next {lost:.2f} s: {lost / LEASE_S:.2%} of leases of {LEASE_S} s")
 
 
-def dispatches(world: Any) -> None:
+def dispatches(world: Any, restd: dict[str, Any]) -> None:
     """Jobs handed over a second, none of which starts: by turns, for the machine's own moods."""
-    plain, ours = [], []
+    plain, ours, by_restd = [], [], []
     for _ in range(DISPATCH_TURNS):
         began = time.perf_counter()
         with ThreadPoolExecutor(SUBMITTERS) as pool:
             list(pool.map(lambda _: sbatch(world, "true", "--gres=gpu:1"), range(DISPATCHED)))
         plain.append(DISPATCHED / (time.perf_counter() - began))
-        tokens = [world.lease("true") for _ in range(DISPATCHED)]
-        began = time.perf_counter()
-        launch(world, *tokens)
-        ours.append(DISPATCHED / (time.perf_counter() - began))
+        ours.append(dispatched(world))
+        if restd:
+            by_restd.append(dispatched(world, restd))
     a, b = statistics.median(plain), statistics.median(ours)
     print(f"dispatched                 sbatch {a:.0f}/s, leases {b:.0f}/s: {b / a:.0%}")
+    if by_restd:
+        c = statistics.median(by_restd)
+        print(f"  by slurmrestd            leases {c:.0f}/s: {c / a:.0%} of sbatch")
+
+
+def dispatched(world: Any, options: dict[str, Any] | None = None) -> float:
+    """Leases that are handed over a second, in a pool with these options besides."""
+    from scheduling.models import Pool
+
+    pool, own = Pool.objects.filter(pk=world.lab.pool.pk), world.lab.pool.executor_options
+    tokens = [world.lease("true") for _ in range(DISPATCHED)]
+    pool.update(executor_options={**own, **(options or {})})
+    began = time.perf_counter()
+    launch(world, *tokens)
+    took_s = time.perf_counter() - began
+    pool.update(executor_options=own)
+    return DISPATCHED / took_s
 
 
 def looks(world: Any) -> None:

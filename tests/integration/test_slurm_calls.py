@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from evenshare_core.units import SECOND_US
 from portal.demo.slurm.cluster import SlurmCluster
-from scheduling.engine.executors import ExecutorError, Launch, ReportState, token_job
+from scheduling.engine.executors import ExecutorError, Launch, ReportState, Stop, token_job
 from scheduling.engine.executors.local_spec import LeaseSpec
 from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.engine.executors.slurm.users import UserRefusedError
@@ -77,6 +78,28 @@ class TestALaunch:
         assert "Slurm does not run this: of nobody" in world.log(refused)
         assert world.ended(good).exit_code == world.ended(last).exit_code == 0
         assert not world.folder(bad).exists()
+
+
+class TestAStop:
+    def test_that_cannot_be_written_down_holds_up_no_other(
+        self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bad, good = (world.shell("echo ready; sleep 6000") for _ in range(2))
+        note = world.executor._note_stop
+
+        def full(token: str, grace_s: float) -> None:
+            if token == bad:
+                raise OSError(errno.EDQUOT, "Disk quota exceeded")
+            note(token, grace_s)
+
+        monkeypatch.setattr(world.executor, "_note_stop", full)
+        at_us = world.now_us()
+        stops = [Stop(token, token_job(token), at_us, SECOND_US) for token in (bad, good)]
+        with pytest.raises(ExecutorError, match="Disk quota exceeded"):
+            world.executor.stop(stops)
+        assert world.ended(good).state is ReportState.STOPPED
+        # Its shim was woken all the same.
+        assert world.ended(bad).state is ReportState.STOPPED
 
 
 class TestALook:

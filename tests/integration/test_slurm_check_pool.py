@@ -132,6 +132,20 @@ class TestTwoPoolsOnOneCluster:
         assert "whether the pool pool-2 shares them: scontrol: " in line
 
 
+class TestUsersOfAPool:
+    def test_are_of_no_use_where_another_pool_has_none(self, world: SlurmWorld) -> None:
+        about = "users of other pools"
+        first = world.lab.pool
+        second = second_pool(world, world.slurm.conf)
+        assert lines_on(check(first.name)[0], about) == []
+        users = {**first.executor_options, "users": {"a": "games"}}
+        Pool.objects.filter(pk=first.pk).update(executor_options=users)
+        (line,) = lines_on(check(first.name)[0], about)
+        assert line.startswith(f"error    {about}: jobs of {second.name} run as the portal's user")
+        PoolClock.objects.filter(pool=second).update(paused=True)
+        assert lines_on(check(first.name)[0], about) == []
+
+
 class TestSyncNodes:
     def test_leaves_a_node_that_another_pool_of_the_cluster_has(
         self, world: SlurmWorld, tmp_path: Path

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import structlog
 from django.conf import settings
@@ -56,6 +56,7 @@ from scheduling.engine.executors.shim.files import (
     SPEC_BYTES,
     active,
     claim,
+    is_others,
     is_ours,
     lease_folder,
     make_private,
@@ -229,7 +230,24 @@ class ShimExecutor(ABC):
             )
 
     def _claim(self, token: str) -> dict[str, Any] | None:
-        return read_json(lease_folder(self._root, token) / "shim.json")
+        """What its shim claimed it by; a job of another user that closes that to us has ended."""
+        return self._said(token, "shim.json", closed={"never": True})
+
+    def _exit(self, token: str) -> dict[str, Any] | None:
+        """What its shim said of its end; None where it said nothing that can be read."""
+        return self._said(token, "exit.json", closed=None)
+
+    def _said(
+        self, token: str, name: str, *, closed: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
+        path = lease_folder(self._root, token) / name
+        try:
+            return read_json(path)
+        except (PermissionError, BlockingIOError):
+            # By its mode, or by a lease of the file's. What is ours can be opened again.
+            if not is_others(path):
+                raise
+            return closed
 
     def _put_aside(self, lease: Lease) -> None:
         """Another database may have numbered its jobs in this folder: those are not ours."""
@@ -284,10 +302,16 @@ class ShimExecutor(ABC):
 
     def _ask(self, grace: Mapping[str, float]) -> None:
         """Ask the shims of tokens to stop, with seconds of grace; unclaimed, none starts."""
+        failed: OSError | None = None
         for token, grace_s in grace.items():
-            self._clearing(token, partial(self._note_stop, token, grace_s))
+            try:
+                self._clearing(token, partial(self._note_stop, token, grace_s))
+            except OSError as error:  # a tenant's quota, say: others are asked all the same
+                failed = failed or error
         if grace:
             self._wake({token: self._claim(token) for token in grace})
+        if failed is not None:
+            raise failed
 
     def _note_stop(self, token: str, grace_s: float) -> None:
         folder = lease_folder(self._root, token)
@@ -317,7 +341,7 @@ class ShimExecutor(ABC):
         record = self._claim(token)
         if record is None or record.get("never"):
             return False
-        return read_json(lease_folder(self._root, token) / "exit.json") is None
+        return self._exit(token) is None
 
     def _note_lost(self, token: str) -> None:
         """Record that a shim is gone without a word."""
@@ -359,8 +383,7 @@ class ShimExecutor(ABC):
         return {token: clocks[pool] for token, pool in pools.items() if pool in clocks}
 
     def _report(self, token: str, at_us: int, instants: _Instants) -> Report | None:
-        folder = lease_folder(self._root, token)
-        record, ended = self._claim(token), read_json(folder / "exit.json")
+        record, ended = self._claim(token), self._exit(token)
         if record is None:
             return None
         if record.get("never"):
@@ -377,7 +400,10 @@ class ShimExecutor(ABC):
         heard: dict[str, Any] = {"progress": progress, "evaluations": metric, **said._asdict()}
         started_us = instants.pool_us(started, at_us)
         if ended is not None:
-            ended_us = max(instants.pool_us(ended.get("ended_us"), at_us), started_us)
+            # Of an end to come nobody can know: that clock is wrong, or the job's own words.
+            now_us = instants.pool_us(time.time_ns() // MICROSECOND_NS, at_us)
+            ended_us = instants.pool_us(ended.get("ended_us"), at_us)
+            ended_us = max(at_us if ended_us > now_us else ended_us, started_us)
             if ended_us <= at_us or ended.get("lost"):
                 state, code = _outcome(ended)
                 return Report(token, state, started_us, ended_us, code, **heard)
@@ -416,9 +442,14 @@ def _outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
     code, number = ended.get("code"), ended.get("signal")
     if ended.get("lost") or ended.get("never") or (ended.get("asked") and code != 0):
         return ReportState.STOPPED, None
-    if isinstance(number, int):
+    if _is_small(number):
         return ReportState.FINISHED, 128 + number
-    return ReportState.FINISHED, code if isinstance(code, int) else 255
+    return ReportState.FINISHED, code if _is_small(code) else 255
+
+
+def _is_small(value: object) -> TypeGuard[int]:
+    """Whether it is what the kernel says of an end: a job may write here what it likes."""
+    return type(value) is int and 0 <= value < 256
 
 
 def _noted_limit(folder: Path) -> str:

@@ -5,10 +5,13 @@ Held as a portal that is not root has them: root would be refused nothing.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pwd
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,9 @@ from scheduling.engine.executors.shim.files import (
     write_text,
 )
 from scheduling.engine.executors.shim.log import Log
+from scheduling.engine.executors.slurm.executor import SlurmExecutor
 from scheduling.engine.executors.slurm.users import (
+    LEASES_MODE,
     RECORD,
     UserRefusedError,
     close_folders,
@@ -221,11 +226,47 @@ class TestASharedFolder:
             never = (read_json(folder / "shim.json") or {}).get("never", False)
             assert never is (closed == "shim.json")
             assert read_json(folder / "exit.json") is None
-            # Still the job's to write in.
+            # Still the job's to write in, and to read its orders in.
             assert folder.stat().st_mode & 0o3770 == 0o3770
+            assert folder.parent.stat().st_mode & 0o7777 == LEASES_MODE
 
         as_user(ANN, close)
         portal(look)
+
+    @pytest.mark.parametrize("how", ["mode", "lease"])
+    def test_whose_user_closes_its_files_has_ended_without_a_word(
+        self, root: Path, settings: Any, how: str
+    ) -> None:
+        """However often it closes them, nobody has to open them again to look at others."""
+        settings.LOCAL_ROOT = str(root)
+        folder = lease_folder(root, TOKEN)
+        portal(prepare, root)
+        ready, done = os.pipe(), os.pipe()
+
+        def close() -> None:
+            signal.signal(signal.SIGIO, signal.SIG_IGN)  # somebody opens what is leased
+            for path in (folder / "shim.json", folder / "exit.json"):
+                path.write_text('{"code": 0}')
+                if how == "mode":
+                    path.chmod(0)
+                else:
+                    fcntl.fcntl(os.open(path, os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            os.write(ready[1], b".")
+            os.read(done[0], 1)
+
+        def look() -> None:
+            os.read(ready[0], 1)
+            try:
+                executor = SlurmExecutor()
+                assert executor._claim(TOKEN) == {"never": True}
+                assert executor._exit(TOKEN) is None
+            finally:
+                os.write(done[1], b".")
+
+        with ThreadPoolExecutor() as pool:
+            job = pool.submit(as_user, ANN, close)
+            portal(look)
+            job.result()
 
     def test_is_walked_to_by_the_log_reader(self, root: Path, settings: Any) -> None:
         settings.LOCAL_ROOT = str(root)
@@ -280,6 +321,22 @@ class TestAJobWhoseTenantGetsAnotherUser:
             os.chown(path, ben.pw_uid, ben.pw_gid)
         portal(prepare, root, "es-7-2", BEN)
         assert recorded_uid_as_portal(job) == ben.pw_uid
+
+    def test_is_refused_where_the_portal_ran_it_meanwhile(self, root: Path) -> None:
+        """Its files are the portal's then, and the user could write none of them."""
+        job = self.former(root)
+
+        def without() -> None:
+            make_private(job / "leases" / "2")
+            close_folders(root, "es-7-2")
+            (job / "model.pt").write_text("")
+
+        def again() -> None:
+            with pytest.raises(UserRefusedError, match=r"model\.pt.*hand them over"):
+                prepare(root, "es-7-3", ANN)
+
+        portal(without)
+        portal(again)
 
     def test_is_closed_again_without_one(self, root: Path) -> None:
         job = self.former(root)

@@ -19,8 +19,10 @@ from scheduling.engine.executors.shim.files import (
     claim,
     fence,
     lease_folder,
+    number,
     read_json,
     read_text,
+    remove,
     write_json,
 )
 from scheduling.engine.executors.shim.processes import descendants, is_alive, start_of_process
@@ -79,6 +81,26 @@ class TestAFile:
         write_json(tmp_path / "x", {"a": 1}, durably=True)
         assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
         assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+    def test_that_is_a_folder_without_bottom_is_put_aside(self, tmp_path: Path) -> None:
+        """Whoever removed what is in it would be stopped by its depth."""
+        (tmp_path / "until").mkdir()
+        descriptor = os.open(tmp_path / "until", os.O_RDONLY)
+        for _ in range(2000):
+            os.mkdir("d", dir_fd=descriptor)
+            below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        os.close(descriptor)
+        remove(tmp_path / "until")
+        (aside,) = tmp_path.iterdir()
+        assert aside.name.startswith(".until.")
+        subprocess.run(["rm", "-rf", aside], check=True)
+
+    def test_has_numbers_that_are_some(self) -> None:
+        assert number(10**400, 5.0) == 5.0
+        assert number("7", 5.0) == 5.0
+        assert number(7, 5.0) == 7.0
 
 
 class TestTokens:

@@ -9,13 +9,22 @@ from typing import Any
 import pytest
 
 from scheduling.engine.executors import ExecutorError
-from scheduling.engine.executors.slurm.commands import parse_queue, parse_table
+from scheduling.engine.executors.slurm.commands import (
+    SUBMITTERS,
+    Slurm,
+    SlurmSilentError,
+    Submission,
+    lease_jobs,
+    parse_jobs,
+    parse_table,
+)
 from scheduling.engine.executors.slurm.findings import Level, partition_findings, rights_findings
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
 from scheduling.engine.executors.slurm.users import (
     UserRefusedError,
     user_of,
 )
+from tests.slurm import as_made
 from tests.unix_users import NAMES, PORTAL, as_user, require_users
 
 ANN, BEN, _ = NAMES
@@ -106,6 +115,31 @@ class TestAUser:
         monkeypatch.setattr(pwd, "getpwnam", entries.__getitem__)
         monkeypatch.setattr(os, "getgroups", lambda: [61234])
         assert "have one primary group" in self.of({"a": "ann", "b": "ben"})
+        entries["ben"] = pwd.struct_passwd(("ben", "x", 61001, 61235, "", "/", "/bin/sh"))
+        assert "are one user (61001) with two names" in self.of({"a": "ann", "b": "ben"})
+
+
+class TestABatch:
+    def test_goes_on_for_other_users_where_one_is_silent(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its own processes may have stopped what submits for it."""
+        asked = []
+
+        def submit(_: Slurm, submission: Submission) -> int:
+            asked.append(submission.user)
+            if submission.user == "ann":
+                raise SlurmSilentError("sbatch as ann did not answer")
+            return len(asked)
+
+        monkeypatch.setattr(Slurm, "_submit", submit)
+        batch = [
+            Submission(f"es-{n}-1", "", (), "", "", "", (), 1, user=user)
+            for n, user in enumerate(["ann"] * 30 + ["ben"] * 3)
+        ]
+        answers = Slurm(SlurmOptions(partition="gpu")).submit(as_made(*batch))
+        assert [isinstance(one, int) for one in answers.values()] == [False] * 30 + [True] * 3
+        assert asked.count("ann") <= SUBMITTERS
 
 
 def row(token: str, uid: int, *, job_id: int = 1, state: str = "RUNNING") -> list[str]:
@@ -118,13 +152,13 @@ class TestARow:
         table = [row(TOKEN, 5, job_id=1), row(TOKEN, 6, job_id=2)]
         for uid, job_id in ((5, 1), (6, 2)):
             ours = (TOKEN, uid)
-            jobs = parse_queue(table, lambda *row, ours=ours: row == ours)
+            jobs = lease_jobs(parse_jobs(table), lambda *row, ours=ours: row == ours)
             assert [job.job_id for job in jobs.values()] == [job_id]
-        assert parse_queue(table, lambda _token, _uid: False) == {}
+        assert lease_jobs(parse_jobs(table), lambda _token, _uid: False) == {}
 
     def test_without_a_number_of_a_user_is_nobodys(self) -> None:
         nameless = [cell if cell != "5" else "ann" for cell in row(TOKEN, 5)]
-        assert parse_queue([nameless], lambda *_: True) == {}
+        assert lease_jobs(parse_jobs([nameless]), lambda *_: True) == {}
 
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\x1c", "\x85", "\u2028", "\v"])
     def test_cannot_be_written_by_a_job_in_its_comment(self, end: str) -> None:

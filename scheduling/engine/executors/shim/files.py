@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import stat
 import threading
 import time
@@ -88,6 +87,13 @@ def is_ours(path: Path) -> bool:
     return False
 
 
+def is_others(path: Path) -> bool:
+    """Whether it is there, in a shared folder, by another user's hand."""
+    with contextlib.suppress(OSError):
+        return is_shared(path.parent) and path.lstat().st_uid != os.geteuid()
+    return False
+
+
 def move_away(*folders: Path) -> None:
     """Rename the first of these, outermost first, that is no folder; the last, if all are."""
     wrong = [folder for folder in folders if folder.is_symlink() or not folder.is_dir()]
@@ -101,10 +107,11 @@ def reopen(lease: Path) -> None:
 
     Files that a job's own user has closed to us are put aside; without its claim the lease is over.
     """
-    for folder in (lease.parents[1], lease.parent, lease):
-        with contextlib.suppress(OSError):
-            if not folder.is_symlink() and not is_shared(folder):
-                folder.chmod(0o700)
+    if not is_shared(lease.parents[1]):
+        for folder in (lease.parents[1], lease.parent, lease):
+            with contextlib.suppress(OSError):
+                if not folder.is_symlink():
+                    folder.chmod(0o700)
     for name in ("shim.json", "exit.json", "stop", "until"):
         with contextlib.suppress(OSError):
             if _put_aside(lease / name) and name == "shim.json":
@@ -126,7 +133,9 @@ def _put_aside(path: Path) -> bool:
 def remove(path: Path, *, only_folders: bool = False) -> None:
     """Remove a file, or whatever somebody made of it; no link is followed."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        # It may be as deep and as full as a job likes: it is put aside as it is.
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(path.with_name(f".{path.name}.{time.monotonic_ns()}"))
     elif not only_folders:
         path.unlink(missing_ok=True)
 
@@ -213,7 +222,9 @@ def read_text(path: Path, *, at_most: int = 2**16) -> str:
 
 def number(value: object, default: float) -> float:
     """A number from such a file; `default` where it holds none."""
-    return float(value) if isinstance(value, int | float) else default
+    with contextlib.suppress(OverflowError):  # whole numbers may have thousands of digits
+        return float(value) if isinstance(value, int | float) else default
+    return default
 
 
 def write_json(path: Path, value: dict[str, Any], *, durably: bool = False) -> None:

@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import subprocess
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -84,7 +83,7 @@ class Submission:
 @dataclass(frozen=True)
 class SlurmJob:
     """A job as squeue tells of it, by the id of its first component; instants are seconds since
-    1970. Of one that runs `ended` is when it would be ended.
+    1970. Of one that runs `ended` is when it would be ended. `token`: empty where it says no lease.
     """
 
     job_id: int
@@ -108,19 +107,22 @@ class Slurm:
         """Make and submit jobs; return each one's id, or why it was not taken, by token.
 
         Each is made beside those that are on their way: on a file system in the network, what
-        it needs takes longer than its submission. Where Slurm does not answer in time for one,
-        those that were not asked for yet are not: each would wait as long.
+        it needs takes longer than its submission. Where there is no answer in time for one, those
+        of the same user that were not asked for yet are not: each would wait as long.
         """
-        silent = threading.Event()
+        silent: set[str] = set()
 
         def one(make: Callable[[], Submission]) -> Answer:
-            if silent.is_set():
-                return SlurmSilentError("Slurm was not asked: it did not answer for others")
             try:
-                return self._submit(make())
+                submission = make()
+                if submission.user in silent:
+                    return SlurmSilentError("sbatch was not called: it did not answer for others")
+                try:
+                    return self._submit(submission)
+                except SlurmSilentError:
+                    silent.add(submission.user)
+                    raise
             except (SubmissionRefusedError, ExecutorError, OSError) as error:
-                if isinstance(error, SlurmSilentError):
-                    silent.set()
                 return error
 
         with ThreadPoolExecutor(SUBMITTERS) as pool:
@@ -148,18 +150,16 @@ class Slurm:
             raise SubmissionRefusedError(why)
         raise ExecutorError(f"sbatch: {why}")
 
-    def queue(self, is_ours: Callable[[str, int], bool] | None = None) -> dict[str, SlurmJob]:
-        """Return what Slurm knows of this user's jobs with a token, by token.
+    def jobs(self) -> list[tuple[SlurmJob, int]]:
+        """Return the jobs of the partition that Slurm knows, ended ones too, each with its user's
+        number."""
+        where = ("--noheader", "--states=all", "--partition", self.options.partition)
+        return parse_jobs(self.table("squeue", _COLUMNS, *where))
 
-        `is_ours`: whether the job of a token may be of a user, by its number; then those of all
-        users are looked at. Any user can write any token. Of several jobs with the same token (an
-        answer was lost, and it was submitted again) the one that runs or may yet run: only one of
-        them got past its claim.
-        """
-        options = ["--noheader", "--states=all", "--partition", self.options.partition]
-        if is_ours is None:
-            options += ["--user", str(os.geteuid())]
-        return parse_queue(self.table("squeue", _COLUMNS, *options), is_ours)
+    def queue(self, is_ours: Callable[[str, int], bool] | None = None) -> dict[str, SlurmJob]:
+        """Return the jobs of leases, by token; see `lease_jobs`. Without `is_ours` this user's."""
+        own = os.geteuid()
+        return lease_jobs(self.jobs(), is_ours or (lambda _, uid: uid == own))
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
         """Cancel jobs; with `signal`, only send it to their batch script's own process.
@@ -331,27 +331,33 @@ def parse_table(text: str, mark: str, columns: int) -> list[list[str]]:
     return [cells for first, *cells in rows if first == mark and len(cells) == columns]
 
 
-def parse_queue(
-    rows: Iterable[Sequence[str]], is_ours: Callable[[str, int], bool] | None = None
-) -> dict[str, SlurmJob]:
-    """Return squeue's rows by token: of a heterogeneous job one, of jobs without a token none.
-
-    `is_ours`: as for `Slurm.queue`.
-    """
-    jobs: dict[str, SlurmJob] = {}
-    for job_id, state, limit, started, ended, uid, name, token in rows:
-        if not is_lease(name, token):
-            continue
-        if is_ours is not None and not (uid.isdecimal() and is_ours(token, int(uid))):
-            continue
+def parse_jobs(rows: Iterable[Sequence[str]]) -> list[tuple[SlurmJob, int]]:
+    """Return squeue's jobs with their users' numbers: of a heterogeneous job one."""
+    jobs = []
+    for job_id, state, limit, started, ended, uid, name, comment in rows:
         leader, _, component = job_id.partition("+")
-        if not leader.isdecimal() or component not in ("", "0"):
-            continue
-        job = SlurmJob(
-            int(leader), token, state, parse_minutes(limit), _instant(started), _instant(ended)
-        )
-        keep_open(jobs, job)
+        if leader.isdecimal() and uid.isdecimal() and component in ("", "0"):
+            token = comment if is_lease(name, comment) else ""
+            instants = (_instant(started), _instant(ended))
+            job = SlurmJob(int(leader), token, state, parse_minutes(limit), *instants)
+            jobs.append((job, int(uid)))
     return jobs
+
+
+def lease_jobs(
+    jobs: Iterable[tuple[SlurmJob, int]], is_ours: Callable[[str, int], bool]
+) -> dict[str, SlurmJob]:
+    """Return the jobs that have the token of a lease, by token.
+
+    `is_ours`: whether the job of a token may be of a user, by its number, for any user can write
+    any token. Of several jobs with the same token (an answer was lost, and it was submitted again)
+    the one that runs or may yet run: only one of them got past its claim.
+    """
+    found: dict[str, SlurmJob] = {}
+    for job, uid in jobs:
+        if job.token and is_ours(job.token, uid):
+            keep_open(found, job)
+    return found
 
 
 def keep_open(jobs: dict[str, SlurmJob], job: SlurmJob) -> None:

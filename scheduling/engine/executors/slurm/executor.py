@@ -9,11 +9,13 @@ Slurm's ids, which it may give twice, are never more than a hint.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -31,6 +33,7 @@ from scheduling.engine.executors.local_spec import (
 )
 from scheduling.engine.executors.node_source import EngineNode
 from scheduling.engine.executors.shim.files import (
+    is_ours,
     lease_folder,
     number,
     read_json,
@@ -49,6 +52,7 @@ from scheduling.engine.executors.slurm.commands import (
     SubmissionRefusedError,
     is_over,
     job_name,
+    lease_jobs,
 )
 from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
 from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
@@ -183,10 +187,10 @@ class SlurmExecutor(ShimExecutor):
         """Submit what Slurm has not got yet."""
         # Slurm may have what was begun before: the answer was lost.
         begun = {token for token in wanted if (self._root / "active" / token).exists()}
-        wanted = self._with_users(wanted)
-        for pool in {one.lease.pool_id: one.lease.pool for one in wanted.values()}.values():
+        ready, failed = self._with_users(wanted)
+        for pool in {one.lease.pool_id: one.lease.pool for one in ready.values()}.values():
             slurm = connect(read_options(pool.executor_options, pool.name))
-            own = {token: one for token, one in wanted.items() if one.lease.pool_id == pool.pk}
+            own = {token: one for token, one in ready.items() if one.lease.pool_id == pool.pk}
             queue = self._queue(slurm) if begun & own.keys() else {}
             fresh = {
                 token: partial(self._prepared, slurm.options, token, one)
@@ -195,14 +199,16 @@ class SlurmExecutor(ShimExecutor):
                 # before a database was restored its token may have been another's.
                 if (job := queue.get(token)) is None or is_over(job.state)
             }
-            failed: list[Exception] = []
             for token, answer in slurm.submit(fresh).items():
                 if isinstance(answer, SubmissionRefusedError):
                     self._refuse(token, str(answer))
                 elif isinstance(answer, Exception):
                     failed.append(answer)
-            if failed:
-                raise failed[0]
+                elif slurm.options.users:
+                    with contextlib.suppress(OSError):
+                        write_text(_beside(lease_folder(self._root, token), "job"), str(answer))
+        if failed:
+            raise failed[0]
 
     def _prepared(self, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
         try:
@@ -211,9 +217,12 @@ class SlurmExecutor(ShimExecutor):
             raise SubmissionRefusedError(str(refusal)) from refusal
         return self._submission(options, token, one)
 
-    def _with_users(self, wanted: Mapping[str, LeaseSpec]) -> dict[str, LeaseSpec]:
-        """Share folders with the users of jobs that have their own; return what may start."""
-        ready = {}
+    def _with_users(
+        self, wanted: Mapping[str, LeaseSpec]
+    ) -> tuple[dict[str, LeaseSpec], list[Exception]]:
+        """Share folders with the users of jobs that have their own; return what may start, and
+        what failed that may be tried again."""
+        ready, failed = {}, list[Exception]()
         for token, one in wanted.items():
             try:
                 if read_options(one.lease.pool.executor_options, one.lease.pool.name).users:
@@ -221,7 +230,9 @@ class SlurmExecutor(ShimExecutor):
                 ready[token] = one
             except UserRefusedError as refusal:
                 self._refuse(token, str(refusal))
-        return ready
+            except OSError as error:  # a tenant's quota is full, say
+                failed.append(error)
+        return ready, failed
 
     def _make(self, token: str, lease: Lease) -> bool:
         options = read_options(lease.pool.executor_options, lease.pool.name)
@@ -307,8 +318,12 @@ class SlurmExecutor(ShimExecutor):
         claim = self._claim(token)
         if claim is None or self._is_open(token):
             return False
-        said = "shim.json" if claim.get("never") else "exit.json"
-        return age_s(lease_folder(self._root, token) / said) > CUT_OFF_S
+        # Since when is noted here: of its own files a job sets the times.
+        seen = _beside(lease_folder(self._root, token), "over")
+        if not seen.exists():
+            with contextlib.suppress(OSError):
+                write_text(seen, "")
+        return age_s(seen) > CUT_OFF_S
 
     def _settle(self, pool_id: int, tokens: Sequence[str]) -> set[str]:
         """What Slurm ended without a word of its shim is lost; what it does not know is silent."""
@@ -316,12 +331,14 @@ class SlurmExecutor(ShimExecutor):
             slurm = self._cluster(pool_id)
         except Pool.DoesNotExist:
             return set()
-        queue = self._queue(slurm)
+        jobs = slurm.jobs()
+        queue = lease_jobs(jobs, submitted_as(self._root))
         self._end_what_runs_on(slurm, queue)
+        renamed = self._renamed(jobs, [token for token in tokens if token not in queue])
         unknown: set[str] = set()
         overdue = []
         for token in tokens:
-            job = queue.get(token)
+            job = queue.get(token) or renamed.get(token)
             if self._claim(token) is None:
                 overdue += self._settle_unclaimed(token, job)
             elif not self._is_open(token):
@@ -331,10 +348,34 @@ class SlurmExecutor(ShimExecutor):
                 unknown.add(token)
             elif is_over(job.state):
                 self._clearing(token, partial(self._bury, token, job))
-            elif self._is_overdue(token):
+            elif token in renamed or self._is_overdue(token) or self._hides_its_start(token, job):
                 overdue.append(job.job_id)
         _end(slurm, overdue)
         return unknown
+
+    def _renamed(
+        self, jobs: Iterable[tuple[SlurmJob, int]], tokens: Sequence[str]
+    ) -> dict[str, SlurmJob]:
+        """Jobs of leases that say no longer whose they are, by token.
+
+        A job's user may change its name and comment; nobody could stop it then. Its id is a hint:
+        a controller that lost its memory counts anew.
+        """
+        is_ours = submitted_as(self._root)
+        ids = {self._submitted_id(token): token for token in tokens if self._is_open(token)}
+        ids.pop(None, None)
+        return {
+            ids[job.job_id]: job
+            for job, uid in jobs
+            if job.job_id in ids
+            and is_ours(ids[job.job_id], uid)
+            and not (job.token and self._submitted_id(job.token) == job.job_id)
+        }
+
+    def _submitted_id(self, token: str) -> int | None:
+        """The id that the job of a lease got, where its user is not the portal's."""
+        noted = read_text(_beside(lease_folder(self._root, token), "job"))
+        return int(noted) if noted.isdecimal() else None
 
     def _settle_unclaimed(self, token: str, job: SlurmJob | None) -> list[int]:
         """End a lease whose shim does not come; return the job to cancel for it, if any."""
@@ -359,10 +400,21 @@ class SlurmExecutor(ShimExecutor):
             self._note_stop(token, 0.0)
             self._note_lost(token)
 
+    def _hides_its_start(self, token: str, job: SlurmJob) -> bool:
+        """Whether it has a claim and runs, and does not say since when: it would be charged for
+        nothing."""
+        started = (self._claim(token) or {}).get("started_us")
+        return (
+            not isinstance(started, int)
+            and job.state == "RUNNING"
+            and bool(job.started)
+            and _seconds_since(job.started) > NO_SHIM_S
+        )
+
     def _is_overdue(self, token: str) -> bool:
         """Whether a shim was asked to stop, and is long past its grace."""
         stop = lease_folder(self._root, token) / "stop"
-        asked = read_json(stop)
+        asked = read_json(stop) if is_ours(stop) else None
         return asked is not None and age_s(stop) > number(asked.get("grace_s"), 0.0) + CUT_OFF_S
 
     def _by_pool(self, tokens: Sequence[str]) -> dict[int, list[str]]:
@@ -405,6 +457,11 @@ def _group(options: SlurmOptions, one: LeaseSpec, names: tuple[str, ...], gpus: 
 def _first_limit(one: LeaseSpec) -> int:
     """Minutes from now to the lease's last instant, with the slack that moves are spared by."""
     return max(1, math.ceil((one.limit - time.time()) / 60)) + SLACK_MINUTES
+
+
+def _beside(lease: Path, name: str) -> Path:
+    """A file on a lease that its job cannot write, where it has a user of its own."""
+    return lease.with_name(f".{lease.name}.{name}")
 
 
 def _seconds_since(instant: int | None) -> float:

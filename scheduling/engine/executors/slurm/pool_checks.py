@@ -24,10 +24,27 @@ def check_pool(pool: Pool) -> Iterator[ClusterFinding]:
     """Look at what the portal knows of a pool, and Slurm does not; of a cluster that answers."""
     try:
         slurm = Slurm(read_options(pool.executor_options, pool.name))
+        if slurm.options.users:
+            yield from _without_users(pool)
         yield _run_on(slurm)
         yield from _shared(slurm, pool)
     except ExecutorError as error:
         yield ClusterFinding(Level.WARNING, f"pool {pool.name}", f"not looked at: {error}")
+
+
+def _without_users(pool: Pool) -> Iterator[ClusterFinding]:
+    """Whether jobs of other pools run as the portal's user, who reads and changes everything."""
+    with site_scope():
+        others = Pool.objects.filter(executor__in=("local", pool.executor), clock__paused=False)
+        rows = list(others.exclude(pk=pool.pk).order_by("name"))
+    names = [other.name for other in rows if not other.executor_options.get("users")]
+    if names:
+        yield ClusterFinding(
+            Level.ERROR,
+            "users of other pools",
+            f"jobs of {list_some(names)} run as the portal's user, who can read and change those of"
+            " all tenants: give these pools `users` too, pause them, or run them by another portal",
+        )
 
 
 def _run_on(slurm: Slurm) -> ClusterFinding:

@@ -34,7 +34,6 @@ from scheduling.engine.executors.slurm.commands import (
     base_environment,
     is_lease,
     is_passing,
-    keep_open,
 )
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.executors.slurm.restd_http import (
@@ -69,7 +68,9 @@ class RestdJob(msgspec.Struct, frozen=True, gc=False):
         limit = UNLIMITED if self.time_limit is None else self.time_limit
         started, ended = self.start_time or None, self.end_time or None
         job_id = self.het_job_id or self.job_id
-        return SlurmJob(job_id, self.comment or "", self.job_state, limit, started, ended)
+        comment = self.comment or ""
+        token = comment if is_lease(self.name or "", comment) else ""
+        return SlurmJob(job_id, token, self.job_state, limit, started, ended)
 
 
 class RestdJobs(RestdAnswer, frozen=True):
@@ -145,20 +146,14 @@ class RestdSubmitter(Slurm):
 class RestdSlurm(RestdSubmitter):
     """One cluster, asked through slurmrestd, and through its tools for the rest (`ask`)."""
 
-    def queue(self, is_ours: Callable[[str, int], bool] | None = None) -> dict[str, SlurmJob]:
-        """Return what Slurm knows of jobs with a token, by token, as `Slurm.queue`.
-
-        slurmrestd lists the jobs of all users and partitions.
-        """
-        own, partition = os.geteuid(), self.options.partition
-        jobs: dict[str, SlurmJob] = {}
-        for job in self.client.ask(RestdJobs, "GET", "jobs").jobs:
-            name, token = job.name or "", job.comment or ""
-            if job.partition != partition or job.het_job_offset or not is_lease(name, token):
-                continue
-            if job.user_id == own if is_ours is None else is_ours(token, job.user_id):
-                keep_open(jobs, job.as_job())
-        return jobs
+    def jobs(self) -> list[tuple[SlurmJob, int]]:
+        """Return jobs as `Slurm.jobs`; slurmrestd lists those of all partitions."""
+        listed = self.client.ask(RestdJobs, "GET", "jobs").jobs
+        return [
+            (job.as_job(), job.user_id)
+            for job in listed
+            if job.partition == self.options.partition and not job.het_job_offset
+        ]
 
     def cancel(self, job_ids: Iterable[int], *, signal: str = "") -> None:
         """Cancel jobs; one that has ended already is no error. With `signal` nothing is done."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from scheduling.engine.executors.shim.files import lease_folder, make_private, read_text
+from scheduling.engine.executors.shim.files import is_shared, lease_folder, make_private, read_text
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
 # Passed through, not listed: who knows no name in there finds nothing.
@@ -56,16 +56,17 @@ def user_of(options: SlurmOptions, tenant: str) -> UnixUser | None:
             f"the tenant {tenant} has no Unix user: name one in `users` of executor_options"
         )
     user = find_user(name)
-    same = [
-        other
-        for other in sorted(set(options.users.values()) - {name})
-        if _group_of(other) == user.gid
-    ]
-    if same:
-        raise UserRefusedError(
-            f"the Unix users {name} and {same[0]} have one primary group ({user.gid}), and could"
-            " read each other's files: give each a group of its own"
-        )
+    for other in sorted(set(options.users.values()) - {name}):
+        uid, gid = _numbers_of(other)
+        if uid == user.uid:
+            raise UserRefusedError(
+                f"the Unix users {name} and {other} are one user ({uid}) with two names: name one"
+            )
+        if gid == user.gid:
+            raise UserRefusedError(
+                f"the Unix users {name} and {other} have one primary group ({gid}), and could read"
+                " each other's files: give each a group of its own"
+            )
     return user
 
 
@@ -96,10 +97,11 @@ def find_user(name: str) -> UnixUser:
     return UnixUser(name, entry.pw_uid, entry.pw_gid)
 
 
-def _group_of(name: str) -> int | None:
+def _numbers_of(name: str) -> tuple[int | None, int | None]:
     with contextlib.suppress(KeyError):
-        return pwd.getpwnam(name).pw_gid
-    return None
+        entry = pwd.getpwnam(name)
+        return entry.pw_uid, entry.pw_gid
+    return None, None
 
 
 def share_folders(root: Path, token: str, user: UnixUser) -> None:
@@ -112,7 +114,8 @@ def share_folders(root: Path, token: str, user: UnixUser) -> None:
     lease = lease_folder(root, token)
     job = lease.parents[1]
     _open_up(root)
-    if recorded_uid(job) != user.uid:
+    # Not shared: its last lease ran as the portal's user.
+    if recorded_uid(job) != user.uid or not is_shared(job):
         _take_over(job, user)
         _record(job, user)
     # The job's own last: until then nobody else is inside.
