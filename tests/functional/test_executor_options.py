@@ -77,6 +77,12 @@ def _save(place: Town, options: object, **more: str) -> Any:
     )
 
 
+def _nested(levels: int) -> str:
+    """An object with lists inside of each other, so many levels in all."""
+    inner = levels - 1
+    return '{"partition": ' + "[" * inner + "]" * inner + "}"
+
+
 def _stored() -> Any:
     return Pool.objects.order_by("id").values_list("executor_options", flat=True)[0]
 
@@ -160,7 +166,8 @@ class TestThePage:
             ('{"partition": NaN}', "NaN is no number"),
             ('{"partition": "a\\u0000"}', "characters that an option may not have"),
             ('{"partition": "a\\n"}', "characters that an option may not have"),
-            ("[" * 100_000, "no JSON"),
+            ("[" * 100_000, "nested more than 32 levels deep"),
+            *((_nested(levels), "nested more than 32 levels deep") for levels in (33, 400, 900)),
         ],
     )
     def test_says_what_is_wrong_with_the_text(self, there: Town, written: str, said: str) -> None:
@@ -280,8 +287,12 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("written", "said"),
         [
-            ("{", "this is no JSON"),
+            ("{", "Line 1, column 2 is no JSON"),
             ("[]", "must be an object"),
+            ('{"partition": "a", "partition": "b"}', "partition is there twice"),
+            ('{"partition": NaN}', "NaN is no number"),
+            (_nested(33), "nested more than 32 levels deep"),
+            (_nested(900), "nested more than 32 levels deep"),
             ('{"partition": "gpu", "users": {"a": "root"}}', "jobs never run as root"),
             ('{"partition": "gpu", "nodes": 4}', "nodes is not an option"),
         ],

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
 
 from portal.site.forms import text
 from scheduling.engine.executors import executor_traits
 from scheduling.engine.executors.pool_options import FIELD, default_options, required_options
 from scheduling.models import Pool
-from scheduling.requests.pools import read_executor_options
-from tenants.input.errors import FieldErrors, invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +61,6 @@ def executor_form(pool: Pool, typed: Mapping[str, str], errors: Mapping[str, str
         tuple(_named(field, reason) for field, reason in errors.items()) if typed else (),
         text(typed, "reason"),
     )
-
-
-def executor_options_typed(typed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that the form's text writes down.
-
-    Raises:
-        InvalidInputError: on `executor_options`: it is no JSON, or no object.
-    """
-    written = typed.get(FIELD, "")
-    try:
-        value = json.loads(written, object_pairs_hook=_once, parse_constant=_no_number)
-    except json.JSONDecodeError as error:
-        reason = f"Line {error.lineno}, column {error.colno} is no JSON: {error.msg}."
-        raise invalid(FIELD, reason) from error
-    except (RecursionError, ValueError) as error:
-        raise invalid(FIELD, f"This is no JSON: {error}.") from error
-    errors = FieldErrors()
-    options = read_executor_options(value, errors)
-    errors.raise_any()
-    return options
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    read: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in read:
-            raise ValueError(f"{name} is there twice")
-        read[name] = value
-    return read
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
 
 
 def _named(field: str, reason: str) -> tuple[str, str]:

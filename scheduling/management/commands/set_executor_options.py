@@ -11,10 +11,10 @@ from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.models import Pool
-from scheduling.requests.pools import read_executor_options
+from scheduling.requests.executor_options import parse_executor_options
 from scheduling.services.executors import change_executor_options
 from tenants.audit import Actor
-from tenants.input.errors import FieldErrors, InvalidInputError
+from tenants.input.errors import InvalidInputError
 from tenants.input.readers import REASON_MAX
 from tenants.models import User
 
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             changed = change_executor_options(
                 actor=Actor(user),
                 pool_id=pool.pk,
-                options=_read(options["file"]),
+                options=parse_executor_options(_read(options["file"])),
                 reason=options["reason"][:REASON_MAX],
                 on_host=True,
             )
@@ -61,14 +61,10 @@ class Command(BaseCommand):
         )
 
 
-def _read(file: str) -> dict[str, Any]:
+def _read(file: str) -> str:
     try:
-        value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
+        return sys.stdin.read() if file == "-" else Path(file).read_text()
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise CommandError(f"{file}: this is no JSON: {error}") from error
-    errors = FieldErrors()
-    read = read_executor_options(value, errors)
-    errors.raise_any()
-    return read
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{file}: this is not UTF-8") from error
