@@ -303,12 +303,7 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
             description="All that the pool's executor has to know, by name. Running leases keep"
             " what they were launched with."
         ),
-        Input(
-            label="Options of the executor",
-            hint="JSON, as {}: the whole of it is replaced. Running leases keep what they were"
-            " launched with.",
-            read=_read_executor_options,
-        ),
+        Input(read=_read_executor_options),
     ] = UNSET
     prices: Annotated[
         dict[str, PriceChange],

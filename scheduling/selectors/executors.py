@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 from scheduling.models import ExecutorHealth, Pool
 
@@ -47,3 +49,8 @@ def silent_pools(pools: Collection[int]) -> list[SilentPool]:
 def is_refusal(error: str) -> bool:
     """Whether an executor's error was said by its engine, rather than that the engine is silent."""
     return bool(error) and not _SILENCE.search(error)
+
+
+def name_of_options(options: Mapping[str, Any]) -> str:
+    """Return what names the very options of an executor that are set."""
+    return sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:32]

@@ -265,6 +265,7 @@ def _executor(request: HttpRequest, pool: Pool) -> str:
         pool_id=pool.pk,
         options=parse_executor_options(request.POST.get(FIELD, "")),
         reason=text(request.POST, "reason"),
+        seen=text(request.POST, "seen"),
     )
     if not differed:
         return NOTHING_DIFFERED
