@@ -15,7 +15,9 @@ from scheduling.models import ExecutorHealth, Pool
 _SILENCE = re.compile(
     r"(did|does|do) not answer|timed? ?out|unable to contact|unreachable|"
     r"connection (refused|reset|closed|failure|aborted)|connect failure|no route to host|"
-    r"name or service not known|name resolution",
+    r"name or service not known|name resolution|zero bytes were transmitted|"
+    r"unable to establish controller|endpoint is not connected|"
+    r"could not establish a configuration source|broken pipe",
     re.IGNORECASE,
 )
 

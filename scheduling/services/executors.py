@@ -16,6 +16,7 @@ from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.operator_transaction import operation
 
 NOTHING_FROZEN = "No leases of this pool are held back: nothing is to be accepted."
+TOKENS_MAX = 200  # that one audit record names
 OTHERS_BY_NOW = "Other leases are missing by now, {now} of them: look again, then accept."
 
 ON_HOST = (
@@ -67,7 +68,11 @@ def accept_losses(
                 actor,
                 "executor.losses_accepted",
                 f"pool {pool.name}",
-                after={"leases": len(missing)},
+                after={
+                    "leases": len(missing),
+                    "tokens": missing[:TOKENS_MAX],
+                    "seen": name_of(row),
+                },
                 reason=reason,
             )
     return AcceptedLosses(len(missing), is_new)
