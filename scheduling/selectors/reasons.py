@@ -204,8 +204,8 @@ ENDINGS: dict[str, str] = {
     EndReason.PRICE_ABOVE_MAX.value: "the price rose above the job's maximum",
     EndReason.PRICE_ABOVE_VALUE.value: "another term cost more than it was worth to the job",
     EndReason.BUDGET.value: "the tenant's credit did not cover another term",
-    EndReason.LOST.value: "its process was lost: its supervisor on the node was killed,"
-    " or the node failed",
+    EndReason.LOST.value: "its process was lost: its supervisor or its node failed,"
+    " or its cluster no longer knew it",
     EndReason.QUARANTINED.value: "the job was quarantined",
 }
 
