@@ -76,6 +76,15 @@ class TestThePage:
         assert "north-4" not in read.split('id="t-losses"')[1].split("</table>")[0]
         assert "losses-yes" not in read
 
+    def test_says_of_how_many_it_names_none(self, there: Town) -> None:
+        shown = page(there.operator, _health(there))
+        assert "that are named, and" not in shown
+        row = ExecutorHealth.objects.get()
+        row.missing |= {f"es-{number}-1": "" for number in range(1000, 1050)}
+        row.save()
+        shown = " ".join(page(there.operator, _health(there)).split())
+        assert "Of 50 that are named, and 3 more." in shown
+
     def test_accepts_what_was_seen_once(self, there: Town) -> None:
         answer = _post(there, reason="installed anew")
         assert answer.status_code == 302
