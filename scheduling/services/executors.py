@@ -23,7 +23,7 @@ ON_HOST = (
     "This names a program, a file or a user of machines, so it is set by a shell there alone:"
     " manage.py set_executor_options {pool} FILE --user NAME."
 )
-FOUND_BY = (
+LAUNCHED_BY = (
     "{leases} launched by the present {option} and would not be found any more: drain the nodes"
     " first. Where it finds the same cluster, a shell there may change it at once: manage.py"
     " set_executor_options {pool} FILE --user NAME --same-cluster."
@@ -153,5 +153,5 @@ def _check_what_runs(
     if count:
         leases = plural(count, "lease was", "leases were")
         for one in moved:
-            reason = FOUND_BY.format(leases=leases, option=one, pool=pool.name)
+            reason = LAUNCHED_BY.format(leases=leases, option=one, pool=pool.name)
             errors.add(f"{FIELD}.{one}", reason, code=CONFLICT)
