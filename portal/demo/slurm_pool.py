@@ -85,8 +85,9 @@ def seed_slurm(conf: str) -> bool:
     options = {"conf": conf, "partition": PARTITION}
     pool = Pool.objects.filter(name=NAME).first()
     if pool is not None:
-        if pool.executor_options != options:
-            pool.executor_options = options
+        merged = {**pool.executor_options, **options}
+        if pool.executor_options != merged:
+            pool.executor_options = merged
             pool.save(update_fields=["executor_options"])
         return False
     pool, begin = make_machine_pool(NAME, "slurm", tenants.values(), options)

@@ -268,7 +268,7 @@ class JobWhy(SchedulingView):
 
 def _settled(job: Job, phase: str) -> dict[str, Any]:
     texts = {
-        STARTING: "It holds its GPUs, and its program has not begun yet.",
+        STARTING: "It has been granted its GPUs, and its program has not begun yet.",
         Job.State.RUNNING: "It holds its GPUs.",
         Job.State.STOPPING: "Its GPUs are being taken back.",
         Job.State.SUCCEEDED: "It has finished.",

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 from msgspec import UNSET, Meta, UnsetType
 
 from evenshare_core.units import COUNT_MAX
+from scheduling.requests.executor_options import read_executor_options
 from tenants.input import readers
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import SLUG
@@ -59,35 +60,6 @@ def _read_executor_options(
     if "executor_options" not in given:
         return None
     return read_executor_options(given["executor_options"], errors)
-
-
-def read_executor_options(value: object, errors: FieldErrors) -> dict[str, Any]:
-    """Return an object of JSON as a pool keeps it; numbers with a point as floats."""
-    if not isinstance(value, dict):
-        errors.add("executor_options", "must be an object", 'Write {"name": value}.')
-        return {}
-    if not _is_printable(value):
-        errors.add("executor_options", "has characters that an option may not have")
-        return {}
-    floats: dict[str, Any] = _with_floats(value)
-    return floats
-
-
-def _is_printable(value: object) -> bool:
-    """Whether all texts of a value of JSON are of one line, without what no column takes."""
-    if isinstance(value, dict):
-        return all(_is_printable(part) for item in value.items() for part in item)
-    if isinstance(value, list):
-        return all(map(_is_printable, value))
-    return not isinstance(value, str) or value.isprintable()
-
-
-def _with_floats(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_floats(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_with_floats(item) for item in value]
-    return float(value) if isinstance(value, Decimal) else value
 
 
 def _plain(value: object) -> Any:
@@ -331,12 +303,7 @@ class PoolChangeRequest(Request, frozen=True, kw_only=True):
             description="All that the pool's executor has to know, by name. Running leases keep"
             " what they were launched with."
         ),
-        Input(
-            label="Options of the executor",
-            hint="JSON, as {}: the whole of it is replaced. Running leases keep what they were"
-            " launched with.",
-            read=_read_executor_options,
-        ),
+        Input(read=_read_executor_options),
     ] = UNSET
     prices: Annotated[
         dict[str, PriceChange],

@@ -17,7 +17,7 @@ from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, LeaseTerm, Node, Round
-from scheduling.selectors.job_phases import STARTING, phase_of
+from scheduling.selectors.job_phases import has_begun
 from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.sharing import narrowed, sharing_rules
@@ -78,7 +78,10 @@ class WaitingJobs:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that holds GPUs, or will as soon as those before it let go. Times are pool time."""
+    """A job that holds GPUs, or will as soon as those before it let go. Times are pool time.
+
+    `is_starting`: its program has not begun, under this lease or one that it is moved from.
+    """
 
     job: UUID
     name: str
@@ -94,11 +97,7 @@ class RunningJob:
     expires_at: datetime
     lasts_s: float
     protected_s: float
-
-    @property
-    def is_starting(self) -> bool:
-        """Whether its program has not begun."""
-        return phase_of(Job.State.RUNNING, (self.state,)) == STARTING
+    is_starting: bool
 
     @property
     def hourly(self) -> Decimal:
@@ -247,11 +246,13 @@ def running_jobs(pool_id: int, tenant_id: int) -> list[RunningJob]:
     leases = list(
         Lease.objects.filter(pool_id=pool_id, tenant_id=tenant_id, state__in=HOLDING)
         .select_related("job", "gpu_type")
-        .annotate(lasts=term_length())
+        .annotate(lasts=term_length(), has_begun=has_begun("job"))
         .order_by("-gpus", "id")
     )
     names = node_names(place[0] for lease in leases for place in lease.placement)
-    return [running_job(lease, names, lease.lasts) for lease in leases]
+    return [
+        running_job(lease, names, lease.lasts, is_starting=not lease.has_begun) for lease in leases
+    ]
 
 
 def term_length() -> Coalesce:
@@ -262,7 +263,9 @@ def term_length() -> Coalesce:
     return Coalesce(Subquery(terms.values(lasts=lasts)), first)
 
 
-def running_job(lease: Lease, names: dict[int, str], lasts: timedelta) -> RunningJob:
+def running_job(
+    lease: Lease, names: dict[int, str], lasts: timedelta, *, is_starting: bool
+) -> RunningJob:
     """Return a lease as pages show it; `names` holds at least its nodes, `lasts`: its term."""
     since = lease.started_at or lease.granted_at
     protected = lease.protected_until
@@ -281,6 +284,7 @@ def running_job(lease: Lease, names: dict[int, str], lasts: timedelta) -> Runnin
         expires_at=lease.expires_at,
         lasts_s=lasts.total_seconds(),
         protected_s=(protected - since).total_seconds() if protected else 0,
+        is_starting=is_starting,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 from scheduling.models import ExecutorHealth, Pool
 
@@ -13,7 +15,9 @@ from scheduling.models import ExecutorHealth, Pool
 _SILENCE = re.compile(
     r"(did|does|do) not answer|timed? ?out|unable to contact|unreachable|"
     r"connection (refused|reset|closed|failure|aborted)|connect failure|no route to host|"
-    r"name or service not known|name resolution",
+    r"name or service not known|name resolution|zero bytes were transmitted|"
+    r"unable to establish controller|endpoint is not connected|"
+    r"could not establish a configuration source|broken pipe",
     re.IGNORECASE,
 )
 
@@ -47,3 +51,8 @@ def silent_pools(pools: Collection[int]) -> list[SilentPool]:
 def is_refusal(error: str) -> bool:
     """Whether an executor's error was said by its engine, rather than that the engine is silent."""
     return bool(error) and not _SILENCE.search(error)
+
+
+def name_of_options(options: Mapping[str, Any]) -> str:
+    """Return what names the very options of an executor that are set."""
+    return sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:32]

@@ -30,12 +30,13 @@ def phase_of(state: str, leases: Collection[str]) -> str:
 
 def is_starting() -> Q:
     """Return the condition of `STARTING`, for a query of jobs."""
-    leases = Lease.objects.filter(job=OuterRef("pk"))
-    return (
-        Q(state=Job.State.RUNNING)
-        & Q(Exists(leases.filter(state__in=_NOT_BEGUN)))
-        & ~Q(Exists(leases.filter(state__in=_BEGUN)))
-    )
+    leases = Lease.objects.filter(job=OuterRef("pk"), state__in=_NOT_BEGUN)
+    return Q(state=Job.State.RUNNING) & Q(Exists(leases)) & ~Q(has_begun())
+
+
+def has_begun(job: str = "pk") -> Exists:
+    """Return the condition that a job has a program; `job`: its id in the query."""
+    return Exists(Lease.objects.filter(job=OuterRef(job), state__in=_BEGUN))
 
 
 def phases(jobs: Iterable[Job]) -> Mapping[int, str]:

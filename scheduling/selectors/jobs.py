@@ -124,7 +124,7 @@ def _dated(jobs: Iterable[Job]) -> tuple[Job, ...]:
 def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
     """Return a page of a tenant's jobs, newest first, or of its queued ones in order.
 
-    Two queries, one where a job is too large, and those of `read_queue_order` for each pool in
+    Two queries, one more where a job is too large, and those of `read_queue_order` for each pool in
     which one is queued.
     """
     if wanted.state == "pending":

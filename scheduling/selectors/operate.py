@@ -120,7 +120,7 @@ class FailingExecutor:
 class FrozenLosses:
     """Leases of a pool that vanished at once, of so many that run; since when (wall time).
 
-    `accepted`: an operator said that they are gone, and the next round ends them.
+    `accepted`: an operator said that all of them are gone, and the next round ends them.
     """
 
     pool: str
@@ -246,7 +246,7 @@ def executor_problems() -> tuple[list[FailingExecutor], list[FrozenLosses]]:
             since = row.failing_since or row.open_until
             down.append(FailingExecutor(name, row.failures, since, row.error))
         if row.frozen_since is not None:
-            missing, accepted = len(row.missing), bool(row.accepted)
+            missing, accepted = len(row.missing), set(row.missing) <= set(row.accepted)
             frozen.append(FrozenLosses(name, missing, row.launched, row.frozen_since, accepted))
     return down, frozen
 

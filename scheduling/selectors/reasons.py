@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.plurals import plural
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.units import CREDIT_MICRO
 
@@ -203,8 +204,8 @@ ENDINGS: dict[str, str] = {
     EndReason.PRICE_ABOVE_MAX.value: "the price rose above the job's maximum",
     EndReason.PRICE_ABOVE_VALUE.value: "another term cost more than it was worth to the job",
     EndReason.BUDGET.value: "the tenant's credit did not cover another term",
-    EndReason.LOST.value: "its process was lost: its supervisor on the node was killed,"
-    " or the node failed",
+    EndReason.LOST.value: "its process was lost: its supervisor or its node failed,"
+    " or its cluster no longer knew it",
     EndReason.QUARANTINED.value: "the job was quarantined",
 }
 
@@ -330,7 +331,7 @@ def numbers_of_job(numbers: Mapping[str, Any], *, cpus: int, memory_mb: int) -> 
 
 def resources_text(cpus: int, memory_mb: int) -> str:
     """Return CPUs and memory in words, "8 CPUs and 65,536 MB of memory"; empty without either."""
-    parts = [f"{cpus:,} CPU{'' if cpus == 1 else 's'}"] if cpus else []
+    parts = [plural(cpus, "CPU")] if cpus else []
     if memory_mb:
         parts.append(f"{memory_mb:,} MB of memory")
     return " and ".join(parts)

@@ -82,6 +82,8 @@ def why_too_large(
     gpus, away = able[name]
     if name == recorded.get("gpu_type") and "capacity" in recorded:
         away = max(away, gpus - recorded["capacity"])
+    if not away:  # nodes are back since the round, or away for maintenance
+        return written(Reason.TOO_LARGE, OUT_OF_USE, None)
     shown = {"needed": needed, "gpus": gpus, "away": away, "gpu_type": name}
     return written(Reason.TOO_LARGE, OUT_OF_USE, shown)
 

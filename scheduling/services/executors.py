@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from evenshare_core.domain.plurals import plural
 from scheduling.engine.executors.base import ExecutorTraits, executor_traits
 from scheduling.engine.executors.pool_options import FIELD, check_options
 from scheduling.models import ExecutorHealth, Lease, Pool
+from scheduling.selectors.executors import name_of_options
 from scheduling.selectors.losses import name_of
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.operator_transaction import operation
 
 NOTHING_FROZEN = "No leases of this pool are held back: nothing is to be accepted."
+TOKENS_MAX = 200  # that one audit record names
 OTHERS_BY_NOW = "Other leases are missing by now, {now} of them: look again, then accept."
 
 ON_HOST = (
     "This names a program, a file or a user of machines, so it is set by a shell there alone:"
-    " manage.py set_executor_options {pool}."
+    " manage.py set_executor_options {pool} FILE --user NAME."
 )
+LAUNCHED_BY = (
+    "{leases} launched by the present {option} and would not be found any more: drain the nodes"
+    " first. Where it finds the same cluster, a shell there may change it at once: manage.py"
+    " set_executor_options {pool} FILE --user NAME --same-cluster."
+)
+CHANGED_SINCE = "They were changed since you looked: compare with what is set now, then save again."
 
 
 class AcceptedLosses(NamedTuple):
@@ -59,7 +68,11 @@ def accept_losses(
                 actor,
                 "executor.losses_accepted",
                 f"pool {pool.name}",
-                after={"leases": len(missing)},
+                after={
+                    "leases": len(missing),
+                    "tokens": missing[:TOKENS_MAX],
+                    "seen": name_of(row),
+                },
                 reason=reason,
             )
     return AcceptedLosses(len(missing), is_new)
@@ -71,23 +84,30 @@ def change_executor_options(
     pool_id: int,
     options: Mapping[str, Any],
     reason: str = "",
+    seen: str | None = None,
     on_host: bool = False,
+    same_cluster: bool = False,
 ) -> bool:
     """Set all that a pool's executor has to know, as the executor itself reads it.
 
     The next leases are launched with it; those that run keep what they were launched with.
-    `on_host`: who asks has a shell on the portal's machine, and may set `host_options`. Returns
-    whether anything differed: else nothing is recorded, nor is the reason.
+    `seen`: what `scheduling.selectors.executors.name_of_options` called those that the actor looked
+    at; None: whichever there are. `on_host`: who asks has a shell on the portal's machine, and may
+    set `host_options`. `same_cluster`: running leases are found by the new ones as well, so
+    `finds_by` may change under them. Returns whether anything differed: else nothing is recorded,
+    nor is the reason.
 
     Raises:
-        InvalidInputError: by field, as `executor_options.partition`.
+        InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: others
+            than were seen are set by now.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
         traits, errors = executor_traits(pool.executor), FieldErrors()
         check_options(traits.options_type, options, errors)
-        _check_what_runs(pool, traits, options, errors)
+        if not same_cluster:
+            _check_what_runs(pool, traits, options, errors)
         if not on_host:
             _check_host_options(pool, traits, options, errors)
         errors.raise_any()
@@ -95,6 +115,8 @@ def change_executor_options(
         gone = dict.fromkeys(name for name in before if name not in options)
         was, becomes = changed(before, {**options, **gone})
         if was:
+            if seen is not None and seen != name_of_options(before):
+                raise invalid(FIELD, CHANGED_SINCE, code=CONFLICT)
             pool.executor_options = dict(options)
             pool.save(update_fields=["executor_options"])
             write_audit(
@@ -102,7 +124,7 @@ def change_executor_options(
                 "pool.changed",
                 f"pool {pool.name}",
                 before={FIELD: was},
-                after={FIELD: becomes},
+                after={FIELD: becomes, **({"same_cluster": True} if same_cluster else {})},
                 reason=reason,
             )
     return bool(was)
@@ -129,7 +151,7 @@ def _check_what_runs(
     launched = Lease.objects.filter(pool=pool, state__in=Lease.LIVE_STATES)
     count = launched.exclude(state=Lease.State.WAITING).count()
     if count:
-        leases = "1 lease was" if count == 1 else f"{count:,} leases were"
-        reason = f"{leases} launched by it and would not be found any more: drain the nodes first."
+        leases = plural(count, "lease was", "leases were")
         for one in moved:
+            reason = LAUNCHED_BY.format(leases=leases, option=one, pool=pool.name)
             errors.add(f"{FIELD}.{one}", reason, code=CONFLICT)

@@ -16,6 +16,7 @@ from tenants.models import AuditRecord, Quota
 from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
+from tests.functional.test_losses import freeze
 from tests.functional.visitors import Town, town
 
 if TYPE_CHECKING:
@@ -213,6 +214,28 @@ class TestAnOperator:
         page.click("text=Preview the next round")
         page.wait_for_selector("#impact >> text=No preview")
         assert promise.inner_text().strip() == ""
+
+    def test_gives_up_no_lease_by_the_enter_key(self, there: Town, page: Page) -> None:
+        freeze(there.cluster.pool)
+        page.goto(f"{base(there)}/health/")
+        page.click("#losses-ask")
+        assert page.evaluate("document.activeElement.textContent").strip() == "Wait"
+        page.fill("#losses-reason", "installed anew")
+        page.press("#losses-reason", "Enter")
+        page.click("#losses-yes")
+        page.wait_for_selector("text=Accepted: the next round")
+        assert AuditRecord.objects.get().reason == "installed anew"
+
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_lists_the_options_of_an_executor_within_the_window(
+        self, there: Town, page: Page, width: int
+    ) -> None:
+        Pool.objects.update(executor="slurm", executor_options={"partition": "gpu"})
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{base(there)}/settings/")
+        page.click("#x-known summary")
+        page.wait_for_selector("#x-known >> text=submit_as")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
     @pytest.mark.parametrize("width", WIDTHS)
     def test_has_pages_that_fit_the_window_with_every_id_once(

@@ -27,6 +27,11 @@ class TestAnErrorOfAnExecutor:
             ("sbatch: error: Batch job submission failed: Socket timed out on send/recv", False),
             ("ConnectionRefusedError: [Errno 111] Connection refused", False),
             ("the engine does not answer", False),
+            ("sbatch: error: Zero Bytes were transmitted or received", False),
+            ("slurm_load_jobs error: Unable to establish controller machine", False),
+            ("squeue: error: Transport endpoint is not connected", False),
+            ("squeue: fatal: Could not establish a configuration source", False),
+            ("BrokenPipeError: [Errno 32] Broken pipe", False),
             ("scontrol: slurm_update error: Access/permission denied", True),
             ("sbatch: error: Invalid partition specified: gpu", True),
             ("executor_options of the pool p are wrong: `partition`", True),
@@ -142,6 +147,7 @@ class TestAnExecutor:
         )
         queue, health = self._pages(there)
         assert f"4 of 10 leases of {pool.name} are not listed by its executor." in queue
+        assert "when somebody says that they are gone" in queue
         assert "does not list <b>4</b>" in health
         assert "Accept the loss of 4 leases" in health
         for accepted, said in (
@@ -150,8 +156,10 @@ class TestAnExecutor:
         ):
             row.accepted = list(accepted)
             row.save()
-            _, health = self._pages(there)
+            queue, health = self._pages(there)
             assert said in " ".join(health.split())
+            assert ("Their loss is accepted" in queue) == (accepted == "abcd")
+            assert ("when somebody says that they are gone" in queue) == (accepted == "a")
         assert "Accept the loss of" not in health
 
     def _pages(self, there: Town) -> tuple[str, str]:

@@ -70,11 +70,22 @@ def _path(place: Town) -> str:
     return f"/operate/pools/{place.cluster.pool.name}/settings/"
 
 
+def _seen(place: Town) -> str:
+    form = page(place.operator, _path(place)).split('id="executor-options"')[1]
+    return form.split('name="seen" value="')[1].split('"')[0]
+
+
 def _save(place: Town, options: object, **more: str) -> Any:
+    """What the form sends that is on the page now."""
     written = options if isinstance(options, str) else json.dumps(options)
-    return place.operator.post(
-        _path(place), {"do": "executor", "executor_options": written, **more}
-    )
+    typed = {"do": "executor", "executor_options": written, "seen": _seen(place)}
+    return place.operator.post(_path(place), {**typed, **more})
+
+
+def _nested(levels: int) -> str:
+    """An object with lists inside of each other, so many levels in all."""
+    inner = levels - 1
+    return '{"partition": ' + "[" * inner + "]" * inner + "}"
 
 
 def _stored() -> Any:
@@ -139,6 +150,35 @@ class TestThePage:
         assert "Nothing differed" in page(there.operator, _path(there))
         assert AuditRecord.objects.count() == 1
 
+    def test_replaces_nothing_that_was_not_seen(self, there: Town) -> None:
+        seen = _seen(there)
+        theirs, mine = {**GOOD, "qos": "high"}, {**GOOD, "account": "site"}
+        assert _save(there, theirs).status_code == 302
+        for stale in (seen, ""):
+            answer = _save(there, mine, seen=stale, reason="own account")
+            shown = answer.content.decode()
+            assert answer.status_code == 422
+            assert "They were changed since you looked: compare" in shown
+            assert escape(json.dumps(mine)) in shown
+            assert 'value="own account"' in shown
+            now = shown.split('id="x-set-since"')[1].split("</pre>")[0]
+            assert escape('"qos": "high"') in now
+            assert _stored() == theirs
+        # What a second press sends again is set already.
+        assert _save(there, theirs, seen=seen).status_code == 302
+        answer = _save(there, mine)
+        assert answer.status_code == 302
+        assert "x-set-since" not in page(there.operator, _path(there))
+        assert _stored() == mine
+
+    def test_says_beside_the_reason_what_is_wrong_with_it(self, there: Town) -> None:
+        answer = _save(there, {**GOOD, "account": "site"}, reason="x" * 201)
+        shown = answer.content.decode()
+        assert answer.status_code == 422
+        assert 'id="x-reason-err">Write at most 200 characters.' in shown
+        assert "x-options-err" not in shown
+        assert _stored() == GOOD
+
     def test_names_each_option_that_is_wrong_and_keeps_what_was_typed(self, there: Town) -> None:
         answer = _save(there, {"partition": "-x", "nodes": 4, "limit_minutes": -1}, reason="mine")
         shown = answer.content.decode()
@@ -160,7 +200,8 @@ class TestThePage:
             ('{"partition": NaN}', "NaN is no number"),
             ('{"partition": "a\\u0000"}', "characters that an option may not have"),
             ('{"partition": "a\\n"}', "characters that an option may not have"),
-            ("[" * 100_000, "no JSON"),
+            ("[" * 100_000, "nested more than 32 levels deep"),
+            *((_nested(levels), "nested more than 32 levels deep") for levels in (33, 400, 900)),
         ],
     )
     def test_says_what_is_wrong_with_the_text(self, there: Town, written: str, said: str) -> None:
@@ -178,7 +219,8 @@ class TestThePage:
         answer = _save(there, {**GOOD, "partition": "other"})
         assert answer.status_code == 422
         assert (
-            "1 lease was launched by it and would not be found any more" in answer.content.decode()
+            "1 lease was launched by the present partition and would not be found any more"
+            in answer.content.decode()
         )
         assert _stored() == GOOD
         assert _save(there, {**GOOD, "conf": "", "account": "site"}).status_code == 302
@@ -216,7 +258,10 @@ class TestThePage:
         typed = {"do": "executor", "executor_options": "{}"}
         finance = visitor("fay", site_role=User.SiteRole.FINANCE)
         assert finance.post(_path(there), typed).status_code == 403
-        assert "Save the options" not in page(finance, _path(there))
+        shown = page(finance, _path(there))
+        assert "Save the options" not in shown
+        # They may open what is beside the form: that takes no input.
+        assert 'id="x-known"' in shown.split('id="executor-options"')[1].split("</form>")[1]
         assert there.owner.post(_path(there), typed).status_code == 404
         assert _stored() == GOOD
 
@@ -259,6 +304,20 @@ class TestTheApi:
         assert error["field"] == "executor_options.submit_as"
         assert _stored() == GOOD
 
+    def test_names_the_option_by_which_leases_are_found(self, stage: ApiStage) -> None:
+        job = stage.job()
+        Lease.objects.create(
+            pool=stage.cluster.pool, tenant=job.tenant, job=job, number=1, state="running",
+            gpu_type=stage.cluster.gpu_type, gpus=2, granted_round=1, placement=[],
+            granted_at=stage.cluster.at, expires_at=stage.cluster.at, own=2, borrowed=0, price=0,
+        )  # fmt: skip
+        path = f"operate/pools/{stage.pool}"
+        body = {"executor_options": {**GOOD, "partition": "other"}}
+        refused = edit(stage, "PATCH", path, body, seen=path)
+        assert refused.status_code == 409
+        assert "1 lease was launched by the present partition" in refused.json()["detail"]
+        assert _stored() == GOOD
+
 
 class TestTheCommand:
     def run(self, pool: str, *words: str) -> str:
@@ -278,11 +337,45 @@ class TestTheCommand:
         assert (record.actor.username, record.reason) == ("eve", "isolation")
         assert self.run(pool, str(file), "--user", "eve") == "nothing changes"
 
+    def test_sets_nothing_without_somebody_who_says_it(self, there: Town, tmp_path: Path) -> None:
+        pool, file = there.cluster.pool.name, tmp_path / "options.json"
+        file.write_text(json.dumps({"partition": "other"}))
+        for words in ((str(file),), ("-",), ("--reason", "moved"), ("--same-cluster",)):
+            with pytest.raises(CommandError, match="nothing is set without --user NAME"):
+                self.run(pool, *words)
+        assert _stored() == GOOD == json.loads(self.run(pool))
+
+    def test_says_of_the_same_cluster_where_it_is_now(self, there: Town, tmp_path: Path) -> None:
+        there.submit(2)
+        Pool.objects.update(executor="virtual")
+        there.play(1)
+        pool = there.cluster.pool.name
+        Pool.objects.filter(name=pool).update(executor="slurm")
+        wanted = {**GOOD, "conf": "/etc/slurm/new.conf"}
+        file = tmp_path / "options.json"
+        file.write_text(json.dumps(wanted))
+        words = (str(file), "--user", "eve")
+        with pytest.raises(CommandError, match="--same-cluster"):
+            self.run(pool, *words)
+        assert _stored() == GOOD
+        assert Lease.objects.get().state == "running"
+        self.run(pool, *words, "--same-cluster")
+        assert _stored() == wanted
+        assert AuditRecord.objects.get().after == {
+            "executor_options": {"conf": "/etc/slurm/new.conf"},
+            "same_cluster": True,
+        }
+        assert "same cluster" in page(there.operator, "/operate/audit/")
+
     @pytest.mark.parametrize(
         ("written", "said"),
         [
-            ("{", "this is no JSON"),
+            ("{", "Line 1, column 2 is no JSON"),
             ("[]", "must be an object"),
+            ('{"partition": "a", "partition": "b"}', "partition is there twice"),
+            ('{"partition": NaN}', "NaN is no number"),
+            (_nested(33), "nested more than 32 levels deep"),
+            (_nested(900), "nested more than 32 levels deep"),
             ('{"partition": "gpu", "users": {"a": "root"}}', "jobs never run as root"),
             ('{"partition": "gpu", "nodes": 4}', "nodes is not an option"),
         ],

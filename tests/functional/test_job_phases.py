@@ -111,6 +111,10 @@ class TestAJobThatStarts:
         assert "Running" in _row(_page(place, LIST), job)
         rows = place.owner.get(f"{LIST}?state=running").context["rows"]
         assert [row["job"].name for row in rows] == ["north-3"]
+        Lease.objects.filter(job=job, number=1).update(state=Lease.State.STOPPING)
+        assert "1 job runs and 1 is starting, on " in _page(place, "/t/north/")
+        why = place.owner.get(f"/api/v1/jobs/{job.uid}/why").json()
+        assert why["phase"] == "running"
 
     def test_costs_no_query_a_row(self, place: Town) -> None:
         few = {path: len(reads(place.owner, path)) for path in (LIST, f"{LIST}?state=starting")}
@@ -138,7 +142,7 @@ class TestTheApi:
     def test_keeps_the_state_and_tells_the_phase(self, stage: ApiStage) -> None:
         assert self._told(stage) == ("running", "running", "It holds its GPUs.")
         Lease.objects.update(state=Lease.State.LAUNCHING, started_at=None)
-        said = "It holds its GPUs, and its program has not begun yet."
+        said = "It has been granted its GPUs, and its program has not begun yet."
         assert self._told(stage) == ("running", "starting", said)
 
     def test_lists_by_phase(self, stage: ApiStage) -> None:

@@ -259,10 +259,12 @@ class TestTheJobPage:
         VirtualWork.objects.filter(job__in=[job, never]).update(token="")
         busy.play(1)
         lost = " ".join(text_of(busy, job).split())
-        assert "Process lost:</b> its supervisor on the node was killed, or the node" in lost
+        assert "Process lost:</b> its supervisor or its node failed, or its cluster" in lost
         assert "It had held its GPUs for" in lost
         assert Lease.objects.get(job=never, number=1).end_reason == EndReason.LOST
-        assert "Did not start:</b> nothing of it ran; its log may say why." in text_of(busy, never)
+        unseen = text_of(busy, never)
+        assert "Lost:</b> its start was never seen; its log may say why." in unseen
+        assert "nothing of it ran" not in unseen
 
     def test_sums_its_charges(self, busy: Town) -> None:
         busy.play(6, every_s=450)

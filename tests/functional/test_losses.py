@@ -10,6 +10,7 @@ from django.core.exceptions import PermissionDenied
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import ExecutorHealth, Lease, Pool
+from scheduling.selectors.losses import name_of
 from scheduling.services.executors import accept_losses
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
@@ -75,17 +76,28 @@ class TestThePage:
         assert "north-4" not in read.split('id="t-losses"')[1].split("</table>")[0]
         assert "losses-yes" not in read
 
+    def test_says_of_how_many_it_names_none(self, there: Town) -> None:
+        shown = page(there.operator, _health(there))
+        assert "that are named, and" not in shown
+        row = ExecutorHealth.objects.get()
+        row.missing |= {f"es-{number}-1": "" for number in range(1000, 1050)}
+        row.save()
+        shown = " ".join(page(there.operator, _health(there)).split())
+        assert "Of 50 that are named, and 3 more." in shown
+
     def test_accepts_what_was_seen_once(self, there: Town) -> None:
         answer = _post(there, reason="installed anew")
         assert answer.status_code == 302
         (record,) = _records()
-        assert (record.after, record.reason) == ({"leases": 3}, "installed anew")
         row = ExecutorHealth.objects.get()
         assert row.accepted == sorted(row.missing)
+        said = {"leases": 3, "tokens": row.accepted, "seen": name_of(row)}
+        assert (record.after, record.reason) == (said, "installed anew")
         shown = page(there.operator, _health(there))
         assert "Accepted: the next round of" in shown
         assert "Their loss is accepted" in shown
         assert "losses-yes" not in shown
+        assert row.accepted[0] in page(there.operator, "/operate/audit/")
 
     def test_pressed_twice_does_it_once(self, there: Town) -> None:
         seen = page(there.operator, _health(there)).split('name="seen" value="')[1].split('"')[0]
@@ -124,9 +136,9 @@ class TestThePage:
             accept_losses(actor=Actor(User.objects.get(username="ada")), pool=there.cluster.pool)
         assert ExecutorHealth.objects.get().accepted == []
 
-    def test_lets_the_next_round_end_them(self, there: Town) -> None:
+    def test_ends_none_that_is_listed_again_by_then(self, there: Town) -> None:
         assert _post(there).status_code == 302
-        # The pool's own executor lists them: what is listed again goes on.
+        # The pool's own executor lists them.
         there.play(1)
         assert ExecutorHealth.objects.get().frozen_since is None
         assert Lease.objects.filter(state="running").count() == 3
@@ -140,6 +152,16 @@ class TestTheService:
         assert refused.value.is_conflict
         assert accept_losses(actor=actor, pool=there.cluster.pool) == (3, True)
         assert accept_losses(actor=actor, pool=there.cluster.pool) == (3, False)
+
+    def test_records_so_many_tokens_at_most(self, there: Town) -> None:
+        row = ExecutorHealth.objects.get()
+        row.missing = {f"es-{number}-1": "" for number in range(1000, 1300)}
+        row.save()
+        actor = Actor(User.objects.get(username="eve"))
+        assert accept_losses(actor=actor, pool=there.cluster.pool) == (300, True)
+        (record,) = _records()
+        assert record.after["leases"] == 300
+        assert record.after["tokens"] == sorted(row.missing)[:200]
 
 
 @pytest.mark.django_db

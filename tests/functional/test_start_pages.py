@@ -117,6 +117,15 @@ class TestTheJobPage:
         assert "No honest estimate" in shown
         assert "In half of the simulated runs" in shown
 
+    def test_promises_no_start_to_a_job_that_is_larger_than_the_pool(self, place: Town) -> None:
+        job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
+        Job.objects.filter(pk=job.pk).update(gpus=999, gpus_max=999, reason_code=Reason.TOO_LARGE)
+        expect(place, job, reason="never_fits")
+        shown = text(place.owner.get(f"/jobs/{job.uid}/"))
+        assert "No honest estimate" in shown
+        assert "as the pool is now, it does not start" in shown
+        assert "it waits for more" not in shown
+
     def test_says_which_price_blocks_it(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         Job.objects.filter(pk=job.pk).update(max_price="0.500000")

@@ -87,6 +87,7 @@ class TestTheWords:
             (9, {"v100"}, NEVER, "the most that it may use are 8 of v100"),
             (20, {"v100", "k80"}, NEVER, "the most that it may use are 16 of k80"),
             (2, set(), NEVER, "the pool has 0"),
+            (12, {"k80"}, LATER, "It needs more GPUs than are in use now: nodes are drained"),
         ],
     )
     def test_name_the_type_that_would_do(

@@ -336,7 +336,8 @@ class FaultyExecutorContract:
         engine.step()
         call_command(*command)
         record = AuditRecord.objects.get(action="executor.losses_accepted")
-        assert (record.after, record.reason) == ({"leases": 4}, "a new cluster")
+        assert (record.after["leases"], record.reason) == (4, "a new cluster")
+        assert record.after["tokens"] == sorted(tokens)
         engine.step()
         assert set(engine.states().values()) == {("ended", "lost")}
         assert set(Job.objects.values_list("state", flat=True)) == {"pending"}

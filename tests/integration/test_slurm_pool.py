@@ -101,9 +101,13 @@ class TestThePool:
         self, pool: Pool, settings: Settings
     ) -> None:
         settings.DEMO_SLURM_CONF = "/elsewhere/slurm.conf"
+        pool.executor_options["qos"] = "high"
+        pool.save()
         assert not seed_demo()
         pool.refresh_from_db()
         assert pool.executor_options["conf"] == "/elsewhere/slurm.conf"
+        # What an operator has set stays.
+        assert pool.executor_options["qos"] == "high"
 
     def test_is_a_stop_of_the_tour(self, pool: Pool, client: Client) -> None:
         page = client.get("/").content.decode()

@@ -274,7 +274,7 @@ def _ended(logged: _LoggedEvent) -> LogLine:
 
 
 def _cut_off(logged: _LoggedEvent) -> LogLine:
-    """The end of a lease that never began, or of which nobody but its node knows why it ended."""
+    """The end of a lease whose start nobody saw, or whose end nobody but its node knows."""
     event, started = logged.event, logged.hold.lease.started_at
     is_lost = event.data.get("reason") == EndReason.LOST
     if started is not None:
@@ -282,7 +282,7 @@ def _cut_off(logged: _LoggedEvent) -> LogLine:
         ending = _ending(event).removeprefix("its process was lost: ")
         bold, text = "Process lost:", f"{ending}. It had held its GPUs for {held}."
     elif is_lost:
-        bold, text = "Did not start:", "nothing of it ran; its log may say why."
+        bold, text = "Lost:", "its start was never seen; its log may say why."
     else:
         bold, text = "Grant withdrawn:", f"{logged.early.text if logged.early else _ending(event)}."
     text += _afterwards(logged) if is_lost else ""

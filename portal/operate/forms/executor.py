@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
 
 from portal.site.forms import text
 from scheduling.engine.executors import executor_traits
 from scheduling.engine.executors.pool_options import FIELD, default_options, required_options
 from scheduling.models import Pool
-from scheduling.requests.pools import read_executor_options
-from tenants.input.errors import FieldErrors, invalid
+from scheduling.selectors.executors import name_of_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +29,20 @@ class OptionDefault:
 class ExecutorForm:
     """What templates/operate/_executor_options.html reads.
 
-    `errors`: (option, what is wrong); the option is empty where it is the text as a whole.
+    `seen` names the options that are set; `set_since` is their text where they are not those that
+    the typed ones were made from, else empty. `errors`: (option, what is wrong); the option is
+    empty where it is the text as a whole.
     """
 
-    executor: str
     title: str
     written: str
     rows: int
+    seen: str
+    set_since: str
     options: tuple[OptionDefault, ...]
     errors: tuple[tuple[str, str], ...]
     reason: str
+    reason_error: str
 
 
 def executor_form(pool: Pool, typed: Mapping[str, str], errors: Mapping[str, str]) -> ExecutorForm:
@@ -55,48 +57,18 @@ def executor_form(pool: Pool, typed: Mapping[str, str], errors: Mapping[str, str
         OptionDefault(name, json.dumps(value), name in of_host)
         for name, value in default_options(kind).items()
     ]
+    seen, wrong = name_of_options(pool.executor_options), errors if typed else {}
     return ExecutorForm(
-        pool.executor,
-        traits.title or pool.executor,
-        written,
-        min(max(written.count("\n") + 2, 4), 24),
-        (*needed, *defaults),
-        tuple(_named(field, reason) for field, reason in errors.items()) if typed else (),
-        text(typed, "reason"),
+        title=traits.title or pool.executor,
+        written=written,
+        rows=min(max(written.count("\n") + 2, 4), 24),
+        seen=seen,
+        set_since=stored if typed and text(typed, "seen") != seen else "",
+        options=(*needed, *defaults),
+        errors=tuple(_named(name, said) for name, said in wrong.items() if name != "reason"),
+        reason=text(typed, "reason"),
+        reason_error=wrong.get("reason", ""),
     )
-
-
-def executor_options_typed(typed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that the form's text writes down.
-
-    Raises:
-        InvalidInputError: on `executor_options`: it is no JSON, or no object.
-    """
-    written = typed.get(FIELD, "")
-    try:
-        value = json.loads(written, object_pairs_hook=_once, parse_constant=_no_number)
-    except json.JSONDecodeError as error:
-        reason = f"Line {error.lineno}, column {error.colno} is no JSON: {error.msg}."
-        raise invalid(FIELD, reason) from error
-    except (RecursionError, ValueError) as error:
-        raise invalid(FIELD, f"This is no JSON: {error}.") from error
-    errors = FieldErrors()
-    options = read_executor_options(value, errors)
-    errors.raise_any()
-    return options
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    read: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in read:
-            raise ValueError(f"{name} is there twice")
-        read[name] = value
-    return read
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
 
 
 def _named(field: str, reason: str) -> tuple[str, str]:

@@ -185,14 +185,19 @@ def _executors(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[
 
 
 def _frozen(row: operate.FrozenLosses) -> Alert:
+    then = (
+        "Their loss is accepted: the next round ends them."
+        if row.accepted
+        else "So many at once are not taken for lost: they end when somebody says that they are"
+        " gone."
+    )
     return Alert(
         f"frozen-{row.pool}",
         "bad",
         "Leases missing",
         f"{thousands(row.missing)} of {plural(row.launched, 'lease')} of {row.pool} are not listed"
         " by its executor.",
-        f"Since {row.since:%H:%M} UTC, wall clock. So many at once are not taken for lost: they end"
-        " when somebody says that they are gone.",
+        f"Since {row.since:%H:%M} UTC, wall clock. {then}",
         reverse("operate-health", args=[row.pool]),
     )
 

@@ -99,6 +99,7 @@ def _show(request: HttpRequest, facts: PoolFacts, errors: dict[str, str]) -> Htt
         "down_label": executor_label(failing.error if failing else ""),
         "frozen": frozen,
         "losses": frozen.leases[:LOSSES] if frozen else (),
+        "more": max(0, len(frozen.leases) - LOSSES) if frozen else 0,
         "trouble": " ".join(errors.values()),
         "reason": text(request.POST, "reason") if errors else "",
         "quarantined": quarantined,

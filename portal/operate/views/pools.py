@@ -15,7 +15,7 @@ from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration, plural
-from portal.operate.forms.executor import executor_form, executor_options_typed
+from portal.operate.forms.executor import executor_form
 from portal.operate.forms.settings import (
     lengths_typed,
     option_fields,
@@ -39,6 +39,7 @@ from portal.site.quota_promises import pool_promise_text, quota_promise_text
 from portal.site.tenant_badges import tenant_badge
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Pool
+from scheduling.requests.executor_options import FIELD, parse_executor_options
 from scheduling.requests.pools import BASE_MAX, SCALE_MAX, THETA_MAX, PriceRequest
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.pool_settings import posted_use, price_settings
@@ -262,8 +263,9 @@ def _executor(request: HttpRequest, pool: Pool) -> str:
     differed = change_executor_options(
         actor=actor_of(request),
         pool_id=pool.pk,
-        options=executor_options_typed(request.POST),
+        options=parse_executor_options(request.POST.get(FIELD, "")),
         reason=text(request.POST, "reason"),
+        seen=text(request.POST, "seen"),
     )
     if not differed:
         return NOTHING_DIFFERED

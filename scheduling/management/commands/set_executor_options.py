@@ -11,10 +11,10 @@ from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.models import Pool
-from scheduling.requests.pools import read_executor_options
+from scheduling.requests.executor_options import parse_executor_options
 from scheduling.services.executors import change_executor_options
 from tenants.audit import Actor
-from tenants.input.errors import FieldErrors, InvalidInputError
+from tenants.input.errors import InvalidInputError
 from tenants.input.readers import REASON_MAX
 from tenants.models import User
 
@@ -28,10 +28,15 @@ class Command(BaseCommand):
         """Take the pool, the JSON and who says it."""
         parser.add_argument("pool", help="the pool's name")
         parser.add_argument(
-            "file", nargs="?", default="-", help="a file with JSON; -: what is typed"
+            "file", nargs="?", default="", help="a file with JSON; - or none: what is typed"
         )
         parser.add_argument("--user", default="", help="the operator, for the audit log")
         parser.add_argument("--reason", default="", help="why, for the audit log")
+        parser.add_argument(
+            "--same-cluster",
+            action="store_true",
+            help="change by what leases are found although some run: it finds the same cluster",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Set them; exit 1 with what is wrong, by field."""
@@ -39,6 +44,8 @@ class Command(BaseCommand):
         if pool is None:
             raise CommandError(f"there is no pool {options['pool']}")
         if not options["user"]:
+            if any(options[name] for name in ("file", "reason", "same_cluster")):
+                raise CommandError("nothing is set without --user NAME, the operator")
             self.stdout.write(json.dumps(pool.executor_options, indent=2, ensure_ascii=False))
             return
         user = User.objects.filter(username=options["user"]).first()
@@ -48,9 +55,10 @@ class Command(BaseCommand):
             changed = change_executor_options(
                 actor=Actor(user),
                 pool_id=pool.pk,
-                options=_read(options["file"]),
+                options=parse_executor_options(_read(options["file"] or "-")),
                 reason=options["reason"][:REASON_MAX],
                 on_host=True,
+                same_cluster=options["same_cluster"],
             )
         except InvalidInputError as error:
             raise CommandError("\n".join(map(str, error.errors))) from error
@@ -61,14 +69,10 @@ class Command(BaseCommand):
         )
 
 
-def _read(file: str) -> dict[str, Any]:
+def _read(file: str) -> str:
     try:
-        value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
+        return sys.stdin.read() if file == "-" else Path(file).read_text()
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise CommandError(f"{file}: this is no JSON: {error}") from error
-    errors = FieldErrors()
-    read = read_executor_options(value, errors)
-    errors.raise_any()
-    return read
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{file}: this is not UTF-8") from error

@@ -36,6 +36,7 @@ class Portal:
     reports: list[Any] = field(default_factory=list)
     refusal: Answer | None = None
     cursors: bool = False
+    takes_phase: bool = True
     rounds: Callable[[list[str], dict[str, str]], Answer] | None = None
     url: str = ""
 
@@ -64,7 +65,7 @@ class Portal:
             case ("POST", "jobs", "dry-run"):
                 said = 200, self._dry_run(body)
             case ("GET", "jobs"):
-                said = 200, self._page(query)
+                said = self._page(query)
             case ("GET", "prices" | "price-forecasts", *place):
                 said = self._prices(words[0], place, query)
             case (_, "credit" | "contribution" | "transfers", *rest):
@@ -120,7 +121,9 @@ class Portal:
             "note": "feasibility, not a reservation",
         }  # fmt: skip
 
-    def _page(self, query: dict[str, str]) -> dict[str, Any]:
+    def _page(self, query: dict[str, str]) -> Answer:
+        if "phase" in query and not self.takes_phase:
+            return 400, problem(400, "phase is not a parameter here")
         found = [
             j
             for j in self.jobs
@@ -132,7 +135,7 @@ class Portal:
         after = f"http://elsewhere.invalid/api/v1/jobs?cursor={start + limit}&limit={limit}"
         after = str(start + limit) if self.cursors else after
         more = after if start + limit < len(found) else None
-        return {"results": found[start : start + limit], "next": more}
+        return 200, {"results": found[start : start + limit], "next": more}
 
     def _of_job(self, method: str, words: list[str], query: dict[str, str]) -> Answer:
         job = next((j for j in self.jobs if j["id"] == words[0]), None)

@@ -140,6 +140,16 @@ class TestAJobThatStarts:
             assert [job["id"] for job in found] == [job["id"] for job in jobs]
         assert "starting" in run("job", "show", starting["id"]).out
 
+    def test_runs_to_a_portal_that_knows_no_phases(self, run: Run, portal: Portal) -> None:
+        portal.takes_phase = False
+        old = portal.job("running", name="one")
+        portal.job("pending", name="two")
+        found = run("job", "list", "--state", "running", "--output", "json").json
+        assert [job["id"] for job in found] == [old["id"]]
+        refused = run("job", "list", "--state", "starting")
+        assert refused.code != 0
+        assert "phase is not a parameter here" in refused.err
+
 
 class TestList:
     def test_follows_pages_only_as_far_as_asked(self, run: Run, portal: Portal) -> None:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .api import Client, part
+from .api import ApiError, Client, part
 from .config import UsageError
 from .deadlines import preview_line, standing_line
 from .job_facts import facts
@@ -48,7 +48,13 @@ def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> in
     limit = None if options.all else options.limit
     name = "phase" if options.state in PHASES else "state"
     given = {name: options.state, "pool": options.pool, "tenant": options.tenant}
-    jobs = list(client.pages("/jobs", limit, **given))
+    try:
+        jobs = list(client.pages("/jobs", limit, **given))
+    except ApiError as error:
+        # An older portal takes no phase: to it those that start are running too.
+        if error.status != 400 or options.state != "running":
+            raise
+        jobs = list(client.pages("/jobs", limit, **{**given, "phase": None, "state": "running"}))
     if options.output == "json":
         screen.json(jobs)
         return 0

@@ -1,0 +1,88 @@
+"""What a pool says to its executor, as it is sent: an object of JSON, or its text."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any, NoReturn
+
+from tenants.input.errors import FieldErrors, invalid
+
+FIELD = "executor_options"
+# As deep as a body over REST.
+DEPTH_MAX = 32
+TOO_DEEP = f"is nested more than {DEPTH_MAX} levels deep"
+
+
+def parse_executor_options(written: str) -> dict[str, Any]:
+    """Return the options that a text of JSON writes down.
+
+    Raises:
+        InvalidInputError: on `executor_options`: it is no JSON, or no object, or says a name twice.
+    """
+    try:
+        value = json.loads(written, object_pairs_hook=_once, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        reason = f"Line {error.lineno}, column {error.colno} is no JSON: {error.msg}."
+        raise invalid(FIELD, reason) from error
+    except RecursionError as error:
+        raise invalid(FIELD, TOO_DEEP) from error
+    except ValueError as error:
+        raise invalid(FIELD, f"This is no JSON: {error}.") from error
+    errors = FieldErrors()
+    options = read_executor_options(value, errors)
+    errors.raise_any()
+    return options
+
+
+def read_executor_options(value: object, errors: FieldErrors) -> dict[str, Any]:
+    """Return an object of JSON as a pool keeps it; numbers with a point as floats."""
+    if not isinstance(value, dict):
+        errors.add(FIELD, "must be an object", 'Write {"name": value}.')
+        return {}
+    if _is_deep(value, DEPTH_MAX):
+        errors.add(FIELD, TOO_DEEP)
+        return {}
+    if not _is_printable(value):
+        errors.add(FIELD, "has characters that an option may not have")
+        return {}
+    floats: dict[str, Any] = _with_floats(value)
+    return floats
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in read:
+            raise ValueError(f"{name} is there twice")
+        read[name] = value
+    return read
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")
+
+
+def _is_deep(value: object, levels: int) -> bool:
+    """Whether objects and lists of JSON nest in more than so many levels."""
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deep(part, levels - 1) for part in inner)
+
+
+def _is_printable(value: object) -> bool:
+    """Whether all texts of a value of JSON are of one line, without what no column takes."""
+    if isinstance(value, dict):
+        return all(_is_printable(part) for item in value.items() for part in item)
+    if isinstance(value, list):
+        return all(map(_is_printable, value))
+    return not isinstance(value, str) or value.isprintable()
+
+
+def _with_floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_floats(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(item) for item in value]
+    return float(value) if isinstance(value, Decimal) else value
