@@ -30,7 +30,8 @@ LEASE_BYTES = 4 * 2**20
 @dataclass(frozen=True, slots=True)
 class LeaseUsage:
     """What is known of a lease: `cpus` its programs may run on, in all; `gpu_bytes` there are on
-    one of its GPUs; the `nodes` of which something is known, of so many. `mean`: over all of it.
+    one of its GPUs, of which `gpus_known` say what they do; the `nodes` of which something is
+    known, of so many. `mean`: over all of it.
 
     `refused`: why the file of a node is not used, a line each.
     """
@@ -38,7 +39,9 @@ class LeaseUsage:
     number: int
     started_at: datetime
     ended_at: datetime | None
+    gpu_type: str
     gpus: int
+    gpus_known: int
     nodes: int
     of_nodes: int
     cpus: int
@@ -90,7 +93,7 @@ def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -
         read.insert(0, (usage, points))
     courses = [points for _, points in read]
     is_held = bool(started) and started[-1].ended_at is None
-    idle_us = idle_since_us(courses[-1], scale) if is_held else None
+    idle_us = idle_since_us(courses[-1], scale, started[-1].gpus) if is_held else None
     return JobUsage(
         leases=tuple(usage for usage, _ in read),
         points=tuple(usage_points(courses, POINTS)),
@@ -121,17 +124,20 @@ def _read_lease(
     points = lease_points(samples)
     totals = [node.gpu_mib for node in nodes if node.gpu_mib is not None]
     states = {node.gpu_state for node in nodes}
+    mean = join_points(points) if points else None
     usage = LeaseUsage(
         number=lease.number,
         started_at=lease.started_at,
         ended_at=lease.ended_at,
+        gpu_type=lease.gpu_type.name,
         gpus=lease.gpus,
+        gpus_known=mean.gpus_known if mean else 0,
         nodes=len(nodes),
         of_nodes=ranks,
         cpus=sum(node.cpus for node in nodes),
         gpu_state=next((state for state in GpuState if state in states), GpuState.NONE),
         gpu_bytes=max(totals) * 2**20 if totals else None,
-        mean=join_points(points) if points else None,
+        mean=mean,
         refused=tuple(refused),
     )
     return usage, points, size

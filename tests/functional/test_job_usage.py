@@ -164,6 +164,28 @@ class TestAJobThatIsSampled:
         assert "usage-gpu-data" not in text
         assert rest(place, job)["points"][0]["gpu_percent"] is None
 
+    def test_claims_nothing_of_gpus_that_say_nothing(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        lease = Lease.objects.get(job=job)
+        Lease.objects.filter(job=job).update(gpus=2, own=2, placement=lease.placement * 2)
+        wrote(tmp_path, job, said(busy(100, 0)))
+        rows = [[10_000 * n, 1, 1, 1, [], []] for n in range(1, 101)]
+        wrote(tmp_path, job, said(rows, rank=1, gpu_state="failed"), rank=1)
+        body = rest(place, job)
+        (told,) = body["leases"]
+        assert (told["gpus_reporting"], told["gpus"], body["gpus_idle_since"]) == (1, 2, None)
+        text = page(place, job)
+        assert "GPU figures of lease 1 are of 1 of its 2 GPUs." in text
+        assert "Mean of 1 of its 2 GPUs" in text
+        assert "GPUs idle" not in text
+
+    def test_on_two_nodes_says_that_one_is_silent(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        lease = Lease.objects.get(job=job)
+        Lease.objects.filter(job=job).update(placement=lease.placement * 2)
+        wrote(tmp_path, job, said(busy(10)))
+        assert "Samples are there of 1 of the 2 nodes of lease 1." in page(place, job)
+
     def test_costs_the_page_no_query_more(self, place: Town, tmp_path: Path) -> None:
         job = running(place, minutes=1)
         before = len(reads(place.owner, f"/jobs/{job.uid}/"))

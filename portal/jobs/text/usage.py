@@ -9,13 +9,14 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from portal.charts.explore.job_usage import mean_of, size_text, usage_charts
+from portal.charts.explore.job_usage import size_text, usage_charts
 from portal.charts.figures import percent, plural, thousands
 from portal.site.clocks import Clocks
 from scheduling.engine.executors.local_spec import CPU
 from scheduling.engine.executors.local_usage import GpuState
 from scheduling.models import Job, Lease
 from scheduling.services.usage import JobUsage, job_usage, reports_usage
+from scheduling.services.usage_points import mean_of
 
 # As often as a young lease is sampled.
 POLL_S = 10
@@ -65,9 +66,9 @@ def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
     """What it uses or used on average, in one line."""
     if not usage.points:
         return "Resource usage: no sample so far" if is_active else "Resource usage: no sample"
-    cores = mean_of(usage.points, lambda point: point.cores)
-    memory = mean_of(usage.points, lambda point: point.memory_bytes)
-    busy = mean_of(usage.points, lambda point: point.busy)
+    cores = mean_of(usage.points, "cores")
+    memory = mean_of(usage.points, "memory_bytes")
+    busy = mean_of(usage.points, "busy")
     held = "" if memory is None else f" and {size_text(memory)} of memory"
     gpus = "" if busy is None else f", its GPUs at {percent(busy / 1000)}"
     verb = "Uses" if is_active else "Used"
@@ -80,10 +81,15 @@ def usage_notes(usage: JobUsage, *, has_gpus: bool) -> list[str]:
     newest = usage.leases[-1] if usage.leases else None
     if newest is not None and newest.nodes and has_gpus and newest.gpu_state is not GpuState.OK:
         notes.append(f"GPU use is not reported: {UNREPORTED[newest.gpu_state]}")
+    if newest is not None and 0 < newest.gpus_known < newest.gpus:
+        notes.append(
+            f"GPU figures of lease {thousands(newest.number)} are of"
+            f" {thousands(newest.gpus_known)} of its {thousands(newest.gpus)} GPUs."
+        )
     if newest is not None and 0 < newest.nodes < newest.of_nodes:
         notes.append(
-            f"Lease {thousands(newest.number)} runs on {plural(newest.of_nodes, 'node')};"
-            f" {thousands(newest.nodes)} of them have said something so far."
+            f"Samples are there of {thousands(newest.nodes)} of the"
+            f" {thousands(newest.of_nodes)} nodes of lease {thousands(newest.number)}."
         )
     refused = [line for lease in usage.leases for line in lease.refused]
     if refused:
