@@ -70,9 +70,10 @@ def reports_usage(job: Job) -> bool:
 
 
 def newest_leases(job: Job) -> list[Lease]:
-    """Return the leases that `job_usage` looks at, and one more where there are more."""
-    leases = job.leases.select_related("gpu_type").order_by("-number")
-    return list(leases[: LEASES + 1])[::-1]
+    """Return the leases that `job_usage` looks at, and one more where there are more: those that
+    never started have used nothing."""
+    started = job.leases.filter(started_at__isnull=False)
+    return list(started.select_related("gpu_type").order_by("-number")[: LEASES + 1])[::-1]
 
 
 def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -> JobUsage:
@@ -97,7 +98,7 @@ def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -
     return JobUsage(
         leases=tuple(usage for usage, _ in read),
         points=tuple(usage_points(courses, POINTS)),
-        cut=len(read) < len(started) or bool(started and started[0].number > 1),
+        cut=len(read) < len(started),
         idle_since=None if idle_us is None else from_us(idle_us),
     )
 

@@ -215,6 +215,34 @@ class TestTheRegion:
         assert "hx-get" not in last
 
 
+class TestLeasesThatNeverStarted:
+    def test_count_for_nothing(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        ended(Lease.objects.get(job=job), place.cluster.at - timedelta(minutes=15))
+        Lease.objects.filter(job=job).update(started_at=None)
+        leased(place, job, 2, place.cluster.at - timedelta(minutes=5))
+        wrote(tmp_path, job, said(busy(10)), lease=2)
+        assert rest(place, job)["earlier_leases"] is False
+        assert "Earlier leases are left out." not in page(place, job)
+
+    def test_are_no_reason_to_show_other_leases_on_the_page_than_in_the_region(
+        self, place: Town, tmp_path: Path
+    ) -> None:
+        job = running(place)
+        at = place.cluster.at
+        ended(Lease.objects.get(job=job), at - timedelta(minutes=15))
+        wrote(tmp_path, job, said(busy(20)))
+        for number in range(2, service.LEASES + 4):
+            ended(leased(place, job, number, at), at)
+        Lease.objects.filter(job=job, number__gt=1).update(started_at=None)
+        leased(place, job, service.LEASES + 4, at - timedelta(minutes=2))
+        wrote(tmp_path, job, said(busy(10)), lease=service.LEASES + 4)
+        asked = re.search(r'hx-get="(/jobs/[^"]*/usage/[^"]*)"', page(place, job))
+        assert asked is not None
+        assert place.owner.get(asked[1]).status_code == 204
+        assert [row["lease"] for row in rest(place, job)["leases"]] == [1, service.LEASES + 4]
+
+
 class TestAJobWithoutSamples:
     def test_of_a_simulated_pool_has_no_section(self, place: Town) -> None:
         job = running(place, minutes=1)

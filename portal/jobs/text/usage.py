@@ -31,35 +31,34 @@ UNREPORTED = {
 def usage_context(job: Job, leases: Sequence[Lease], clock: Clocks) -> dict[str, Any]:
     """Return what the region shows; nothing where nobody samples jobs of this pool.
 
-    `leases` are the newest of the job in order of their numbers, with their GPU types.
+    `leases` are the newest of the job in order of their numbers, with their GPU types; those that
+    never started change nothing.
     """
     if not reports_usage(job):
         return {"usage": None}
+    started = [lease for lease in leases if lease.started_at is not None]
     usage = job_usage(job, leases, now=clock.now.pool_at, scale=clock.now.scale)
-    has_begun = any(lease.started_at for lease in leases)
-    digest = usage_digest(job, usage, has_begun=has_begun)
+    digest = usage_digest(job, usage)
     context: dict[str, Any] = {
         "usage": usage,
-        "usage_begun": has_begun,
+        "usage_begun": bool(started),
         "usage_digest": digest,
         "usage_url": f"{reverse('job-usage', args=[job.uid])}?{urlencode({'seen': digest})}",
         "usage_poll_s": POLL_S,
     }
-    if has_begun:
-        gpu_type = leases[-1].gpu_type.name
+    if started:
         context |= {
             "usage_title": usage_sentence(usage, is_active=job.is_active),
-            "usage_charts": usage_charts(usage, gpus=leases[-1].gpus, file=f"usage-{job.uid}"),
-            "usage_notes": usage_notes(usage, has_gpus=gpu_type != CPU),
+            "usage_charts": usage_charts(usage, gpus=started[-1].gpus, file=f"usage-{job.uid}"),
+            "usage_notes": usage_notes(usage),
             "usage_idle": clock.instant(usage.idle_since),
         }
     return context
 
 
-def usage_digest(job: Job, usage: JobUsage, *, has_begun: bool) -> str:
+def usage_digest(job: Job, usage: JobUsage) -> str:
     """Return what changes when, and only when, the region would show something else."""
-    facts = (job.is_active, has_begun, usage)
-    return blake2s(repr(facts).encode(), digest_size=8).hexdigest()
+    return blake2s(repr((job.is_active, usage)).encode(), digest_size=8).hexdigest()
 
 
 def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
@@ -75,10 +74,11 @@ def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
     return f"{verb} {thousands(cores, 2)} cores{held} on average{gpus}"
 
 
-def usage_notes(usage: JobUsage, *, has_gpus: bool) -> list[str]:
+def usage_notes(usage: JobUsage) -> list[str]:
     """What is not known, and why: a sentence each."""
     notes = []
     newest = usage.leases[-1] if usage.leases else None
+    has_gpus = newest is not None and newest.gpu_type != CPU
     if newest is not None and newest.nodes and has_gpus and newest.gpu_state is not GpuState.OK:
         notes.append(f"GPU use is not reported: {UNREPORTED[newest.gpu_state]}")
     if newest is not None and 0 < newest.gpus_known < newest.gpus:
