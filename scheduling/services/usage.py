@@ -9,7 +9,13 @@ from datetime import datetime
 from evenshare_core.domain.instants import from_us, to_us
 from scheduling.engine.executors import executor_traits
 from scheduling.engine.executors.local_files import read_usage
-from scheduling.engine.executors.local_usage import GpuState, NodeUsage, parse_usage
+from scheduling.engine.executors.local_usage import (
+    MOST_ROWS,
+    GpuState,
+    NodeUsage,
+    most_rows,
+    parse_usage,
+)
 from scheduling.models import Job, Lease
 from scheduling.services.usage_points import (
     LeaseSamples,
@@ -110,10 +116,13 @@ def _read_lease(
     nodes: list[NodeUsage] = []
     refused, size = [], 0
     ranks = max(1, len(lease.placement))
+    on_one = max((gpus for _, gpus in lease.placement), default=0)
     for rank in range(ranks):
         text = read_usage(lease.job_id, lease.number, rank)
         size += len(text)
-        said = parse_usage(text, rank=rank)
+        # Where one shim holds all nodes it is of rank 0.
+        rows, gpus = (most_rows(ranks), on_one) if rank else (MOST_ROWS, lease.gpus)
+        said = parse_usage(text, rank=rank, rows=rows, gpus=gpus)
         if said.usage is not None:
             nodes.append(said.usage)
         if said.refused:

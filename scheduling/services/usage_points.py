@@ -71,8 +71,8 @@ def usage_points(leases: Sequence[Sequence[UsagePoint]], most: int) -> list[Usag
 
 
 def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
-    """Return a lease's course, with a point for each sample of the node that was sampled last: others
-    may have ended long before."""
+    """Return a lease's course, with a point for each sample of the node that was sampled last:
+    others may have ended long before."""
     nodes = [node for node in samples.nodes if node.rows]
     if not nodes:
         return []

@@ -326,6 +326,21 @@ class TestAHostileJob:
         wrote(tmp_path, job, said(busy(3), rank=1), rank=1)
         assert rest(place, job)["leases"][0]["nodes_reporting"] == 1
 
+    def test_claims_no_more_than_its_lease_holds(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        lease = Lease.objects.get(job=job)
+        Lease.objects.filter(job=job).update(gpus=16, own=16, placement=lease.placement * 16)
+        # The first may hold all nodes.
+        wrote(tmp_path, job, said([[10_000, 1, 1, 1, [500] * 16, [1] * 16]]))
+        wrote(tmp_path, job, said([[10_000, 1, 1, 1, [5, 5], [1, 1]]], rank=1), rank=1)
+        wrote(tmp_path, job, said(busy(100), rank=2), rank=2)
+        (told,) = rest(place, job)["leases"]
+        assert told["refused"] == [
+            "usage.1.json of lease 1 has more GPUs than its lease",
+            "usage.2.json of lease 1 has more than 60 rows",
+        ]
+        assert told["gpus_reporting"] == 16
+
     def test_with_huge_files_has_its_newest_leases_read(
         self, place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
