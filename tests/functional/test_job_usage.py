@@ -149,9 +149,9 @@ class TestAJobThatIsSampled:
         ("state", "why"),
         [
             ("absent", "nvidia-smi is not there on its node."),
-            ("failed", "nvidia-smi failed there several times"),
+            ("failed", "nvidia-smi failed there, and is not asked any more."),
             ("asked", "nvidia-smi has not answered so far."),
-            ("none", "it was given no GPU by CUDA_VISIBLE_DEVICES."),
+            ("none", "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG)"),
         ],
     )
     def test_says_in_one_sentence_why_gpus_say_nothing(
@@ -213,6 +213,15 @@ class TestTheRegion:
         last = place.owner.get(asked[1]).content.decode()
         assert "Used 1.50 cores" in last
         assert "hx-get" not in last
+
+
+class TestAJobThatWaitsAgain:
+    def test_used_what_it_used(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        wrote(tmp_path, job, said(busy(20)))
+        ended(Lease.objects.get(job=job), place.cluster.at)
+        Job.objects.filter(pk=job.pk).update(state=Job.State.PENDING, leases_held=0)
+        assert "<h2>Used 1.50 cores" in page(place, job)
 
 
 class TestLeasesThatNeverStarted:

@@ -22,9 +22,11 @@ from scheduling.services.usage_points import mean_of
 POLL_S = 10
 UNREPORTED = {
     GpuState.ABSENT: "nvidia-smi is not there on its node.",
-    GpuState.FAILED: "nvidia-smi failed there several times, and is not asked any more.",
+    GpuState.FAILED: "nvidia-smi failed there, and is not asked any more.",
     GpuState.ASKED: "nvidia-smi has not answered so far.",
-    GpuState.NONE: "it was given no GPU by CUDA_VISIBLE_DEVICES.",
+    GpuState.NONE: (
+        "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG), of which nothing is told."
+    ),
 }
 
 
@@ -70,7 +72,7 @@ def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
     busy = mean_of(usage.points, "busy")
     held = "" if memory is None else f" and {size_text(memory)} of memory"
     gpus = "" if busy is None else f", its GPUs at {percent(busy / 1000)}"
-    verb = "Uses" if is_active else "Used"
+    verb = "Uses" if usage.leases[-1].ended_at is None else "Used"
     return f"{verb} {thousands(cores, 2)} cores{held} on average{gpus}"
 
 
