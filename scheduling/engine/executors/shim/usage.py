@@ -131,8 +131,8 @@ class CpuMeter:
     and that of whom it leaves its time to: the next reading has it again. It falls for good where
     a parent ignores its children's ends: the kernel counts their time for nobody. What they used
     since the reading before is not known; what was known stays, and the sum goes on from there.
-    Two readings running that fall for a moment look like one that fell for good: what the second
-    of them missed counts twice from then on.
+    Two readings running that each missed a process for a moment look the same: what the first of
+    them missed counts twice from then on.
     """
 
     def __init__(self) -> None:
