@@ -4,7 +4,7 @@
    ---------------------
    1. The round line (#round-line) asks its own URL every 2 s by htmx. We send If-None-Match with
       the ETag of what is shown; 304 means "nothing new" and changes nothing on the page. A hidden
-      tab does not ask; it asks at once when it is shown again.
+      tab does not ask; it asks at once when it is shown again. Nor does it ask what a job uses.
    2. When the answered line carries another data-round than the one shown, we trigger
       `round-changed` on <body>, once per round.
    3. Regions listen to it: <section hx-get="..." hx-trigger="round-changed from:body"
@@ -205,7 +205,8 @@
     if (event.detail.elt.id === "live" && liveEtag) event.detail.headers["If-None-Match"] = liveEtag;
   });
   body.addEventListener("htmx:beforeRequest", function (event) {
-    if (document.hidden && isLine(event.detail.elt)) event.preventDefault();
+    var source = event.detail.elt;
+    if (document.hidden && (isLine(source) || source.id === "usage")) event.preventDefault();
   });
   body.addEventListener("htmx:beforeSwap", function (event) {
     var xhr = event.detail.xhr, target = event.detail.target, source = event.detail.requestConfig.elt;

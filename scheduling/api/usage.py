@@ -42,7 +42,9 @@ class LeaseUsageRow(s.Serializer[object]):
     lease = s.IntegerField()
     started_at = s.DateTimeField()
     ended_at = s.DateTimeField(allow_null=True)
+    gpu_type = s.CharField()
     gpus = s.IntegerField()
+    gpus_reporting = s.IntegerField(help_text="How many of them say what they do.")
     nodes = s.IntegerField()
     nodes_reporting = s.IntegerField()
     cpus = s.IntegerField(help_text="CPUs that its programs may run on; 0: not known.")
@@ -100,7 +102,9 @@ def _lease_json(one: LeaseUsage) -> dict[str, Any]:
         "lease": one.number,
         "started_at": time_text(one.started_at),
         "ended_at": time_text(one.ended_at),
+        "gpu_type": one.gpu_type,
         "gpus": one.gpus,
+        "gpus_reporting": one.gpus_known,
         "nodes": one.of_nodes,
         "nodes_reporting": one.nodes,
         "cpus": one.cpus,

@@ -9,7 +9,13 @@ from datetime import datetime
 from evenshare_core.domain.instants import from_us, to_us
 from scheduling.engine.executors import executor_traits
 from scheduling.engine.executors.local_files import read_usage
-from scheduling.engine.executors.local_usage import GpuState, NodeUsage, parse_usage
+from scheduling.engine.executors.local_usage import (
+    MOST_ROWS,
+    GpuState,
+    NodeUsage,
+    most_rows,
+    parse_usage,
+)
 from scheduling.models import Job, Lease
 from scheduling.services.usage_points import (
     LeaseSamples,
@@ -30,7 +36,8 @@ LEASE_BYTES = 4 * 2**20
 @dataclass(frozen=True, slots=True)
 class LeaseUsage:
     """What is known of a lease: `cpus` its programs may run on, in all; `gpu_bytes` there are on
-    one of its GPUs; the `nodes` of which something is known, of so many. `mean`: over all of it.
+    one of its GPUs, of which `gpus_known` say what they do; the `nodes` of which something is
+    known, of so many. `mean`: over all of it.
 
     `refused`: why the file of a node is not used, a line each.
     """
@@ -38,7 +45,9 @@ class LeaseUsage:
     number: int
     started_at: datetime
     ended_at: datetime | None
+    gpu_type: str
     gpus: int
+    gpus_known: int
     nodes: int
     of_nodes: int
     cpus: int
@@ -67,9 +76,10 @@ def reports_usage(job: Job) -> bool:
 
 
 def newest_leases(job: Job) -> list[Lease]:
-    """Return the leases that `job_usage` looks at, and one more where there are more."""
-    leases = job.leases.select_related("gpu_type").order_by("-number")
-    return list(leases[: LEASES + 1])[::-1]
+    """Return the leases that `job_usage` looks at, and one more where there are more: those that
+    never started have used nothing."""
+    started = job.leases.filter(started_at__isnull=False)
+    return list(started.select_related("gpu_type").order_by("-number")[: LEASES + 1])[::-1]
 
 
 def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -> JobUsage:
@@ -90,11 +100,11 @@ def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -
         read.insert(0, (usage, points))
     courses = [points for _, points in read]
     is_held = bool(started) and started[-1].ended_at is None
-    idle_us = idle_since_us(courses[-1], scale) if is_held else None
+    idle_us = idle_since_us(courses[-1], scale, started[-1].gpus) if is_held else None
     return JobUsage(
         leases=tuple(usage for usage, _ in read),
         points=tuple(usage_points(courses, POINTS)),
-        cut=len(read) < len(started) or bool(started and started[0].number > 1),
+        cut=len(read) < len(started),
         idle_since=None if idle_us is None else from_us(idle_us),
     )
 
@@ -106,10 +116,13 @@ def _read_lease(
     nodes: list[NodeUsage] = []
     refused, size = [], 0
     ranks = max(1, len(lease.placement))
+    on_one = max((gpus for _, gpus in lease.placement), default=0)
     for rank in range(ranks):
         text = read_usage(lease.job_id, lease.number, rank)
         size += len(text)
-        said = parse_usage(text, rank=rank)
+        # Where one shim holds all nodes it is of rank 0.
+        rows, gpus = (most_rows(ranks), on_one) if rank else (MOST_ROWS, lease.gpus)
+        said = parse_usage(text, rank=rank, rows=rows, gpus=gpus)
         if said.usage is not None:
             nodes.append(said.usage)
         if said.refused:
@@ -121,17 +134,20 @@ def _read_lease(
     points = lease_points(samples)
     totals = [node.gpu_mib for node in nodes if node.gpu_mib is not None]
     states = {node.gpu_state for node in nodes}
+    mean = join_points(points) if points else None
     usage = LeaseUsage(
         number=lease.number,
         started_at=lease.started_at,
         ended_at=lease.ended_at,
+        gpu_type=lease.gpu_type.name,
         gpus=lease.gpus,
+        gpus_known=mean.gpus_known if mean else 0,
         nodes=len(nodes),
         of_nodes=ranks,
         cpus=sum(node.cpus for node in nodes),
         gpu_state=next((state for state in GpuState if state in states), GpuState.NONE),
         gpu_bytes=max(totals) * 2**20 if totals else None,
-        mean=join_points(points) if points else None,
+        mean=mean,
         refused=tuple(refused),
     )
     return usage, points, size

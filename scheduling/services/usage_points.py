@@ -30,9 +30,9 @@ class UsagePoint:
     """What a job used from `begin_us` to `end_us` of pool time; None: nobody says.
 
     `cores` is CPU seconds a second, and `memory_bytes` resident, both of all its nodes together, as
-    a mean and at the most. `busy` is the mean utilisation of its GPUs in per mille, `busy_low` that
-    of the one that does least; `gpu_bytes` their mean use of memory, `gpu_peak_bytes` the most on
-    one of them.
+    a mean and at the most. `busy` is the mean utilisation in per mille of the `gpus_known` GPUs
+    that say it, `busy_low` and `busy_high` that of those that do least and most; `gpu_bytes` their
+    mean use of memory, `gpu_peak_bytes` the most on one of them.
     """
 
     lease: int
@@ -44,6 +44,8 @@ class UsagePoint:
     memory_peak_bytes: float | None = None
     busy: float | None = None
     busy_low: float | None = None
+    busy_high: float | None = None
+    gpus_known: int = 0
     gpu_bytes: float | None = None
     gpu_peak_bytes: float | None = None
 
@@ -69,13 +71,14 @@ def usage_points(leases: Sequence[Sequence[UsagePoint]], most: int) -> list[Usag
 
 
 def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
-    """Return a lease's course, with a point for each sample of the node that has most of them."""
+    """Return a lease's course, with a point for each sample of the node that was sampled last:
+    others may have ended long before."""
     nodes = [node for node in samples.nodes if node.rows]
     if not nodes:
         return []
     until_ms = (samples.end_us - samples.begin_us) // (1000 * samples.scale)
-    ends = [row.end_ms for row in max(nodes, key=lambda node: len(node.rows)).rows]
-    ends[-1] = max(node.rows[-1].end_ms for node in nodes)
+    last = max(nodes, key=lambda node: (min(node.rows[-1].end_ms, until_ms), len(node.rows)))
+    ends = [row.end_ms for row in last.rows]
     edges = [0, *(end for end in ends if 0 < end < until_ms)]
     if ends[-1] >= until_ms > edges[-1]:
         edges.append(until_ms)
@@ -91,26 +94,35 @@ def join_points(points: Sequence[UsagePoint]) -> UsagePoint:
         lease=points[0].lease,
         begin_us=points[0].begin_us,
         end_us=points[-1].end_us,
-        cores=_mean(points, "cores") or 0.0,
+        cores=mean_of(points, "cores") or 0.0,
         cores_peak=max(point.cores_peak for point in points),
-        memory_bytes=_mean(points, "memory_bytes"),
+        memory_bytes=mean_of(points, "memory_bytes"),
         memory_peak_bytes=_most(point.memory_peak_bytes for point in points),
-        busy=_mean(points, "busy"),
+        busy=mean_of(points, "busy"),
         busy_low=min((one.busy_low for one in points if one.busy_low is not None), default=None),
-        gpu_bytes=_mean(points, "gpu_bytes"),
+        busy_high=_most(point.busy_high for point in points),
+        gpus_known=max(point.gpus_known for point in points),
+        gpu_bytes=mean_of(points, "gpu_bytes"),
         gpu_peak_bytes=_most(point.gpu_peak_bytes for point in points),
     )
 
 
-def idle_since_us(points: Sequence[UsagePoint], scale: int) -> int | None:
-    """Return since when all GPUs of a lease have done next to nothing, in pool time, which is
-    `scale` times the wall's; None where they have not for long, or do not say."""
+def mean_of(points: Sequence[UsagePoint], name: str) -> float | None:
+    """The mean of a figure over the time for which it is known."""
+    return _level([(one.end_us - one.begin_us, getattr(one, name)) for one in points])
+
+
+def idle_since_us(points: Sequence[UsagePoint], scale: int, gpus: int) -> int | None:
+    """Return since when each of a lease's GPUs has done next to nothing, in pool time, which is
+    `scale` times the wall's; None where one has not for long, or does not say."""
+    # GPUs answer after what is sampled of processes.
+    known = points[:-1] if points and points[-1].gpus_known < gpus else points
     since = None
-    for point in reversed(points):
-        if point.busy is None or point.busy >= IDLE_PERMILLE:
+    for point in reversed(known):
+        if point.gpus_known < gpus or point.busy_high is None or point.busy_high >= IDLE_PERMILLE:
             break
         since = point.begin_us
-    is_long = since is not None and points[-1].end_us - since >= IDLE_MS * 1000 * scale
+    is_long = since is not None and known[-1].end_us - since >= IDLE_MS * 1000 * scale
     return since if is_long else None
 
 
@@ -138,6 +150,8 @@ class _Stretch:
             memory_peak_bytes=sum(most for _, most in self.memory) if self.memory else None,
             busy=sum(self.busy) / len(self.busy) if self.busy else None,
             busy_low=min(self.busy, default=None),
+            busy_high=max(self.busy, default=None),
+            gpus_known=len(self.busy),
             gpu_bytes=MIB * sum(used) / len(used) if used else None,
             gpu_peak_bytes=MIB * max(most for _, most in self.used_mib) if used else None,
         )
@@ -186,16 +200,12 @@ def _add_levels(stretch: _Stretch, parts: Sequence[tuple[int, SampledRow]]) -> N
             stretch.used_mib.append((used, most))
 
 
-def _level(parts: Iterable[tuple[int, int | None]]) -> float | None:
+def _level(parts: Iterable[tuple[int, float | None]]) -> float | None:
     """The mean over the time of those that say something."""
     known = [(ms, value) for ms, value in parts if value is not None]
     if not known:
         return None
     return sum(ms * value for ms, value in known) / sum(ms for ms, _ in known)
-
-
-def _mean(points: Sequence[UsagePoint], name: str) -> float | None:
-    return _level([(one.end_us - one.begin_us, getattr(one, name)) for one in points])
 
 
 def _most(values: Iterable[float | None]) -> float | None:

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ROWS = "; ".join(f'echo "{n}, GPU-{n}, {60 + 10 * n}, {4000 * (n + 1)}, 81559"' for n in range(4))
+# Until the region would have asked so often.
+DUE = """times => new Promise(done => {
+  document.body.addEventListener("htmx:beforeRequest", event => {
+    if (event.detail.elt.id === "usage" && --times === 0) done();
+  });
+})"""
 KEYS = ("gpu", "gpu-memory", "cpu", "memory")
 
 
@@ -85,6 +91,23 @@ class TestAJobsUsage:
         cancel_job(job=Job.objects.get(pk=job.pk), now=read_clock(job.pool_id))
         page.locator("#usage h2", has_text="Used").wait_for()
         assert page.get_attribute("#usage", "hx-get") is None
+
+    def test_is_not_asked_for_by_a_tab_that_nobody_sees(
+        self, stage: LocalStage, page: Page
+    ) -> None:
+        job = stage.submit("sleep", "6000")
+        page.goto(f"/jobs/{job.uid}/")
+        drawn(page, "cpu")
+        page.evaluate(
+            "Object.defineProperty(document, 'hidden', {value: true, configurable: true})"
+        )
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.evaluate(DUE, 3)
+        assert not [url for url in asked if "/usage/" in url]
+        page.evaluate("delete document.hidden")
+        with page.expect_request("**/usage/**"):
+            pass
 
     @pytest.mark.parametrize("theme", ["light", "dark"])
     def test_has_nothing_serious_before_axe(

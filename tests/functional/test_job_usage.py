@@ -149,9 +149,9 @@ class TestAJobThatIsSampled:
         ("state", "why"),
         [
             ("absent", "nvidia-smi is not there on its node."),
-            ("failed", "nvidia-smi failed there several times"),
+            ("failed", "nvidia-smi failed there, and is not asked any more."),
             ("asked", "nvidia-smi has not answered so far."),
-            ("none", "it was given no GPU by CUDA_VISIBLE_DEVICES."),
+            ("none", "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG)"),
         ],
     )
     def test_says_in_one_sentence_why_gpus_say_nothing(
@@ -163,6 +163,28 @@ class TestAJobThatIsSampled:
         assert f"GPU use is not reported: {why}" in text
         assert "usage-gpu-data" not in text
         assert rest(place, job)["points"][0]["gpu_percent"] is None
+
+    def test_claims_nothing_of_gpus_that_say_nothing(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        lease = Lease.objects.get(job=job)
+        Lease.objects.filter(job=job).update(gpus=2, own=2, placement=lease.placement * 2)
+        wrote(tmp_path, job, said(busy(100, 0)))
+        rows = [[10_000 * n, 1, 1, 1, [], []] for n in range(1, 101)]
+        wrote(tmp_path, job, said(rows, rank=1, gpu_state="failed"), rank=1)
+        body = rest(place, job)
+        (told,) = body["leases"]
+        assert (told["gpus_reporting"], told["gpus"], body["gpus_idle_since"]) == (1, 2, None)
+        text = page(place, job)
+        assert "GPU figures of lease 1 are of 1 of its 2 GPUs." in text
+        assert "Mean of 1 of its 2 GPUs" in text
+        assert "GPUs idle" not in text
+
+    def test_on_two_nodes_says_that_one_is_silent(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        lease = Lease.objects.get(job=job)
+        Lease.objects.filter(job=job).update(placement=lease.placement * 2)
+        wrote(tmp_path, job, said(busy(10)))
+        assert "Samples are there of 1 of the 2 nodes of lease 1." in page(place, job)
 
     def test_costs_the_page_no_query_more(self, place: Town, tmp_path: Path) -> None:
         job = running(place, minutes=1)
@@ -191,6 +213,43 @@ class TestTheRegion:
         last = place.owner.get(asked[1]).content.decode()
         assert "Used 1.50 cores" in last
         assert "hx-get" not in last
+
+
+class TestAJobThatWaitsAgain:
+    def test_used_what_it_used(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        wrote(tmp_path, job, said(busy(20)))
+        ended(Lease.objects.get(job=job), place.cluster.at)
+        Job.objects.filter(pk=job.pk).update(state=Job.State.PENDING, leases_held=0)
+        assert "<h2>Used 1.50 cores" in page(place, job)
+
+
+class TestLeasesThatNeverStarted:
+    def test_count_for_nothing(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        ended(Lease.objects.get(job=job), place.cluster.at - timedelta(minutes=15))
+        Lease.objects.filter(job=job).update(started_at=None)
+        leased(place, job, 2, place.cluster.at - timedelta(minutes=5))
+        wrote(tmp_path, job, said(busy(10)), lease=2)
+        assert rest(place, job)["earlier_leases"] is False
+        assert "Earlier leases are left out." not in page(place, job)
+
+    def test_are_no_reason_to_show_other_leases_on_the_page_than_in_the_region(
+        self, place: Town, tmp_path: Path
+    ) -> None:
+        job = running(place)
+        at = place.cluster.at
+        ended(Lease.objects.get(job=job), at - timedelta(minutes=15))
+        wrote(tmp_path, job, said(busy(20)))
+        for number in range(2, service.LEASES + 4):
+            ended(leased(place, job, number, at), at)
+        Lease.objects.filter(job=job, number__gt=1).update(started_at=None)
+        leased(place, job, service.LEASES + 4, at - timedelta(minutes=2))
+        wrote(tmp_path, job, said(busy(10)), lease=service.LEASES + 4)
+        asked = re.search(r'hx-get="(/jobs/[^"]*/usage/[^"]*)"', page(place, job))
+        assert asked is not None
+        assert place.owner.get(asked[1]).status_code == 204
+        assert [row["lease"] for row in rest(place, job)["leases"]] == [1, service.LEASES + 4]
 
 
 class TestAJobWithoutSamples:
@@ -275,6 +334,21 @@ class TestAHostileJob:
         wrote(tmp_path, job, said(busy(3)))
         wrote(tmp_path, job, said(busy(3), rank=1), rank=1)
         assert rest(place, job)["leases"][0]["nodes_reporting"] == 1
+
+    def test_claims_no_more_than_its_lease_holds(self, place: Town, tmp_path: Path) -> None:
+        job = running(place)
+        lease = Lease.objects.get(job=job)
+        Lease.objects.filter(job=job).update(gpus=16, own=16, placement=lease.placement * 16)
+        # The first may hold all nodes.
+        wrote(tmp_path, job, said([[10_000, 1, 1, 1, [500] * 16, [1] * 16]]))
+        wrote(tmp_path, job, said([[10_000, 1, 1, 1, [5, 5], [1, 1]]], rank=1), rank=1)
+        wrote(tmp_path, job, said(busy(100), rank=2), rank=2)
+        (told,) = rest(place, job)["leases"]
+        assert told["refused"] == [
+            "usage.1.json of lease 1 has more GPUs than its lease",
+            "usage.2.json of lease 1 has more than 60 rows",
+        ]
+        assert told["gpus_reporting"] == 16
 
     def test_with_huge_files_has_its_newest_leases_read(
         self, place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -41,7 +41,7 @@ def used(token: str) -> JobUsage:
     """What a page would show, were the start and the nodes of its lease recorded."""
     job = Job.objects.select_related("pool").get(pk=token_job(token))
     clock = read_clock(job.pool_id)
-    (lease,) = newest_leases(job)
+    lease = Lease.objects.get(job=job)
     nodes = list(LeaseSlot.objects.filter(lease=lease).values_list("node", flat=True).distinct())
     Lease.objects.filter(pk=lease.pk).update(
         started_at=clock.pool_at, placement=[[node, 1] for node in nodes]

@@ -10,9 +10,9 @@ from evenshare_core.domain.instants import from_us
 from evenshare_core.units import SECOND_US
 from portal.charts.explore.chart import Label, PageChart, Rule, Series, apart, axis_range
 from portal.charts.explore.looks import QUOTA, Look
-from portal.charts.figures import percent, plural, thousands
+from portal.charts.figures import percent, thousands
 from scheduling.services.usage import JobUsage
-from scheduling.services.usage_points import UsagePoint
+from scheduling.services.usage_points import UsagePoint, mean_of
 
 GIB, MIB = 2**30, 2**20
 MEAN = Look("var(--ink)")
@@ -50,7 +50,7 @@ def usage_charts(usage: JobUsage, *, gpus: int, file: str) -> list[PageChart]:
     if any(point.busy is not None for point in points):
         charts.append(_busy_chart(usage, gpus, file))
     if any(point.gpu_bytes is not None for point in points):
-        charts.append(_gpu_memory_chart(usage, file))
+        charts.append(_gpu_memory_chart(usage, gpus, file))
     if points:
         charts.append(_cpu_chart(usage, file))
     if any(point.memory_bytes is not None for point in points):
@@ -64,32 +64,37 @@ def _busy_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
         "% of time",
         lambda one: None if one.busy is None else one.busy / 10,
         lambda one: None if one.busy_low is None else one.busy_low / 10,
-        "lowest GPU",
-        "Dotted: the lowest of them.",
+        "lowest GPU" if gpus > 1 else "lowest",
+        "Dotted: the lowest of them." if gpus > 1 else "Dotted: the lowest samples.",
         places=0,
     )
-    mean = mean_of(usage.points, lambda point: point.busy) or 0.0
-    whose = f"Mean of its {plural(gpus, 'GPU')}: the" if gpus > 1 else "The"
+    mean = mean_of(usage.points, "busy") or 0.0
     title = f"GPU utilization {percent(mean / 1000)} on average"
-    return _chart(
-        usage, course, title, f"{whose} share of time in which something ran on it.", file
-    )
+    text = "share of time in which something ran on it."
+    known = max(point.gpus_known for point in usage.points)
+    if gpus == 1:
+        text = f"The {text}"
+    elif known < gpus:
+        text = f"Mean of {thousands(known)} of its {thousands(gpus)} GPUs: the {text}"
+    else:
+        text = f"Mean of its {thousands(gpus)} GPUs: the {text}"
+    return _chart(usage, course, title, text, file)
 
 
-def _gpu_memory_chart(usage: JobUsage, file: str) -> PageChart:
+def _gpu_memory_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
     course = _Course(
         "gpu-memory",
         "GiB",
         lambda one: _gib(one.gpu_bytes),
         lambda one: _gib(one.gpu_peak_bytes),
-        "highest GPU",
-        "Dotted: the highest of them.",
+        "highest GPU" if gpus > 1 else "highest",
+        "Dotted: the highest of them." if gpus > 1 else "Dotted: the highest samples.",
         limits={one.number: one.gpu_bytes / GIB for one in usage.leases if one.gpu_bytes},
         limit_name="memory of a GPU",
         limit_text="Dashed: what one has.",
     )
     most = max(point.gpu_peak_bytes or 0 for point in usage.points)
-    text = "Used on one GPU, the mean of all."
+    text = "Used on one GPU, the mean of all." if gpus > 1 else "Used on its GPU."
     return _chart(usage, course, f"GPU memory {size_text(most)} at most", text, file)
 
 
@@ -105,7 +110,7 @@ def _cpu_chart(usage: JobUsage, file: str) -> PageChart:
         limit_name="CPUs that it may use",
         limit_text="Dashed: the CPUs that it may use.",
     )
-    mean = mean_of(usage.points, lambda point: point.cores) or 0.0
+    mean = mean_of(usage.points, "cores") or 0.0
     text = "CPU seconds per second, of all its processes."
     return _chart(usage, course, f"{thousands(mean, 2)} cores in use on average", text, file)
 
@@ -140,7 +145,8 @@ def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -
         text = f"{text} {course.edge_text}"
     highest = max(course.limits.values(), default=0.0)
     if highest > ROOM * max(known):
-        text = f"{text} The {course.limit_name}: {thousands(highest, 0)}."
+        unit = " GiB" if course.unit == "GiB" else ""
+        text = f"{text} The {course.limit_name}: {thousands(highest, 0)}{unit}."
     elif highest:
         held = [None if point is None else course.limits.get(point.lease) for point in places]
         drawn.append(series(course.limit_name, held, QUOTA))
@@ -203,15 +209,6 @@ def _rules(usage: JobUsage) -> tuple[Rule, ...]:
         rules.append(Rule(at, f"lease {thousands(number)}" if is_apart else ""))
         named_at = at if is_apart else named_at
     return tuple(rules)
-
-
-def mean_of(points: Sequence[UsagePoint], figure: Figure) -> float | None:
-    """The mean over the time for which a figure is known."""
-    known = [
-        (one.end_us - one.begin_us, value) for one in points if (value := figure(one)) is not None
-    ]
-    whole = sum(took for took, _ in known)
-    return sum(took * value for took, value in known) / whole if whole else None
 
 
 def size_text(value: float) -> str:

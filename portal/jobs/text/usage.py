@@ -9,81 +9,89 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from portal.charts.explore.job_usage import mean_of, size_text, usage_charts
+from portal.charts.explore.job_usage import size_text, usage_charts
 from portal.charts.figures import percent, plural, thousands
 from portal.site.clocks import Clocks
 from scheduling.engine.executors.local_spec import CPU
 from scheduling.engine.executors.local_usage import GpuState
 from scheduling.models import Job, Lease
 from scheduling.services.usage import JobUsage, job_usage, reports_usage
+from scheduling.services.usage_points import mean_of
 
 # As often as a young lease is sampled.
 POLL_S = 10
 UNREPORTED = {
     GpuState.ABSENT: "nvidia-smi is not there on its node.",
-    GpuState.FAILED: "nvidia-smi failed there several times, and is not asked any more.",
+    GpuState.FAILED: "nvidia-smi failed there, and is not asked any more.",
     GpuState.ASKED: "nvidia-smi has not answered so far.",
-    GpuState.NONE: "it was given no GPU by CUDA_VISIBLE_DEVICES.",
+    GpuState.NONE: (
+        "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG), of which nothing is told."
+    ),
 }
 
 
 def usage_context(job: Job, leases: Sequence[Lease], clock: Clocks) -> dict[str, Any]:
     """Return what the region shows; nothing where nobody samples jobs of this pool.
 
-    `leases` are the newest of the job in order of their numbers, with their GPU types.
+    `leases` are the newest of the job in order of their numbers, with their GPU types; those that
+    never started change nothing.
     """
     if not reports_usage(job):
         return {"usage": None}
+    started = [lease for lease in leases if lease.started_at is not None]
     usage = job_usage(job, leases, now=clock.now.pool_at, scale=clock.now.scale)
-    has_begun = any(lease.started_at for lease in leases)
-    digest = usage_digest(job, usage, has_begun=has_begun)
+    digest = usage_digest(job, usage)
     context: dict[str, Any] = {
         "usage": usage,
-        "usage_begun": has_begun,
+        "usage_begun": bool(started),
         "usage_digest": digest,
         "usage_url": f"{reverse('job-usage', args=[job.uid])}?{urlencode({'seen': digest})}",
         "usage_poll_s": POLL_S,
     }
-    if has_begun:
-        gpu_type = leases[-1].gpu_type.name
+    if started:
         context |= {
             "usage_title": usage_sentence(usage, is_active=job.is_active),
-            "usage_charts": usage_charts(usage, gpus=leases[-1].gpus, file=f"usage-{job.uid}"),
-            "usage_notes": usage_notes(usage, has_gpus=gpu_type != CPU),
+            "usage_charts": usage_charts(usage, gpus=started[-1].gpus, file=f"usage-{job.uid}"),
+            "usage_notes": usage_notes(usage),
             "usage_idle": clock.instant(usage.idle_since),
         }
     return context
 
 
-def usage_digest(job: Job, usage: JobUsage, *, has_begun: bool) -> str:
+def usage_digest(job: Job, usage: JobUsage) -> str:
     """Return what changes when, and only when, the region would show something else."""
-    facts = (job.is_active, has_begun, usage)
-    return blake2s(repr(facts).encode(), digest_size=8).hexdigest()
+    return blake2s(repr((job.is_active, usage)).encode(), digest_size=8).hexdigest()
 
 
 def usage_sentence(usage: JobUsage, *, is_active: bool) -> str:
     """What it uses or used on average, in one line."""
     if not usage.points:
         return "Resource usage: no sample so far" if is_active else "Resource usage: no sample"
-    cores = mean_of(usage.points, lambda point: point.cores)
-    memory = mean_of(usage.points, lambda point: point.memory_bytes)
-    busy = mean_of(usage.points, lambda point: point.busy)
+    cores = mean_of(usage.points, "cores")
+    memory = mean_of(usage.points, "memory_bytes")
+    busy = mean_of(usage.points, "busy")
     held = "" if memory is None else f" and {size_text(memory)} of memory"
     gpus = "" if busy is None else f", its GPUs at {percent(busy / 1000)}"
-    verb = "Uses" if is_active else "Used"
+    verb = "Uses" if usage.leases[-1].ended_at is None else "Used"
     return f"{verb} {thousands(cores, 2)} cores{held} on average{gpus}"
 
 
-def usage_notes(usage: JobUsage, *, has_gpus: bool) -> list[str]:
+def usage_notes(usage: JobUsage) -> list[str]:
     """What is not known, and why: a sentence each."""
     notes = []
     newest = usage.leases[-1] if usage.leases else None
+    has_gpus = newest is not None and newest.gpu_type != CPU
     if newest is not None and newest.nodes and has_gpus and newest.gpu_state is not GpuState.OK:
         notes.append(f"GPU use is not reported: {UNREPORTED[newest.gpu_state]}")
+    if newest is not None and 0 < newest.gpus_known < newest.gpus:
+        notes.append(
+            f"GPU figures of lease {thousands(newest.number)} are of"
+            f" {thousands(newest.gpus_known)} of its {thousands(newest.gpus)} GPUs."
+        )
     if newest is not None and 0 < newest.nodes < newest.of_nodes:
         notes.append(
-            f"Lease {thousands(newest.number)} runs on {plural(newest.of_nodes, 'node')};"
-            f" {thousands(newest.nodes)} of them have said something so far."
+            f"Samples are there of {thousands(newest.nodes)} of the"
+            f" {thousands(newest.of_nodes)} nodes of lease {thousands(newest.number)}."
         )
     refused = [line for lease in usage.leases for line in lease.refused]
     if refused:

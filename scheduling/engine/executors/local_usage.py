@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Meta
 
 from scheduling.engine.executors.local_files import USAGE_BYTES
+from scheduling.engine.executors.shim.usage import rows_of_each
 
 VERSION = 1
-# The shim keeps 240 at most, and joins them when there is one more.
+# A shim keeps 240 at most, and joins them when there is one more; fewer in a large gang.
 MOST_ROWS = 256
 MOST_GPUS = 32
 
@@ -73,8 +74,17 @@ class UsageFile(NamedTuple):
 _decoder = msgspec.json.Decoder(NodeUsage)
 
 
-def parse_usage(text: bytes, *, rank: int) -> UsageFile:
-    """Return what the file of a rank says, or in a few words why it is not believed."""
+def most_rows(ranks: int) -> int:
+    """How many rows the file of one of so many ranks may have."""
+    own = rows_of_each(ranks)
+    return MOST_ROWS if own == rows_of_each(1) else own
+
+
+def parse_usage(
+    text: bytes, *, rank: int, rows: int = MOST_ROWS, gpus: int = MOST_GPUS
+) -> UsageFile:
+    """Return what the file of a rank says, or in a few words why it is not believed: it has at most
+    so many `rows`, and `gpus` in each."""
     if not text:
         return UsageFile()
     if len(text) > USAGE_BYTES:
@@ -88,8 +98,16 @@ def parse_usage(text: bytes, *, rank: int) -> UsageFile:
         return UsageFile(refused=f"is not of version {VERSION}")
     if usage.rank != rank:
         return UsageFile(refused="is of another rank")
-    why = _disorder(usage.rows)
+    why = _excess(usage.rows, rows, gpus) or _disorder(usage.rows)
     return UsageFile(refused=why) if why else UsageFile(usage)
+
+
+def _excess(rows: Sequence[SampledRow], most: int, gpus: int) -> str:
+    if len(rows) > most:
+        return f"has more than {most} rows"
+    if any(len(row.busy) > gpus for row in rows):
+        return "has more GPUs than its lease"
+    return ""
 
 
 def _disorder(rows: Sequence[SampledRow]) -> str:

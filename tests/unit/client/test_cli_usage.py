@@ -16,8 +16,9 @@ POINT: dict[str, Any] = {
     "gpu_memory_peak_bytes": 2**34,
 }  # fmt: skip
 LEASE: dict[str, Any] = {
-    "lease": 1, "nodes": 1, "nodes_reporting": 1, "cpus": 8, "gpu_state": "ok",
-    "gpu_total_bytes": 2**36, "usage": POINT, "refused": [],
+    "lease": 1, "gpu_type": "a100", "gpus": 8, "gpus_reporting": 8, "nodes": 1,
+    "nodes_reporting": 1, "cpus": 8, "gpu_state": "ok", "gpu_total_bytes": 2**36, "usage": POINT,
+    "refused": [],
 }  # fmt: skip
 NOTHING = {"reported": True, "leases": [], "points": [], "earlier_leases": False,
            "gpus_idle_since": None}  # fmt: skip
@@ -54,6 +55,14 @@ class TestUsage:
         done = run("job", "usage", used(portal, leases=[lease]))
         assert done.out.splitlines()[1].split()[-5:] == ["-"] * 5
         assert done.err == "GPU use is not reported: nvidia-smi is not there on the node\n"
+
+    def test_says_nothing_of_the_gpus_of_a_job_without_any(self, run: Run, portal: Portal) -> None:
+        lease = {**LEASE, "gpu_type": "cpu", "gpu_state": "none", "gpus_reporting": 0}
+        assert run("job", "usage", used(portal, leases=[lease])).err == ""
+
+    def test_says_of_how_many_gpus_its_figures_are(self, run: Run, portal: Portal) -> None:
+        done = run("job", "usage", used(portal, leases=[{**LEASE, "gpus_reporting": 3}]))
+        assert done.err == "GPU figures are of 3 of its 8 GPUs\n"
 
     def test_says_what_else_there_is_inertly(self, run: Run, portal: Portal) -> None:
         more = {

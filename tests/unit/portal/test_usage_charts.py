@@ -24,7 +24,7 @@ def point(lease: int, begin_s: int, end_s: int, gib: float | None) -> UsagePoint
 
 
 def memory_of(*points: UsagePoint) -> list[float | None]:
-    lease = LeaseUsage(1, BEGIN, None, 1, 1, 1, 2, GpuState.NONE, None, None, ())
+    lease = LeaseUsage(1, BEGIN, None, "a100", 1, 0, 1, 1, 2, GpuState.NONE, None, None, ())
     charts = usage_charts(JobUsage((lease,), points), gpus=1, file="job")
     (chart,) = (one for one in charts if one.key == "usage-memory")
     return [None if value is None else float(value) for value in chart.series[0].values]
@@ -42,3 +42,26 @@ class TestTheMemoryOfALease:
     def test_does_not_reach_over_the_gap_to_the_next(self) -> None:
         values = memory_of(point(1, 0, 10, 1.0), point(1, 10, 12, None), point(2, 60, 70, 3.0))
         assert values == [1.0, 1.0, None, None, 3.0, 3.0]
+
+
+def gpu_texts(gpus: int, told: int) -> list[str]:
+    at = to_us(BEGIN)
+    lease = LeaseUsage(1, BEGIN, None, "a100", gpus, told, 1, 1, 2, GpuState.OK, 78 * GIB, None, ())
+    used = UsagePoint(
+        lease=1, begin_us=at, end_us=at + SECOND_US, cores=1.0, cores_peak=1.0, busy=500.0,
+        busy_low=400.0, busy_high=600.0, gpus_known=told, gpu_bytes=GIB, gpu_peak_bytes=2.0 * GIB,
+    )  # fmt: skip
+    charts = usage_charts(JobUsage((lease,), (used,)), gpus=gpus, file="job")
+    return [one.text for one in charts if one.key in ("usage-gpu", "usage-gpu-memory")]
+
+
+class TestTheGpusOfAJob:
+    def test_are_told_as_one_where_there_is_one(self) -> None:
+        assert gpu_texts(1, 1) == [
+            "The share of time in which something ran on it. Dotted: the lowest samples.",
+            "Used on its GPU. Dotted: the highest samples. The memory of a GPU: 78 GiB.",
+        ]
+
+    def test_are_told_as_those_that_say_something(self) -> None:
+        assert gpu_texts(8, 8)[0].startswith("Mean of its 8 GPUs: the share of time")
+        assert gpu_texts(8, 3)[0].startswith("Mean of 3 of its 8 GPUs: the share of time")

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine.executors.local_files import USAGE_BYTES
-from scheduling.engine.executors.local_usage import GpuState, UsageFile, parse_usage
+from scheduling.engine.executors.local_usage import (
+    GpuState,
+    UsageFile,
+    most_rows,
+    parse_usage,
+)
+from scheduling.engine.executors.shim.usage import LEAST_ROWS, rows_of_each
 
 ROW: list[Any] = [1000, 900, 5, 7, [500], [12]]
 SAID: dict[str, Any] = {
@@ -75,6 +81,22 @@ class TestSamples:
         usage, refused = parse(said)
         assert usage is None
         assert refused.startswith(why)
+
+    @pytest.mark.parametrize(
+        ("ranks", "rows"), [(1, 256), (4, 256), (5, 192), (64, LEAST_ROWS), (500, LEAST_ROWS)]
+    )
+    def test_of_large_gangs_have_fewer_rows_and_as_many_as_their_shims_keep(
+        self, ranks: int, rows: int
+    ) -> None:
+        assert most_rows(ranks) == rows >= rows_of_each(ranks)
+
+    @pytest.mark.parametrize(
+        ("rows", "gpus", "why"), [(2, 1, "has more than 2 rows"), (3, 0, "has more GPUs than")]
+    )
+    def test_of_more_than_their_lease_has_are_refused(self, rows: int, gpus: int, why: str) -> None:
+        text = json.dumps(SAID).encode()
+        assert parse_usage(text, rank=2, rows=rows, gpus=gpus).refused.startswith(why)
+        assert not parse_usage(text, rank=2, rows=3, gpus=1).refused
 
     @given(st.binary(max_size=300))
     def test_of_any_bytes_are_read_or_refused(self, text: bytes) -> None:

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine.executors.local_usage import GpuState, NodeUsage
-from scheduling.engine.executors.shim.gpus import GpuReading
+from scheduling.engine.executors.shim import usage as shim_usage
+from scheduling.engine.executors.shim.gpus import GpuReading, read_gpus
 from scheduling.engine.executors.shim.usage import CpuMeter, SampleCourse, family, rows_of_each
 from tests.tools import PATIENCE_S, eventually
 from tests.unit.scheduling.shim_stage import ShimStage, fake_tool
@@ -52,6 +53,26 @@ class TestCpuTimeOfAProgram:
         stage.every_s = 1000.0
         (row,) = stage.run(BUSY.format(0.2)).rows
         assert row.cpu_ms >= 200
+
+    @pytest.mark.parametrize("pid", [500, 30_000])
+    def test_never_counts_twice_what_ends_while_it_is_read(
+        self, pid: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Whichever of the two has the lower pid: numbers begin anew when they have run out.
+        parent = 30_500 - pid
+        ticks = 100 * os.sysconf("SC_CLK_TCK")
+        looks = {pid: 0}
+
+        def fields(name: str) -> list[bytes]:
+            has_ended = looks[pid] >= 2
+            if int(name) == pid:
+                looks[pid] += 1
+                return [] if has_ended else _stat(parent, ticks, 0)
+            return _stat(1, 0, ticks if has_ended else 0)
+
+        monkeypatch.setattr(os, "listdir", lambda _: [str(pid), str(parent)])
+        monkeypatch.setattr(shim_usage, "_fields", fields)
+        assert [family(1).cpu_s for _ in range(3)] == [100.0] * 3
 
 
 class TestMemoryOfAProgram:
@@ -108,7 +129,7 @@ class TestTheMeter:
 
 class TestRowsInBoundedSpace:
     @given(
-        st.lists(st.tuples(st.integers(1, 50), st.integers(0, 99), st.integers(0, 2**40))),
+        st.lists(st.tuples(st.integers(0, 50), st.integers(0, 99), st.integers(0, 2**40))),
         st.integers(2, 12),
     )
     def test_cover_the_whole_lease_and_lose_nothing(
@@ -131,6 +152,12 @@ class TestRowsInBoundedSpace:
             mean = sum(row.busy[0][1] for row in course.rows) / len(steps)
             assert mean == pytest.approx(sum(used for _, used, _ in steps) / len(steps))
 
+    def test_take_in_what_comes_within_their_last_millisecond(self) -> None:
+        course = SampleCourse(240, 10.0)
+        for end_ms, cpu_ms in ((1000, 1), (10_000, 5), (10_000, 6)):
+            course.add(end_ms, cpu_ms, 1)
+        assert [row.said()[:2] for row in course.rows] == [[10_000, 6]]
+
     def test_grow_longer_with_the_lease(self) -> None:
         course = SampleCourse(240)
         for sample in range(1, 10_001):
@@ -150,6 +177,12 @@ class TestGpusOfAProgram:
         usage = stage.sampled("", _answered, path=f"{tool}:/usr/bin:/bin", gpus="GPU-b,0")
         assert (usage.gpus, usage.gpu_state, usage.gpu_mib) == (2, GpuState.OK, 80000)
         assert (usage.rows[0].busy, usage.rows[0].used_mib) == ((70, 550), (20, 1000))
+
+    def test_keep_their_places_where_one_is_gone(self) -> None:
+        text = "0, GPU-a, 50, 1, 2\n2, GPU-c, 70, 3, 4\n"
+        assert read_gpus(text, ["0", "1", "2"]) == [
+            GpuReading(50, 1, 2), GpuReading(None, None, None), GpuReading(70, 3, 4),
+        ]  # fmt: skip
 
     def test_say_nothing_where_nobody_knows_them(self, stage: ShimStage) -> None:
         usage = stage.sampled("", _twice, path="/nonexistent", gpus="0")
@@ -289,6 +322,12 @@ def _answered(usage: NodeUsage) -> bool:
 
 def _twice(usage: NodeUsage) -> bool:
     return len(usage.rows) > 1
+
+
+def _stat(parent: int, ticks: int, children_ticks: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from the third on."""
+    numbers = {1: parent, 11: ticks, 13: children_ticks}
+    return [str(numbers.get(place, 0)).encode() for place in range(50)]
 
 
 def _lives(pid: str) -> bool:

@@ -97,6 +97,20 @@ class TestALease:
         ]  # fmt: skip
         assert points[1].cores == 2.0
 
+    def test_goes_on_where_one_node_ended_before_another(self) -> None:
+        first = node(*(row(n, n, 7) for n in range(1, 101)))
+        points = lease_points(
+            samples(first, node(*(row(10 * n, 0, 9, 500) for n in range(1, 61)), rank=1))
+        )
+        assert len(points) == 60
+        assert [(one.memory_bytes, one.cores) for one in (points[9], points[10])] == [
+            (16, 1.0), (9, 0.0),
+        ]  # fmt: skip
+
+    def test_is_not_coarser_for_one_node_that_claims_to_be_of_later(self) -> None:
+        honest = node(*(row(10 * n, 0, 7) for n in range(1, 11)))
+        assert len(lease_points(samples(honest, node(row(10**6, 0, 9), rank=1), end_s=100))) == 10
+
     def test_is_in_pool_time(self) -> None:
         (point,) = lease_points(samples(node(row(10, 10)), scale=60))
         assert point.end_us - point.begin_us == 600 * S_US
@@ -164,7 +178,12 @@ class TestACourse:
 class TestIdleGpus:
     def test_are_known_by_the_time_since_which_all_do_nothing(self) -> None:
         busy = [row(10 * n, 0, None, 900 if n <= 5 else 3) for n in range(1, 100)]
-        assert idle_since_us(lease_points(samples(node(*busy))), 1) == 10**10 + 50 * S_US
+        assert idle_since_us(lease_points(samples(node(*busy))), 1, 1) == 10**10 + 50 * S_US
+
+    def test_stay_so_while_a_new_sample_waits_for_its_answer(self) -> None:
+        idle = [row(10 * n, 0, None, 0, 0) for n in range(1, 100)]
+        for fresh in (row(995, 0), row(995, 0, None, 0, None)):
+            assert idle_since_us(lease_points(samples(node(*idle, fresh))), 1, 2) == 10**10
 
     @pytest.mark.parametrize(
         "rows",
@@ -173,7 +192,18 @@ class TestIdleGpus:
             [row(10 * n, 0, None, 3) for n in range(1, 50)],  # not for long
             [row(10 * n, 0, None, 30) for n in range(1, 100)],  # busy
             [row(10 * n, 0, None, None) for n in range(1, 100)],  # nobody says
+            # They have ceased to.
+            [row(10 * n, 0, None, *([3] if n < 97 else [])) for n in range(1, 100)],
         ],
     )
     def test_are_not_said_to_be_otherwise(self, rows: list[SampledRow]) -> None:
-        assert idle_since_us(lease_points(samples(node(*rows))), 1) is None
+        assert idle_since_us(lease_points(samples(node(*rows))), 1, 1) is None
+
+    @pytest.mark.parametrize("other", [1000, None])
+    def test_are_all_of_them_on_all_nodes(self, other: int | None) -> None:
+        idle = [row(10 * n, 0, None, *[0] * 8) for n in range(1, 100)]
+        last = [row(10 * n, 0, None, *[0] * 7, other) for n in range(1, 100)]
+        gang = [*(node(*idle, rank=rank) for rank in range(15)), node(*last, rank=15)]
+        points = lease_points(samples(*gang))
+        assert (points[0].busy or 0) < 10
+        assert idle_since_us(points, 1, 128) is None

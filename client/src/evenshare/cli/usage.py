@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .api import Client, part
@@ -13,10 +13,12 @@ from .terminal import Terminal, inert, when
 # What the portal says of GPUs that say nothing, in words.
 GPU_STATES = {
     "absent": "nvidia-smi is not there on the node",
-    "failed": "nvidia-smi failed there several times, and is not asked any more",
+    "failed": "nvidia-smi failed there, and is not asked any more",
     "asked": "nvidia-smi has not answered so far",
-    "none": "the job was given no GPU by CUDA_VISIBLE_DEVICES",
+    "none": "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG), of which nothing is told",
 }
+# The type of what is no GPU.
+CPU = "cpu"
 HEADS = ["LEASE", "FROM", "CORES", "MEMORY", "PEAK", "GPU", "LOWEST", "GPU-MEMORY"]
 GIB = 2**30
 
@@ -35,9 +37,8 @@ def usage(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         screen.note(
             "no sample so far" if answer.get("reported") else "jobs of this pool are not sampled"
         )
-    newest = leases[-1] if leases else {}
-    if newest.get("nodes_reporting") and newest.get("gpu_state") in GPU_STATES:
-        screen.note(f"GPU use is not reported: {GPU_STATES[newest['gpu_state']]}")
+    for line in _gpu_notes(leases[-1] if leases else {}):
+        screen.note(line)
     for row in leases:
         for line in row.get("refused") or ():
             screen.note(f"not used: {inert(line)}")
@@ -46,6 +47,17 @@ def usage(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     if answer.get("earlier_leases"):
         screen.note("earlier leases are left out")
     return 0
+
+
+def _gpu_notes(newest: Mapping[str, Any]) -> Iterator[str]:
+    """What is not known of the GPUs of a lease, and why."""
+    if newest.get("gpu_type") == CPU or not newest.get("nodes_reporting"):
+        return
+    if newest.get("gpu_state") in GPU_STATES:
+        yield f"GPU use is not reported: {GPU_STATES[newest['gpu_state']]}"
+    known, gpus = newest.get("gpus_reporting"), newest.get("gpus")
+    if isinstance(known, int) and isinstance(gpus, int) and 0 < known < gpus:
+        yield f"GPU figures are of {known} of its {gpus} GPUs"
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

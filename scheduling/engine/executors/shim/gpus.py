@@ -142,8 +142,9 @@ def read_gpus(text: str, wanted: Sequence[str]) -> list[GpuReading] | None:
     readings = []
     for name in wanted:
         own = next((row for row in rows if _is_named(row, name)), None)
-        if own is None:
-            break
+        if own is None:  # it fell off the bus; those after it are where they were
+            readings.append(GpuReading(None, None, None))
+            continue
         used, total = _amount(own[3], _MOST_MIB), _amount(own[4], _MOST_MIB)
         readings.append(
             GpuReading(

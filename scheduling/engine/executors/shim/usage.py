@@ -131,6 +131,8 @@ class CpuMeter:
     and that of whom it leaves its time to: the next reading has it again. It falls for good where
     a parent ignores its children's ends: the kernel counts their time for nobody. What they used
     since the reading before is not known; what was known stays, and the sum goes on from there.
+    Two readings running that each missed a process for a moment look the same: what the first of
+    them missed counts twice from then on.
     """
 
     def __init__(self) -> None:
@@ -198,11 +200,12 @@ class SampleCourse:
         self._most = most
 
     def add(self, end_ms: int, cpu_ms: int, memory: int | None) -> None:
-        """Add what was sampled of processes; the last row takes it until it is a step long."""
+        """Add what was sampled of processes; the last row takes it until it is a step long, and
+        what was sampled within its last millisecond."""
         row = SampleRow(end_ms, cpu_ms)
         if memory is not None:
             row.memory = [1, memory, memory]
-        if self.rows and self._is_open():
+        if self.rows and (self._is_open() or end_ms <= self.rows[-1].end_ms):
             self.rows[-1].merge(row)
         else:
             self.rows.append(row)
@@ -238,23 +241,23 @@ class Family(NamedTuple):
 def family(root: int) -> Family:
     """Add up what /proc says of the processes below `root`, itself not counted."""
     children: dict[int, list[int]] = {}
-    used: dict[int, tuple[int, int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them
         if not entry.isdecimal():
             continue
         fields = _fields(entry)
         if fields:
             children.setdefault(int(fields[_PARENT]), []).append(int(entry))
-            ticks = sum(map(int, fields[_TIMES]))
-            used[int(entry)] = (ticks, int(fields[_RESIDENT]))
+    # Each is read after its parent, whatever their pids. A child that ends meanwhile is missed for
+    # once; the other way round it would count twice, as itself and within its parent.
     todo = list(children.get(root, ()))
     count = ticks = pages = 0
     while todo:
         pid = todo.pop()
-        count += 1
-        ticks += used[pid][0]
-        pages += used[pid][1]
         todo += children.get(pid, ())
+        if fields := _fields(str(pid)):
+            count += 1
+            ticks += sum(map(int, fields[_TIMES]))
+            pages += int(fields[_RESIDENT])
     return Family(count, ticks / _TICKS_S, pages * _PAGE_BYTES)
 
 
