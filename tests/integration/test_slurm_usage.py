@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,9 @@ def used(token: str) -> JobUsage:
     job = Job.objects.select_related("pool").get(pk=token_job(token))
     clock = read_clock(job.pool_id)
     lease = Lease.objects.get(job=job)
-    nodes = list(LeaseSlot.objects.filter(lease=lease).values_list("node", flat=True).distinct())
+    nodes = Counter(LeaseSlot.objects.filter(lease=lease).values_list("node", flat=True))
     Lease.objects.filter(pk=lease.pk).update(
-        started_at=clock.pool_at, placement=[[node, 1] for node in nodes]
+        started_at=clock.pool_at, placement=[[node, gpus] for node, gpus in nodes.items()]
     )
     later = clock.pool_at.replace(year=clock.pool_at.year + 1)
     return job_usage(job, newest_leases(job), now=later, scale=clock.scale)
