@@ -20,6 +20,7 @@ from scheduling.engine.executors import (
     token_job,
 )
 from scheduling.engine.executors.slurm.commands import Slurm, is_over, job_name
+from scheduling.engine.executors.slurm.lease_submission import lease_submission
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.models import Job, Pool
 from tests.integration.slurm_world import SlurmWorld, own_slurm_world, slurm_world
@@ -186,7 +187,7 @@ class TestALaunch:
         token = world.lease("/bin/sh", "-c", "echo started; sleep 6000")
         specs = world.executor._specs([token_job(token)])
         world.executor._prepare(token, specs[token])
-        submission = world.executor._submission(world.tools.options, token, specs[token])
+        submission = lease_submission(world.root, world.tools.options, token, specs[token])
         before = last_id(world)
         for _ in range(2):
             world.tools.submit(as_made(submission))

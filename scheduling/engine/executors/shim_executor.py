@@ -16,18 +16,16 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from django.conf import settings
 
-from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.instants import from_us
 from evenshare_core.units import MICROSECOND_NS, SECOND_US
-from scheduling.engine.clock import pool_time
 from scheduling.engine.executors.base import (
     EXECUTORS,
     ExecutorError,
@@ -69,6 +67,7 @@ from scheduling.engine.executors.shim.files import (
     write_json,
     write_text,
 )
+from scheduling.engine.executors.shim_ends import PoolInstants, outcome
 from scheduling.models import Job, Lease, Pool, PoolClock
 from tenants.scopes import engine_scope, site_scope
 
@@ -365,7 +364,7 @@ class ShimExecutor(ABC):
         for token, at_us in asked.items():
             clock = clocks.get(token)
             if clock is not None:
-                report = self._report(token, at_us, _Instants(clock, skew))
+                report = self._report(token, at_us, PoolInstants(clock, skew))
                 reports += [report] if report is not None else []
         return reports
 
@@ -382,7 +381,7 @@ class ShimExecutor(ABC):
         clocks = PoolClock.objects.in_bulk(set(pools.values()))
         return {token: clocks[pool] for token, pool in pools.items() if pool in clocks}
 
-    def _report(self, token: str, at_us: int, instants: _Instants) -> Report | None:
+    def _report(self, token: str, at_us: int, instants: PoolInstants) -> Report | None:
         record, ended = self._claim(token), self._exit(token)
         if record is None:
             return None
@@ -405,27 +404,9 @@ class ShimExecutor(ABC):
             ended_us = instants.pool_us(ended.get("ended_us"), at_us)
             ended_us = max(at_us if ended_us > now_us else ended_us, started_us)
             if ended_us <= at_us or ended.get("lost"):
-                state, code = _outcome(ended)
+                state, code = outcome(ended)
                 return Report(token, state, started_us, ended_us, code, **heard)
         return Report(token, ReportState.RUNNING, started_us, **heard)
-
-
-@dataclass(frozen=True)
-class _Instants:
-    """Turns this machine's wall time into a pool's time."""
-
-    clock: PoolClock
-    skew: timedelta
-
-    def pool_us(self, wall_us: object, default_us: int) -> int:
-        """Return microseconds of pool time; `default_us` where a file holds no instant, or one
-        that the pool's clock never shows: a job may write here what it likes."""
-        if not isinstance(wall_us, int) or not 0 < wall_us < 2**53:
-            return default_us
-        try:
-            return to_us(pool_time(self.clock, from_us(wall_us) + self.skew))
-        except OverflowError:
-            return default_us
 
 
 @contextlib.contextmanager
@@ -435,21 +416,6 @@ def refusing(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ExecutorError(f"{what}: {error}") from error
-
-
-def _outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:
-    """What an exit means: of a program that was asked to stop, only 0 says it is done."""
-    code, number = ended.get("code"), ended.get("signal")
-    if ended.get("lost") or ended.get("never") or (ended.get("asked") and code != 0):
-        return ReportState.STOPPED, None
-    if _is_small(number):
-        return ReportState.FINISHED, 128 + number
-    return ReportState.FINISHED, code if _is_small(code) else 255
-
-
-def _is_small(value: object) -> TypeGuard[int]:
-    """Whether it is what the kernel says of an end: a job may write here what it likes."""
-    return type(value) is int and 0 <= value < 256
 
 
 def _noted_limit(folder: Path) -> str:

@@ -353,11 +353,11 @@ def lease_jobs(
     any token. Of several jobs with the same token (an answer was lost, and it was submitted again)
     the one that runs or may yet run: only one of them got past its claim.
     """
-    found: dict[str, SlurmJob] = {}
+    matches: dict[str, SlurmJob] = {}
     for job, uid in jobs:
         if job.token and is_ours(job.token, uid):
-            keep_open(found, job)
-    return found
+            keep_open(matches, job)
+    return matches
 
 
 def keep_open(jobs: dict[str, SlurmJob], job: SlurmJob) -> None:

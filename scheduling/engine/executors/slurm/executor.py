@@ -25,7 +25,6 @@ from evenshare_core.domain.instants import from_us
 from scheduling.engine.executors.base import ExecutorTraits, Extension, token_job
 from scheduling.engine.executors.limits import clock_skew, dead_mans_limit
 from scheduling.engine.executors.local_spec import (
-    CPU,
     LOG_BYTES,
     LeaseSpec,
     Surroundings,
@@ -45,17 +44,16 @@ from scheduling.engine.executors.shim.log import Log
 from scheduling.engine.executors.shim.rendezvous import single_node_facts
 from scheduling.engine.executors.shim_executor import ShimExecutor, age_s
 from scheduling.engine.executors.slurm.commands import (
-    NodeGroup,
     Slurm,
     SlurmJob,
     Submission,
     SubmissionRefusedError,
     is_over,
-    job_name,
     lease_jobs,
 )
-from scheduling.engine.executors.slurm.gang import gang_spec, node_groups
-from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
+from scheduling.engine.executors.slurm.gang import gang_spec
+from scheduling.engine.executors.slurm.installed import install_shim
+from scheduling.engine.executors.slurm.lease_submission import SLACK_MINUTES, lease_submission
 from scheduling.engine.executors.slurm.nodes import (
     drain_nodes,
     read_cluster,
@@ -84,8 +82,6 @@ LAST_WORD_S = 5.0
 CUT_OFF_S = 20.0
 # A job that runs for so long without a claim is not ours, or its node reads no folder.
 NO_SHIM_S = 120.0
-# A time limit is a dead man's switch behind the shim's own: it is moved this seldom.
-SLACK_MINUTES = 30
 LEAST_LEFT_S = 300.0
 # By which Slurm describes its allocation to a batch script.
 SET_BY_SLURM = (
@@ -215,7 +211,7 @@ class SlurmExecutor(ShimExecutor):
             self._clearing(token, partial(self._prepare, token, one))
         except UserRefusedError as refusal:
             raise SubmissionRefusedError(str(refusal)) from refusal
-        return self._submission(options, token, one)
+        return lease_submission(self._root, options, token, one)
 
     def _with_users(
         self, wanted: Mapping[str, LeaseSpec]
@@ -251,24 +247,6 @@ class SlurmExecutor(ShimExecutor):
     def _queue(self, slurm: Slurm) -> dict[str, SlurmJob]:
         """Jobs of leases, each of the very user that it was submitted as."""
         return slurm.queue(submitted_as(self._root))
-
-    def _submission(self, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
-        folder = lease_folder(self._root, token)
-        shim = install_shim(self._root)
-        return Submission(
-            token=token,
-            name=job_name(token),
-            argv=(options.interpreter, "-I", "-S", str(shim), "--log", str(folder)),
-            script=str(shim.with_name(SCRIPT)),
-            folder=str(folder.parents[1]),
-            # A job can have put a pipe where its next lease's log would be: Slurm would wait for
-            # its reader. The shim keeps its own words.
-            output="/dev/null",
-            groups=tuple(_group(options, one, names, gpus) for gpus, names in node_groups(one)),
-            minutes=options.limit_minutes or _first_limit(one),
-            account=options.account_of(one.lease.tenant.slug),
-            user=options.user_of(one.lease.tenant.slug),
-        )
 
     def _refuse(self, token: str, why: str) -> bool:
         """Slurm never runs this lease: it ends, and its output says why.
@@ -441,22 +419,6 @@ def _end(slurm: Slurm, job_ids: Collection[int]) -> None:
         slurm.cancel(job_ids)
     except RestdRefusedError as error:
         log.warning("executor.cancel_refused", jobs=list(job_ids), error=str(error))
-
-
-def _group(options: SlurmOptions, one: LeaseSpec, names: tuple[str, ...], gpus: int) -> NodeGroup:
-    gpu_type = one.lease.gpu_type.name
-    is_gpu = gpu_type != CPU
-    return NodeGroup(
-        names,
-        options.gres(gpu_type, gpus) if is_gpu else "",
-        cpus=options.cpus_per_gpu * gpus if is_gpu else gpus,
-        memory_mib=options.memory_mib_per_gpu * gpus,
-    )
-
-
-def _first_limit(one: LeaseSpec) -> int:
-    """Minutes from now to the lease's last instant, with the slack that moves are spared by."""
-    return max(1, math.ceil((one.limit - time.time()) / 60)) + SLACK_MINUTES
 
 
 def _beside(lease: Path, name: str) -> Path:

@@ -1,0 +1,53 @@
+"""What Slurm is asked for a lease: a job on the very nodes that the round chose."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+from scheduling.engine.executors.local_spec import CPU, LeaseSpec
+from scheduling.engine.executors.shim.files import lease_folder
+from scheduling.engine.executors.slurm.commands import NodeGroup, Submission, job_name
+from scheduling.engine.executors.slurm.gang import node_groups
+from scheduling.engine.executors.slurm.installed import SCRIPT, install_shim
+from scheduling.engine.executors.slurm.options import SlurmOptions
+
+# A time limit is a dead man's switch behind the shim's own: it is moved this seldom.
+SLACK_MINUTES = 30
+
+
+def lease_submission(root: Path, options: SlurmOptions, token: str, one: LeaseSpec) -> Submission:
+    """Return the job whose batch script is the shim of a lease, in the folders below `root`."""
+    folder = lease_folder(root, token)
+    shim = install_shim(root)
+    return Submission(
+        token=token,
+        name=job_name(token),
+        argv=(options.interpreter, "-I", "-S", str(shim), "--log", str(folder)),
+        script=str(shim.with_name(SCRIPT)),
+        folder=str(folder.parents[1]),
+        # A job can have put a pipe where its next lease's log would be: Slurm would wait for its
+        # reader. The shim keeps its own words.
+        output="/dev/null",
+        groups=tuple(_group(options, one, names, gpus) for gpus, names in node_groups(one)),
+        minutes=options.limit_minutes or _first_limit(one),
+        account=options.account_of(one.lease.tenant.slug),
+        user=options.user_of(one.lease.tenant.slug),
+    )
+
+
+def _group(options: SlurmOptions, one: LeaseSpec, names: tuple[str, ...], gpus: int) -> NodeGroup:
+    gpu_type = one.lease.gpu_type.name
+    is_gpu = gpu_type != CPU
+    return NodeGroup(
+        names,
+        options.gres(gpu_type, gpus) if is_gpu else "",
+        cpus=options.cpus_per_gpu * gpus if is_gpu else gpus,
+        memory_mib=options.memory_mib_per_gpu * gpus,
+    )
+
+
+def _first_limit(one: LeaseSpec) -> int:
+    """Minutes from now to the lease's last instant, with the slack that moves are spared by."""
+    return max(1, math.ceil((one.limit - time.time()) / 60)) + SLACK_MINUTES
