@@ -77,7 +77,7 @@ _REASON_TEXTS: dict[str, str] = {
     "planned_later": "starts later by its plan",
     "next_batch": "waits for the next batch",
     "budget": "budget spent",
-    "too_large": "larger than what is in use",
+    "too_large": "larger than what is schedulable",
     "backing_off": "backing off after losses",
     "quarantined": "set aside",
 }

@@ -149,13 +149,12 @@ WORDINGS: dict[Reason, ReasonWording] = {
     ),
     # Of a round: `scheduling.selectors.too_large` says whether the pool ever has as many.
     Reason.TOO_LARGE: ReasonWording(
-        "larger than what is in use",
-        "It needs {needed} {needed:GPU|GPUs}; {capacity} {capacity:was|were} in use when the round"
-        " decided. Nodes that are drained, down or in maintenance do not count.",
-        "It needs more GPUs than are in use. Nodes that are drained, down or in maintenance do not"
-        " count.",
-        "It starts when enough nodes are in use, if the pool has as many; a smaller job fits"
-        " sooner.",
+        "larger than what is schedulable",
+        "It needs {needed} {needed:GPU|GPUs}; {capacity} {capacity:was|were} schedulable when the"
+        " round decided. Nodes that are drained, down or in maintenance do not count.",
+        "It needs more GPUs than are schedulable. Nodes that are drained, down or in maintenance do"
+        " not count.",
+        "It starts when enough nodes are up, if the pool has as many; a smaller job fits sooner.",
     ),
     Reason.BACKING_OFF: ReasonWording(
         "backing off after losses",
@@ -173,7 +172,7 @@ WORDINGS: dict[Reason, ReasonWording] = {
     ),
 }
 
-# A job that is too large, told by what its pool has besides what is in use.
+# A job that is too large, told by what its pool has besides what is schedulable.
 LARGER_THAN_POOL = ReasonWording(
     "larger than the pool",
     "It needs {needed} {needed:GPU|GPUs}; the pool has {capacity}.",
@@ -182,12 +181,12 @@ LARGER_THAN_POOL = ReasonWording(
     now="It needs {needed} {needed:GPU|GPUs} of one type; the most that it may use are"
     " {capacity} of {gpu_type}.",
 )
-OUT_OF_USE = ReasonWording(
-    "larger than what is in use now",
+UNSCHEDULABLE = ReasonWording(
+    "larger than what is schedulable now",
     "It needs {needed} {needed:GPU|GPUs}; of the {gpus} of {gpu_type}, {away} {away:is|are}"
     " drained, down or in maintenance.",
-    "It needs more GPUs than are in use now: nodes are drained, down or in maintenance.",
-    "It starts when enough of them are in use again; with fewer GPUs it fits sooner.",
+    "It needs more GPUs than are schedulable now: nodes are drained, down or in maintenance.",
+    "It starts when enough of them are up again; with fewer GPUs it fits sooner.",
 )
 
 # Why a lease ended, as the end of the sentence "The lease ended: ...".

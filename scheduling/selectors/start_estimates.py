@@ -21,7 +21,7 @@ from tenants.scopes import site_reading
 # Why there is no estimate, as a sentence.
 NO_ESTIMATE: Mapping[str, str] = {
     NoEstimate.NEVER_FITS.value: (
-        "It needs more GPUs than are in use: as the pool is now, it does not start."
+        "It needs more GPUs than are schedulable: as the pool is now, it does not start."
     ),
     NoEstimate.BACKING_OFF.value: "Its process was lost; nobody knows whether the next one stays.",
     NoEstimate.TOO_LITTLE_KNOWN.value: (

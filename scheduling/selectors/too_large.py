@@ -1,4 +1,4 @@
-"""A job that is larger than what is in use: larger than the pool, or than what is left of it now.
+"""A job that is larger than what is schedulable: larger than the pool, or than what is up of it.
 
 A round counts the GPUs that may be scheduled, so its reason is one for both, and stays as it was
 recorded. What the pool has besides is looked up where the reason is shown.
@@ -13,7 +13,7 @@ from django.db.models import Q, Sum
 
 from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, Node
-from scheduling.selectors.reasons import LARGER_THAN_POOL, OUT_OF_USE, ReasonText, why, written
+from scheduling.selectors.reasons import LARGER_THAN_POOL, UNSCHEDULABLE, ReasonText, why, written
 
 
 class TypeSize(NamedTuple):
@@ -83,9 +83,9 @@ def why_too_large(
     if name == recorded.get("gpu_type") and "capacity" in recorded:
         away = max(away, gpus - recorded["capacity"])
     if not away:  # nodes are back since the round, or away for maintenance
-        return written(Reason.TOO_LARGE, OUT_OF_USE, None)
+        return written(Reason.TOO_LARGE, UNSCHEDULABLE, None)
     shown = {"needed": needed, "gpus": gpus, "away": away, "gpu_type": name}
-    return written(Reason.TOO_LARGE, OUT_OF_USE, shown)
+    return written(Reason.TOO_LARGE, UNSCHEDULABLE, shown)
 
 
 def _accepted(job: Job, sizes: Sizes) -> set[str]:

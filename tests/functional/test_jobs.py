@@ -309,7 +309,7 @@ class TestTheReasons:
 
     def test_write_large_numbers_as_tables_do(self) -> None:
         large = why(Reason.TOO_LARGE.value, {"needed": 100_000, "capacity": 2_490})
-        assert "It needs 100,000 GPUs; 2,490 were in use" in large.sentence
+        assert "It needs 100,000 GPUs; 2,490 were schedulable" in large.sentence
 
     def test_do_not_say_that_more_came_before_less(self) -> None:
         told = why("lease_turn", {"needed": 4, "own_rho": 2.12, "served_rho": 2.86})

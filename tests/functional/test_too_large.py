@@ -9,7 +9,7 @@ from scheduling.models import Job, Node, Profile
 from scheduling.selectors.too_large import TypeSize, why_now, why_too_large
 from tests.functional.visitors import Town, reads, town
 
-LATER = "larger than what is in use now"
+LATER = "larger than what is schedulable now"
 NEVER = "larger than the pool"
 
 
@@ -41,7 +41,7 @@ class TestAJobThatIsTooLarge:
         page = _page(there, f"/jobs/{job.uid}/")
         assert f": {LATER}." in page.split("<h1>")[1].split("</h1>")[0]
         assert "It needs 6 GPUs; of the 8 of v100, 4 are drained, down or in maintenance." in page
-        assert "It starts when enough of them are in use again" in page
+        assert "It starts when enough of them are up again" in page
         for path in ("/t/north/jobs/", "/t/north/jobs/?state=pending", "/t/north/"):
             shown = _page(there, path)
             assert LATER in shown
@@ -87,7 +87,7 @@ class TestTheWords:
             (9, {"v100"}, NEVER, "the most that it may use are 8 of v100"),
             (20, {"v100", "k80"}, NEVER, "the most that it may use are 16 of k80"),
             (2, set(), NEVER, "the pool has 0"),
-            (12, {"k80"}, LATER, "It needs more GPUs than are in use now: nodes are drained"),
+            (12, {"k80"}, LATER, "It needs more GPUs than are schedulable now: nodes are drained"),
         ],
     )
     def test_name_the_type_that_would_do(
