@@ -116,12 +116,18 @@ class TestAStop:
             f"saved-{rank}" for rank in range(len(gpus))
         ]
 
-    def test_kills_what_is_stubborn_after_its_grace(self, world: SlurmWorld) -> None:
-        token = world.shell("trap '' USR1 TERM; echo ready; while :; do sleep 1; done")
+    @pytest.mark.parametrize("gpus", [(1,), (2, 2)])
+    def test_kills_what_is_stubborn_after_its_grace(
+        self, world: SlurmWorld, gpus: tuple[int, ...]
+    ) -> None:
+        stubborn = "trap '' USR1 TERM; echo ready $RANK; while :; do sleep 1; done"
+        token = world.shell(stubborn, gpus=gpus)
+        world.says(token, *(f"ready {rank}" for rank in range(len(gpus)) if len(gpus) > 1))
         world.says(token, "ready")
-        world.stop(token, grace_s=0.5)
+        world.stop(token, grace_s=2.0)
         assert world.ended(token).state is STOPPED
-        assert world.exit(token)["killed"]
+        assert "[evenshare] killed: its time to checkpoint is over" in world.log(token)
+        assert "SIGCONT" not in world.log(token)
 
 
 class TestWhatAJobSees:

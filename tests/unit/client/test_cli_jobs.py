@@ -345,6 +345,17 @@ class TestLogs:
         assert (done.code, done.out) == (0, "first\n" + "second\n" * 10 + "last\n")
         assert "-- lease 2 --" in done.err
 
+    def test_begin_with_the_newest_lease_and_say_that_there_are_others(
+        self, run: Run, portal: Portal
+    ) -> None:
+        job = portal.job("succeeded")
+        portal.logs = {1: "first\n", 2: "second\n"}
+        for words in ((), ("--follow",)):
+            done = run("job", "logs", job["id"], *words)
+            assert (done.code, done.out) == (0, "second\n")
+            assert "lease 2; those before it: --lease N" in done.err
+        assert run("job", "logs", job["id"], "--lease", "1").out == "first\n"
+
     def test_of_a_job_that_never_ran_end(self, run: Run, portal: Portal) -> None:
         job = portal.job("cancelled")
         portal.logs = {0: ""}

@@ -235,6 +235,8 @@ class _LogReader:
         )
         if self._lease is None:
             self._lease = window["lease"]
+            if self._lease is not None and self._lease > 1:
+                self._screen.note(f"lease {self._lease}; those before it: --lease N")
         return window
 
     def _print(self, window: Any) -> bool:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .files import SPEC_BYTES, number, read_json, write_text
+from .log import OUT_OF_TIME
 from .processes import descendants
 from .rendezvous import free_port_of
 from .wake import wake_on_signals
@@ -39,8 +40,8 @@ PORT = "EVENSHARE_GANG_PORT"
 # What a shim finds where ranks were lost: then its program's end is no end of the job.
 BROKEN = "gang.broken"
 
-# srun where no task is bound to cores, as we ask it.
-NO_NEWS = "lacks support for cpu binding"
+# srun where no task is bound to cores, as we ask it; and where Slurm wakes a shim to look.
+NO_NEWS = ("lacks support for cpu binding", "got SIGCONT")
 
 FAREWELL_S = 5.0
 # Killed tasks that have not answered by then are gone with their node: srun would wait for them.
@@ -158,7 +159,7 @@ class Leader:
         fields = line.decode(errors="replace").split()
         if len(fields) != 3 or fields[0] != self._key:
             text = line.decode(errors="replace").strip()
-            if text and NO_NEWS not in text:
+            if text and not any(words in text for words in NO_NEWS):
                 _say(text)
             return
         rank, code = int(fields[1]), int(fields[2])
@@ -185,6 +186,8 @@ class Leader:
             self._kill_at = time.monotonic() + LAST_WORD_S
             if self._killed:
                 self._give_up()
+            elif self._asked:
+                _say(OUT_OF_TIME)
             self._killed = True
             self._tell(b"kill\n")
 

@@ -21,7 +21,7 @@ from .files import (
     write_json,
 )
 from .gang import BROKEN
-from .log import READ_BYTES, Log
+from .log import OUT_OF_TIME, READ_BYTES, Log
 from .processes import end_descendants, start_of_process
 from .program import adopt_orphans, start_program
 from .usage import Usage
@@ -210,7 +210,7 @@ class Shim:
                         self._ask(reason, grace_s)
         elif not self._killed and now >= self._kill_at:
             self._killed = True
-            self._log.note("killed: its time to checkpoint is over")
+            self._log.note(OUT_OF_TIME)
             end_descendants(self._on_reaped)
 
     def _ask(self, reason: str, grace_s: float) -> None:

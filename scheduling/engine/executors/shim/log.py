@@ -9,6 +9,8 @@ from .files import file_mode
 HEAD_BYTES = 2**20
 TAIL_PARTS = 3
 READ_BYTES = 2**16
+# What is said of a program that was asked to stop and did not in its grace.
+OUT_OF_TIME = "killed: its time to checkpoint is over"
 
 
 def redirect_own_output(folder: Path) -> None:
