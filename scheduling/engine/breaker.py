@@ -40,6 +40,12 @@ class BreakerOpenError(ExecutorError):
     """The engine was not asked: its breaker is open."""
 
 
+def warn_of(event: str, pool: Pool, error: ExecutorError) -> None:
+    """Log a call that failed. That none is made, for the breaker is open, was said as it opened."""
+    if not isinstance(error, BreakerOpenError):
+        log.warning(event, pool=pool.name, error=str(error))
+
+
 class GuardedExecutor:
     """A pool's executor behind its breaker; what it answers is well formed.
 
@@ -74,7 +80,7 @@ class GuardedExecutor:
                 "extend", lambda: self._executor.extend(self._pool.pk, leases), is_answer=False
             )
         except ExecutorError as error:
-            log.warning("executor.not_extended", pool=self._pool.name, error=str(error))
+            warn_of("executor.not_extended", self._pool, error)
 
     def forget(self, tokens: Sequence[str]) -> None:
         """Drop what is recorded. It is listed until that succeeds: a failure is logged alone."""
@@ -83,7 +89,7 @@ class GuardedExecutor:
         try:
             self._call("forget", lambda: self._executor.forget(tokens), is_answer=False)
         except ExecutorError as error:
-            log.warning("executor.not_forgotten", pool=self._pool.name, error=str(error))
+            warn_of("executor.not_forgotten", self._pool, error)
 
     def _well_formed(self, reports: Sequence[object], asked: set[str] | None) -> Listing:
         return well_formed(self._pool, reports, installation=self._installation, asked=asked)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-import structlog
-
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
-from scheduling.engine.breaker import BreakerOpenError, GuardedExecutor
+from scheduling.engine.breaker import BreakerOpenError, GuardedExecutor, warn_of
 from scheduling.engine.evaluate import keep_evaluations
 from scheduling.engine.executors import (
     Executor,
@@ -28,8 +26,6 @@ from scheduling.engine.observe import observe
 from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
-
-log = structlog.get_logger(__name__)
 
 # Stops free GPUs, which opens launches, whose reports open nothing: two passes settle it.
 _PASSES = 4
@@ -105,7 +101,7 @@ def _carry(
             ).reports
             carried += wanted
     except ExecutorError as error:
-        log.warning("executor.refused", pool=pool.name, error=str(error))
+        warn_of("executor.refused", pool, error)
         # What was not asked for was not refused.
         if not isinstance(error, BreakerOpenError):
             _note_failure(pool, [intent for intent in intents if intent not in carried], error)

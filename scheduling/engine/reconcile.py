@@ -10,7 +10,7 @@ from django.db.models import Case, Exists, OuterRef, When
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
-from scheduling.engine.breaker import GuardedExecutor
+from scheduling.engine.breaker import GuardedExecutor, warn_of
 from scheduling.engine.evaluate import keep_evaluations
 from scheduling.engine.executors import (
     Executor,
@@ -50,7 +50,7 @@ def reconcile(
     try:
         reports, named = guarded.list(to_us(at))
     except ExecutorError as error:
-        log.warning("executor.silent", pool=pool.name, error=str(error))
+        warn_of("executor.silent", pool, error)
         return 0
     fault_point("reconcile.after_list")
     live = _live_leases(pool, installation)
@@ -109,6 +109,6 @@ def _stop_orphans(
     try:
         stopped = executor.stop(orphans).reports
     except ExecutorError as error:
-        log.warning("executor.refused", pool=pool.name, error=str(error))
+        warn_of("executor.refused", pool, error)
         return []
     return [report.token for report in stopped if report.state not in RUNS]

@@ -279,7 +279,7 @@ class FaultyExecutorContract:
         engine.until(lambda: set(stage.reports()) == {tokens[-1]})
 
     def test_an_engine_that_is_down_is_left_alone_and_loses_nothing(
-        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(breaker, "COOL_DOWN_S", 30)
         engine = _Engine(stage)
@@ -290,9 +290,12 @@ class FaultyExecutorContract:
             engine.step()
         assert _health().failures == breaker.FAILURES
         asked = engine.executor.calls
+        caplog.clear()
         for _ in range(3):
             engine.step()
         assert engine.executor.calls == asked, "an open breaker lets nothing through"
+        # That was said when it opened.
+        assert "not asked" not in caplog.text
         assert engine.states() == {runs[0]: ("running", ""), waits[0]: ("launching", "")}
         assert Intent.objects.get(lease__job=token_job(waits[0])).state == "open"
         # After the cool-down one call is the probe; it fails, and the next wait is longer.
