@@ -10,10 +10,10 @@ from itertools import count
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Count, Q
+from django.db.models import Count, Exists, OuterRef, Q
 
 from evenshare_core.domain.reasons import Reason
-from scheduling.models import Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
 from scheduling.selectors.answers import DeadlineStory, read_standings
 from scheduling.selectors.dashboard import HOLDING, node_names
 from scheduling.selectors.job_lists import JobListFilter, count_jobs, list_jobs, list_pools
@@ -312,11 +312,16 @@ class LeaseTermView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """One lease of a job with its terms; `places` are (node, GPUs) by name."""
+    """One lease of a job with its terms; `places` are (node, GPUs) by name.
+
+    `has_waited`: it was granted GPUs that were still being released, and launched later. Of one
+    that has long been over that is forgotten with its launch.
+    """
 
     lease: Lease
     places: tuple[tuple[str, int], ...]
     terms: tuple[LeaseTermView, ...]
+    has_waited: bool = False
 
 
 class RoundInstant(NamedTuple):
@@ -362,12 +367,16 @@ def job_story(job: Job) -> JobStory:
 
     Five queries, and the stored decision of at most `LOOKED_UP` + 1 rounds.
     """
-    leases = list(job.leases.select_related("gpu_type").order_by("-number")[:LEASES])[::-1]
+    # A lease whose GPUs are free is launched by the round that grants it.
+    later = Intent.objects.filter(
+        lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, at__gt=OuterRef("granted_at")
+    )
+    rows = job.leases.select_related("gpu_type").annotate(launched_later=Exists(later))
+    leases = list(rows.order_by("-number")[:LEASES])[::-1]
     events = list(job.events.order_by("-id")[:EVENTS])[::-1]
     names = node_names(place[0] for lease in leases for place in lease.placement)
     terms: dict[int, list[LeaseTermView]] = {}
-    rows = LeaseTerm.objects.filter(lease__in=leases).order_by("lease_id", "number")
-    for row in rows:
+    for row in LeaseTerm.objects.filter(lease__in=leases).order_by("lease_id", "number"):
         lasts_s = (row.expires_at - row.starts_at).total_seconds()
         term = LeaseTermView(row.number, row.round, row.starts_at, row.own, row.borrowed, lasts_s)
         terms.setdefault(row.lease_id, []).append(term)
@@ -380,6 +389,7 @@ def job_story(job: Job) -> JobStory:
                 lease,
                 tuple(sorted((names.get(node, "?"), gpus) for node, gpus in lease.placement)),
                 tuple(terms.get(lease.pk, ())),
+                lease.launched_later,
             )
             for lease in leases
         ),

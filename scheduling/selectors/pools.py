@@ -10,6 +10,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Exists, OuterRef, Q
+
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.models import LeaseSlot, Node, Round, RoundState
@@ -23,6 +25,7 @@ STRIP = 60
 class HeldGpus:
     """GPUs that one lease holds on one node. `tenant` None: a tenant that the viewer may not see.
 
+    Held is also what a lease was granted and nobody holds any more while it waits for the rest.
     `gpus` is the whole lease's. `borrowed` of the slots are borrowed: a lease fills its own GPUs
     first, in the order of nodes. `job`, `name` are empty for jobs that are not the viewer's.
     """
@@ -251,9 +254,16 @@ def pool_overview(
 def _holds(
     pool_id: int, visibility: Visibility
 ) -> tuple[dict[int, list[HeldGpus]], dict[tuple[int, str], Counter[str]]]:
-    """Holds by node, and own and borrowed GPUs by (tenant, GPU type)."""
+    """Holds by node, and own and borrowed GPUs by (tenant, GPU type).
+
+    A lease that waits has GPUs that are free already: the round counts them as taken, and no other
+    grant gets them. Those that the lease before it still holds are that one's.
+    """
+    held = LeaseSlot.objects.filter(node=OuterRef("node"), slot=OuterRef("slot"), holding=True)
     slots = (
-        LeaseSlot.objects.filter(node__pool_id=pool_id, holding=True)
+        LeaseSlot.objects.filter(
+            Q(holding=True) | Q(planned=True) & ~Exists(held), node__pool_id=pool_id
+        )
         .order_by("node_id", "lease_id", "slot")
         .values_list(
             "node_id", "slot", "lease_id", "lease__tenant_id", "lease__gpu_type__name",
@@ -266,16 +276,14 @@ def _holds(
         places.setdefault((node, lease), []).append(slot)
         leases[lease] = tuple(facts)
     uses: dict[tuple[int, str], Counter[str]] = {}
-    for tenant, gpu_type, own, borrowed, *_ in leases.values():
-        use = uses.setdefault((tenant, gpu_type), Counter())
-        use["own"] += own
-        use["borrowed"] += borrowed
     holds: dict[int, list[HeldGpus]] = {}
     counted: Counter[int] = Counter()
     for (node, lease), taken in sorted(places.items(), key=lambda item: (item[0][0], item[1][0])):
-        tenant, _, own, borrowed, uid, name = leases[lease]
+        tenant, gpu_type, own, borrowed, uid, name = leases[lease]
         counted[lease] += len(taken)
         here = max(0, min(len(taken), counted[lease] - own))
+        use = uses.setdefault((tenant, gpu_type), Counter())
+        use.update(own=len(taken) - here, borrowed=here)
         known = (uid, name) if visibility.jobs_of(tenant) else (None, "")
         hold = HeldGpus(tuple(taken), visibility.of(tenant), own + borrowed, here, *known)
         holds.setdefault(node, []).append(hold)

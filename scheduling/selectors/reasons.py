@@ -199,7 +199,7 @@ ENDINGS: dict[str, str] = {
     EndReason.CANCELLED.value: "the job was cancelled",
     EndReason.PROFILED.value: "the profiling run had run as long as it may",
     EndReason.NODE_LOST.value: "its node was lost",
-    EndReason.DRAINED.value: "its node is being drained",
+    EndReason.DRAINED.value: "its node took no leases any more: drained, down or in maintenance",
     EndReason.PRICE_ABOVE_MAX.value: "the price rose above the job's maximum",
     EndReason.PRICE_ABOVE_VALUE.value: "another term cost more than it was worth to the job",
     EndReason.BUDGET.value: "the tenant's credit did not cover another term",

@@ -107,6 +107,15 @@ class TestAnExecutor:
         assert "Cluster does not answer" in shown
         assert "&lt;none&gt;" not in shown
 
+    def test_that_is_down_is_shown_beside_the_nodes_that_it_says_are_up(self, there: Town) -> None:
+        pool = there.cluster.pool
+        path = f"/operate/pools/{pool.name}/nodes/"
+        assert "Cluster does not answer" not in page(there.operator, path)
+        ExecutorHealth.objects.create(
+            pool=pool, failures=7, failing_since=wall_now(), open_until=wall_now(), error="<none>"
+        )
+        assert page(there.operator, path).count("Cluster does not answer") == 1
+
     def test_that_is_down_is_shown_where_a_tenant_looks_for_its_jobs(self, there: Town) -> None:
         pool, job = there.cluster.pool, there.submit()
         over = there.submit()

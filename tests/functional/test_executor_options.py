@@ -159,6 +159,8 @@ class TestThePage:
             shown = answer.content.decode()
             assert answer.status_code == 422
             assert "They were changed since you looked: compare" in shown
+            assert shown.count("were changed since you looked") == 1
+            assert "Set now:" in shown
             assert escape(json.dumps(mine)) in shown
             assert 'value="own account"' in shown
             now = shown.split('id="x-set-since"')[1].split("</pre>")[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from billing.selectors import job_charges
 from billing.tasks import meter
 from evenshare_core.domain.reasons import EndReason, Reason
-from scheduling.models import Job, Lease, Pool, PoolClock, VirtualWork
+from scheduling.models import Intent, Job, Lease, Pool, PoolClock, VirtualWork
 from scheduling.selectors import jobs as read
 from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
 from tests.functional.pool_stage import headline
@@ -265,6 +266,48 @@ class TestTheJobPage:
         unseen = text_of(busy, never)
         assert "Lost:</b> its start was never seen; its log may say why." in unseen
         assert "nothing of it ran" not in unseen
+
+    def test_calls_no_loss_and_no_withdrawn_grant_a_preemption(self, busy: Town) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        never = Job.objects.filter(state=Job.State.RUNNING).latest("id")
+        # As where its node stopped answering before its program began.
+        withdrawn = {"state": Lease.State.STOPPING, "end_reason": EndReason.DRAINED}
+        Lease.objects.filter(job=never).update(started_at=None, **withdrawn)
+        VirtualWork.objects.filter(job__in=[job, never]).update(token="")
+        busy.play(1)
+        lost, unseen = (" ".join(text_of(busy, one).split()) for one in (job, never))
+        assert "Its process was lost once." in lost
+        assert re.search(r">lost( [\d:]+)?</text>", lost)
+        assert "Grant withdrawn:</b> its node took no leases any more: drained, down or" in unseen
+        assert "its node is being drained" not in unseen
+        assert "was lost once" not in unseen
+        for page in (lost, unseen):
+            assert "Preempted" not in page
+            assert ">preempted" not in page
+
+    def test_says_for_whom_a_grant_waited_where_it_did(self, busy: Town) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        lease = job.leases.get()
+        grant = "Granted n"
+        assert grant not in text_of(busy, job)
+        begun = lease.granted_at + timedelta(seconds=3)
+        rows = job.leases
+        rows.update(started_at=begun)
+        page = text_of(busy, job)
+        assert "and its program began 3 s later." in page
+        assert "jobs before it" not in page
+        rows.update(started_at=lease.granted_at + timedelta(milliseconds=200))
+        assert "and its program began at once." in text_of(busy, job)
+        rows.update(started_at=None, state=Lease.State.LAUNCHING)
+        page = text_of(busy, job)
+        assert "and its program has not begun yet." in page
+        assert "jobs before it" not in page
+        # Launched later than it was granted: it was granted GPUs that others still held.
+        Intent.objects.filter(lease=lease).update(at=begun)
+        rows.update(started_at=begun, state=Lease.State.RUNNING)
+        assert "started 3 s later, when the jobs before it had stopped." in text_of(busy, job)
+        rows.update(started_at=None, state=Lease.State.WAITING)
+        assert "and starts once the jobs before it have stopped." in text_of(busy, job)
 
     def test_sums_its_charges(self, busy: Town) -> None:
         busy.play(6, every_s=450)

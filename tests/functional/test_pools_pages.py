@@ -12,7 +12,7 @@ from portal.charts.deficits import day_deficit
 from portal.charts.explore.spans import DAY
 from portal.charts.figures import gpu_hours, percent
 from portal.site.clocks import pool_now
-from scheduling.models import GpuType, Job, LeaseSlot, Node, Round
+from scheduling.models import GpuType, Job, Lease, LeaseSlot, Node, Round
 from scheduling.selectors.histories import claim_history
 from scheduling.selectors.lines import pool_facts
 from scheduling.selectors.pools import pool_overview
@@ -287,6 +287,34 @@ class TestThePoolsSums:
             assert kind.out is not None
             assert kind.quota + kind.unassigned + kind.out == kind.gpus
             assert sum(h.borrowed for n in kind.nodes for h in n.holds) == kind.borrowed
+
+    def test_count_what_a_lease_was_granted_while_it_waits_for_the_rest(
+        self, committed_db: str
+    ) -> None:
+        """A gang is granted 5 free GPUs and 3 that a lease of its own tenant still holds."""
+        assert committed_db
+        place = town()
+        place.submit(3)
+        place.play(1)
+        old = Lease.objects.get()
+        gang = Lease.objects.get(pk=old.pk)
+        gang.pk, gang.job, gang.state = None, place.submit(8), Lease.State.WAITING
+        gang.gpus, gang.own, gang.borrowed, gang.started_at = 8, 4, 4, None
+        gang.save()
+        for node in Node.objects.filter(pool=place.cluster.pool):
+            LeaseSlot.objects.bulk_create(
+                LeaseSlot(lease=gang, node=node, slot=slot, planned=True)
+                for slot in range(node.gpus)
+            )
+        page = place.owner.get(f"/pools/{place.cluster.pool.name}/")
+        (part,) = page.context["parts"]
+        assert (page.context["used"], page.context["idle"]) == (8, 0)
+        assert part.text.endswith(": 8 of 8 in use")
+        assert page.context["idle_reasons"] == []
+        assert [len(h.slots) for n in part.use.nodes for h in n.holds if h.gpus == 3] == [3]
+        assert sum(len(h.slots) for n in part.use.nodes for h in n.holds if h.gpus == 8) == 5
+        assert part.use.own + part.use.borrowed == 8
+        assert sum(h.borrowed for n in part.use.nodes for h in n.holds) == part.use.borrowed
 
     def test_are_there_where_nothing_was_decided(self, there: Stage) -> None:
         add_state(there.lab.pool, 10**6, [])

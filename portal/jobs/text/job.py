@@ -46,6 +46,8 @@ ASKED_BACK = frozenset(
 
 # Of these, what came before the lease's expiry, with notice.
 EARLY = frozenset({"preempted", "moved"})
+# Of these, what no round did to give the GPUs to others, in a word.
+NO_PREEMPTION = {"lost": "lost", "node_lost": "lost", "drained": "taken back"}
 
 WORDED_CUTS = 3
 
@@ -55,7 +57,7 @@ class Spent:
     """How long a job waited and ran, in seconds of pool time, and how often it was preempted.
 
     `moved`: how often a round ended its lease and granted it another at once. `early`: how often
-    it was preempted before its lease expired.
+    it was preempted before its lease expired. `lost`: how often its process was.
     """
 
     waited_s: float
@@ -63,6 +65,7 @@ class Spent:
     preempted: int
     moved: int = 0
     early: int = 0
+    lost: int = 0
 
 
 def job_context(
@@ -171,13 +174,13 @@ def spent_of(story: JobStory, now: datetime) -> Spent:
             ran += max((hold.lease.ended_at or now) - hold.lease.started_at, timedelta(0))
     total = max(end - story.job.submitted_at, ran)
     moves = moves_of(story)
-    cuts = sum(
-        hold.lease.end_reason in ASKED_BACK and hold.lease.pk not in moves for hold in story.holds
-    )
-    early = sum(
-        hold.lease.end_reason in EARLY and hold.lease.pk not in moves for hold in story.holds
-    )
-    return Spent((total - ran).total_seconds(), ran.total_seconds(), cuts, len(moves), early)
+    # A grant that was withdrawn before its program began took nothing away.
+    ends = [hold.lease.end_reason for hold in preempted(story)]
+    lost = sum(NO_PREEMPTION.get(reason) == "lost" for reason in ends)
+    cuts = sum(reason not in NO_PREEMPTION for reason in ends)
+    early = sum(reason in EARLY for reason in ends)
+    waited_s = (total - ran).total_seconds()
+    return Spent(waited_s, ran.total_seconds(), cuts, len(moves), early, lost)
 
 
 class Headline(NamedTuple):
@@ -325,7 +328,8 @@ def _cuts(story: JobStory, early: Mapping[int, PreemptionView]) -> list[Cut]:
         if hold.lease.ended_at:
             view = early.get(hold.lease.pk)
             rule = f" ({rule_text(view.rule)})" if view else ""
-            cuts.append(Cut(hold.lease.ended_at, f"preempted{rule}"))
+            word = NO_PREEMPTION.get(hold.lease.end_reason, "preempted")
+            cuts.append(Cut(hold.lease.ended_at, f"{word}{rule}"))
     if len(cuts) <= WORDED_CUTS:
         return cuts
     # Where there are many, the word would stand in its own way; the log says it of each.

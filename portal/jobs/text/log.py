@@ -14,10 +14,10 @@ from evenshare_core.domain.reasons import EndReason
 from portal.charts.figures import credits_text, duration, gpus_of_type, plural
 from portal.charts.notes import Instant, Note
 from portal.jobs.text.charges import PLACES
-from portal.jobs.text.job import ASKED_BACK, moves_of, where
+from portal.jobs.text.job import ASKED_BACK, NO_PREEMPTION, moves_of, where
 from portal.site.clocks import Clocks
 from portal.site.preemptions import notice_text, numbers_note
-from scheduling.models import LeaseEvent, Pool
+from scheduling.models import Lease, LeaseEvent, Pool
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.selectors.preemptions import PreemptionView
@@ -167,12 +167,27 @@ def _granted(logged: _LoggedEvent) -> LogLine | None:
     lease = logged.hold.lease
     if lease.started_at is not None and lease.started_at == logged.event.at:
         return None  # the start says the same
-    text = "and starts once the jobs before it have stopped."
-    if lease.started_at is not None:
-        waited = duration((lease.started_at - lease.granted_at).total_seconds())
-        text = f"and started {waited} later, when the jobs before it had stopped."
-    bold = f"Granted {where(logged.hold)}"
+    bold, text = f"Granted {where(logged.hold)}", _start_text(logged)
     return LogLine(logged.at, "waiting", bold, text, logged.event.round, why=logged.why)
+
+
+def _start_text(logged: _LoggedEvent) -> str:
+    """When the program began after the grant; and for whom it waited, where it did."""
+    lease, has_waited = logged.hold.lease, logged.hold.has_waited
+    if lease.started_at is None and lease.ended_at is not None:
+        return "and its program never began."
+    if lease.started_at is None and lease.state == Lease.State.WAITING:
+        return (
+            f"and starts once {'it has' if logged.arrives else 'the jobs before it have'} stopped."
+        )
+    if lease.started_at is None:
+        return "and its program has not begun yet."
+    waited_s = (lease.started_at - lease.granted_at).total_seconds()
+    later = f"{duration(waited_s)} later" if waited_s >= 1 else "at once"
+    if not has_waited:
+        return f"and its program began {later}."
+    who = "it had stopped elsewhere" if logged.arrives else "the jobs before it had stopped"
+    return f"and started {later}, when {who}."
 
 
 def _started(logged: _LoggedEvent) -> LogLine:
@@ -269,8 +284,9 @@ def _ended(logged: _LoggedEvent) -> LogLine:
         text += f" It had held these GPUs for {held}."
         return LogLine(logged.at, "ended", "Moved away:", text, event.round)
     ending = _ending(event).removeprefix("preempted ")
-    text = f"{ending}. It had held them for {held}.{_afterwards(logged)}"
-    return LogLine(logged.at, "preempted", "Preempted:", text, event.round, hit=True)
+    text = f"{ending}. It had held its GPUs for {held}.{_afterwards(logged)}"
+    bold = "Preempted:" if reason not in NO_PREEMPTION else "Taken back:"
+    return LogLine(logged.at, "preempted", bold, text, event.round, hit=True)
 
 
 def _cut_off(logged: _LoggedEvent) -> LogLine:

@@ -37,6 +37,7 @@ from scheduling.requests.nodes import (
     WindowRequest,
 )
 from scheduling.selectors import operate
+from scheduling.selectors.executors import silent_pools
 from scheduling.selectors.lines import PoolFacts
 from scheduling.services import nodes as change
 from tenants.input.errors import InvalidInputError
@@ -65,6 +66,7 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         windows = operate.windows_ahead(facts.id, now)
         away = {row.node.name for row in operate.near_of(windows, facts, now)}
         rows = operate.node_statuses(facts.id, now, ahead=windows)
+        silent = silent_pools([facts.id])
         into = {window.pk: operate.leases_into(window) for window in windows}
     taking = [row for row in rows if row.takes_leases and row.name not in away]
     held = sum(row.held for row in rows)
@@ -79,6 +81,8 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "pool": facts,
         "now": now,
+        "silent": silent,
+        "names_pool": False,
         "nodes": listed[: len(listed) - len(folded)],
         "folded": folded,
         "folded_gpus": sum(row.gpus for row, _, _ in folded),
