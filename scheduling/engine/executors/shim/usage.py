@@ -99,7 +99,7 @@ class Usage:
         ended_s = _children_s() - self._before_s
         living_s = living.cpu_s if living else 0.0
         cpu_s = self._meter.reads(ended_s + living_s)
-        memory = living.resident_bytes if living and living.processes else None
+        memory = living.resident_bytes if living else None
         self._course.add(int((now - self._began) * 1000), int(cpu_s * 1000), memory)
 
     def _take_answer(self) -> bool:
@@ -231,11 +231,12 @@ class SampleCourse:
 
 class Family(NamedTuple):
     """What lives below a process: how many, the CPU time of them and of their ended children,
-    and what they hold resident; pages that they share count for each."""
+    and what they hold resident; pages that they share count for each. None: there are only such
+    as end, which hold nothing any more and say nothing of what they held."""
 
     processes: int
     cpu_s: float
-    resident_bytes: int
+    resident_bytes: int | None
 
 
 def family(root: int) -> Family:
@@ -258,7 +259,8 @@ def family(root: int) -> Family:
             count += 1
             ticks += sum(map(int, fields[_TIMES]))
             pages += int(fields[_RESIDENT])
-    return Family(count, ticks / _TICKS_S, pages * _PAGE_BYTES)
+    # One that ends gives its pages back, and then is a zombie: who lives has some.
+    return Family(count, ticks / _TICKS_S, pages * _PAGE_BYTES or None)
 
 
 def _fields(pid: str) -> list[bytes]:
