@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 from scheduling.engine.executors.local_usage import NodeUsage, SampledRow
@@ -14,6 +15,8 @@ MIB = 2**20
 IDLE_PERMILLE, IDLE_MS = 10, 600_000
 # Who ran for so much of a stretch ran for all of it.
 NEARLY_ALL = 0.9
+# What is shorter than this part of the usual step, at the end of a lease, is no step of its own.
+MOMENT = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ def usage_points(leases: Sequence[Sequence[UsagePoint]], most: int) -> list[Usag
 
 
 def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
-    """Return a lease's course, with a point for each sample of the node that was sampled last:
-    others may have ended long before."""
+    """Return a lease's course, with a point for each sample of the node that was sampled last, for
+    others may have ended long before; one that is but a moment at its end joins the one before."""
     nodes = [node for node in samples.nodes if node.rows]
     if not nodes:
         return []
@@ -85,6 +88,11 @@ def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
     edges = [0, *(end for end in ends if 0 < end < until_ms)]
     if ends[-1] >= until_ms > edges[-1]:
         edges.append(until_ms)
+    # The last sample comes when the program ends: a moment alone would draw a spike.
+    if len(edges) > 2 and edges[-1] - edges[-2] < MOMENT * median(
+        end - begin for begin, end in pairwise(edges[:-1])
+    ):
+        del edges[-2]
     stretches = [_Stretch(begin, end) for begin, end in pairwise(edges)]
     for node in nodes:
         _share_out(node, stretches)

@@ -154,6 +154,21 @@ class TestALease:
         honest = node(*(row(10 * n, 0, 7) for n in range(1, 11)))
         assert len(lease_points(samples(honest, node(row(10**6, 0, 9), rank=1), end_s=100))) == 10
 
+    @pytest.mark.parametrize("moment_s", [0.004, 1])
+    def test_ends_without_a_spike_of_a_moment(self, moment_s: float) -> None:
+        rows = [row(10 * n, 5 * n, 60) for n in range(1, 4)]
+        first, *_, last = points = lease_points(
+            samples(node(*rows, row(30 + moment_s, 15 + 4 * moment_s)))
+        )
+        assert len(points) == 3
+        assert last.end_us - first.begin_us == (30 + moment_s) * S_US
+        assert last.cores == last.cores_peak
+        assert last.cores * (10 + moment_s) == pytest.approx(5 + 4 * moment_s)
+        assert (last.memory_bytes, last.memory_peak_bytes) == (60, 60)
+
+    def test_has_a_point_of_its_own_for_a_last_stretch_that_is_long_enough(self) -> None:
+        assert len(lease_points(samples(node(row(10, 5), row(20, 5), row(22, 5))))) == 3
+
     def test_is_in_pool_time(self) -> None:
         (point,) = lease_points(samples(node(row(10, 10)), scale=60))
         assert point.end_us - point.begin_us == 600 * S_US
