@@ -128,6 +128,23 @@ class TestMemoryOfAProgram:
                 parent.kill()
 
 
+class TestTheCpusOfAProgram:
+    @pytest.mark.parametrize(
+        ("given", "cpus"),
+        [("1", 1), ("3", 3), ("64", 4), ("0", 1), ("", 4), ("2(x3)", 4), (None, 4)],
+    )
+    def test_are_no_more_than_slurm_gave_it(
+        self, given: str | None, cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
+        if given is not None:
+            monkeypatch.setenv("SLURM_CPUS_ON_NODE", given)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+        shim_usage.Usage(tmp_path, {"env": {}}).finish()
+        (file,) = tmp_path.glob("usage.0.json")
+        assert f'"cpus":{cpus},' in file.read_text()
+
+
 class TestTheMeter:
     def test_holds_where_a_process_was_missed_for_a_moment(self) -> None:
         meter = CpuMeter()

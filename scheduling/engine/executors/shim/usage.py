@@ -55,7 +55,7 @@ class Usage:
         self._file = folder / f"usage.{rank}.json"
         self._rank = rank
         self._gpus = GpuAsker(environment, path)
-        self._cpus = len(os.sched_getaffinity(0))
+        self._cpus = _usable_cpus()
         self._course = SampleCourse(rows_of_each(ranks), every_s)
         self._meter = CpuMeter()
         self._gpu_mib: int | None = None
@@ -276,6 +276,14 @@ def _fields(pid: str) -> list[bytes]:
         return []
     finally:
         os.close(descriptor)
+
+
+def _usable_cpus() -> int:
+    """How many CPUs the program may use: those it can run on, and of a Slurm job that is held to
+    none of its node's, no more than Slurm gave it there."""
+    own = len(os.sched_getaffinity(0))
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return min(own, max(1, int(given))) if given.isdecimal() else own
 
 
 def _children_s() -> float:
