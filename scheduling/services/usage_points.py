@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
 
 from scheduling.engine.executors.local_usage import NodeUsage, SampledRow
 
 MIB = 2**20
 # GPUs that do less than this, in per mille, for so long, in wall time, are said to be idle.
 IDLE_PERMILLE, IDLE_MS = 10, 600_000
+# Who ran for so much of a stretch ran for all of it.
+NEARLY_ALL = 0.9
+# What is shorter than this part of the usual step, at the end of a lease, is no step of its own.
+MOMENT = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +77,8 @@ def usage_points(leases: Sequence[Sequence[UsagePoint]], most: int) -> list[Usag
 
 
 def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
-    """Return a lease's course, with a point for each sample of the node that was sampled last:
-    others may have ended long before."""
+    """Return a lease's course, with a point for each sample of the node that was sampled last, for
+    others may have ended long before; one that is but a moment at its end joins the one before."""
     nodes = [node for node in samples.nodes if node.rows]
     if not nodes:
         return []
@@ -82,6 +88,11 @@ def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
     edges = [0, *(end for end in ends if 0 < end < until_ms)]
     if ends[-1] >= until_ms > edges[-1]:
         edges.append(until_ms)
+    # The last sample comes when the program ends: a moment alone would draw a spike.
+    if len(edges) > 2 and edges[-1] - edges[-2] < MOMENT * median(
+        end - begin for begin, end in pairwise(edges[:-1])
+    ):
+        del edges[-2]
     stretches = [_Stretch(begin, end) for begin, end in pairwise(edges)]
     for node in nodes:
         _share_out(node, stretches)
@@ -126,40 +137,69 @@ def idle_since_us(points: Sequence[UsagePoint], scale: int, gpus: int) -> int | 
     return since if is_long else None
 
 
+class _Held(NamedTuple):
+    """What a node, or a GPU of one, held in a stretch in which its node ran for `ms`: its level
+    over what is known of that, and the most; `said`: it is of this stretch, not of another."""
+
+    ms: int
+    level: float
+    most: float
+    said: bool
+
+
 class _Stretch:
     """What all nodes together used in a stretch of a lease, while it is added up."""
 
     def __init__(self, begin_ms: int, end_ms: int) -> None:
         self.begin_ms, self.end_ms = begin_ms, end_ms
         self.cpu_ms = 0.0
-        self.memory: list[tuple[float, int]] = []  # of each node: the mean, and the most
-        self.busy: list[float] = []  # of each GPU, as the next
-        self.used_mib: list[tuple[float, int]] = []
+        self.memory: list[_Held] = []  # of each node
+        self.busy: list[tuple[int, float]] = []  # of each GPU, and for how long it is known
+        self.used_mib: list[_Held] = []  # of each GPU
 
     def point(self, samples: LeaseSamples) -> UsagePoint:
-        cores = self.cpu_ms / (self.end_ms - self.begin_ms)
+        length_ms = self.end_ms - self.begin_ms
+        cores = self.cpu_ms / length_ms
         per_ms = 1000 * samples.scale
-        used = [mean for mean, _ in self.used_mib]
+        memory, used = _told(self.memory), _told(self.used_mib)
+        busy = [level for _, level in self.busy]
+        gpu_mib = _level((one.ms, one.level) for one in used)
         return UsagePoint(
             lease=samples.lease,
             begin_us=samples.begin_us + self.begin_ms * per_ms,
             end_us=min(samples.begin_us + self.end_ms * per_ms, samples.end_us),
             cores=cores,
             cores_peak=cores,
-            memory_bytes=sum(mean for mean, _ in self.memory) if self.memory else None,
-            memory_peak_bytes=sum(most for _, most in self.memory) if self.memory else None,
-            busy=sum(self.busy) / len(self.busy) if self.busy else None,
-            busy_low=min(self.busy, default=None),
-            busy_high=max(self.busy, default=None),
-            gpus_known=len(self.busy),
-            gpu_bytes=MIB * sum(used) / len(used) if used else None,
-            gpu_peak_bytes=MIB * max(most for _, most in self.used_mib) if used else None,
+            memory_bytes=sum(_of_whole(one, length_ms) for one in memory) if memory else None,
+            memory_peak_bytes=sum(one.most for one in memory) if memory else None,
+            busy=_level(self.busy),
+            busy_low=min(busy, default=None),
+            busy_high=max(busy, default=None),
+            gpus_known=len(busy),
+            gpu_bytes=None if gpu_mib is None else MIB * gpu_mib,
+            gpu_peak_bytes=MIB * max(one.most for one in used) if used else None,
         )
+
+
+def _told(held: Sequence[_Held]) -> Sequence[_Held]:
+    """All of them if there is one that says something of this very stretch."""
+    return held if any(one.said for one in held) else ()
+
+
+def _of_whole(one: _Held, length_ms: int) -> float:
+    """What a node held in the mean of a stretch: it holds nothing where it did not run. Nodes of a
+    gang end within moments of each other: one that ran for nearly all of it did for all."""
+    return one.level if one.ms >= NEARLY_ALL * length_ms else one.level * one.ms / length_ms
 
 
 def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
     """Add to each stretch what a node used in it: rows lie across edges where nodes differ."""
     spans = list(pairwise([SampledRow(0, 0, None, None, (), ()), *node.rows]))
+    memory = _Course([row.memory_bytes for row in node.rows])
+    used = [
+        _Course([row.used_mib[place] for row in node.rows if place < len(row.used_mib)])
+        for place in range(max(len(row.used_mib) for row in node.rows))
+    ]
     first = 0
     for stretch in stretches:
         while first < len(spans) and spans[first][1].end_ms <= stretch.begin_ms:
@@ -174,30 +214,50 @@ def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
                 used_ms = row.cpu_ms - before.cpu_ms
                 stretch.cpu_ms += used_ms * shared_ms / (row.end_ms - before.end_ms)
                 parts.append((shared_ms, row))
-        _add_levels(stretch, parts)
+        if parts:
+            _add_levels(stretch, parts, memory, used)
 
 
-def _add_levels(stretch: _Stretch, parts: Sequence[tuple[int, SampledRow]]) -> None:
-    if len(parts) == 1:  # so it is for a job on one node: nothing is to be weighed
-        row = parts[0][1]
-        if row.memory_bytes is not None and row.memory_peak_bytes is not None:
-            stretch.memory.append((row.memory_bytes, row.memory_peak_bytes))
-        stretch.busy += [one for one in row.busy if one is not None]
-        stretch.used_mib += [(one, one) for one in row.used_mib if one is not None]
-        return
-    memory = _level([(ms, row.memory_bytes) for ms, row in parts])
-    peak = _most(row.memory_peak_bytes for _, row in parts)
-    if memory is not None and peak is not None:
-        stretch.memory.append((memory, int(peak)))
-    for place in range(max((len(row.busy) for _, row in parts), default=0)):
-        own = [(ms, row) for ms, row in parts if place < len(row.busy)]
-        busy = _level([(ms, row.busy[place]) for ms, row in own])
-        used = _level([(ms, row.used_mib[place]) for ms, row in own])
-        if busy is not None:
-            stretch.busy.append(busy)
-        if used is not None:
-            most = max(row.used_mib[place] or 0 for _, row in own)
-            stretch.used_mib.append((used, most))
+class _Course:
+    """A level of a node, stretch by stretch. The last sample of a program finds none any more, and
+    nor does one between two of its processes: up to there what was known before it holds, and
+    before anything is known what came first."""
+
+    def __init__(self, levels: Iterable[int | None]) -> None:
+        self._known = next((level for level in levels if level is not None), None)
+
+    def held(
+        self, parts: Sequence[tuple[int, int | None]], peaks: Iterable[int | None]
+    ) -> list[_Held]:
+        """What it is in the parts of a stretch in which the node ran; none if it never says."""
+        ms = sum(one for one, _ in parts)
+        level, most = _level(parts), _most(peaks)
+        if level is not None and most is not None:
+            self._known = [value for _, value in parts if value is not None][-1]
+            return [_Held(ms, level, most, said=True)]
+        return [] if self._known is None else [_Held(ms, self._known, self._known, said=False)]
+
+
+def _add_levels(
+    stretch: _Stretch,
+    parts: Sequence[tuple[int, SampledRow]],
+    memory: _Course,
+    used: Sequence[_Course],
+) -> None:
+    stretch.memory += memory.held(
+        [(ms, row.memory_bytes) for ms, row in parts], (row.memory_peak_bytes for _, row in parts)
+    )
+    for place, course in enumerate(used):
+        levels = [(ms, _at(row.used_mib, place)) for ms, row in parts]
+        stretch.used_mib += course.held(levels, (one for _, one in levels))
+        busy = [(ms, _at(row.busy, place)) for ms, row in parts]
+        level = _level(busy)
+        if level is not None:
+            stretch.busy.append((sum(ms for ms, one in busy if one is not None), level))
+
+
+def _at(values: Sequence[int | None], place: int) -> int | None:
+    return values[place] if place < len(values) else None
 
 
 def _level(parts: Iterable[tuple[int, float | None]]) -> float | None:

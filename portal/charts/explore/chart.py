@@ -329,7 +329,7 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         "hovermode": "y unified" if chart.sideways else "x unified",
         "hoverlabel": {"bgcolor": "var(--sheet)", "bordercolor": "var(--ink)",
                        "font": {"family": FONT, "color": "var(--ink)", "size": 14}},
-        "margin": {"l": 56, "r": _room(chart), "t": 16, "b": 44},
+        "margin": {"l": 56, "r": _room(chart), "t": _head_room(chart), "b": 44},
         "xaxis": {**values, "automargin": True} if chart.sideways else keys,
         "yaxis": {**keys, "automargin": True} if chart.sideways else values,
         "dragmode": False if chart.sideways else "zoom",
@@ -343,6 +343,11 @@ def _room(chart: PageChart) -> int:
     """Pixels for the longest label to the right of the drawing."""
     longest = max((len(label.text) for label in chart.labels if not label.inside), default=0)
     return 12 + round(7.4 * longest)
+
+
+def _head_room(chart: PageChart) -> int:
+    """Pixels above the drawing: names of rules stand there, a line high."""
+    return 26 if any(rule.text for rule in chart.rules) else 16
 
 
 def _band(band: Band) -> dict[str, Any]:

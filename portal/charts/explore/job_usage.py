@@ -41,6 +41,7 @@ class _Course:
     limits: Mapping[int, float] = field(default_factory=dict)
     limit_name: str = ""
     limit_text: str = ""
+    limit_said: Callable[[float], str] = lambda highest: thousands(highest, 0)
 
 
 def usage_charts(usage: JobUsage, *, gpus: int, file: str) -> list[PageChart]:
@@ -82,18 +83,21 @@ def _busy_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
 
 
 def _gpu_memory_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
+    most = max(point.gpu_peak_bytes or 0 for point in usage.points)
+    unit, size, places = _axis_unit(most)
     course = _Course(
         "gpu-memory",
-        "GiB",
-        lambda one: _gib(one.gpu_bytes),
-        lambda one: _gib(one.gpu_peak_bytes),
+        unit,
+        lambda one: _in(one.gpu_bytes, size),
+        lambda one: _in(one.gpu_peak_bytes, size),
         "highest GPU" if gpus > 1 else "highest",
         "Dotted: the highest of them." if gpus > 1 else "Dotted: the highest samples.",
-        limits={one.number: one.gpu_bytes / GIB for one in usage.leases if one.gpu_bytes},
+        places=places,
+        limits={one.number: one.gpu_bytes / size for one in usage.leases if one.gpu_bytes},
         limit_name="memory of a GPU",
+        limit_said=lambda highest: f"{thousands(highest * size / GIB, 0)} GiB",
         limit_text="Dashed: what one has.",
     )
-    most = max(point.gpu_peak_bytes or 0 for point in usage.points)
     text = "Used on one GPU, the mean of all." if gpus > 1 else "Used on its GPU."
     return _chart(usage, course, f"GPU memory {size_text(most)} at most", text, file)
 
@@ -116,15 +120,17 @@ def _cpu_chart(usage: JobUsage, file: str) -> PageChart:
 
 
 def _memory_chart(usage: JobUsage, file: str) -> PageChart:
+    most = max(point.memory_peak_bytes or 0 for point in usage.points)
+    unit, size, places = _axis_unit(most)
     course = _Course(
         "memory",
-        "GiB",
-        lambda one: _gib(one.memory_bytes),
-        lambda one: _gib(one.memory_peak_bytes),
+        unit,
+        lambda one: _in(one.memory_bytes, size),
+        lambda one: _in(one.memory_peak_bytes, size),
         "peak",
         "Dotted: the highest samples.",
+        places=places,
     )
-    most = max(point.memory_peak_bytes or 0 for point in usage.points)
     text = "Resident, of all its processes; pages that they share count for each."
     return _chart(usage, course, f"Memory {size_text(most)} at most", text, file)
 
@@ -145,8 +151,8 @@ def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -
         text = f"{text} {course.edge_text}"
     highest = max(course.limits.values(), default=0.0)
     if highest > ROOM * max(known):
-        unit = " GiB" if course.unit == "GiB" else ""
-        text = f"{text} The {course.limit_name}: {thousands(highest, 0)}{unit}."
+        told = course.limit_said(highest)
+        text = f"{text} The {course.limit_name}: {told}."
     elif highest:
         held = [None if point is None else course.limits.get(point.lease) for point in places]
         drawn.append(series(course.limit_name, held, QUOTA))
@@ -218,5 +224,10 @@ def size_text(value: float) -> str:
     return f"{thousands(value / GIB, 2)} GiB"
 
 
-def _gib(value: float | None) -> float | None:
-    return None if value is None else value / GIB
+def _axis_unit(most: float) -> tuple[str, int, int]:
+    """The unit of an axis up to so many bytes, as `size_text` has it, its size and its places."""
+    return ("MiB", MIB, 0) if most < GIB else ("GiB", GIB, 2)
+
+
+def _in(value: float | None, size: int) -> float | None:
+    return None if value is None else value / size

@@ -43,6 +43,11 @@ class TestUsage:
         assert row.split() == ["1", "2031-05-04T03:02:01Z", "1.88", "1.00", "GiB", "1.50", "GiB",
                                "87", "%", "12", "%", "16.00", "GiB"]  # fmt: skip
 
+    def test_is_in_mebibytes_below_a_gibibyte(self, run: Run, portal: Portal) -> None:
+        point = {**POINT, "memory_bytes": 59_826_176, "memory_peak_bytes": 2**30 - 2**20}
+        row = run("job", "usage", used(portal, leases=[{**LEASE, "usage": point}])).out.split("\n")
+        assert row[1].split()[3:7] == ["57", "MiB", "1023", "MiB"]
+
     def test_is_a_line_for_each_point_where_asked(self, run: Run, portal: Portal) -> None:
         assert len(run("job", "usage", used(portal), "--points").out.splitlines()) == 4
 

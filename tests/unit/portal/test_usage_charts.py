@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
-from portal.charts.explore.job_usage import GIB, usage_charts
+from portal.charts.explore.job_usage import GIB, MIB, usage_charts
 from scheduling.engine.executors.local_usage import GpuState
 from scheduling.services.usage import JobUsage, LeaseUsage
 from scheduling.services.usage_points import UsagePoint
@@ -42,6 +44,40 @@ class TestTheMemoryOfALease:
     def test_does_not_reach_over_the_gap_to_the_next(self) -> None:
         values = memory_of(point(1, 0, 10, 1.0), point(1, 10, 12, None), point(2, 60, 70, 3.0))
         assert values == [1.0, 1.0, None, None, 3.0, 3.0]
+
+    @pytest.mark.parametrize(
+        ("gib", "unit", "value", "said"),
+        [(57 * MIB / GIB, "MiB", 57.0, "57"), (1.5, "GiB", 1.5, "1.50")],
+    )
+    def test_is_in_the_unit_of_its_title(
+        self, gib: float, unit: str, value: float, said: str
+    ) -> None:
+        lease = LeaseUsage(1, BEGIN, None, "a100", 1, 0, 1, 1, 2, GpuState.NONE, None, None, ())
+        usage = JobUsage((lease,), (point(1, 0, 10, gib),))
+        (chart,) = (one for one in usage_charts(usage, gpus=1, file="job") if "memory" in one.key)
+        assert (chart.unit, chart.series[0].values[0]) == (unit, value)
+        assert chart.title == f"Memory {said} {unit} at most"
+        assert [label.text for label in chart.labels] == [said]
+
+
+class TestTheNamesOfLeases:
+    def test_have_room_above_the_drawing(self) -> None:
+        def top(*numbers: int) -> int:
+            leases = tuple(
+                LeaseUsage(n, BEGIN + timedelta(minutes=n), None, "a100", 1, 0, 1, 1, 2,
+                           GpuState.NONE, None, point(n, 60 * n, 60 * n + 30, 1.0), ())
+                for n in numbers
+            )  # fmt: skip
+            points = tuple(lease.mean for lease in leases if lease.mean is not None)
+            (chart, _) = usage_charts(JobUsage(leases, points), gpus=1, file="job")
+            assert [rule.text for rule in chart.rules] == (
+                [f"lease {n}" for n in numbers] if len(numbers) > 1 else []
+            )
+            return int(chart.figure.layout.margin.t)
+
+        # A line of 14 pixels, and its own distance from the drawing.
+        assert top(1, 2) >= 24
+        assert top(1) == 16
 
 
 def gpu_texts(gpus: int, told: int) -> list[str]:

@@ -93,11 +93,30 @@ class TestMemoryOfAProgram:
             try:
                 eventually(lambda: family(parent.pid).processes == 2)
                 assert family(other.pid).processes == 0
-                assert family(parent.pid).resident_bytes > 0
+                assert (family(parent.pid).resident_bytes or 0) > 0
             finally:
                 subprocess.run(["pkill", "-P", str(parent.pid)], check=False)
                 other.kill()
                 parent.kill()
+
+    def test_is_not_known_where_all_of_them_are_ending(self) -> None:
+        # A child that nobody has waited for, by its parent's choice, is a zombie.
+        text = "import os, time\nif os.fork() == 0: os._exit(0)\ntime.sleep(600)"
+        with subprocess.Popen([sys.executable, "-S", "-c", text]) as parent:
+            try:
+                eventually(lambda: family(parent.pid)[::2] == (1, None))
+            finally:
+                parent.kill()
+
+    def test_of_one_that_is_ending_is_nothing_beside_those_that_live(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        said = {"10": _stat(1, 0, 0), "11": _stat(1, 0, 0, pages=3)}
+        monkeypatch.setattr(shim_usage, "_fields", said.get)
+        monkeypatch.setattr(os, "listdir", lambda _: list(said))
+        assert family(1).resident_bytes == 3 * os.sysconf("SC_PAGE_SIZE")
+        del said["11"]
+        assert family(1).resident_bytes is None
 
     def test_of_many_processes_is_their_sum(self) -> None:
         text = "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i+1)); done; wait"
@@ -107,6 +126,23 @@ class TestMemoryOfAProgram:
             finally:
                 subprocess.run(["pkill", "-P", str(parent.pid)], check=False)
                 parent.kill()
+
+
+class TestTheCpusOfAProgram:
+    @pytest.mark.parametrize(
+        ("given", "cpus"),
+        [("1", 1), ("3", 3), ("64", 4), ("0", 1), ("", 4), ("2(x3)", 4), (None, 4)],
+    )
+    def test_are_no_more_than_slurm_gave_it(
+        self, given: str | None, cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
+        if given is not None:
+            monkeypatch.setenv("SLURM_CPUS_ON_NODE", given)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+        shim_usage.Usage(tmp_path, {"env": {}}).finish()
+        (file,) = tmp_path.glob("usage.0.json")
+        assert f'"cpus":{cpus},' in file.read_text()
 
 
 class TestTheMeter:
@@ -324,9 +360,9 @@ def _twice(usage: NodeUsage) -> bool:
     return len(usage.rows) > 1
 
 
-def _stat(parent: int, ticks: int, children_ticks: int) -> list[bytes]:
+def _stat(parent: int, ticks: int, children_ticks: int, *, pages: int = 0) -> list[bytes]:
     """The fields of /proc/PID/stat from the third on."""
-    numbers = {1: parent, 11: ticks, 13: children_ticks}
+    numbers = {1: parent, 11: ticks, 13: children_ticks, 21: pages}
     return [str(numbers.get(place, 0)).encode() for place in range(50)]
 
 

@@ -107,9 +107,67 @@ class TestALease:
             (16, 1.0), (9, 0.0),
         ]  # fmt: skip
 
+    @pytest.mark.parametrize("first", [10, 10.002, 10.004])
+    @pytest.mark.parametrize("last", [17, 17.002, 17.024])
+    def test_of_a_gang_holds_its_memory_where_nodes_end_moments_apart(
+        self, first: float, last: float
+    ) -> None:
+        # Whichever is sampled later, and the last sample finds no process any more.
+        ranks = (
+            node(row(10.002, 5, 60), row(17.002, 9)),
+            node(row(first, 5, 60), row(last, 9), rank=1),
+        )
+        points = lease_points(samples(*ranks))
+        assert {point.memory_bytes for point in points} <= {120, None}
+        assert {point.memory_peak_bytes for point in points} <= {120, None}
+        assert join_points(points).memory_bytes == 120
+
+    def test_of_a_gang_holds_its_memory_where_a_node_has_no_value_for_a_while(self) -> None:
+        whole = node(*(row(10 * n, n, 60) for n in range(1, 6)))
+        for gap in (1, 3, 5):
+            rows = (row(10 * n, n, None if n == gap else 40) for n in range(1, 6))
+            points = lease_points(samples(whole, node(*rows, rank=1)))
+            assert [point.memory_bytes for point in points] == [100] * 5
+
+    def test_has_no_memory_of_a_node_that_has_ended(self) -> None:
+        lasting = node(*(row(10 * n, n, 60) for n in range(1, 6)))
+        early = node(row(10, 1, 40), row(15, 2, 40), row(20.002, 2), rank=1)
+        points = lease_points(samples(lasting, early))
+        assert [point.memory_bytes for point in points] == pytest.approx([100, 100, 60.008, 60, 60])
+        assert [point.memory_peak_bytes for point in points[3:]] == [60, 60]
+
+    def test_has_memory_of_a_node_for_as_long_as_it_ran(self) -> None:
+        points = lease_points(samples(node(row(10, 1, 60)), node(row(2, 1, 40), rank=1)))
+        assert [(one.memory_bytes, one.memory_peak_bytes) for one in points] == [(68, 100)]
+
+    def test_of_a_gang_holds_its_gpus_memory_where_nodes_end_moments_apart(self) -> None:
+        # 5000 and 1000 MiB; the second is known for 2 ms of the last stretch.
+        ranks = (
+            node(row(10, 5, None, 500), row(17.001, 9)),
+            node(row(10.002, 5, None, 100), row(17, 9), rank=1),
+        )
+        first, last = lease_points(samples(*ranks))
+        assert first.gpu_bytes == pytest.approx(3000 * MIB, rel=1e-3)
+        assert last.gpu_bytes == pytest.approx(3000 * MIB, rel=1e-3)
+
     def test_is_not_coarser_for_one_node_that_claims_to_be_of_later(self) -> None:
         honest = node(*(row(10 * n, 0, 7) for n in range(1, 11)))
         assert len(lease_points(samples(honest, node(row(10**6, 0, 9), rank=1), end_s=100))) == 10
+
+    @pytest.mark.parametrize("moment_s", [0.004, 1])
+    def test_ends_without_a_spike_of_a_moment(self, moment_s: float) -> None:
+        rows = [row(10 * n, 5 * n, 60) for n in range(1, 4)]
+        first, *_, last = points = lease_points(
+            samples(node(*rows, row(30 + moment_s, 15 + 4 * moment_s)))
+        )
+        assert len(points) == 3
+        assert last.end_us - first.begin_us == (30 + moment_s) * S_US
+        assert last.cores == last.cores_peak
+        assert last.cores * (10 + moment_s) == pytest.approx(5 + 4 * moment_s)
+        assert (last.memory_bytes, last.memory_peak_bytes) == (60, 60)
+
+    def test_has_a_point_of_its_own_for_a_last_stretch_that_is_long_enough(self) -> None:
+        assert len(lease_points(samples(node(row(10, 5), row(20, 5), row(22, 5))))) == 3
 
     def test_is_in_pool_time(self) -> None:
         (point,) = lease_points(samples(node(row(10, 10)), scale=60))

@@ -20,7 +20,7 @@ GPU_STATES = {
 # The type of what is no GPU.
 CPU = "cpu"
 HEADS = ["LEASE", "FROM", "CORES", "MEMORY", "PEAK", "GPU", "LOWEST", "GPU-MEMORY"]
-GIB = 2**30
+GIB, MIB = 2**30, 2**20
 
 
 def usage(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
@@ -65,12 +65,19 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         inert(row.get("lease", "")),
         when(row.get("starts_at")),
         _figure(row.get("cores"), 1, "", 2),
-        _figure(row.get("memory_bytes"), GIB, " GiB", 2),
-        _figure(row.get("memory_peak_bytes"), GIB, " GiB", 2),
+        _size(row.get("memory_bytes")),
+        _size(row.get("memory_peak_bytes")),
         _figure(row.get("gpu_percent"), 1, " %", 0),
         _figure(row.get("gpu_lowest_percent"), 1, " %", 0),
-        _figure(row.get("gpu_memory_peak_bytes"), GIB, " GiB", 2),
+        _size(row.get("gpu_memory_peak_bytes")),
     ]
+
+
+def _size(value: Any) -> str:
+    """Bytes as pages write them: GiB, and MiB where they are less than one."""
+    if isinstance(value, int | float) and value < GIB:
+        return _figure(value, MIB, " MiB", 0)
+    return _figure(value, GIB, " GiB", 2)
 
 
 def _figure(value: Any, unit: float, name: str, places: int) -> str:

@@ -55,7 +55,7 @@ class Usage:
         self._file = folder / f"usage.{rank}.json"
         self._rank = rank
         self._gpus = GpuAsker(environment, path)
-        self._cpus = len(os.sched_getaffinity(0))
+        self._cpus = _usable_cpus()
         self._course = SampleCourse(rows_of_each(ranks), every_s)
         self._meter = CpuMeter()
         self._gpu_mib: int | None = None
@@ -99,7 +99,7 @@ class Usage:
         ended_s = _children_s() - self._before_s
         living_s = living.cpu_s if living else 0.0
         cpu_s = self._meter.reads(ended_s + living_s)
-        memory = living.resident_bytes if living and living.processes else None
+        memory = living.resident_bytes if living else None
         self._course.add(int((now - self._began) * 1000), int(cpu_s * 1000), memory)
 
     def _take_answer(self) -> bool:
@@ -231,11 +231,12 @@ class SampleCourse:
 
 class Family(NamedTuple):
     """What lives below a process: how many, the CPU time of them and of their ended children,
-    and what they hold resident; pages that they share count for each."""
+    and what they hold resident; pages that they share count for each. None: there are only such
+    as end, which hold nothing any more and say nothing of what they held."""
 
     processes: int
     cpu_s: float
-    resident_bytes: int
+    resident_bytes: int | None
 
 
 def family(root: int) -> Family:
@@ -258,7 +259,8 @@ def family(root: int) -> Family:
             count += 1
             ticks += sum(map(int, fields[_TIMES]))
             pages += int(fields[_RESIDENT])
-    return Family(count, ticks / _TICKS_S, pages * _PAGE_BYTES)
+    # One that ends gives its pages back, and then is a zombie: who lives has some.
+    return Family(count, ticks / _TICKS_S, pages * _PAGE_BYTES or None)
 
 
 def _fields(pid: str) -> list[bytes]:
@@ -274,6 +276,14 @@ def _fields(pid: str) -> list[bytes]:
         return []
     finally:
         os.close(descriptor)
+
+
+def _usable_cpus() -> int:
+    """How many CPUs the program may use: those it can run on, and of a Slurm job that is held to
+    none of its node's, no more than Slurm gave it there."""
+    own = len(os.sched_getaffinity(0))
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return min(own, max(1, int(given))) if given.isdecimal() else own
 
 
 def _children_s() -> float:
