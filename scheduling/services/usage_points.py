@@ -137,7 +137,7 @@ def idle_since_us(points: Sequence[UsagePoint], scale: int, gpus: int) -> int | 
     return since if is_long else None
 
 
-class _Held(NamedTuple):
+class _HeldLevel(NamedTuple):
     """What a node, or a GPU of one, held in a stretch in which its node ran for `ms`: its level
     over what is known of that, and the most; `said`: it is of this stretch, not of another."""
 
@@ -153,15 +153,15 @@ class _Stretch:
     def __init__(self, begin_ms: int, end_ms: int) -> None:
         self.begin_ms, self.end_ms = begin_ms, end_ms
         self.cpu_ms = 0.0
-        self.memory: list[_Held] = []  # of each node
+        self.memory: list[_HeldLevel] = []  # of each node
         self.busy: list[tuple[int, float]] = []  # of each GPU, and for how long it is known
-        self.used_mib: list[_Held] = []  # of each GPU
+        self.used_mib: list[_HeldLevel] = []  # of each GPU
 
     def point(self, samples: LeaseSamples) -> UsagePoint:
         length_ms = self.end_ms - self.begin_ms
         cores = self.cpu_ms / length_ms
         per_ms = 1000 * samples.scale
-        memory, used = _told(self.memory), _told(self.used_mib)
+        memory, used = _said_levels(self.memory), _said_levels(self.used_mib)
         busy = [level for _, level in self.busy]
         gpu_mib = _level((one.ms, one.level) for one in used)
         return UsagePoint(
@@ -181,12 +181,12 @@ class _Stretch:
         )
 
 
-def _told(held: Sequence[_Held]) -> Sequence[_Held]:
+def _said_levels(held: Sequence[_HeldLevel]) -> Sequence[_HeldLevel]:
     """All of them if there is one that says something of this very stretch."""
     return held if any(one.said for one in held) else ()
 
 
-def _of_whole(one: _Held, length_ms: int) -> float:
+def _of_whole(one: _HeldLevel, length_ms: int) -> float:
     """What a node held in the mean of a stretch: it holds nothing where it did not run. Nodes of a
     gang end within moments of each other: one that ran for nearly all of it did for all."""
     return one.level if one.ms >= NEARLY_ALL * length_ms else one.level * one.ms / length_ms
@@ -195,9 +195,9 @@ def _of_whole(one: _Held, length_ms: int) -> float:
 def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
     """Add to each stretch what a node used in it: rows lie across edges where nodes differ."""
     spans = list(pairwise([SampledRow(0, 0, None, None, (), ()), *node.rows]))
-    memory = _Course([row.memory_bytes for row in node.rows])
+    memory = _LevelCourse([row.memory_bytes for row in node.rows])
     used = [
-        _Course([row.used_mib[place] for row in node.rows if place < len(row.used_mib)])
+        _LevelCourse([row.used_mib[place] for row in node.rows if place < len(row.used_mib)])
         for place in range(max(len(row.used_mib) for row in node.rows))
     ]
     first = 0
@@ -218,7 +218,7 @@ def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
             _add_levels(stretch, parts, memory, used)
 
 
-class _Course:
+class _LevelCourse:
     """A level of a node, stretch by stretch. The last sample of a program finds none any more, and
     nor does one between two of its processes: up to there what was known before it holds, and
     before anything is known what came first."""
@@ -228,21 +228,21 @@ class _Course:
 
     def held(
         self, parts: Sequence[tuple[int, int | None]], peaks: Iterable[int | None]
-    ) -> list[_Held]:
+    ) -> list[_HeldLevel]:
         """What it is in the parts of a stretch in which the node ran; none if it never says."""
         ms = sum(one for one, _ in parts)
         level, most = _level(parts), _most(peaks)
         if level is not None and most is not None:
             self._known = [value for _, value in parts if value is not None][-1]
-            return [_Held(ms, level, most, said=True)]
-        return [] if self._known is None else [_Held(ms, self._known, self._known, said=False)]
+            return [_HeldLevel(ms, level, most, said=True)]
+        return [] if self._known is None else [_HeldLevel(ms, self._known, self._known, said=False)]
 
 
 def _add_levels(
     stretch: _Stretch,
     parts: Sequence[tuple[int, SampledRow]],
-    memory: _Course,
-    used: Sequence[_Course],
+    memory: _LevelCourse,
+    used: Sequence[_LevelCourse],
 ) -> None:
     stretch.memory += memory.held(
         [(ms, row.memory_bytes) for ms, row in parts], (row.memory_peak_bytes for _, row in parts)

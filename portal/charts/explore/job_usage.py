@@ -151,8 +151,8 @@ def _chart(usage: JobUsage, course: _Course, title: str, text: str, file: str) -
         text = f"{text} {course.edge_text}"
     highest = max(course.limits.values(), default=0.0)
     if highest > ROOM * max(known):
-        told = course.limit_said(highest)
-        text = f"{text} The {course.limit_name}: {told}."
+        said = course.limit_said(highest)
+        text = f"{text} The {course.limit_name}: {said}."
     elif highest:
         held = [None if point is None else course.limits.get(point.lease) for point in places]
         drawn.append(series(course.limit_name, held, QUOTA))
