@@ -159,7 +159,7 @@ class Leader:
         fields = line.decode(errors="replace").split()
         if len(fields) != 3 or fields[0] != self._key:
             text = line.decode(errors="replace").strip()
-            if text and not any(words in text for words in NO_NEWS):
+            if text and not any(part in text for part in NO_NEWS):
                 _say(text)
             return
         rank, code = int(fields[1]), int(fields[2])
