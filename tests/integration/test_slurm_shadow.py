@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from pathlib import Path
 
 import pytest
@@ -81,8 +82,12 @@ class TestAWatchOfABusyPartition:
     def test_writes_files_that_simulate_reads(
         self, slurm_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
-        job = submit(slurm_cluster, "true", "--gres=gpu:k80:1", "--account=bio")
         shadow(slurm_cluster, tmp_path)
+        # Instants are whole seconds: a job that runs at the first look, or is over by then, is no
+        # arrival to be simulated.
+        looked = int(rows(tmp_path / "looks.csv")[0]["at"])
+        eventually(lambda: int(time.time()) > looked)
+        job = submit(slurm_cluster, "true", "--gres=gpu:k80:1", "--account=bio")
         eventually(lambda: [job, "COMPLETED", "bio"] in listed(slurm_cluster))
         said = shadow(slurm_cluster, tmp_path)
         command = said.splitlines()[-1].partition("evenshare-core simulate ")[2].split()
