@@ -172,8 +172,8 @@ class TestAJobThatIsSampled:
         rows = [[10_000 * n, 1, 1, 1, [], []] for n in range(1, 101)]
         wrote(tmp_path, job, said(rows, rank=1, gpu_state="failed"), rank=1)
         body = rest(place, job)
-        (told,) = body["leases"]
-        assert (told["gpus_reporting"], told["gpus"], body["gpus_idle_since"]) == (1, 2, None)
+        (lease,) = body["leases"]
+        assert (lease["gpus_reporting"], lease["gpus"], body["gpus_idle_since"]) == (1, 2, None)
         text = page(place, job)
         assert "GPU figures of lease 1 are of 1 of its 2 GPUs." in text
         assert "Mean of 1 of its 2 GPUs" in text
@@ -343,12 +343,12 @@ class TestAHostileJob:
         wrote(tmp_path, job, said([[10_000, 1, 1, 1, [500] * 16, [1] * 16]]))
         wrote(tmp_path, job, said([[10_000, 1, 1, 1, [5, 5], [1, 1]]], rank=1), rank=1)
         wrote(tmp_path, job, said(busy(100), rank=2), rank=2)
-        (told,) = rest(place, job)["leases"]
-        assert told["refused"] == [
+        (lease,) = rest(place, job)["leases"]
+        assert lease["refused"] == [
             "usage.1.json of lease 1 has more GPUs than its lease",
             "usage.2.json of lease 1 has more than 60 rows",
         ]
-        assert told["gpus_reporting"] == 16
+        assert lease["gpus_reporting"] == 16
 
     def test_with_huge_files_has_its_newest_leases_read(
         self, place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

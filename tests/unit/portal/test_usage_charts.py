@@ -80,12 +80,12 @@ class TestTheNamesOfLeases:
         assert top(1) == 16
 
 
-def gpu_texts(gpus: int, told: int) -> list[str]:
+def gpu_texts(gpus: int, some: int) -> list[str]:
     at = to_us(BEGIN)
-    lease = LeaseUsage(1, BEGIN, None, "a100", gpus, told, 1, 1, 2, GpuState.OK, 78 * GIB, None, ())
+    lease = LeaseUsage(1, BEGIN, None, "a100", gpus, some, 1, 1, 2, GpuState.OK, 78 * GIB, None, ())
     used = UsagePoint(
         lease=1, begin_us=at, end_us=at + SECOND_US, cores=1.0, cores_peak=1.0, busy=500.0,
-        busy_low=400.0, busy_high=600.0, gpus_known=told, gpu_bytes=GIB, gpu_peak_bytes=2.0 * GIB,
+        busy_low=400.0, busy_high=600.0, gpus_known=some, gpu_bytes=GIB, gpu_peak_bytes=2.0 * GIB,
     )  # fmt: skip
     charts = usage_charts(JobUsage((lease,), (used,)), gpus=gpus, file="job")
     return [one.text for one in charts if one.key in ("usage-gpu", "usage-gpu-memory")]

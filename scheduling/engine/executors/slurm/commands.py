@@ -42,7 +42,7 @@ class SubmissionRefusedError(Exception):
 
 
 class SlurmSilentError(ExecutorError):
-    """Slurm did not answer in time; whoever asked for one thing may ask for no other now."""
+    """Slurm did not answer in time: whatever else is asked now would wait as long."""
 
 
 # A job's id, or why it was not taken.

@@ -202,7 +202,7 @@ class SlurmExecutor(ShimExecutor):
                     failed.append(answer)
                 elif slurm.options.users:
                     with contextlib.suppress(OSError):
-                        write_text(_beside(lease_folder(self._root, token), "job"), str(answer))
+                        write_text(_note_of(lease_folder(self._root, token), "job"), str(answer))
         if failed:
             raise failed[0]
 
@@ -297,7 +297,7 @@ class SlurmExecutor(ShimExecutor):
         if claim is None or self._is_open(token):
             return False
         # Since when is noted here: of its own files a job sets the times.
-        seen = _beside(lease_folder(self._root, token), "over")
+        seen = _note_of(lease_folder(self._root, token), "over")
         if not seen.exists():
             with contextlib.suppress(OSError):
                 write_text(seen, "")
@@ -352,7 +352,7 @@ class SlurmExecutor(ShimExecutor):
 
     def _submitted_id(self, token: str) -> int | None:
         """The id that the job of a lease got, where its user is not the portal's."""
-        noted = read_text(_beside(lease_folder(self._root, token), "job"))
+        noted = read_text(_note_of(lease_folder(self._root, token), "job"), at_most=20)
         return int(noted) if noted.isdecimal() else None
 
     def _settle_unclaimed(self, token: str, job: SlurmJob | None) -> list[int]:
@@ -421,8 +421,8 @@ def _end(slurm: Slurm, job_ids: Collection[int]) -> None:
         log.warning("executor.cancel_refused", jobs=list(job_ids), error=str(error))
 
 
-def _beside(lease: Path, name: str) -> Path:
-    """A file on a lease that its job cannot write, where it has a user of its own."""
+def _note_of(lease: Path, name: str) -> Path:
+    """The portal's own note on a lease: its job cannot write it, where it has another user."""
     return lease.with_name(f".{lease.name}.{name}")
 
 
