@@ -3,7 +3,7 @@
 PYTHON ?= python3
 RUN = .venv/bin/python
 
-.PHONY: fields run run-slurm test lint bench reproduce soak mutate clean lock core dev
+.PHONY: fields run run-slurm test test-rest test-fast lint bench reproduce soak mutate clean lock core dev
 
 run: core
 	@exec $(RUN) manage.py up
@@ -12,9 +12,14 @@ run: core
 run-slurm: core
 	@DEMO_SLURM=1 exec $(RUN) manage.py up
 
-# Spread over processes by tests/spread.py; `ARGS=-n0` keeps all in one.
+# What a change should pass; tests/tiers.py says what is left to `make test-rest`. Spread over
+# processes by tests/spread.py; `ARGS=-n0` keeps all in one, `ARGS=<paths>` runs all of them.
 test: dev
-	@$(RUN) -m pytest -n auto $(ARGS)
+	@$(RUN) -m pytest -n auto --tier=test --hypothesis-profile=quick $(ARGS)
+
+# All that `make test` leaves out, and properties with five times as many examples.
+test-rest: dev
+	@$(RUN) -m pytest -n auto --tier=rest --hypothesis-profile=ci $(ARGS)
 
 # No server, no browser, no process tree.
 test-fast: dev
@@ -36,7 +41,7 @@ reproduce: dev
 	@$(RUN) -m benchmarks.reproduce $(ARGS)
 
 soak: dev
-	@$(RUN) -m pytest -m soak $(ARGS)
+	@$(RUN) -m pytest -m soak --hypothesis-profile=soak $(ARGS)
 
 # Change the code and see whether a test fails: `ARGS="fence apply --size 40 --seed 1"`.
 mutate: dev

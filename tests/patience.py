@@ -1,11 +1,30 @@
-"""Hypothesis judges nothing by how fast a machine is. A plugin of pytest's, for every run.
+"""How many examples Hypothesis draws, never judged by how fast a machine is. A plugin.
 
-Where CI is set, examples are not drawn by chance.
+`make test` runs with the profile `quick`, `make test-rest` with `ci`, `make soak` with `soak`.
+Where CI is set, examples are not drawn by chance. A property whose examples take a tenth of a
+second says `settings(max_examples=some())`, one whose examples take a second `few()`.
 """
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("patient")
+EXAMPLES = {"quick": 20, "ci": 100, "soak": 1000}
+
+for _name, _examples in EXAMPLES.items():
+    settings.register_profile(
+        _name,
+        settings(),
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("ci")
+
+
+def some() -> int:
+    """A quarter of the profile's examples."""
+    return settings.default.max_examples // 4
+
+
+def few() -> int:
+    """A twentieth of the profile's examples, and two at least."""
+    return max(2, settings.default.max_examples // 20)

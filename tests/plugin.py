@@ -38,6 +38,7 @@ from portal.embedded.postgres import (
 )
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog, alive
+from tests.kept import copy_cluster
 
 PREFIX = "evenshare-test-"
 TEMPLATE, SHARED = "evenshare_template", "evenshare_shared"
@@ -54,8 +55,12 @@ class Services:
     valkey: Valkey
     watchdog: Watchdog | None = None
 
-    def start(self) -> None:
+    def start(self, *, migrated: bool = True) -> None:
+        """Start both; `migrated`: on a copy of the kept cluster, else on an empty one."""
         self.watchdog = Watchdog()
+        # The kept folder is ours; PostgreSQL as another user could not read it.
+        if migrated and self.postgres.identity.user is None:
+            copy_cluster(self.postgres.cluster)
         self.postgres.prepare()
         identity = self.postgres.identity
         self._launch("postgres", self.postgres.command, signal.SIGQUIT, **identity.popen)
@@ -64,11 +69,16 @@ class Services:
         wait_until(self.valkey.ready, "valkey")
         self.postgres.ensure_roles_and_database()
 
-    def stop(self) -> None:
+    def end(self) -> None:
+        """End the servers; what they wrote stays."""
         if self.watchdog is not None:
             # The end of its pipe is its order to end the servers.
             with self.watchdog:
                 pass
+        self.watchdog = None
+
+    def stop(self) -> None:
+        self.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _launch(self, name: str, command: list[str], stop: signal.Signals, **popen: object) -> None:
@@ -169,9 +179,12 @@ def services() -> Services:
 
 @pytest.fixture(scope="session")
 def template_database(services: Services, django_db_blocker: DjangoDbBlocker) -> str:
-    """Migrated once."""
-    with django_db_blocker.unblock():
-        make_template(services)
+    """Migrated once (tests/kept.py)."""
+    with services.postgres.connect() as connection:
+        known = connection.execute("SELECT datname FROM pg_database").fetchall()
+    if (TEMPLATE,) not in known:
+        with django_db_blocker.unblock():
+            make_template(services)
     return TEMPLATE
 
 

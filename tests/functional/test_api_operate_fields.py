@@ -17,6 +17,7 @@ from tests.functional.api_stage import PLAIN, ApiStage
 from tests.functional.operate_stage import LATER, QUOTA, SOON, edit, edits, operate_stage, tag
 from tests.functional.test_api_nasty import BODIES
 from tests.functional.test_api_schema import CHECKS
+from tests.patience import few
 
 
 @pytest.fixture
@@ -418,7 +419,7 @@ def attack(stage: ApiStage, operation: Any, mode: Any, sent: Counter[int]) -> No
     known = {"name": stage.pool, "slug": "aa", "node": "n0000", "gpu_type": "v100", "number": 1}
     known |= {"book": "main", "uid": "00000000-0000-4000-8000-000000000000"}
 
-    @settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=few(), database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def once(case: Any) -> None:
         for name in case.path_parameters or {}:

@@ -246,7 +246,6 @@ def test_credit_behaves_like_whole_numbers() -> None:
     run_state_machine_as_test(
         CreditMachine,
         settings=settings(
-            max_examples=65,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,  # how many steps there are, and which changes they notice, is fixed

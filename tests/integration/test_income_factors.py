@@ -21,6 +21,7 @@ from evenshare_core.money.revenue import CountedSpan, IdleStep, part_of
 from scheduling.models import Lease
 from tests.integration.metering_story import NOON, Story
 from tests.integration.test_metering import eventful
+from tests.patience import some
 
 pytestmark = pytest.mark.django_db
 TIME: dict[str, Any] = {"since": NOON - timedelta(days=9), "until": NOON + timedelta(days=9)}
@@ -143,7 +144,7 @@ class TestTheIntervals:
 
 class TestAnyStory:
     @settings(
-        max_examples=12,
+        max_examples=some(),
         deadline=None,
         phases=[Phase.generate],
         suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -19,6 +19,7 @@ from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot
 from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tests.factories import BEGIN, Cluster, cluster
+from tests.patience import some
 
 
 def cancel(lab: Cluster, job: Job) -> None:
@@ -179,7 +180,7 @@ def test_each_of_several_faulty_jobs_is_found() -> None:
 
     snapshot = read_snapshot(lab.pool.pk, number=1, at=BEGIN)
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=some())
     @given(st.sets(st.sampled_from(ids), min_size=1, max_size=4))
     def finds(bad: set[int]) -> None:
         faulty_job = find_faulty_job(snapshot, breaking_on(*bad))

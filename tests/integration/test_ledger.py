@@ -37,6 +37,7 @@ from tenants.models import Budget, Tenant
 from tenants.scopes import engine_scope
 from tests.integration.metering_story import lines_and_shares, swept_at_once
 from tests.integration.test_metering import eventful, full_hours
+from tests.patience import some
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -218,7 +219,7 @@ def test_the_ledger_behaves_like_a_dictionary_of_balances() -> None:
     run_state_machine_as_test(
         LedgerMachine,
         settings=settings(
-            max_examples=25,
+            max_examples=some(),
             stateful_step_count=15,
             deadline=None,
             suppress_health_check=list(HealthCheck),

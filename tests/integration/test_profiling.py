@@ -34,6 +34,7 @@ from tenants.audit import Actor
 from tenants.faults import arm_faults
 from tenants.models import Quota, User
 from tests.factories import Cluster, cluster
+from tests.patience import few
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -375,7 +376,7 @@ class TestATenant:
 
 class TestAnyPool:
     @settings(
-        max_examples=6, deadline=None,
+        max_examples=few(),
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )  # fmt: skip
     @given(st.data())

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.market.book import MarketBook
@@ -196,7 +196,6 @@ def partition(pool: MarketPool, tenant: int) -> MarketPool:
 
 
 class TestBatchSharingIncentive:
-    @settings(max_examples=50)
     @given(SEEDS)
     def test_holds_where_prices_are_0_and_servers_are_alike(self, seed: int) -> None:
         """Own jobs are scheduled in the pool as they would be in the private partition."""

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -167,7 +167,6 @@ class TestANode:
         (grant,) = decide_round(snap).grants
         assert grant.placement in (((1, 4), (2, 8)), ((1, 5), (2, 7)))
 
-    @settings(deadline=None, max_examples=40)
     @given(st.integers(0, 10**6))
     def test_is_never_asked_for_more_than_it_has(self, seed: int) -> None:
         """What the round gave fits what leases that go on leave, if those fit."""

@@ -45,6 +45,7 @@ from evenshare_core.simulation.workloads import (
     synthetic,
 )
 from evenshare_core.units import SECOND_US
+from tests.patience import few, some
 from tests.unit.core.snapshots import lease as lease_of
 
 SEEDS = st.integers(0, 10**6)
@@ -89,7 +90,7 @@ def played(
 
 
 class TestEveryPreemption:
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=few())
     @given(SEEDS, st.sampled_from(["none", "given"]), st.sampled_from([60, 300]))
     def test_comes_after_the_minimum_runtime_and_pays_if_it_says_so(
         self, seed: int, estimates: str, least_s: int
@@ -113,7 +114,7 @@ class TestEveryPreemption:
                 else:
                     assert_it_pays(jobs[job_id], victims, attained)
 
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=few())
     @given(SEEDS, st.integers(0, 3), st.integers(0, 6))
     def test_moves_are_bounded_and_each_has_a_new_place(
         self, seed: int, gangs: int, most: int
@@ -126,7 +127,7 @@ class TestEveryPreemption:
             assert len({row.for_job for row in moved}) <= gangs
             assert {row.job for row in moved} <= {row.job for row in decision.grants}
 
-    @settings(max_examples=2, deadline=None)
+    @settings(max_examples=few())
     @given(SEEDS)
     def test_leaves_no_job_without_its_runtime(self, seed: int) -> None:
         """No livelock: a job that was interrupted n times has run for n minimum runtimes."""
@@ -146,7 +147,7 @@ class TestEveryPreemption:
 class TestGangsOverSeveralNodes:
     """Rule 6."""
 
-    @settings(max_examples=6, deadline=None)
+    @settings(max_examples=few())
     @given(SEEDS, st.sampled_from(["none", "given"]))
     def test_end_leases_of_long_jobs_that_their_tenants_can_spare(
         self, seed: int, estimates: str
@@ -172,7 +173,7 @@ class TestGangsOverSeveralNodes:
             losers = {row.tenant for row in rows if row.tenant != row.for_tenant}
             assert all(held[tenant] >= shares[tenant] for tenant in losers)
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=some())
     @given(SEEDS, st.integers(9, 24))
     def test_start_when_the_jobs_before_them_are_long(self, seed: int, gpus: int) -> None:
         """One tenant without quota fills three nodes: a job of one GPU is long after 2,700 s."""
@@ -231,7 +232,7 @@ def assert_it_pays(job: Job, victims: list[Job], attained: list[int]) -> None:
 
 
 class TestAQuota:
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=few())
     @given(SEEDS)
     def test_is_given_within_the_minimum_runtime_under_the_tight_preset(self, seed: int) -> None:
         """Jobs of one GPU: whoever waits below its quota has waited for no longer than that."""
@@ -246,7 +247,7 @@ class TestAQuota:
             for since_us in below_since.values():
                 assert decision.at_us - since_us < options.min_runtime_us + ROUND_US
 
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=few())
     @given(SEEDS)
     def test_is_given_to_whoever_is_owed_under_the_standard_one(self, seed: int) -> None:
         options = options_of("evenshare", {})
@@ -287,7 +288,6 @@ def nodes_with_leases(draw: st.DrawFn) -> tuple[dict[int, int], list[Any]]:
 
 
 class TestTheSearches:
-    @settings(max_examples=150, deadline=None)
     @given(nodes_with_leases(), st.integers(2, 8), st.integers(0, 8))
     def test_moves_make_room_and_overfill_nothing(
         self, pool: tuple[dict[int, int], list[Any]], gpus: int, most: int
@@ -313,7 +313,6 @@ class TestTheSearches:
         for move in room.moves:  # each of them is needed
             assert after[room.node] - move.gpus < gpus
 
-    @settings(max_examples=150, deadline=None)
     @given(nodes_with_leases(), st.integers(1, 8), st.integers(0, 12))
     def test_victims_make_room_and_no_fewer_would(
         self, pool: tuple[dict[int, int], list[Any]], gpus: int, spare: int
@@ -356,7 +355,6 @@ class TestTheSearches:
 
 
 class TestSeveralNodes:
-    @settings(max_examples=200, deadline=None)
     @given(nodes_with_leases(), st.integers(9, 40), st.integers(0, 24))
     def test_are_cleared_for_the_gang_and_no_lease_ends_in_vain(
         self, pool: tuple[dict[int, int], list[Any]], gpus: int, spare: int

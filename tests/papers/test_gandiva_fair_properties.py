@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -35,7 +35,6 @@ from evenshare_core.units import GPU_MICRO, SECOND_US
 from .quanta import jobs_of, quanta
 from .quanta import pool as pool_of
 
-few = settings(max_examples=40, deadline=None)
 TYPES = ("k80", "p100", "v100")
 
 
@@ -94,7 +93,6 @@ def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
 class TestEveryRound:
     """`decide_round` checks the invariants of every decision: capacity, gangs, leases, reasons."""
 
-    @few
     @given(rounds())
     def test_leaves_leases_that_go_on_alone(self, snapshot: Snapshot) -> None:
         decision = decide_round(snapshot)
@@ -102,7 +100,6 @@ class TestEveryRound:
         assert {end.lease for end in decision.ends} <= ended
         assert {row.lease for row in decision.renewals} <= ended
 
-    @few
     @given(rounds())
     def test_is_pure_and_survives_json(self, snapshot: Snapshot) -> None:
         first = canonical_bytes(decide_round(snapshot))
@@ -110,7 +107,6 @@ class TestEveryRound:
         assert canonical_bytes(decide_round(again)) == first
         assert canonical_bytes(decode(first, Decision)) == first
 
-    @few
     @given(rounds(), st.randoms(use_true_random=False))
     def test_does_not_look_at_the_order_of_rows(
         self, snapshot: Snapshot, rng: random.Random
@@ -122,7 +118,6 @@ class TestEveryRound:
         )
         assert canonical_bytes(decide_round(mixed_up)) == canonical_bytes(decide_round(snapshot))
 
-    @few
     @given(rounds(), st.integers(2, 9))
     def test_does_not_look_at_ids_but_for_their_order(
         self, snapshot: Snapshot, factor: int
@@ -147,7 +142,6 @@ class TestEveryRound:
         assert [row.lease for row in first.renewals] == [row.lease for row in second.renewals]
         assert first.trades == second.trades
 
-    @few
     @given(rounds(limits=False))
     def test_leaves_no_job_waiting_that_fits(self, snapshot: Snapshot) -> None:
         decision = decide_round(snapshot)
@@ -171,7 +165,6 @@ class TestEveryRound:
                     runs = profile is None or profile.speed_milli(name)
                     assert not (accepts and runs) or gpus < job.gpus
 
-    @few
     @given(rounds())
     def test_gives_nobody_less_throughput_by_trades(self, snapshot: Snapshot) -> None:
         """At the profiles of the snapshot, by quotas that jobs can use, before and after."""
@@ -237,7 +230,6 @@ pools = st.integers(1, 5).flatmap(
 
 
 class TestRates:
-    @few
     @given(pools)
     def test_raise_the_least_total_as_far_as_the_placement_allows(
         self, drawn: tuple[list[int], list[dict[int, int]], list[int]]
@@ -296,7 +288,6 @@ class TestPasses:
 class TestWhatATenantCanUse:
     """A tenant of jobs of several sizes: the large ones do not fit every type."""
 
-    @few
     @given(
         sizes=st.permutations([4, 6, 9]),
         gangs=st.lists(st.integers(1, 9), min_size=1, max_size=5),
@@ -331,7 +322,6 @@ class TestWhatATenantCanUse:
 
 class TestNodesByLoad:
     @example([(5, 16), (3, 16)], [(0, 1, 16)])
-    @few
     @given(
         st.lists(st.tuples(st.integers(0, 5), st.integers(0, 16)), min_size=1, max_size=30),
         st.lists(st.tuples(st.integers(0, 29), st.integers(0, 5), st.integers(0, 16))),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -187,11 +187,7 @@ def drawn(rows: Sequence[tuple[int, ...]]) -> list[Trader]:
     return traders
 
 
-few = settings(max_examples=40, deadline=None)
-
-
 class TestEveryTrade:
-    @few
     @given(pools)
     def test_conserves_gpus_and_leaves_nobody_worse_off(self, rows: list[tuple[int, ...]]) -> None:
         traders = drawn(rows)
@@ -215,7 +211,6 @@ class TestEveryTrade:
                     assert one.throughput(gpus) >= one.throughput(one.quota)
         assert undo_wrong(trades, {one.tenant: one for one in traders}, 9) == (trades, [])
 
-    @few
     @given(pools)
     def test_is_undone_without_a_trace(self, rows: list[tuple[int, ...]]) -> None:
         traders = drawn(rows)
@@ -224,7 +219,6 @@ class TestEveryTrade:
         _, undone = undo_wrong(trades, {}, 9)
         assert [row.rate_micro for row in undone] == [-row.rate_micro for row in trades[::-1]]
 
-    @few
     @given(pools)
     def test_is_whole_gpus_that_sum_to_nothing(self, rows: list[tuple[int, ...]]) -> None:
         whole = [(a, b, c // GPU_MICRO * GPU_MICRO, d // GPU_MICRO * GPU_MICRO,

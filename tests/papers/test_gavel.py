@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -156,14 +156,12 @@ def problems(draw: st.DrawFn) -> ShareProblem:
 
 
 class TestAnyProblem:
-    @settings(max_examples=60, deadline=None)
     @given(problems())
     def test_has_the_throughputs_that_scipy_finds(self, problem: ShareProblem) -> None:
         found = solve_shares(problem, "gavel")
         apart = solved_apart(problem, published_rates(problem))
         np.testing.assert_allclose(found.throughputs, apart, rtol=1e-5, atol=1e-7)
 
-    @settings(max_examples=60, deadline=None)
     @given(problems())
     def test_leaves_nobody_worse_than_alone_unless_a_cap_binds(self, problem: ShareProblem) -> None:
         """As it is promised of rounds: who is bound by a cap on the way ends at that cap."""

@@ -13,7 +13,7 @@ from math import floor
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.money.fixed_point import to_text
@@ -172,7 +172,6 @@ def shares_of(term: ClosedTerm) -> dict[int, int]:
 
 
 class TestTheIncomeOfATerm:
-    @settings(max_examples=300, deadline=None)
     @given(histories())
     def test_is_the_sum_of_the_equation_over_its_slots(self, history: History) -> None:
         stated = {(term.lease, term.number): term for term in history.terms}
@@ -189,7 +188,6 @@ class TestTheIncomeOfATerm:
             if term.price_micro:
                 assert shares_of(term) == rounded(exact, term.amount_micro)
 
-    @settings(max_examples=200, deadline=None)
     @given(histories())
     def test_sums_to_the_charge_and_is_no_ones_more_than_its_part(self, history: History) -> None:
         stated = {(term.lease, term.number): term for term in history.terms}
@@ -208,7 +206,6 @@ class TestTheIncomeOfATerm:
                 assert shares == {OPERATOR: term.amount_micro}
             assert stated[term.lease, term.term].ends_us == ends
 
-    @settings(max_examples=200, deadline=None)
     @given(histories())
     def test_is_charged_so_that_a_lease_pays_its_exact_cost_rounded_once(
         self, history: History

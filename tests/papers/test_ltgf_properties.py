@@ -28,6 +28,7 @@ from evenshare_core.fairness.certificate import Verdict
 from evenshare_core.policies.base import certify_round, decide_round
 from evenshare_core.policies.shared.admission import Admission
 from tests.papers.pool_loop import MINUTE_US, Pool, Run
+from tests.patience import some
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -164,7 +165,6 @@ class TestEveryRound:
 
 class TestFastEqualsLiteral:
     @given(rounds(limits=False))
-    @settings(max_examples=150)
     def test_same_picks_in_the_same_order(self, snapshot: Snapshot) -> None:
         ready = advanced(snapshot)
         conserving = bool(snapshot.options["work_conserving"])
@@ -177,6 +177,7 @@ class TestSameBytesElsewhere:
 from benchmarks.ltgf_pool import pool
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.policies.base import decide_round
+from tests.patience import some
 snapshot = pool(seed=5, nodes=12, tenants=5, pending=60, fill=0.8, expired=0.5,
                 gpu_types=("k80", "v100"), limits=True)
 print(sha256_hex(canonical_bytes(decide_round(snapshot))))
@@ -207,7 +208,7 @@ print(sha256_hex(canonical_bytes(decide_round(snapshot))))
 
 class TestLongRun:
     @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 2))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=some())
     def test_a_tenant_that_always_wants_more_than_its_quota_gets_it(
         self, shares: list[int], gang: int
     ) -> None:
@@ -262,7 +263,7 @@ def leases_waited(small: Pool, limit: int) -> float | None:
 
 class TestBigGang:
     @given(st.integers(2, 4), st.data())
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=some())
     def test_starts_within_k_and_a_few_leases(self, nodes: int, data: st.DataObject) -> None:
         """K leases until nodes are held back, one until they are empty, one round of slack."""
         gang = data.draw(st.integers(5, 8 * nodes))

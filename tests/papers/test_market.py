@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -304,7 +304,6 @@ class TestTheta:
         assert full == 7 * CREDIT_MICRO
 
     @given(st.integers(0, 10**9), st.integers(1000, 999_999), st.integers(0, 300))
-    @settings(max_examples=60, deadline=None)
     def test_gives_the_curve_of_posted_prices(self, base: int, theta: int, capacity: int) -> None:
         curve = price_curve(base, theta, capacity)
         for used in range(capacity + 1):

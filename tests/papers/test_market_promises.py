@@ -30,6 +30,7 @@ from evenshare_core.policies.base import certify_round, decide_round
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
 from tests.papers.crowded_market import crowded_round, owners_waits
 from tests.papers.test_market import ETA, bid, granted, life, market, random_utility
+from tests.patience import few
 from tests.unit.core.certificates import line
 from tests.unit.core.snapshots import AT_US, job, lease
 from tests.unit.core.test_every_policy import drawn
@@ -73,17 +74,14 @@ def varied(asked: Snapshot, seed: int) -> Snapshot:
 
 
 class TestEveryRound:
-    @settings(max_examples=150, deadline=None)
     @given(SEEDS)
     def test_of_a_crowded_pool_keeps_both(self, seed: int) -> None:
         assert Verdict.VIOLATED not in verdicts(crowded_round(seed))
 
-    @settings(max_examples=100, deadline=None)
     @given(SEEDS)
     def test_with_any_options_utilities_and_highest_prices_keeps_both(self, seed: int) -> None:
         assert Verdict.VIOLATED not in verdicts(varied(crowded_round(seed), seed))
 
-    @settings(max_examples=60, deadline=None)
     @given(SEEDS)
     def test_of_several_types_with_limits_and_profiles_keeps_both(self, seed: int) -> None:
         assert Verdict.VIOLATED not in verdicts(drawn("market", seed))
@@ -195,7 +193,6 @@ class TestIndividualRationality:
         row = lines(replace(asked, jobs=jobs, profiles=elsewhere), decision)[WORTH]
         assert (row.verdict, row.worst) == (Verdict.VIOLATED, -round(ETA[4] / 10**6, 6))
 
-    @settings(max_examples=100, deadline=None)
     @given(SEEDS)
     def test_agrees_with_the_policys_own_number(self, seed: int) -> None:
         """Two computations of what an hour is worth, from the same rows."""
@@ -355,7 +352,7 @@ class TestTheQuotaGuarantee:
 
 
 class TestTheWaitOfAnOwner:
-    @settings(max_examples=6, deadline=None)
+    @settings(max_examples=few())
     @given(SEEDS)
     def test_is_a_lease_length_and_a_round_at_most(self, seed: int) -> None:
         assert max(owners_waits(seed), default=0) < HOUR_US + 60 * SECOND_US

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -58,7 +58,6 @@ def above_quota(asked: Snapshot, gpus: int, tenant: int) -> bool:
 class TestAJobMore:
     """The price of the next round, of each GPU type, beside that of the same round without it."""
 
-    @settings(max_examples=150, deadline=None)
     @given(SEEDS, st.booleans())
     def test_that_comes_last_and_is_not_within_quota_lowers_no_price(
         self, seed: int, several_types: bool
@@ -78,7 +77,6 @@ class TestAJobMore:
         prices = posted(after)
         assert all(prices[name] >= price for name, price in posted(before).items())
 
-    @settings(max_examples=60, deadline=None)
     @given(SEEDS)
     def test_nor_where_theta_follows_and_others_were_worth_as_much(self, seed: int) -> None:
         asked = crowded_round(seed)

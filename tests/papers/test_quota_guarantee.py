@@ -19,6 +19,7 @@ from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import SECOND_US
 from tests.papers.mixed_pool import SPEEDS, TYPES, cluster, mixed_workload, profile, rounds
 from tests.papers.test_evenshare_properties import played
+from tests.patience import few
 from tests.unit.core.certificates import line
 
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -65,14 +66,14 @@ def mixed(seed: int) -> tuple[Cluster, list[SimJob]]:
     return replace(made, quotas=quotas), jobs
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=few())
 @given(SEEDS, st.sampled_from(OPTIONS))
 def test_no_round_of_a_crowded_pool_breaks_it(seed: int, options: dict[str, Any]) -> None:
     for asked, decision, _ in played(seed, (1, 1, 2, 3, 4, 5, 8), **options):
         assert verdict(asked, decision) is not Verdict.VIOLATED
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=few())
 @given(SEEDS, st.sampled_from(OPTIONS))
 def test_no_round_of_several_gpu_types_with_limits_breaks_it(
     seed: int, options: dict[str, Any]

@@ -137,7 +137,6 @@ class TestEveryRound:
         assert canonical_bytes(decode(first, Decision)) == first
 
     @given(rounds(limits=False))
-    @settings(max_examples=60, deadline=None)
     def test_conserves_work(self, snapshot: Snapshot) -> None:
         """No job waits while its gang fits what is left of a type that it can run on."""
         options = {**snapshot.options, "reserve_after_leases": 0, "spread": False}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec.structs import replace
 
 from evenshare_core.domain.decision import Decision, Swap, Trade
@@ -135,7 +135,6 @@ class TestATradeThatIsWrong:
 
 
 class TestRandomRounds:
-    @settings(max_examples=60, deadline=None)
     @given(rounds())
     def test_trades_hold(self, snapshot: Snapshot) -> None:
         row = certified(snapshot, decide_round(snapshot))

@@ -369,13 +369,13 @@ def planned_gpus(decision: Decision, at_us: int) -> int:
 
 class TestAnyPool:
     @given(pools())
-    @settings(max_examples=120, deadline=None, derandomize=True)
+    @settings(derandomize=True)
     def test_every_job_with_a_deadline_is_answered_in_its_first_round(self, one: Snapshot) -> None:
         decision = decide_round(one)
         assert [row.job for row in decision.answers] == [row.id for row in one.deadlines]
 
     @given(pools())
-    @settings(max_examples=60, deadline=None, derandomize=True)
+    @settings(derandomize=True)
     def test_plans_hold_no_more_gpus_than_there_are(self, one: Snapshot) -> None:
         decision = decide_round(one)
         capacity = sum(node.gpus for node in one.nodes)
@@ -385,7 +385,7 @@ class TestAnyPool:
                 assert planned_gpus(decision, row.start_us) <= capacity
 
     @given(pools())
-    @settings(max_examples=60, deadline=None, derandomize=True)
+    @settings(derandomize=True)
     def test_is_the_same_through_json_and_again(self, one: Snapshot) -> None:
         decision = decide_round(one)
         copy = decode(canonical_bytes(one), Snapshot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.deadlines.admission import (
@@ -122,7 +122,6 @@ class TestTheEarliestDeadline:
         quota=st.none()
         | st.builds(QuotaLimit, st.integers(0, 24), st.tuples(st.integers(0, 24), st.just(0))),
     )
-    @settings(max_examples=80, deadline=None)
     def test_is_the_first_that_is_answered_yes(
         self, seed: int, gpus: int, leases: int, quota: QuotaLimit | None
     ) -> None:
@@ -143,7 +142,6 @@ class TestTheEarliestDeadline:
         asked=st.lists(st.tuples(st.sampled_from((1, 4, 6, 8, 12)), st.integers(1, 4)), max_size=5),
         quota=st.none() | st.builds(QuotaLimit, st.integers(0, 24)),
     )
-    @settings(max_examples=60, deadline=None)
     def test_is_the_same_where_room_is_kept_from_job_to_job(
         self, seed: int, asked: list[tuple[int, int]], quota: QuotaLimit | None
     ) -> None:

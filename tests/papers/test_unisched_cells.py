@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.deadlines.cells import CellDemand, fits_cells, place_cells
@@ -55,7 +55,6 @@ class TestOptions:
         assert [row.leases(work) for work in (1, 4, 5)] == [2, 5, 7]
 
     @given(st.integers(1, 16), st.integers(1, 1000))
-    @settings(max_examples=60, deadline=None)
     def test_what_is_left_out_is_no_better_than_what_stays(self, gpus: int, phi: int) -> None:
         every = all_options(gpus, two_speeds(gpus, phi))
         kept = useful_options(every)
@@ -93,7 +92,6 @@ class TestPropositionOne:
         st.lists(st.integers(0, 8), min_size=1, max_size=5),
         st.lists(st.tuples(st.integers(1, 16), st.integers(0, 40)), max_size=8),
     )
-    @settings(max_examples=200, deadline=None)
     def test_whatever_fits_is_placed(self, free: list[int], asked: list[tuple[int, int]]) -> None:
         demands = []
         left = units_of(free_cells(free))

@@ -25,6 +25,7 @@ from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from evenshare_core.estimation.families import FAMILIES, fit_curve
 from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import MINUTE_US, SECOND_US
+from tests.patience import some
 
 SEEDS = range(100, 106)  # not those by which the weights were chosen
 CAP = 5000
@@ -60,7 +61,7 @@ class TestTheCap:
         answer = estimate_stop(rising(30), StopCriterion(0.99, 3000))
         assert (answer.iterations.amount, answer.note) == (3000, "the cap was reached")
 
-    @settings(deadline=None, max_examples=20)
+    @settings(max_examples=some())
     @given(
         st.lists(st.floats(-10, 10), max_size=12),
         st.floats(-10, 10), st.integers(1, 10**7), st.booleans(), st.integers(1, 1000),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.deadlines.cells import fits_cells
@@ -207,25 +207,21 @@ def problems(draw: st.DrawFn) -> SelectorProblem:
 
 class TestEveryPlan:
     @given(problems())
-    @settings(max_examples=150, deadline=None)
     def test_is_feasible_and_its_gap_honest(self, problem: SelectorProblem) -> None:
         plan = select(problem)
         assert faults(problem, plan) == []
         assert 0 <= plan.gap <= 1
 
     @given(problems())
-    @settings(max_examples=40, deadline=None)
     def test_is_the_same_again(self, problem: SelectorProblem) -> None:
         assert select(problem) == select(problem)
 
     @given(problems(), st.integers(0, 20))
-    @settings(max_examples=60, deadline=None)
     def test_is_feasible_at_any_limit_of_work(self, problem: SelectorProblem, steps: int) -> None:
         plan = select(problem, select(problem), iterations=steps, effort=steps)
         assert faults(problem, plan) == []
 
     @given(problems(), st.lists(st.tuples(st.integers(0, 60), st.integers(0, 10**9)), max_size=9))
-    @settings(max_examples=60, deadline=None)
     def test_stays_below_the_bound_of_any_prices(
         self, problem: SelectorProblem, prices: list[tuple[int, int]]
     ) -> None:

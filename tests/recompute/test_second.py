@@ -49,6 +49,7 @@ from tests.papers import pool_loop, test_ltgf
 from tests.papers.mixed_pool import mixed_cluster, mixed_workload
 from tests.papers.mixed_pool import rounds as mixed_rounds
 from tests.papers.test_ltgf_properties import rounds
+from tests.patience import some
 from tests.recompute.pools import Pool, mixed_pool, odd_rounds, philly_pool
 from tests.recompute.posted import follow, recompute
 from tests.recompute.second import DEFAULTS
@@ -307,12 +308,11 @@ class TestReservations:
 
 class TestRandomPools:
     @given(rounds())
-    @settings(max_examples=150)
     def test_agree(self, snapshot: Snapshot) -> None:
         assert differences(snapshot, decide_round(snapshot)) == []
 
     @given(st.integers(0, 10**6))
-    @settings(max_examples=20)
+    @settings(max_examples=some())
     def test_agree_while_much_is_odd(self, seed: int) -> None:
         for snapshot in odd_rounds(seed, 12):
             assert differences(snapshot, decide_round(snapshot)) == [], (seed, snapshot.number)

@@ -15,6 +15,7 @@ from evenshare_core.simulation.simulator import SimulationResult, simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import SECOND_US
+from tests.patience import some
 
 # Two nodes of 4 GPUs, each with one GPU taken for long: 3 + 3 are free.
 NODES = (Node(1, "v100", 4), Node(2, "v100", 4))
@@ -104,7 +105,7 @@ class TestOverheadsOfAJob:
             assert lost_s == (0 if number == 1 else {1: 3, 2: 11}[job])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=some())
 @given(data=st.data())
 def test_work_adds_up_whatever_it_costs(data: st.DataObject) -> None:
     """`simulate` checks each run: work done = useful time x speed, lease by lease."""

@@ -26,6 +26,7 @@ from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.fairness.certificate import plain
 from evenshare_core.policies.base import certify_round, decide_round, queue_order
 from evenshare_core.policies.registry import POLICIES
+from tests.patience import few
 from tests.unit.core.disclosed_rounds import cases, some_rounds
 from tests.unit.core.test_every_policy import SLOW, TYPES, drawn
 
@@ -34,9 +35,7 @@ every_case = pytest.mark.parametrize(
     ("policy", "options"),
     [pytest.param(*case, id=f"{case[0]}-{json.dumps(case[1])}") for case in cases()],
 )
-some_pools = settings(
-    max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-)
+some_pools = settings(max_examples=few(), database=None, suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 10**6)
 
 

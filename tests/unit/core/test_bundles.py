@@ -197,7 +197,7 @@ class TestADamagedBundle:
         length=st.sampled_from([1, 2, 9]),
         other=st.sampled_from(PARTS),
     )
-    @settings(max_examples=300, deadline=None, database=None)
+    @settings(database=None)
     def test_is_read_or_told_whatever_is_wrong(
         self, policy: str, part: float, length: int, other: bytes
     ) -> None:

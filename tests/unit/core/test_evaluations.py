@@ -22,6 +22,7 @@ from evenshare_core.estimation.evaluations import (
     refusal_of,
     thinned,
 )
+from tests.patience import some
 
 TARGET = StopCriterion(0.9, 10**6)
 HISTORIES = st.dictionaries(
@@ -35,7 +36,6 @@ def whole(history: dict[int, float]) -> list[MetricPoint]:
 
 class TestMerging:
     @given(history=HISTORIES, seed=st.integers(0, 2**32))
-    @settings(max_examples=60, deadline=None)
     def test_gives_the_same_in_any_parts_and_order_and_however_often(
         self, history: dict[int, float], seed: int
     ) -> None:
@@ -54,7 +54,6 @@ class TestMerging:
         assert merge_evaluations(kept, kept, TARGET) == kept
 
     @given(history=HISTORIES)
-    @settings(max_examples=60, deadline=None)
     def test_keeps_few_among_them_the_first_the_newest_and_that_which_met(
         self, history: dict[int, float]
     ) -> None:
@@ -68,7 +67,7 @@ class TestMerging:
         assert met[:1] == [point for point in kept if TARGET.is_met(point.metric)][:1]
 
     @given(history=HISTORIES)
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=some())
     def test_is_what_the_runtime_in_the_job_does(self, history: dict[int, float]) -> None:
         points = whole(history)
         said = thinned_by_client(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.domain.utilities import Utility, UtilityKind
@@ -50,7 +50,6 @@ def random_case(seed: int) -> tuple[Search, SlotUse]:
 
 class TestARefusal:
     @given(SEEDS)
-    @settings(max_examples=300, deadline=None)
     def test_says_a_price_above_what_was_needed(self, seed: int) -> None:
         search, use = random_case(seed)
         if search.is_hopeless(use) or search.best(use) is None:
@@ -58,7 +57,6 @@ class TestARefusal:
             assert refusal is None or 0 <= refusal.needed_micro < refusal.lowest_micro
 
     @given(SEEDS)
-    @settings(max_examples=300, deadline=None)
     def test_is_of_the_start_that_loses_least(self, seed: int) -> None:
         """By trying all starts, in plain sums. A loss of a micro-credit is rounding."""
         search, use = random_case(seed)
@@ -93,7 +91,6 @@ class TestUsesThatComeAgain:
     """What was derived of a use is kept, for other jobs and other rounds."""
 
     @given(st.lists(st.integers(0, 40), min_size=2, max_size=8))
-    @settings(max_examples=150, deadline=None)
     def test_have_the_same_starts_refusals_and_own_starts(self, seeds: list[int]) -> None:
         store: Store = {}
         for seed in [*seeds, *seeds]:

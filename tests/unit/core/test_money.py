@@ -8,7 +8,7 @@ from math import floor
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.money.fixed_point import (
@@ -155,7 +155,6 @@ class TestTheWorstCaseOfATerm:
 
 
 class TestLargestRemainder:
-    @settings(max_examples=1_000, deadline=None)
     @given(st.integers(0, 10**15), st.lists(st.integers(0, 10**12), max_size=8))
     def test_parts_sum_exactly_and_lie_within_one_unit(
         self, total: int, weights: list[int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.money.quota_use import EntitledStep, QuotaUse, UseStep, quota_time, quota_use
@@ -79,7 +79,6 @@ def terms(rows: list[tuple[int, int, int, int, int]]) -> list[UseStep]:
 
 
 class TestProperties:
-    @settings(max_examples=200, deadline=None)
     @given(quotas=QUOTAS, rows=STEPS, since=st.integers(0, 20), span=st.integers(0, 20))
     def test_parts_sum_to_the_quota(
         self,
@@ -99,7 +98,6 @@ class TestProperties:
             assert all(part >= 0 for part in (*parts, result.without_gpu_us))
             assert result.quota_us == quota_time(kept, **times).get(tenant, 0)
 
-    @settings(max_examples=100, deadline=None)
     @given(rows=STEPS, cut=st.integers(0, 30))
     def test_two_times_in_a_row_are_one(
         self, rows: list[tuple[int, int, int, int, int]], cut: int
@@ -111,7 +109,6 @@ class TestProperties:
         for name in ("quota_us", "own_us", "kept_us", "lent_us", "free_us", "without_gpu_us"):
             assert getattr(first, name) + getattr(rest, name) == getattr(whole, name)
 
-    @settings(max_examples=100, deadline=None)
     @given(rows=STEPS)
     def test_lends_in_the_parts_by_which_it_is_paid(
         self, rows: list[tuple[int, int, int, int, int]]

@@ -6,7 +6,7 @@ import json
 from fractions import Fraction
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.money.revenue import (
@@ -68,7 +68,6 @@ def lowest(mark: Mark) -> dict[int, Fraction]:
 
 
 class TestIdleSums:
-    @settings(max_examples=300, deadline=None)
     @given(st.lists(USES | QUOTAS, max_size=12))
     def test_equal_the_sums_over_slots(self, changes: list[tuple[int, object, int]]) -> None:
         fast, slow, now, marks = IdleSums(has_history=True), Slots(), 0, {0: Mark(1, {})}

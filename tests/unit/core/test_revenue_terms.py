@@ -7,7 +7,7 @@ from math import gcd
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.money.revenue import ClosedTerm, Event, Sweep, price_to_micro
@@ -67,7 +67,6 @@ def histories(draw: st.DrawFn) -> list[Event]:
 
 
 class TestSweep:
-    @settings(max_examples=200, deadline=None)
     @given(histories(), st.integers(1, 7))
     def test_gives_the_same_terms_in_batches_of_any_size(
         self, events: list[Event], cut: int
@@ -77,7 +76,6 @@ class TestSweep:
         assert cut_up == whole
         assert other.to_state() == sweep.to_state()
 
-    @settings(max_examples=200, deadline=None)
     @given(histories())
     def test_closes_every_term_once_and_holds_it_no_less_than_nothing(
         self, events: list[Event]
@@ -91,7 +89,6 @@ class TestSweep:
         assert all(term.held_us >= 0 for term in closed)
         assert sweep.anomalies == []
 
-    @settings(max_examples=200, deadline=None)
     @given(histories())
     def test_weighs_no_lender_by_more_than_its_quota(self, events: list[Event]) -> None:
         sweep = Sweep(by_integrals=True)
@@ -100,7 +97,6 @@ class TestSweep:
             for lender, weight in term.weights.items():
                 assert 0 < weight <= limits[lender] * max(term.held_us, 1)
 
-    @settings(max_examples=200, deadline=None)
     @given(histories())
     def test_weighs_in_lowest_terms(self, events: list[Event]) -> None:
         for term in run(events)[0]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.placement.rounding import ShareRequest, deviation, round_shares
@@ -146,7 +146,6 @@ ROW = st.builds(
 
 
 class TestTheRules:
-    @settings(max_examples=400)
     @given(st.lists(ROW, min_size=1, max_size=6), st.tuples(st.integers(0, 12), st.integers(0, 12)))
     def test_give_what_they_give_when_every_row_is_looked_at(
         self, rows: list[ShareRequest], capacity: tuple[int, int]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.formulations import oef_cooperative, oef_highs, shares
@@ -117,7 +117,6 @@ class TestTheFormulations:
 
 
 class TestEveryRule:
-    @settings(max_examples=40, deadline=None)
     @given(data=st.data(), rule=st.sampled_from(list(ShareRule)))
     def test_keeps_to_capacity_caps_and_what_can_run(
         self, data: st.DataObject, rule: ShareRule

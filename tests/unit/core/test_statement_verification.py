@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.domain.instants import from_us
@@ -110,7 +110,6 @@ def income_rows(sweep: FactorSweep, term: ClosedTerm, tenant: int) -> list[Row]:
 
 
 class TestAnyHistory:
-    @settings(max_examples=150, deadline=None)
     @given(histories())
     def test_gives_statements_that_verify(self, history: History) -> None:
         for tenant in range(A, C + 1):
@@ -120,7 +119,6 @@ class TestAnyHistory:
             assert report.recomputed["income"] == len(stated["income"])
             assert report.recomputed["weight"] == len(stated["income"])
 
-    @settings(max_examples=150, deadline=None)
     @given(histories())
     def test_has_weights_that_slots_one_by_one_give(self, history: History) -> None:
         sweep, _ = swept(history)
@@ -138,7 +136,6 @@ class TestAnyHistory:
                         steps, term.starts_us, term.ends_us, is_operator=lender == OPERATOR
                     )
 
-    @settings(max_examples=150, deadline=None)
     @given(histories(), st.data())
     def test_betrays_an_income_a_charge_or_a_total_that_was_moved(
         self, history: History, data: st.DataObject

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.test import override_settings
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine.executors.local_files import LogWindow, read_log
@@ -31,7 +31,6 @@ class TestALog:
         folder = written(tmp_path, [b"one\n", b"two"], 100)
         assert [path.read_bytes() for path in parts(folder)] == [b"one\ntwo"]
 
-    @settings(max_examples=60, deadline=None)
     @given(pieces=st.lists(st.binary(min_size=1, max_size=90), max_size=30))
     def test_never_exceeds_its_cap_and_keeps_its_head_and_its_tail(
         self, tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]

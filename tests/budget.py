@@ -1,0 +1,63 @@
+"""What a run cost: the ten dearest files, and each folder against its budget. A plugin.
+
+Seconds are worker-seconds: how long each test took with its fixtures, added up over all processes.
+The budgets are the table of docs/testing.md, for whole runs of `make test` and `make test-rest`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "testing.md"
+# | `tests/unit` | 150 | 300 |
+ROW = re.compile(r"^\| `(tests/\w+)` \| ([\d,]+) \| ([\d,]+) \|", re.MULTILINE)
+DEAREST = 10
+
+
+class Spent:
+    """Adds up reports; where tests are spread over processes, all reach the one that spreads."""
+
+    def __init__(self, tier: str) -> None:
+        self.tier = tier
+        self.by_file: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a set-up, a call or a tear-down."""
+        self.by_file[report.nodeid.partition("::")[0]] += report.duration
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print both tables, with a warning for each budget that is passed."""
+        write = terminalreporter.write_line
+        write(f"worker-seconds: {sum(self.by_file.values()):,.0f}; the dearest files:")
+        for path, spent in self.by_file.most_common(DEAREST):
+            write(f"{spent:8.1f}  {path}")
+        budgets = read_budgets(self.tier)
+        by_folder: Counter[str] = Counter()
+        for path, spent in self.by_file.items():
+            by_folder["/".join(path.split("/")[:2])] += spent
+        for folder, spent in by_folder.most_common() if budgets else ():
+            budget = budgets.get(folder, 0)
+            write(f"{spent:8.1f} of {budget:4d}  {folder}", yellow=spent > budget)
+            if spent > budget:
+                write(f"warning: {folder} passes its budget (docs/testing.md)", yellow=True)
+
+
+def read_budgets(tier: str) -> dict[str, int]:
+    """The worker-seconds of each folder in a whole run of a tier; empty for another run."""
+    column = {"test": 1, "rest": 2}.get(tier)
+    if column is None:
+        return {}
+    rows = ROW.findall(DOCUMENT.read_text())
+    return {row[0]: int(row[column].replace(",", "")) for row in rows}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Count in the process that reports."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Spent(config.getoption("tier")))
