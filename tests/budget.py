@@ -7,7 +7,8 @@ The budgets are the table of docs/testing.md, for whole runs of `make test` and 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
+from heapq import nlargest
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ class Spent:
 
     def __init__(self, tier: str) -> None:
         self.tier = tier
-        self.by_file: Counter[str] = Counter()
+        self.by_file: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a set-up, a call or a tear-down."""
@@ -34,17 +35,22 @@ class Spent:
         """Print both tables, with a warning for each budget that is passed."""
         write = terminalreporter.write_line
         write(f"worker-seconds: {sum(self.by_file.values()):,.0f}; the dearest files:")
-        for path, spent in self.by_file.most_common(DEAREST):
+        for spent, path in nlargest(DEAREST, turned(self.by_file)):
             write(f"{spent:8.1f}  {path}")
         budgets = read_budgets(self.tier)
-        by_folder: Counter[str] = Counter()
+        by_folder: dict[str, float] = defaultdict(float)
         for path, spent in self.by_file.items():
             by_folder["/".join(path.split("/")[:2])] += spent
-        for folder, spent in by_folder.most_common() if budgets else ():
+        for spent, folder in sorted(turned(by_folder), reverse=True) if budgets else ():
             budget = budgets.get(folder, 0)
             write(f"{spent:8.1f} of {budget:4d}  {folder}", yellow=spent > budget)
             if spent > budget:
                 write(f"warning: {folder} passes its budget (docs/testing.md)", yellow=True)
+
+
+def turned(spent: dict[str, float]) -> list[tuple[float, str]]:
+    """Seconds first, to be sorted."""
+    return [(seconds, name) for name, seconds in spent.items()]
 
 
 def read_budgets(tier: str) -> dict[str, int]:

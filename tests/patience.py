@@ -22,9 +22,9 @@ settings.load_profile("ci")
 
 def some() -> int:
     """A quarter of the profile's examples."""
-    return settings.default.max_examples // 4
+    return settings().max_examples // 4
 
 
 def few() -> int:
     """A twentieth of the profile's examples, and two at least."""
-    return max(2, settings.default.max_examples // 20)
+    return max(2, settings().max_examples // 20)
