@@ -1,13 +1,13 @@
 """How a run is spread over processes, which tests are fast, and what goes first.
 
 `make test` starts a process per core and one more, because many tests wait. Each process has
-servers, databases, ports and folders of its own (tests/plugin.py). A class, or what stands outside of classes in a file,
-goes to one process as a whole, so that what its tests share is made once; the files below are
-the exceptions. Fast tests go first, because they answer soonest; then what takes longest, so that
-nobody waits for it at the end.
+servers, databases, ports and folders of its own (tests/plugin.py). A class, or what stands outside
+of classes in a file, goes to one process as a whole, so that what its tests share is made once; the
+files below are the exceptions. Fast tests go first, because they answer soonest; then what takes
+longest, so that nobody waits for it at the end.
 
-xdist's own `--dist loadgroup` is not used, because it adds `@group` to the name of each test, so that
-the name of a failure could not be pasted into a command.
+xdist's own `--dist loadgroup` is not used: it adds `@group` to the name of each test, so that the
+name of a failure could not be pasted into a command.
 """
 
 from __future__ import annotations
