@@ -7,6 +7,7 @@ line is obeyed: `make test ARGS=tests/simulation/test_loop.py` runs all of that 
 
 from __future__ import annotations
 
+import gc
 from itertools import combinations
 from zlib import crc32
 
@@ -70,6 +71,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         split[belongs(item, tier, rest)].append(item)
     config.hook.pytest_deselected(items=split[False])
     items[:] = split[True]
+
+
+def pytest_collection_finish() -> None:
+    """Spare each full garbage collection of the run the modules and the thousands of tests."""
+    gc.freeze()
 
 
 def belongs(item: pytest.Item, tier: str, rest: frozenset[str]) -> bool:
