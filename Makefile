@@ -21,9 +21,9 @@ test: dev
 test-rest: dev
 	@$(RUN) -m pytest -n auto --tier=rest --hypothesis-profile=ci $(ARGS)
 
-# No server, no browser, no process tree.
+# Those of `make test` that want no server, no browser, no process tree.
 test-fast: dev
-	@$(RUN) -m pytest -n auto -m "fast and not soak" tests/architecture tests/papers tests/unit $(ARGS)
+	@$(RUN) -m pytest -n auto --tier=fast --hypothesis-profile=quick $(ARGS)
 
 lint: dev
 	@$(RUN) -m ruff check .

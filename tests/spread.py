@@ -1,4 +1,4 @@
-"""How a run is spread over processes, which tests are fast, and what goes first.
+"""How a run is spread over processes, and what goes first.
 
 `make test` starts a process per core and one more, because many tests wait. Each process has
 servers, databases, ports and folders of its own (tests/plugin.py). A class, or what stands outside
@@ -19,14 +19,6 @@ from typing import Any
 import pytest
 
 MOST_PROCESSES = 9
-# A test in here that asks for no server is fast: `make test-fast` runs those alone.
-FAST = ("tests/architecture/", "tests/papers/", "tests/unit/")
-# Files in there that start processes or environments, or simulate for seconds.
-NOT_FAST = (
-    "tests/unit/client/test_install.py",
-    "tests/unit/client/test_lease.py",
-    "tests/unit/portal/test_checks.py",
-)
 # What all tests of these files share is dear: a portal of four processes, a restored backup, what
 # axe has looked at.
 TOGETHER = (
@@ -60,19 +52,6 @@ FIRST = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is fast, before `-m` chooses."""
-    if item.nodeid.startswith(FAST) and not item.nodeid.startswith(NOT_FAST) and not served(item):
-        item.add_marker("fast")
-
-
-def served(item: pytest.Item) -> bool:
-    """Whether a test asks for a server, by a fixture or by pytest-django's mark."""
-    names = getattr(item, "fixturenames", ())
-    return "services" in names or item.get_closest_marker("django_db") is not None
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put them into the order of the run; those of one rank stay as they stand."""
@@ -88,10 +67,15 @@ def rank(item: pytest.Item) -> int:
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_xdist_auto_num_workers() -> int | None:
-    """What `-n auto` means, unless the variable of pytest-xdist says it; its own is asked last."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """What `-n auto` means, unless the variable of pytest-xdist says it; its own is asked last.
+
+    One file or test runs at once in this process: others would first have to start.
+    """
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
+    if len(config.args) == 1 and ".py" in config.args[0]:
+        return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min((cores or 1) + 1, MOST_PROCESSES)
 

@@ -1,20 +1,30 @@
 """Which tests each command runs; all marks of it are here. A plugin.
 
-`make test` runs every test that no row below gives away, `make test-rest` what `make test` leaves
-out, `make lint` the architecture, `make soak` what is marked `soak`. A path or `-m` on the command
-line is obeyed: `make test ARGS=tests/simulation/test_loop.py` runs all of that file.
+`make test` runs every test that no row below gives away, `make test-fast` those of them that need
+no server, `make test-rest` what `make test` leaves out, `make lint` the architecture, `make soak`
+what is marked `soak`. Paths on the command line are obeyed:
+`make test ARGS=tests/simulation/test_loop.py` runs all of that file.
 """
 
 from __future__ import annotations
 
 import gc
 from itertools import combinations
+from pathlib import Path
 from zlib import crc32
 
 import pytest
 
-TIERS = ("test", "rest", "lint", "all")
+TIERS = ("test", "fast", "rest", "all")
 LINT = "tests/architecture/"
+# A test in here that wants no server is fast.
+FAST = ("tests/papers/", "tests/unit/")
+# Files in there that start processes or environments, or simulate for seconds.
+NOT_FAST = (
+    "tests/unit/client/test_install.py",
+    "tests/unit/client/test_lease.py",
+    "tests/unit/portal/test_checks.py",
+)
 # The policies that a site would run; cases of others are left to `make test-rest`.
 SITE_POLICIES = frozenset(
     ("evenshare", "ltgf", "oef", "gandiva_fair", "unisched", "market", "drf", "fifo")
@@ -73,6 +83,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = split[True]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Read no file of which a tier has no test."""
+    tier = config.getoption("tier")
+    if tier == "all" or collection_path.suffix != ".py":
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    is_other = path.startswith(LINT) or (tier != "rest" and path in REST)
+    return True if is_other or (tier == "fast" and not path.startswith(FAST)) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is fast."""
+    if item.nodeid.startswith(FAST) and not item.nodeid.startswith(NOT_FAST) and not served(item):
+        item.add_marker("fast")
+
+
+def served(item: pytest.Item) -> bool:
+    """Whether a test asks for a server, by a fixture or by pytest-django's mark."""
+    names = getattr(item, "fixturenames", ())
+    return "services" in names or item.get_closest_marker("django_db") is not None
+
+
 def pytest_collection_finish() -> None:
     """Spare each full garbage collection of the run the modules and the thousands of tests."""
     gc.freeze()
@@ -80,11 +113,12 @@ def pytest_collection_finish() -> None:
 
 def belongs(item: pytest.Item, tier: str, rest: frozenset[str]) -> bool:
     """Whether a tier has a test. Properties are in two: in `rest` with more examples."""
-    if item.nodeid.startswith(LINT) or tier == "lint":
-        return item.nodeid.startswith(LINT) and tier == "lint"
-    if tier == "test":
-        return item.nodeid not in rest
-    return item.nodeid in rest or is_property(item)
+    if item.nodeid.startswith(LINT):
+        return False
+    if tier == "rest":
+        return item.nodeid in rest or is_property(item)
+    is_chosen = tier == "test" or item.get_closest_marker("fast") is not None
+    return is_chosen and item.nodeid not in rest
 
 
 def is_property(item: pytest.Item) -> bool:
