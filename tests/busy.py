@@ -1,7 +1,7 @@
 """Run a command beside busy processes: `python -m tests.busy 16 make test`.
 
-Each busy process has a session of its own, because Linux shares the processors by session: many
-processes of one shell would together get no more than the command does.
+Each busy process has a session of its own: where Linux shares processors by session (autogroup),
+many processes of one shell would together get no more than the command does.
 """
 
 from __future__ import annotations
