@@ -2,6 +2,8 @@
 # `make run` and `make test` are the two commands to know.
 PYTHON ?= python3
 RUN = .venv/bin/python
+# Our code is compiled once and not by every process of a run, wherever that is switched off.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: fields run run-slurm test test-rest test-fast lint bench reproduce soak mutate clean lock core dev
 
