@@ -15,6 +15,9 @@ from zlib import crc32
 
 import pytest
 
+# A test, and the number of a value of each of some parameters.
+Combination = tuple[object, ...]
+
 TIERS = ("test", "fast", "rest", "all")
 LINT = "tests/architecture/"
 # A test in here that wants no server is fast.
@@ -158,16 +161,28 @@ def parameters(item: pytest.Item) -> dict[str, object]:
 def sample(cases: list[pytest.Item], strength: int) -> set[str]:
     """The node ids of few cases in which every combination of `strength` values occurs.
 
-    They are taken in an order by hash, so that no value comes with the first of another alone.
+    Those with most new combinations come first; of these the order is by hash, so that no value
+    comes with the first of another alone.
     """
-    seen: dict[str, set[tuple[tuple[str, int], ...]]] = {}
+    cases = sorted(cases, key=lambda one: crc32(one.nodeid.encode()))
+    combinations_of = {item.nodeid: combined([item], strength) for item in cases}
+    seen: set[Combination] = set()
     chosen = set()
-    for item in sorted(cases, key=lambda one: crc32(one.nodeid.encode())):
-        call = getattr(item, "callspec", None)
-        known = seen.setdefault(item.nodeid.partition("[")[0], set())
-        indices = sorted(call.indices.items()) if call else []
-        found = set(combinations(indices, min(strength, len(indices))))
-        if found - known:
-            known |= found
-            chosen.add(item.nodeid)
+    for new in range(max(map(len, combinations_of.values()), default=0), 0, -1):
+        for name, found in combinations_of.items():
+            if len(found - seen) == new:
+                seen |= found
+                chosen.add(name)
     return chosen
+
+
+def combined(cases: list[pytest.Item], strength: int) -> set[Combination]:
+    """The combinations of so many parameters' values that occur in cases, by test."""
+    found: set[Combination] = set()
+    for item in cases:
+        call = getattr(item, "callspec", None)
+        indices = sorted(call.indices.items()) if call else []
+        name = item.nodeid.partition("[")[0]
+        of_case = combinations(indices, min(strength, len(indices)))
+        found |= {(name, *combination) for combination in of_case}
+    return found
