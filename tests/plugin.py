@@ -180,19 +180,22 @@ def services() -> Services:
 @pytest.fixture(scope="session")
 def template_database(services: Services, django_db_blocker: DjangoDbBlocker) -> str:
     """Migrated once (tests/kept.py)."""
-    with services.postgres.connect() as connection:
-        known = connection.execute("SELECT datname FROM pg_database").fetchall()
-    if (TEMPLATE,) not in known:
-        with django_db_blocker.unblock():
-            make_template(services)
+    with django_db_blocker.unblock():
+        make_template(services)
     return TEMPLATE
 
 
 def make_template(services: Services) -> None:
-    """Make the database that others are copied from, as the owner, as `manage.py up` does it."""
+    """Make the database that others are copied from, as the owner, as `manage.py up` does it.
+
+    A cluster that was kept has it.
+    """
     from portal.site import prepare
 
     with services.postgres.connect() as connection:
+        known = connection.execute("SELECT datname FROM pg_database").fetchall()
+        if (TEMPLATE,) in known:
+            return
         create_database(connection, TEMPLATE)
     _point_django_to(TEMPLATE)
     prepare.migrate()
