@@ -11,7 +11,7 @@ from portal.embedded.postgres import create_database
 from tests.plugin import SHARED, Services
 from tests.slurm import slurm_cluster
 from tests.slurm_restd import slurm_restd
-from tests.stages import clocks, made_clocks, made_pair, made_settled, pair, settled
+from tests.stages import clocks, made_clocks, made_pair, made_settled, pair, settled, stages
 from tests.tools import PATIENCE_S, require_tool
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "clocks", "made_clocks", "made_pair", "made_settled", "pair", "settled", "slurm_cluster",
-    "slurm_restd",
+    "slurm_restd", "stages",
 ]  # fmt: skip
 
 

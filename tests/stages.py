@@ -1,16 +1,18 @@
 """Stages that are dear, made once in a process: each test has a copy of their database.
 
-The fixtures are named in tests/conftest.py. A test with a live server has it on its copy by a
-`committed_db` of its own that asks for the stage, as in tests/browser/test_charts.py.
+The fixtures are named in tests/conftest.py; `stages` copies what any function makes. A test with a
+live server has it on its copy by a `committed_db` of its own that asks for the stage, as in
+tests/browser/test_charts.py.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from django.conf import settings as django_settings
@@ -23,6 +25,46 @@ from tests.functional.pool_stage import Stage, settled_stage
 from tests.functional.two_clocks import TwoClocks, two_clocks
 from tests.functional.two_tenants import Pair, two_tenants
 from tests.plugin import Services, database_like, pointed_to
+
+Made = TypeVar("Made")
+
+
+class Stages:
+    """What functions make, each once in a process; whoever asks has a copy of its database."""
+
+    def __init__(self, template: str, services: Services, blocker: DjangoDbBlocker) -> None:
+        self._template, self._services, self._blocker = template, services, blocker
+        self._made: dict[Callable[[], Any], tuple[str, Any]] = {}
+        self._databases = ExitStack()
+
+    @contextmanager
+    def copy(self, make: Callable[[], Made]) -> Iterator[Made]:
+        """Use a copy of the database in which `make` was called, and what it returned."""
+        if make not in self._made:
+            self._made[make] = self._make(make)
+        template, made = self._made[make]
+        with database_like(template, self._services, self._blocker):
+            yield deepcopy(made)
+
+    def drop(self) -> None:
+        """Drop the databases that were copied."""
+        self._databases.close()
+
+    def _make(self, make: Callable[[], Made]) -> tuple[str, Made]:
+        kept = kept_database(f"stage_{len(self._made)}", self._template, self._services)
+        name = self._databases.enter_context(kept)
+        with self._blocker.unblock(), pointed_to(name):
+            return name, make()
+
+
+@pytest.fixture(scope="session")
+def stages(
+    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
+) -> Iterator[Stages]:
+    """Copies of what functions make; they must make the same in whichever test they are called."""
+    made = Stages(template_database, services, django_db_blocker)
+    yield made
+    made.drop()
 
 
 @pytest.fixture(scope="session")

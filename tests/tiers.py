@@ -57,7 +57,10 @@ REST = (
 
 # Of these tests with many parameters `make test` runs so many cases that every combination of so
 # many parameters' values occurs: 1 each value, 2 each pair. `make test-rest` runs the other cases.
-SAMPLED: dict[str, int] = {}
+SAMPLED: dict[str, int] = {
+    "tests/integration/test_fault_matrix.py": 1,
+    "tests/integration/test_preemption_faults.py": 1,
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

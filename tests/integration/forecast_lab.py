@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+import pytest
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, PoolClock, StartForecast
 from scheduling.services import execute_forecast as executing
 from scheduling.services import forecasts as service
+from scheduling.services import price_forecasts as prices
 from tests.factories import Cluster, cluster
+from tests.stages import Stages
 
 MINUTES = 60
 Known = TypeVar("Known")
@@ -33,13 +38,30 @@ def busy_lab() -> Cluster:
     return made
 
 
+@contextmanager
+def lab_of(stages: Stages, make: Callable[[], Cluster] = busy_lab) -> Iterator[Cluster]:
+    """A copy of a pool whose clock shows its instant now."""
+    with stages.copy(make) as lab:
+        set_clock(lab)
+        yield lab
+
+
+def foreseen_lab() -> Cluster:
+    """The same pool, and its start forecast, in which hardly any price was looked for."""
+    made = busy_lab()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prices, "POINTS", 1)
+        forecast()
+    return made
+
+
 def set_clock(lab: Cluster) -> None:
     PoolClock.objects.filter(pool=lab.pool).update(anchor_pool=lab.at, anchor_wall=wall_now())
 
 
 def every_beat() -> Callable[[], float]:
-    """A timer on which every second round gives a sign of life."""
-    return itertools.count(0, 0.5).__next__
+    """A timer on which every 25th round gives a sign of life."""
+    return itertools.count(0, 0.04).__next__
 
 
 def forecast(**options: Any) -> StartForecast:

@@ -5,17 +5,12 @@ A point that is not reached fails its test, so the list of points cannot rot.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 
 from billing.checks import run_checks
 from billing.ledger import open_book, post_allowance
@@ -35,15 +30,12 @@ from scheduling.models import (
     VirtualSpeeds,
 )
 from tenants import transparency
-from tenants.faults import POINTS, arm_faults
+from tenants.faults import POINTS
 from tests.factories import Cluster, cluster
 from tests.integration.archive_stage import LONG_AGO, keep_files
-from tests.integration.injected import CUT_OFF, InjectedError, cut_database, fail, once
-from tests.tools import PATIENCE_S
+from tests.integration.injected import FAULTS
+from tests.stages import Stages
 
-pytestmark = pytest.mark.usefixtures("committed_db")
-
-CHILD = Path(__file__).with_name("round_process.py")
 WORK_S = 45
 # Looked at in each iteration, of which there are as many as seconds of work.
 BY_METRIC: dict[str, Any] = {
@@ -132,51 +124,9 @@ def assert_heals(lab: Cluster) -> None:
     assert [row for row in records if row.damage or row.breaks] == []
 
 
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("point", POINTS)
-def test_an_exception_is_healed(point: str) -> None:
-    lab = eventful_cluster()
-
-    hook, reached = once(point, fail)
-    with arm_faults(hook), pytest.raises(InjectedError):
-        step(lab)
-    assert reached
-    assert_heals(lab)
-
-
-def cut_off(lab: Cluster, point: str) -> None:
-    """Take one step, whose connection to the database is ended at a point."""
-
-    hook, reached = once(point, cut_database)
-    # A point outside a transaction may meet a connection that heals by itself.
-    with arm_faults(hook), contextlib.suppress(*CUT_OFF):
-        step(lab)
-    assert reached
-    connections.close_all()
-
-
-def killed(lab: Cluster, point: str, *policies: str) -> None:
-    """Take one step in a process that is killed at a point; `policies`: modules that it loads."""
-    arguments = (str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill", "30", *policies)
-    victim = subprocess.Popen(
-        [sys.executable, str(CHILD), *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
-    )
-    printed, _ = victim.communicate(timeout=PATIENCE_S)
-    assert victim.returncode == -signal.SIGKILL
-    assert printed.splitlines()[-1] == point
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_cut_from_the_database_is_healed(point: str) -> None:
-    lab = eventful_cluster()
-    cut_off(lab, point)
-    assert_heals(lab)
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_kill_9_is_healed(point: str) -> None:
-    lab = eventful_cluster()
-    killed(lab, point)
-    assert_heals(lab)
+def test_a_fault_is_healed(stages: Stages, point: str, fault: str) -> None:
+    with stages.copy(eventful_cluster) as lab:
+        FAULTS[fault](point, partial(step, lab))
+        assert_heals(lab)

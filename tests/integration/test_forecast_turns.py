@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -18,21 +18,23 @@ from scheduling.models import (
 from scheduling.selectors.start_estimates import read_starts
 from scheduling.services import execute_forecast as executing
 from scheduling.services import forecasts as service
+from scheduling.services import price_forecasts as prices
 from tenants.scopes import site_scope
 from tests.factories import Cluster, cluster
 from tests.integration.forecast_lab import (
-    busy_lab,
     forecast,
     known,
+    lab_of,
     set_clock,
 )
-
-pytestmark = pytest.mark.usefixtures("committed_db")
+from tests.stages import Stages
 
 
 @pytest.fixture
-def lab() -> Cluster:
-    return busy_lab()
+def lab(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr(prices, "POINTS", 1)
+    with lab_of(stages) as made:
+        yield made
 
 
 class Clock:

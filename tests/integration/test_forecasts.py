@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -23,31 +24,42 @@ from scheduling.models import (
 from scheduling.selectors.start_estimates import WINDOWS, read_calibration, read_starts
 from scheduling.services import execute_forecast as executing
 from scheduling.services import forecasts as service
+from scheduling.services import price_forecasts as prices
 from scheduling.services.jobs import cancel_job
 from scheduling.services.start_history import read_history
 from tenants.scopes import site_scope
 from tests.factories import Cluster, cluster
 from tests.integration.forecast_lab import (
     MINUTES,
-    busy_lab,
     forecast,
+    foreseen_lab,
     known,
+    lab_of,
     queued,
     set_clock,
 )
+from tests.stages import Stages
 from tests.tools import eventually
-
-pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 @pytest.fixture
-def lab() -> Cluster:
-    return busy_lab()
+def lab(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr(prices, "POINTS", 1)
+    with lab_of(stages) as made:
+        yield made
+
+
+@pytest.fixture
+def foreseen(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The lab with a forecast."""
+    monkeypatch.setattr(prices, "POINTS", 1)
+    with lab_of(stages, foreseen_lab) as made:
+        yield made
 
 
 class TestAForecast:
-    def test_says_of_every_queued_job_when_as_of_which_round(self, lab: Cluster) -> None:
-        row = forecast()
+    def test_says_of_every_queued_job_when_as_of_which_round(self, foreseen: Cluster) -> None:
+        lab, row = foreseen, StartForecast.objects.get()
         assert (row.state, row.policy) == ("done", DEFAULT), row.error
         last = Round.objects.order_by("-number")[0]
         assert row.round == last.number
@@ -64,22 +76,22 @@ class TestAForecast:
         assert row.facts["queued"] == len(starts)
         assert (row.facts["runs"], row.facts["ended"], row.facts["widening"]) == (19, 12, 1.0)
 
-    def test_is_the_same_again_from_the_same_round(self, lab: Cluster) -> None:
-        def counted() -> list[tuple[Any, ...]]:
-            rows = StartEstimate.objects.filter(forecast=forecast())
+    def test_is_the_same_again_from_the_same_round(self, foreseen: Cluster) -> None:
+        def counted(row: StartForecast) -> list[tuple[Any, ...]]:
+            rows = StartEstimate.objects.filter(forecast=row)
             return sorted(rows.values_list("job", "p50", "p90"))
 
-        first = counted()
+        first = counted(StartForecast.objects.get())
         long_ago = wall_now() - timedelta(minutes=10)
         StartForecast.objects.update(round=None, state="failed", ended_at=long_ago)
         StartEstimate.objects.all().delete()
-        set_clock(lab)
-        assert counted() == first
+        set_clock(foreseen)
+        assert counted(forecast()) == first
 
     def test_is_read_and_begun_with_few_queries(
-        self, lab: Cluster, django_assert_num_queries: Any
+        self, foreseen: Cluster, django_assert_num_queries: Any
     ) -> None:
-        forecast()
+        lab = foreseen
         with site_scope():
             jobs = queued(lab)
             with django_assert_num_queries(2):
@@ -87,6 +99,7 @@ class TestAForecast:
             with django_assert_num_queries(4):  # and one where a job has a type
                 assert read_history(lab.pool.pk, lab.at).ended
 
+    @pytest.mark.usefixtures("committed_db")
     def test_of_a_pool_without_a_past_says_so(self) -> None:
         new = cluster({"north": 4}, nodes=1, round_s=30)
         new.submit("north", 4, 600)
@@ -107,8 +120,8 @@ class TestAForecast:
         assert row.facts["none"].get("too_much_work")
         assert known(row.until) < known(row.at) + timedelta(hours=24)
 
-    def test_is_replaced_by_the_next_but_for_what_is_kept(self, lab: Cluster) -> None:
-        first = forecast()
+    def test_is_replaced_by_the_next_but_for_what_is_kept(self, foreseen: Cluster) -> None:
+        lab, first = foreseen, StartForecast.objects.get()
         one = min(queued(lab))
         assert StartEstimate.objects.filter(forecast=first, kept=True).count() == len(queued(lab))
         lab.round(after_s=30)
@@ -158,8 +171,11 @@ class TestAForecast:
 
 
 class TestWhatBecameOfIt:
+    @pytest.fixture
+    def lab(self, foreseen: Cluster) -> Cluster:
+        return foreseen
+
     def test_is_the_start_of_its_job_or_that_there_will_be_none(self, lab: Cluster) -> None:
-        forecast()
         gone = max(queued(lab))
         cancel_job(job=Job.objects.get(pk=gone), now=lab.now())
         for _ in range(20):
@@ -175,7 +191,6 @@ class TestWhatBecameOfIt:
         assert sum(row.fate == "started" for row in rows.values()) > 5
 
     def test_is_counted_once_its_p90_has_passed(self, lab: Cluster) -> None:
-        forecast()
         made = StartEstimate.objects.filter(kept=True)
         assert read_calibration(lab.pool.pk, lab.at, WINDOWS["day"]).estimates == 0
         for _ in range(30):
@@ -195,7 +210,6 @@ class TestWhatBecameOfIt:
         assert later.estimates == 0
 
     def test_of_a_job_that_was_cancelled_counts_if_it_was_late_by_then(self, lab: Cluster) -> None:
-        forecast()
         early, late = sorted(queued(lab))[-2:]
         p90 = lab.at + timedelta(minutes=10)
         StartEstimate.objects.filter(job__in=[early, late]).update(p50=lab.at, p90=p90)
@@ -207,7 +221,7 @@ class TestWhatBecameOfIt:
         assert (found.estimates, found.by_p90, found.gone, found.jobs) == (1, 0, 1, 1)
 
     def test_widens_the_next_p90_where_past_ones_were_too_early(self, lab: Cluster) -> None:
-        first = forecast()
+        first = StartForecast.objects.get()
         one = StartEstimate.objects.filter(kept=True).first()
         assert one is not None
         late = {"p50": lab.at, "p90": lab.at, "raw_p90": lab.at, "at": lab.at - timedelta(hours=1)}
@@ -229,7 +243,6 @@ class TestWhatBecameOfIt:
             assert known(wide.p90) - wide.at >= 3 * (known(wide.raw_p90) - wide.at)
 
     def test_is_dropped_after_a_month(self, lab: Cluster) -> None:
-        forecast()
         lab.round(after_s=30)
         set_clock(lab)
         newest = forecast()

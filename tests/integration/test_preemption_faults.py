@@ -7,7 +7,7 @@ before its expiry, in a pool whose borrowers pay.
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 
 import pytest
 from django.db import connection
@@ -22,12 +22,11 @@ from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Round, 
 from scheduling.selectors.replay import replay_stored_round
 from tenants.models import Budget
 from tests.factories import Cluster, cluster
-from tests.integration.test_fault_matrix import cut_off, killed, step
+from tests.integration.injected import FAULTS
+from tests.integration.test_fault_matrix import step
+from tests.stages import Stages
 from tests.toy_policy.preempting import POLICY
 
-pytestmark = pytest.mark.usefixtures("committed_db")
-
-CHILD = Path(__file__).with_name("round_process.py")
 LONG_S = 40_000
 # Up to the commit nothing has happened; from then on notice was given.
 BEFORE = (
@@ -108,15 +107,9 @@ def assert_charged(victim: Lease) -> None:
     assert [check.name for check in run_checks() if check.violations] == []
 
 
+@pytest.mark.parametrize("fault", ["cut", "kill_9"])
 @pytest.mark.parametrize("point", BEFORE + AFTER)
-def test_a_cut_from_the_database_is_healed(point: str) -> None:
-    lab, claim = crowded()
-    cut_off(lab, point)
-    assert_recovered(lab, claim, point)
-
-
-@pytest.mark.parametrize("point", BEFORE + AFTER)
-def test_kill_9_is_healed(point: str) -> None:
-    lab, claim = crowded()
-    killed(lab, point, POLICY.__module__)
-    assert_recovered(lab, claim, point)
+def test_a_fault_is_healed(stages: Stages, point: str, fault: str) -> None:
+    with stages.copy(crowded) as (lab, claim):
+        FAULTS[fault](point, partial(step, lab))
+        assert_recovered(lab, claim, point)

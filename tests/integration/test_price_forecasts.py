@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -10,21 +11,62 @@ import pytest
 
 from billing.metering import count_forecasts, meter_pool
 from billing.models import PostedPrice
+from evenshare_core.units import HOUR_US
 from scheduling.models import GpuType, Job, PriceForecast, PriceSetting, StartForecast
 from scheduling.selectors.price_forecasts import price_forecasts
+from scheduling.services import execute_forecast as executing
 from scheduling.services import price_forecasts as service
 from scheduling.services.forecasts import claim_forecast
 from tests.factories import Cluster
-from tests.integration.forecast_lab import busy_lab, forecast, known, set_clock
+from tests.integration.forecast_lab import busy_lab, forecast, known, lab_of, set_clock
+from tests.stages import Stages
 
-pytestmark = pytest.mark.usefixtures("committed_db")
 
-
-@pytest.fixture
-def lab() -> Cluster:
+def capped_lab() -> Cluster:
     made = busy_lab()
     PriceSetting.objects.update(surcharge_cap=3)
     return made
+
+
+def foreseen_lab() -> Cluster:
+    made = capped_lab()
+    forecast()
+    return made
+
+
+def idle_lab() -> Cluster:
+    """Everything has ended; in the past hours jobs came that filled the pool."""
+    made = capped_lab()
+    for _ in range(8):
+        made.round(after_s=600)
+    assert not Job.objects.filter(state__in=("pending", "running")).exists()
+    return made
+
+
+@pytest.fixture
+def lab(stages: Stages) -> Iterator[Cluster]:
+    with lab_of(stages, capped_lab) as made:
+        yield made
+
+
+@pytest.fixture
+def foreseen(stages: Stages) -> Iterator[Cluster]:
+    """The lab with a forecast."""
+    with lab_of(stages, foreseen_lab) as made:
+        yield made
+
+
+@pytest.fixture
+def idle(stages: Stages) -> Iterator[Cluster]:
+    with lab_of(stages, idle_lab) as made:
+        yield made
+
+
+@pytest.fixture
+def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of an hour is looked ahead at, where nobody asks for more."""
+    monkeypatch.setattr(service, "POINTS", 1)
+    monkeypatch.setattr(executing, "HORIZON_US", HOUR_US // 4)
 
 
 def one(lab: Cluster, **fields: Any) -> PriceForecast:
@@ -44,8 +86,8 @@ def posted(lab: Cluster, minutes: float, price: str) -> None:
 
 
 class TestAForecast:
-    def test_is_made_with_start_estimates_and_told_as_of_its_round(self, lab: Cluster) -> None:
-        row = forecast()
+    def test_is_made_with_start_estimates_and_told_as_of_its_round(self, foreseen: Cluster) -> None:
+        lab, row = foreseen, StartForecast.objects.get()
         made = PriceForecast.objects.get()
         assert (made.round, made.policy, made.kept) == (row.round, lab.pool.policy, True)
         assert len(made.p10) == len(made.p50) == len(made.p90) == service.POINTS
@@ -55,10 +97,9 @@ class TestAForecast:
         late = price_forecasts(lab.pool.pk, now=made.at + timedelta(hours=7))["v100"]
         assert (late.points, late.reason) == ((), "passed")
 
-    def test_leaves_start_estimates_as_they_were(
-        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        row = forecast()
+    @pytest.mark.usefixtures("foreseen")
+    def test_leaves_start_estimates_as_they_were(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        row = StartForecast.objects.get()
         with_prices = list(row.estimates.order_by("job").values_list("job", "p50", "p90"))
         row.estimates.all().delete()
         row.delete()
@@ -66,17 +107,20 @@ class TestAForecast:
         again = forecast()
         assert list(again.estimates.order_by("job").values_list("job", "p50", "p90")) == with_prices
 
-    def test_replaces_the_last_but_one_an_hour_is_kept(self, lab: Cluster) -> None:
-        for _ in range(3):
-            forecast()
+    @pytest.mark.usefixtures("few_points")
+    def test_replaces_the_last_but_one_an_hour_is_kept(self, foreseen: Cluster) -> None:
+        lab = foreseen
+        for _ in range(2):
             lab.round(after_s=30)
             set_clock(lab)
+            forecast()
         assert sorted(PriceForecast.objects.values_list("kept", flat=True)) == [False, True]
         lab.round(after_s=3600)
         set_clock(lab)
         forecast()
         assert list(PriceForecast.objects.values_list("kept", flat=True)) == [True, True]
 
+    @pytest.mark.usefixtures("few_points")
     def test_says_why_there_is_none(self, lab: Cluster) -> None:
         lab.pool.jobs.filter(state="succeeded").update(state="cancelled")
         forecast()
@@ -85,15 +129,6 @@ class TestAForecast:
 
 
 class TestWithoutAQueue:
-    @pytest.fixture
-    def idle(self, lab: Cluster) -> Cluster:
-        """Everything has ended; in the past hours jobs came that filled the pool."""
-        for _ in range(8):
-            lab.round(after_s=600)
-        assert not Job.objects.filter(state__in=("pending", "running")).exists()
-        set_clock(lab)
-        return lab
-
     def test_one_is_made_too_and_knows_who_came_before(self, idle: Cluster) -> None:
         """Nobody is there, so the price is 0 now; those who come as in the past make it rise."""
         row = forecast()
@@ -111,6 +146,7 @@ class TestWithoutAQueue:
         forecast()  # of the same round, so the same draws
         assert PriceForecast.objects.values_list("p10", "p50", "p90").get() == again
 
+    @pytest.mark.usefixtures("few_points")
     def test_the_next_one_is_made_a_quarter_of_an_hour_of_its_clock_later(
         self, idle: Cluster
     ) -> None:
@@ -122,6 +158,7 @@ class TestWithoutAQueue:
             claimed = claim_forecast()
             assert (claimed is not None) is is_due, minutes
 
+    @pytest.mark.usefixtures("few_points")
     def test_none_is_made_of_a_pool_of_which_little_is_known(self, idle: Cluster) -> None:
         """Nobody's job is there whose length would be unknown, and nobody would come at all."""
         idle.pool.jobs.filter(state="succeeded").update(state="cancelled")
@@ -175,9 +212,9 @@ class TestTheCount:
         view = price_forecasts(lab.pool.pk, now=lab.at)["v100"]
         assert (view.counted, view.hit_rate) == (0, None)
 
-    def test_of_a_seeded_history_holds_what_the_runs_say(self, lab: Cluster) -> None:
+    def test_of_a_seeded_history_holds_what_the_runs_say(self, foreseen: Cluster) -> None:
         """Not each time: of four in five that they promise, more than half."""
-        forecast()
+        lab = foreseen
         for _ in range(40):
             lab.round(after_s=600)
         while meter_pool(lab.pool.pk).events:
