@@ -63,6 +63,7 @@ class Portal:
         if self.tree is None or self.tree.ended():
             self.tree = RunningTree(self.data, free_port())
             self.tree.wait_until_ready()
+            self.tree.pause_all_pools_but("local")
         return self.tree
 
 

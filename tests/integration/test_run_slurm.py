@@ -54,6 +54,7 @@ def running(data: Path) -> Iterator[RunningTree]:
 def started(data: Path) -> RunningTree:
     tree = RunningTree(data, free_port(), DEMO_SLURM="1")
     tree.wait_until_ready()
+    tree.pause_all_pools_but("slurm")
     # Nobody looks: the demo's teams submit nothing, and these tests have the GPUs.
     tree.query("UPDATE scheduling_poolclock SET viewed_wall = now() - interval '1 day'")
     evenshare(tree, "login", "--username", "rosa", "--password", "evenshare-demo")

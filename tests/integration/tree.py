@@ -56,6 +56,13 @@ class RunningTree:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
+    def pause_all_pools_but(self, name: str) -> None:
+        """The demo's other pools cost as much as all that a test looks at."""
+        self.query(
+            "UPDATE scheduling_poolclock SET paused = true FROM scheduling_pool p"  # noqa: S608 - a test's
+            f" WHERE p.id = pool_id AND p.name <> '{name}'"
+        )
+
     def query(self, statement: str, *, role: str = "evenshare_app") -> object:
         """The first value, or None while the database is away."""
         host = str((self.data / "run").resolve() / "pg")
