@@ -12,6 +12,7 @@ TRUNCATE is refused on append-only tables, so pytest-django's `transactional_db`
 empties tables after a test, cannot work here and says so.
 """
 
+import gc
 import itertools
 import os
 import shutil
@@ -153,6 +154,20 @@ def pytest_configure() -> None:
     # A client makes its middleware with its first request, and WhiteNoise looked up all files:
     # two thirds of the time that a request of a test took. Now it looks up what is asked.
     django_settings.WHITENOISE_AUTOREFRESH = True
+    _hash_cheaply()
+
+
+def _hash_cheaply() -> None:
+    """A hash is slow on purpose, a quarter of a second; in this process it says that it is not."""
+    from tenants.hashing import Scrypt
+
+    Scrypt.work_factor = 2**4
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -8,7 +8,6 @@ what is marked `soak`. Paths on the command line are obeyed:
 
 from __future__ import annotations
 
-import gc
 from itertools import combinations
 from pathlib import Path
 from zlib import crc32
@@ -34,9 +33,59 @@ SITE_POLICIES = frozenset(
 )
 
 # Left to `make test-rest`: node ids that begin so.
-REST_BROWSER: tuple[str, ...] = ()
+REST_BROWSER: tuple[str, ...] = (
+    # Of kinds of pages that the stories and the test with axe come to as well.
+    "tests/browser/test_api_docs.py",
+    "tests/browser/test_certificate_pages.py::TestACertificate::test_says_by_word",
+    "tests/browser/test_console_errors.py",
+    "tests/browser/test_pools_pages.py::TestTheNodeMap",
+    "tests/browser/test_pools_pages.py::TestThePages",
+    "tests/browser/test_preemptions.py",
+    "tests/browser/test_verify_pages.py",
+    *(
+        f"tests/browser/test_{name}"
+        for name in (
+            "accessible.py::TestEveryPage::test_of_a_viewer",
+            "charts.py::TestADownload::test_as_a_table",
+            "charts.py::TestADownload::test_is_a_picture",
+            "charts.py::TestADownload::test_says_in_its_title",
+            "charts.py::TestAPageWithoutAChart",
+            "charts.py::TestAReader::test_has_the_theme",
+            "charts.py::TestAReader::test_points_at",
+            "charts.py::TestAReader::test_reads_by_keyboard",
+            "charts.py::TestAReader::test_switches",
+            "charts.py::TestEveryChart::test_inserts",
+            "charts.py::TestEveryChart::test_is_drawn_without_a_complaint[390",
+            "charts.py::TestEveryChart::test_leaves",
+            "job_usage.py::TestAJobsUsage::test_has_nothing_serious",
+            "job_usage.py::TestAJobsUsage::test_is_not_asked_for",
+            "offers.py::TestAManager::test_sees",
+            "operator.py::TestAnOperator::test_edits_the_grid",
+            "operator.py::TestAnOperator::test_gives_up",
+            "operator.py::TestAnOperator::test_has_pages",
+            "operator.py::TestAnOperator::test_is_told",
+            "operator.py::TestAnOperator::test_keeps_the_focus",
+            "operator.py::TestAnOperator::test_lists",
+            "operator.py::TestAnOperator::test_moves_the_focus",
+            "operator.py::TestAnOperator::test_sees",
+            "operator.py::TestATenant",
+            "submit.py::TestBothSides",
+            "submit.py::TestOnAPhone",
+            "submit.py::TestTheForm::test_shows_progress",
+            "submit.py::TestTheLog::test_of_a_hostile_job",
+            "what_if.py::TestAChoice",
+            "what_if.py::TestAnOperator::test_cancels",
+            "what_if.py::TestAnOperator::test_is_told",
+        )
+    ),
+)
 
-REST_FUNCTIONAL: tuple[str, ...] = ()
+REST_FUNCTIONAL: tuple[str, ...] = (
+    # A tenant's manager stays: an operator's forms are five times as many.
+    "tests/functional/test_extreme_inputs.py::TestTheForms::test_of_every_page_never_fail[0-otto]",
+    "tests/functional/test_canaries.py::TestEveryAddress::test_shows_its_own_and_nothing_of_the_other[pseudonyms]",
+    "tests/functional/test_canaries.py::TestEveryAddress::test_shows_its_own_and_nothing_of_the_other[full]",
+)
 
 REST_INTEGRATION: tuple[str, ...] = ()
 
@@ -112,11 +161,6 @@ def served(item: pytest.Item) -> bool:
     return "services" in names or item.get_closest_marker("django_db") is not None
 
 
-def pytest_collection_finish() -> None:
-    """Spare each full garbage collection of the run the modules and the thousands of tests."""
-    gc.freeze()
-
-
 def belongs(item: pytest.Item, tier: str, rest: frozenset[str]) -> bool:
     """Whether a tier has a test. Properties are in two: in `rest` with more examples."""
     if item.nodeid.startswith(LINT):
@@ -135,7 +179,8 @@ def is_property(item: pytest.Item) -> bool:
 
 def left_to_rest(items: list[pytest.Item]) -> frozenset[str]:
     """The node ids that `make test` leaves out."""
-    left = {item.nodeid for item in items if item.nodeid.startswith(REST) or is_of_study(item)}
+    left = {item.nodeid for item in items if item.nodeid.startswith(REST)}
+    left |= {item.nodeid for item in items if is_of_study(item) or is_later_turn(item)}
     for prefix, strength in SAMPLED.items():
         cases = [item for item in items if item.nodeid.startswith(prefix)]
         left |= {item.nodeid for item in cases} - sample(cases, strength)
@@ -146,6 +191,12 @@ def is_of_study(item: pytest.Item) -> bool:
     """Whether it is the case of a policy that is there for comparisons alone."""
     policy = parameters(item).get("policy")
     return isinstance(policy, str) and policy in known_policies() - SITE_POLICIES
+
+
+def is_later_turn(item: pytest.Item) -> bool:
+    """Whether it is not the first turn of a long loop (tests/functional/turns.py)."""
+    turn = parameters(item).get("turn", 0)
+    return isinstance(turn, int) and turn > 0
 
 
 def known_policies() -> frozenset[str]:
