@@ -32,6 +32,14 @@ SITE_POLICIES = frozenset(
     ("evenshare", "ltgf", "oef", "gandiva_fair", "unisched", "market", "drf", "fifo")
 )
 
+_MARKETS = (
+    "tests/integration/test_market_histories.py::TestAnyHistory"
+    "::test_of_offers_and_credit_is_what_a_plain_model_says"
+)
+_OFFERS = (
+    "tests/integration/test_offer_histories.py::TestAnyHistory::test_lends_what_a_plain_model_lends"
+)
+
 # Left to `make test-rest`: node ids that begin so.
 REST_BROWSER: tuple[str, ...] = (
     # Of kinds of pages that the stories and the test with axe come to as well.
@@ -87,7 +95,14 @@ REST_FUNCTIONAL: tuple[str, ...] = (
     "tests/functional/test_canaries.py::TestEveryAddress::test_shows_its_own_and_nothing_of_the_other[full]",
 )
 
-REST_INTEGRATION: tuple[str, ...] = ()
+REST_INTEGRATION: tuple[str, ...] = (
+    "tests/integration/test_learning_curves.py::TestARound::test_of_a_loss_is_the_same",
+    # Histories under one policy, a part of the histories, and two pools of the demo tell as much.
+    f"{_MARKETS}[fifo]",
+    f"{_MARKETS}[ltgf]",
+    *(f"{_OFFERS}[{part}]" for part in (1, 2, 3)),
+    "tests/integration/test_metering_live.py::TestTheDemo::test_keeps_its_books_over_hours_of",
+)
 
 REST_SLURM: tuple[str, ...] = ()
 

@@ -23,6 +23,7 @@ from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.stored_rounds import round_values
 from tenants.models import Quota
 from tests.factories import Cluster
+from tests.stages import Stages
 
 STEP_S = POOL.round_s * POOL.scale
 # Four hours of pool time: the calm, the busy and the last one of a cycle, and the next calm.
@@ -31,21 +32,31 @@ Story = list[tuple[Round, Snapshot, Decision]]
 
 
 @pytest.fixture
-def pool(committed_db: str) -> Pool:  # noqa: ARG001 - the fixture is what is wanted of it
-    seed_demo()
-    return Pool.objects.get(name=POOL.name)
+def pool(stages: Stages) -> Iterator[Pool]:
+    with stages.copy(seed_demo):
+        yield Pool.objects.get(name=POOL.name)
 
 
-def rounds_of(pool: Pool) -> Iterator[tuple[Round, Snapshot, Decision]]:
+def four_minutes() -> Story:
     """Four minutes of the demo, and beside the rounds what fits the curves."""
+    seed_demo()
+    pool = Pool.objects.get(name=POOL.name)
     first = pool.nodes.select_related("gpu_type").first()
     assert first is not None
     lab = Cluster(pool, first.gpu_type, {}, BEGIN)
+    story = []
     for count in range(ROUNDS):
         result = lab.round(after_s=STEP_S if count else 0)
         refit()
         if result.round is not None:
-            yield (result.round, *round_values(result.round))
+            story.append((result.round, *round_values(result.round)))
+    return story
+
+
+@pytest.fixture
+def story(stages: Stages) -> Iterator[Story]:
+    with stages.copy(four_minutes) as made:
+        yield made
 
 
 class TestTheTrace:
@@ -81,8 +92,7 @@ class TestTheSeed:
 
 
 class TestFourMinutesOfTheDemo:
-    def test_answer_everybody_at_once_and_meet_most_of_what_they_plan(self, pool: Pool) -> None:
-        story = list(rounds_of(pool))
+    def test_answer_everybody_at_once_and_meet_most_of_what_they_plan(self, story: Story) -> None:
         answered = first_answers(story)
         dated = {row.id for _, seen, _ in story for row in seen.deadlines}
         assert dated == set(answered)
@@ -99,8 +109,7 @@ class TestFourMinutesOfTheDemo:
         assert len(over) > 10
         assert len(met) > len(over) * 2 // 3
 
-    def test_learn_when_jobs_stop_by_their_metrics(self, pool: Pool) -> None:
-        story = list(rounds_of(pool))
+    def test_learn_when_jobs_stop_by_their_metrics(self, story: Story) -> None:
         forecasts = StopForecast.objects.select_related("job__virtual_work")
         made = [row for row in forecasts.order_by("job_id") if row.source != "cap"]
         assert made
@@ -116,12 +125,12 @@ class TestFourMinutesOfTheDemo:
         assert ("fitted", True) in sources
         assert ("fitted", False) not in sources
 
-    def test_move_plans_and_say_what_moved_them(self, pool: Pool) -> None:
-        causes = {row.cause for _, _, decided in rounds_of(pool) for row in decided.answers}
+    def test_move_plans_and_say_what_moved_them(self, story: Story) -> None:
+        causes = {row.cause for _, _, decided in story for row in decided.answers}
         assert {"demand", "capacity"} <= causes
 
-    def test_replay_to_the_byte_and_keep_the_books(self, pool: Pool) -> None:
-        for round_, _, _ in rounds_of(pool):
+    def test_replay_to_the_byte_and_keep_the_books(self, story: Story) -> None:
+        for round_, _, _ in story:
             assert replay_stored_round(round_).same
         assert [check.name for check in run_checks() if check.violations] == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,8 +19,7 @@ from scheduling.selectors.job_estimates import read_estimate
 from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.stored_rounds import round_values
 from tests.factories import Cluster, cluster
-
-pytestmark = pytest.mark.usefixtures("committed_db")
+from tests.stages import Stages
 
 SPEEDS = {"v100": 1000}
 ITERATION_US = 250_000
@@ -27,9 +27,14 @@ PER_S = SECOND_US // ITERATION_US
 TRUE_S, CAP_S = 1200, 2000
 
 
-@pytest.fixture
-def lab() -> Cluster:
+def small_lab() -> Cluster:
     return cluster({"a": 4, "b": 4}, nodes=2, lease_s=60, policy="sjf")
+
+
+@pytest.fixture
+def lab(stages: Stages) -> Iterator[Cluster]:
+    with stages.copy(small_lab) as made:
+        yield made
 
 
 def job_type(lab: Cluster, tenant: str = "a") -> Profile:
@@ -79,7 +84,9 @@ class TestARound:
         assert work_us == pytest.approx(CAP_S * SECOND_US, rel=0.01)
         assert (one.source, one.error_milli) == (EstimateSource.CAP, ONE_MILLI)
 
-    def test_knows_half_way_when_a_job_stops(self, lab: Cluster) -> None:
+    def test_knows_half_way_when_a_job_stops_and_a_replay_needs_no_history(
+        self, lab: Cluster
+    ) -> None:
         job = submit(lab, job_type(lab))
         lab.round()
         play(lab, TRUE_S // 2 // 10)
@@ -90,6 +97,8 @@ class TestARound:
         view = read_estimate(job)
         assert view is not None
         assert view.work_s == pytest.approx(TRUE_S, rel=0.1)
+        MetricHistory.objects.all().delete()
+        StopForecast.objects.all().delete()
         assert all(replay_stored_round(row).same for row in Round.objects.filter(pool=lab.pool))
 
     def test_of_a_loss_is_the_same(self, lab: Cluster) -> None:
@@ -97,14 +106,6 @@ class TestARound:
         lab.round()
         play(lab, TRUE_S // 2 // 10)
         assert estimate(lab, job)[0] == pytest.approx(TRUE_S * SECOND_US, rel=0.15)
-
-    def test_a_replay_needs_no_history(self, lab: Cluster) -> None:
-        submit(lab, job_type(lab))
-        lab.round()
-        play(lab, 40)
-        MetricHistory.objects.all().delete()
-        StopForecast.objects.all().delete()
-        assert all(replay_stored_round(row).same for row in Round.objects.filter(pool=lab.pool))
 
     def test_hears_of_a_metric_over_all_leases_and_the_same_twice(self, lab: Cluster) -> None:
         job = submit(lab, job_type(lab))

@@ -28,6 +28,7 @@ from tenants.models import LogScrub
 from tests.integration.metering_story import NOON
 from tests.integration.test_backup_restore import story
 from tests.plugin import Services
+from tests.stages import Stages
 
 Session = psycopg.Connection[Any]
 
@@ -43,11 +44,8 @@ def give(book: Book, count: int, first: int = 0) -> None:
         )
 
 
-@pytest.fixture
-def book(committed_db: str, tmp_path: Path, settings: Settings) -> Book:
+def logged_book() -> Book:
     """A book with settled hours and some gifts, all in its log."""
-    assert committed_db
-    settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
     book = open_book(story().pool.book)
     give(book, 4)
     log_new_transfers()
@@ -55,13 +53,19 @@ def book(committed_db: str, tmp_path: Path, settings: Settings) -> Book:
 
 
 @pytest.fixture
+def book(stages: Stages, tmp_path: Path, settings: Settings) -> Iterator[Book]:
+    settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
+    with stages.copy(logged_book) as made:
+        yield made
+
+
+@pytest.fixture
 def session(
     book: Book,  # noqa: ARG001 - made before
-    committed_db: str,
     services: Services,
 ) -> Iterator[Session]:
     """Somebody who owns the tables, and switches their triggers off."""
-    with services.postgres.connect(committed_db) as session:
+    with services.postgres.connect(connection.settings_dict["NAME"]) as session:
         session.execute("SET session_replication_role = replica")
         yield session
 

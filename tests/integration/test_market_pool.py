@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 
@@ -39,6 +40,7 @@ from scheduling.services.sharing import make_offer, revoke_offer
 from tenants.audit import Actor
 from tenants.models import AuditRecord, IdleOffer, Quota, SharingSetting, Tenant
 from tests.factories import Cluster
+from tests.stages import Stages
 
 # Six hours of pool time: two cycles, six minutes of the demo.
 STEP_S = ROUND_S * SCALE
@@ -46,9 +48,9 @@ ROUNDS = 6 * 3600 // STEP_S
 
 
 @pytest.fixture
-def pool(committed_db: str) -> Pool:  # noqa: ARG001 - the fixture is what is wanted of it
-    seed_demo()
-    return Pool.objects.get(name="market")
+def pool(stages: Stages) -> Iterator[Pool]:
+    with stages.copy(seed_demo):
+        yield Pool.objects.get(name="market")
 
 
 def lab_of(pool: Pool) -> Cluster:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 import pytest
@@ -28,6 +28,7 @@ from scheduling.services.pools import change_pool
 from tenants.audit import Actor
 from tenants.models import Quota, Tenant, User
 from tests.factories import Cluster
+from tests.stages import Stages
 
 # Policies with options that an operator goes through, one after the other, while jobs run.
 SWITCHES = [
@@ -46,9 +47,9 @@ ROUND_S, ROUNDS = 600, 6
 
 
 @pytest.fixture
-def pool(committed_db: str) -> Pool:  # noqa: ARG001 - the fixture is what is wanted of it
-    seed_demo()
-    return Pool.objects.get(name="mixed")
+def pool(stages: Stages) -> Iterator[Pool]:
+    with stages.copy(seed_demo):
+        yield Pool.objects.get(name="mixed")
 
 
 def lab_of(pool: Pool) -> Cluster:
