@@ -26,15 +26,105 @@ REST_FUNCTIONAL: tuple[str, ...] = ()
 
 REST_INTEGRATION: tuple[str, ...] = ()
 
-REST_SLURM: tuple[str, ...] = ()
+REST_SLURM: tuple[str, ...] = (
+    "tests/integration/test_run_slurm.py::TestADaemonOfTheCluster",
+    "tests/integration/test_run_slurm.py::TestAJobOfThePool",
+    "tests/integration/test_run_slurm.py::TestTheEnd",
+    "tests/integration/test_slurm_calls.py::TestAStop",
+    "tests/integration/test_slurm_check.py::TestAClusterThatIsNot",
+    "tests/integration/test_slurm_check_pool.py",
+    "tests/integration/test_slurm_cluster.py::TestACluster::test_runs_beside_another",
+    "tests/integration/test_slurm_cluster.py::TestAKilledController",
+    "tests/integration/test_slurm_cluster.py::TestALostNode",
+    "tests/integration/test_slurm_cluster.py::TestAStart::test_beside",
+    "tests/integration/test_slurm_cluster.py::TestAStart::test_in_too_deep_a_folder_may",
+    "tests/integration/test_slurm_cluster.py::TestTheEnd::test_comes",
+    "tests/integration/test_slurm_cluster.py::TestTheEnd::test_leaves_none_when",
+    "tests/integration/test_slurm_cluster.py::TestTheEnd::test_may_be_followed",
+    "tests/integration/test_slurm_executor.py::TestAJobOfSomebodyElse",
+    "tests/integration/test_slurm_executor.py::TestAJobThatSlurmEnds",
+    "tests/integration/test_slurm_executor.py::TestAKilledController::test_changes",
+    "tests/integration/test_slurm_executor.py::TestALaunch::test_that_a_drained",
+    "tests/integration/test_slurm_executor.py::TestALaunch::test_that_is_refused_late",
+    "tests/integration/test_slurm_executor.py::TestALostNode::test_that_comes_back",
+    "tests/integration/test_slurm_executor.py::TestAStop::test_kills",
+    "tests/integration/test_slurm_executor.py::TestAStop::test_lets_every_node_checkpoint[0",
+    "tests/integration/test_slurm_executor.py::TestAStop::test_lets_every_node_checkpoint[99-stopped-gpus0",
+    "tests/integration/test_slurm_executor.py::TestAStop::test_lets_every_node_checkpoint[99-stopped-gpus2",
+    "tests/integration/test_slurm_executor.py::TestATimeLimit",
+    "tests/integration/test_slurm_executor.py::TestWhatAJobDoesToItsFolder",
+    "tests/integration/test_slurm_executor.py::TestWhatAJobSees",
+    "tests/integration/test_slurm_executor_contract.py",
+    "tests/integration/test_slurm_gang_runtime.py::TestAGangThatIsPreempted",
+    "tests/integration/test_slurm_gang_runtime.py::TestANodeThatIsKilled",
+    "tests/integration/test_slurm_gang_runtime.py::TestARankOfAnOlderLease",
+    "tests/integration/test_slurm_gang_runtime.py::TestAnUnevenGang::test_on_one_node",
+    "tests/integration/test_slurm_nodes.py::TestANodeThatIsGone",
+    "tests/integration/test_slurm_nodes.py::TestANodeThatSlurmDrains::test_is_still",
+    "tests/integration/test_slurm_nodes.py::TestTheSlurmAccountOfAJob",
+    "tests/integration/test_slurm_restd.py::TestASlurmrestd",
+    "tests/integration/test_slurm_restd.py::TestTheNodes",
+    "tests/integration/test_slurm_restd.py::TestTheQueue::test_comes_by_tcp",
+    "tests/integration/test_slurm_restd_pool.py::TestALaunch::test_goes_by",
+    "tests/integration/test_slurm_restd_pool.py::TestALaunch::test_has_nothing",
+    "tests/integration/test_slurm_restd_pool.py::TestALaunch::test_needs_no_tool",
+    "tests/integration/test_slurm_restd_pool.py::TestALaunch::test_of_a_gang_is_on_its_nodes_with_their_gpus[gpus0",
+    "tests/integration/test_slurm_restd_pool.py::TestALaunch::test_that_slurm_refuses",
+    "tests/integration/test_slurm_restd_pool.py::TestTheCheck",
+    "tests/integration/test_slurm_rounds.py::TestEveryFaultPoint",
+    "tests/integration/test_slurm_rounds.py::TestJobsOfThreeTenants::test_end_once_and_are_charged_once[evenshare",
+    "tests/integration/test_slurm_rounds.py::TestJobsOfThreeTenants::test_end_once_and_are_charged_once[oef",
+    "tests/integration/test_slurm_shadow.py::TestAPool::test_brings",
+    "tests/integration/test_slurm_shadow.py::TestAWatchOfABusyPartition::test_names",
+    "tests/integration/test_slurm_shadow.py::TestAWatchOfABusyPartition::test_tells",
+    "tests/integration/test_slurm_shadow.py::TestGangsOfManyKinds",
+    "tests/integration/test_slurm_starting.py",
+    "tests/integration/test_slurm_usage.py",
+    "tests/integration/test_slurm_users.py::TestAJob::test_cannot",
+    "tests/integration/test_slurm_users.py::TestAJob::test_checkpoints",
+    "tests/integration/test_slurm_users.py::TestAJobThat",
+    "tests/integration/test_slurm_users.py::TestWhat",
+    "tests/integration/test_slurm_users_hostile.py",
+    "tests/integration/test_slurm_users_settings.py",
+)
 
-REST_TREES: tuple[str, ...] = ()
+REST_TREES: tuple[str, ...] = (
+    "tests/integration/test_backup_restore.py::TestABackup",
+    "tests/integration/test_backup_restore.py::TestARestoreIsRefused",
+    "tests/integration/test_backup_restore.py::TestTheDrill",
+    "tests/integration/test_local_executor_tree.py::TestTheEndOfThePortal::test_by_kill_9_of_everything",
+    "tests/integration/test_production.py::TestAnUnsafeProcess::test_does_not_start[beat",
+    "tests/integration/test_production.py::TestAnUnsafeProcess::test_does_not_start[default",
+    "tests/integration/test_production.py::TestAnUnsafeProcess::test_does_not_start[rounds",
+)
 
 REST_SIMULATION: tuple[str, ...] = ()
 
 REST_PAPERS: tuple[str, ...] = ()
 
-REST_UNIT: tuple[str, ...] = ()
+REST_UNIT: tuple[str, ...] = (
+    "tests/unit/client/test_gang.py::TestAGangThatIsPreempted::test_at_its_last_step",
+    "tests/unit/client/test_gang.py::TestAGangThatIsPreempted::test_of_which_one_never",
+    "tests/unit/client/test_gang.py::TestAGangThatIsPreempted::test_reports_by_rank_0",
+    "tests/unit/client/test_gang.py::TestAGangThatIsPreempted::test_takes_the_signal",
+    "tests/unit/client/test_gang.py::TestAGangThatIsPreempted::test_whose_step_is_longer",
+    "tests/unit/client/test_gang.py::TestARankThatIsKilled::test_at_the_beginning_of_a_lease_loses_nothing[whole",
+    "tests/unit/client/test_gang.py::TestARankThatIsKilled::test_at_the_end_of_a_lease_leaves_no_mix[complete-1",
+    "tests/unit/client/test_gang.py::TestARankThatIsKilled::test_at_the_end_of_a_lease_leaves_no_mix[half",
+    "tests/unit/client/test_gang.py::TestARankThatIsKilled::test_at_the_end_of_a_lease_leaves_no_mix[not",
+    "tests/unit/client/test_gang.py::TestARankThatIsKilled::test_at_the_end_of_a_lease_leaves_no_mix[pos",
+    "tests/unit/client/test_gang.py::TestARankThatIsKilled::test_at_the_end_of_a_lease_leaves_no_mix[ren",
+    "tests/unit/client/test_gang.py::TestARankThatIsKilled::test_at_the_end_of_a_lease_leaves_no_mix[written-0",
+    "tests/unit/client/test_gang.py::TestARankThatIsKilled::test_without_a_signal",
+    "tests/unit/client/test_gang.py::TestASet::test_is_handed_over_as_a_whole[1-2",
+    "tests/unit/client/test_gang.py::TestASet::test_is_handed_over_as_a_whole[2-",
+    "tests/unit/scheduling/test_shim_usage.py::TestAnNvidiaSmiThatHangs",
+    "tests/unit/scheduling/test_shim_usage.py::TestGpusOfAProgram::test_are_given_up_after_some_wrong_answers[echo",
+    "tests/unit/scheduling/test_shim_usage.py::TestGpusOfAProgram::test_are_given_up_after_some_wrong_answers[head",
+    "tests/unit/scheduling/test_shim_usage.py::TestGpusOfAProgram::test_are_given_up_after_some_wrong_answers[yes",
+    "tests/unit/scheduling/test_shim_usage.py::TestGpusOfAProgram::test_are_not_asked_for_where_it_has_none[N",
+    "tests/unit/scheduling/test_shim_usage.py::TestGpusOfAProgram::test_are_not_asked_for_where_it_has_none[]",
+)
 
 REST = (
     *(*REST_BROWSER, *REST_FUNCTIONAL, *REST_INTEGRATION, *REST_SLURM, *REST_TREES),
