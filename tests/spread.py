@@ -19,12 +19,19 @@ from typing import Any
 import pytest
 
 MOST_PROCESSES = 9
-# What all tests of these files share is dear: a portal of four processes, a restored backup, what
-# axe has looked at.
+# What all tests of these files share is dear: a portal with all its processes, a cluster for users
+# of their own, a restored backup, what axe has looked at.
 TOGETHER = (
     "tests/browser/test_role_stories.py",
     "tests/integration/test_backup_restore.py",
+    "tests/integration/test_demo_pool.py",
+    "tests/integration/test_local_executor_tree.py",
     "tests/integration/test_production.py",
+    "tests/integration/test_run_slurm.py",
+    "tests/integration/test_slurm_pool.py",
+    "tests/integration/test_slurm_users.py",
+    "tests/integration/test_slurm_users_hostile.py",
+    "tests/integration/test_slurm_users_settings.py",
 )
 # Each test of these files is long enough to be sent on its own.
 APART = (
@@ -32,19 +39,21 @@ APART = (
     "tests/functional/test_extreme_inputs.py",
     "tests/functional/test_matrix.py",
     "tests/integration/test_fault_matrix.py",
+    "tests/integration/test_slurm_rounds.py",
     "tests/mutants/test_mutants.py",
     "tests/simulation/test_live_equals_simulated.py",
     "tests/simulation/test_loop.py",
 )
 FIRST = (
     "tests/integration/test_demo_pool.py",
-    "tests/integration/test_supervisor.py",
+    "tests/integration/test_run_slurm.py",
     "tests/simulation/test_live_equals_simulated.py",
     "tests/functional/test_matrix.py",
     "tests/functional/test_cli.py",
     "tests/functional/test_api_schema.py",
     "tests/browser/test_role_stories.py",
     "tests/integration/test_production.py",
+    "tests/integration/test_slurm_rounds.py",
     "tests/integration/test_local_executor_tree.py",
     "tests/integration/test_mixed_pool.py",
     "tests/integration/test_market_pool.py",

@@ -89,6 +89,72 @@ def counted(demo: RunningTree) -> tuple[float, int]:
     )
 
 
+class TestATreeThatHasJustStarted:
+    """While its pools have their first rounds."""
+
+    def test_serves_its_front_page(self, demo: RunningTree) -> None:
+        assert demo.front_page() in (200, 302), demo.text()
+
+    def test_serves_its_static_files_by_hash_compressed_and_for_ever(
+        self, demo: RunningTree
+    ) -> None:
+        page = gzip.decompress(demo.fetch("/").read()).decode()
+        named = re.findall(r'(?:href|src)="(/static/[^"]+)"', page)
+        assert len(named) > 4
+        for path in named:
+            assert re.search(r"\.[0-9a-f]{12}\.", path), path
+            answer = demo.fetch(path)
+            assert "immutable" in answer.headers["Cache-Control"]
+            if not path.endswith(".woff2"):
+                assert answer.headers["Content-Encoding"] == "gzip", path
+        (sheet,) = [path for path in named if path.endswith(".css")]
+        css = gzip.decompress(demo.fetch(sheet).read()).decode()
+        # What the head preloads is what the style sheet asks for.
+        fonts = {f"/static/{font}" for font in re.findall(r'url\("?([^")]+\.woff2)', css)}
+        assert {path for path in named if path.endswith(".woff2")} <= fonts
+
+    def test_prints_its_address(self, demo: RunningTree) -> None:
+        assert f"http://127.0.0.1:{demo.port}/" in demo.text()
+
+    def test_keeps_its_folders_private(self, demo: RunningTree) -> None:
+        for path in (demo.data, (demo.data / "run").resolve()):
+            assert path.stat().st_mode & 0o077 == 0
+        assert (demo.data / "secret_key").stat().st_mode & 0o077 == 0
+
+    def test_refuses_a_second_run_of_the_same_data_in_one_line(self, demo: RunningTree) -> None:
+        second = RunningTree(demo.data, free_port())
+        assert second.process.wait(PATIENCE_S) == 1
+        (line,) = second.text().splitlines()
+        assert f"running already (process {demo.process.pid}" in line
+
+    def test_answers_through_a_crash_of_a_web_process(self, demo: RunningTree) -> None:
+        other = demo.find("web-2")
+        killed = demo.kill("web-1")
+        assert demo.front_page() in (200, 302)
+        eventually(lambda: demo.find("web-1") not in (0, killed))
+        assert demo.find("web-2") == other, "the others go on"
+
+    def test_counts_requests_of_all_web_processes_as_one_through_a_crash(
+        self, demo: RunningTree
+    ) -> None:
+        """Whichever answers the scrape: to Prometheus, a sum that falls is a restart."""
+        before = 0.0
+        for number in range(24):
+            if number == 12:
+                demo.kill("web-1")
+            requests, processes = counted(demo)
+            assert requests > before
+            before = requests
+        eventually(lambda: counted(demo)[1] == 2)
+        assert processes >= 1
+
+    def test_answers_through_a_crash_of_all_web_processes(self, demo: RunningTree) -> None:
+        killed = {name: demo.kill(name) for name in ("web-1", "web-2")}
+        assert demo.front_page() in (200, 302)
+        for name, pid in killed.items():
+            eventually(lambda name=name, pid=pid: demo.find(name) not in (0, pid))  # type: ignore[misc]  # bound now
+
+
 class TestTheDemo:
     def test_grants_more_than_100_leases_over_several_rounds(self, demo: RunningTree) -> None:
         granting = "SELECT count(DISTINCT round) FROM scheduling_leaseevent WHERE kind = 'granted'"
@@ -123,44 +189,9 @@ class TestTheDemo:
 
 
 class TestARunningTree:
-    def test_serves_its_front_page(self, demo: RunningTree) -> None:
-        assert demo.front_page() in (200, 302), demo.text()
-
-    def test_serves_its_static_files_by_hash_compressed_and_for_ever(
-        self, demo: RunningTree
-    ) -> None:
-        page = gzip.decompress(demo.fetch("/").read()).decode()
-        named = re.findall(r'(?:href|src)="(/static/[^"]+)"', page)
-        assert len(named) > 4
-        for path in named:
-            assert re.search(r"\.[0-9a-f]{12}\.", path), path
-            answer = demo.fetch(path)
-            assert "immutable" in answer.headers["Cache-Control"]
-            if not path.endswith(".woff2"):
-                assert answer.headers["Content-Encoding"] == "gzip", path
-        (sheet,) = [path for path in named if path.endswith(".css")]
-        css = gzip.decompress(demo.fetch(sheet).read()).decode()
-        # What the head preloads is what the style sheet asks for.
-        fonts = {f"/static/{font}" for font in re.findall(r'url\("?([^")]+\.woff2)', css)}
-        assert {path for path in named if path.endswith(".woff2")} <= fonts
-
-    def test_prints_its_address(self, demo: RunningTree) -> None:
-        assert f"http://127.0.0.1:{demo.port}/" in demo.text()
-
     def test_consumes_both_queues(self, demo: RunningTree) -> None:
         for queue in QUEUES:
             eventually((demo.data / "run" / f"pulse-{queue}").exists)
-
-    def test_keeps_its_folders_private(self, demo: RunningTree) -> None:
-        for path in (demo.data, (demo.data / "run").resolve()):
-            assert path.stat().st_mode & 0o077 == 0
-        assert (demo.data / "secret_key").stat().st_mode & 0o077 == 0
-
-    def test_refuses_a_second_run_of_the_same_data_in_one_line(self, demo: RunningTree) -> None:
-        second = RunningTree(demo.data, free_port())
-        assert second.process.wait(PATIENCE_S) == 1
-        (line,) = second.text().splitlines()
-        assert f"running already (process {demo.process.pid}" in line
 
     def test_starts_killed_children_again_and_goes_on_with_its_rounds(
         self, demo: RunningTree
@@ -172,33 +203,6 @@ class TestARunningTree:
         wait_for_rounds(demo, 2)
         held = one(demo, "SELECT count(*) FROM scheduling_leaseslot WHERE holding")
         assert held <= one(demo, "SELECT sum(gpus) FROM scheduling_node")
-
-    def test_answers_through_a_crash_of_a_web_process(self, demo: RunningTree) -> None:
-        other = demo.find("web-2")
-        killed = demo.kill("web-1")
-        assert demo.front_page() in (200, 302)
-        eventually(lambda: demo.find("web-1") not in (0, killed))
-        assert demo.find("web-2") == other, "the others go on"
-
-    def test_counts_requests_of_all_web_processes_as_one_through_a_crash(
-        self, demo: RunningTree
-    ) -> None:
-        """Whichever answers the scrape: to Prometheus, a sum that falls is a restart."""
-        before = 0.0
-        for number in range(24):
-            if number == 12:
-                demo.kill("web-1")
-            requests, processes = counted(demo)
-            assert requests > before
-            before = requests
-        eventually(lambda: counted(demo)[1] == 2)
-        assert processes >= 1
-
-    def test_answers_through_a_crash_of_all_web_processes(self, demo: RunningTree) -> None:
-        killed = {name: demo.kill(name) for name in ("web-1", "web-2")}
-        assert demo.front_page() in (200, 302)
-        for name, pid in killed.items():
-            eventually(lambda name=name, pid=pid: demo.find(name) not in (0, pid))  # type: ignore[misc]  # bound now
 
     def test_heals_after_the_broker_was_killed(self, demo: RunningTree) -> None:
         demo.kill("valkey-server")
