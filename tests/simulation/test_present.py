@@ -22,8 +22,8 @@ from evenshare_core.simulation.workloads import Cluster, make_nodes, quotas_by_d
 from evenshare_core.units import HOUR_US, SECOND_US
 from tests.tiers import SITE_POLICIES
 
-WORK = synthetic(seed=11, jobs=60, tenants=4, hours=2, failed=0.0)
-NODES = make_nodes({"v100": 2}, 8)
+WORK = synthetic(seed=12, jobs=50, tenants=4, hours=1, failed=0.0)
+NODES = make_nodes({"v100": 3}, 8)
 CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
 STEP_US = 30 * SECOND_US
 FOR_EVER_US = 400 * HOUR_US
