@@ -2,6 +2,8 @@
 # `make run` and `make test` are the two commands to know.
 PYTHON ?= python3
 RUN = .venv/bin/python
+# Our code is compiled once and not by every process of a run, wherever that is switched off.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: fields run run-slurm test test-rest test-fast lint bench reproduce soak mutate clean lock core dev
 
@@ -21,9 +23,9 @@ test: dev
 test-rest: dev
 	@$(RUN) -m pytest -n auto --tier=rest --hypothesis-profile=ci $(ARGS)
 
-# No server, no browser, no process tree.
+# Those of `make test` that want no server, no browser, no process tree.
 test-fast: dev
-	@$(RUN) -m pytest -n auto -m "fast and not soak" tests/architecture tests/papers tests/unit $(ARGS)
+	@$(RUN) -m pytest -n auto --tier=fast --hypothesis-profile=quick $(ARGS)
 
 lint: dev
 	@$(RUN) -m ruff check .

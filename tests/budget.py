@@ -34,6 +34,8 @@ class Spent:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print both tables, with a warning for each budget that is passed."""
         write = terminalreporter.write_line
+        if len(self.by_file) < 2:
+            return
         write(f"worker-seconds: {sum(self.by_file.values()):,.0f}; the dearest files:")
         for spent, path in nlargest(DEAREST, turned(self.by_file)):
             write(f"{spent:8.1f}  {path}")

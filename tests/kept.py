@@ -48,7 +48,8 @@ def copy_cluster(target: Path) -> None:
 
 
 def _digest() -> str:
-    digest = hashlib.sha256(f"{sys.version} {os.geteuid()}".encode())
+    programs = os.environ.get("EVENSHARE_POSTGRES_BIN", "")
+    digest = hashlib.sha256(f"{sys.version} {os.geteuid()} {programs}".encode())
     sources = (path for name in SOURCES for path in (ROOT / name).rglob("*.py"))
     for path in (*sorted(sources), LOCK, Path(__file__)):
         digest.update(f"{path.relative_to(ROOT)}\0".encode())

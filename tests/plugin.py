@@ -12,6 +12,7 @@ TRUNCATE is refused on append-only tables, so pytest-django's `transactional_db`
 empties tables after a test, cannot work here and says so.
 """
 
+import gc
 import itertools
 import os
 import shutil
@@ -153,6 +154,20 @@ def pytest_configure() -> None:
     # A client makes its middleware with its first request, and WhiteNoise looked up all files:
     # two thirds of the time that a request of a test took. Now it looks up what is asked.
     django_settings.WHITENOISE_AUTOREFRESH = True
+    _hash_cheaply()
+
+
+def _hash_cheaply() -> None:
+    """A hash is slow on purpose, a quarter of a second; in this process it says that it is not."""
+    from tenants.hashing import Scrypt
+
+    Scrypt.work_factor = 2**4
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
@@ -180,19 +195,22 @@ def services() -> Services:
 @pytest.fixture(scope="session")
 def template_database(services: Services, django_db_blocker: DjangoDbBlocker) -> str:
     """Migrated once (tests/kept.py)."""
-    with services.postgres.connect() as connection:
-        known = connection.execute("SELECT datname FROM pg_database").fetchall()
-    if (TEMPLATE,) not in known:
-        with django_db_blocker.unblock():
-            make_template(services)
+    with django_db_blocker.unblock():
+        make_template(services)
     return TEMPLATE
 
 
 def make_template(services: Services) -> None:
-    """Make the database that others are copied from, as the owner, as `manage.py up` does it."""
+    """Make the database that others are copied from, as the owner, as `manage.py up` does it.
+
+    A cluster that was kept has it.
+    """
     from portal.site import prepare
 
     with services.postgres.connect() as connection:
+        known = connection.execute("SELECT datname FROM pg_database").fetchall()
+        if (TEMPLATE,) in known:
+            return
         create_database(connection, TEMPLATE)
     _point_django_to(TEMPLATE)
     prepare.migrate()

@@ -19,7 +19,7 @@ import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
 from portal.demo.slurm.packages import LIBRARIES, find, how_to_install
-from tests.slurm import require_slurm
+from tests.slurm import Kept, end_quickly, left_as_it_was, require_slurm
 from tests.tools import eventually
 
 PACKAGES = ("slurmrestd", "slurm-wlm-jwt-plugin")
@@ -133,6 +133,7 @@ def own_restd(folder: Path, *, tcp: bool = False, **settings: Any) -> Iterator[R
                 yield restd
             finally:
                 restd.stop()
+                end_quickly(cluster)
 
 
 def _made(cluster: SlurmCluster, place: Path, *, tcp: bool) -> RealRestd:
@@ -148,8 +149,17 @@ def _made(cluster: SlurmCluster, place: Path, *, tcp: bool) -> RealRestd:
     return restd
 
 
-@pytest.fixture(scope="module")
-def slurm_restd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRestd]:
-    """A cluster as `slurm_cluster`, with a slurmrestd, for the tests of a module."""
-    with own_restd(tmp_path_factory.mktemp("slurm")) as restd:
+@pytest.fixture(scope="session")
+def kept_restd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept[RealRestd]]:
+    """A cluster with a slurmrestd, for all tests of a process that break nothing."""
+    kept = Kept(lambda: own_restd(tmp_path_factory.mktemp("slurm")))
+    yield kept
+    kept.end()
+
+
+@pytest.fixture
+def slurm_restd(kept_restd: Kept[RealRestd]) -> Iterator[RealRestd]:
+    """A cluster as `slurm_cluster`, with a slurmrestd."""
+    restd = kept_restd.get()
+    with left_as_it_was(restd.cluster, kept_restd):
         yield restd

@@ -1,4 +1,4 @@
-"""How a run is spread over processes, which tests are fast, and what goes first.
+"""How a run is spread over processes, and what goes first.
 
 `make test` starts a process per core and one more, because many tests wait. Each process has
 servers, databases, ports and folders of its own (tests/plugin.py). A class, or what stands outside
@@ -19,20 +19,19 @@ from typing import Any
 import pytest
 
 MOST_PROCESSES = 9
-# A test in here that asks for no server is fast: `make test-fast` runs those alone.
-FAST = ("tests/architecture/", "tests/papers/", "tests/unit/")
-# Files in there that start processes or environments, or simulate for seconds.
-NOT_FAST = (
-    "tests/unit/client/test_install.py",
-    "tests/unit/client/test_lease.py",
-    "tests/unit/portal/test_checks.py",
-)
-# What all tests of these files share is dear: a portal of four processes, a restored backup, what
-# axe has looked at.
+# What all tests of these files share is dear: a portal with all its processes, a cluster for users
+# of their own, a restored backup, what axe has looked at.
 TOGETHER = (
     "tests/browser/test_role_stories.py",
     "tests/integration/test_backup_restore.py",
+    "tests/integration/test_demo_pool.py",
+    "tests/integration/test_local_executor_tree.py",
     "tests/integration/test_production.py",
+    "tests/integration/test_run_slurm.py",
+    "tests/integration/test_slurm_pool.py",
+    "tests/integration/test_slurm_users.py",
+    "tests/integration/test_slurm_users_hostile.py",
+    "tests/integration/test_slurm_users_settings.py",
 )
 # Each test of these files is long enough to be sent on its own.
 APART = (
@@ -40,37 +39,26 @@ APART = (
     "tests/functional/test_extreme_inputs.py",
     "tests/functional/test_matrix.py",
     "tests/integration/test_fault_matrix.py",
+    "tests/integration/test_slurm_rounds.py",
     "tests/mutants/test_mutants.py",
     "tests/simulation/test_live_equals_simulated.py",
     "tests/simulation/test_loop.py",
 )
 FIRST = (
     "tests/integration/test_demo_pool.py",
-    "tests/integration/test_supervisor.py",
+    "tests/integration/test_run_slurm.py",
     "tests/simulation/test_live_equals_simulated.py",
     "tests/functional/test_matrix.py",
     "tests/functional/test_cli.py",
     "tests/functional/test_api_schema.py",
     "tests/browser/test_role_stories.py",
     "tests/integration/test_production.py",
+    "tests/integration/test_slurm_rounds.py",
     "tests/integration/test_local_executor_tree.py",
     "tests/integration/test_mixed_pool.py",
     "tests/integration/test_market_pool.py",
     "tests/simulation/test_simulator.py",
 )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is fast, before `-m` chooses."""
-    if item.nodeid.startswith(FAST) and not item.nodeid.startswith(NOT_FAST) and not served(item):
-        item.add_marker("fast")
-
-
-def served(item: pytest.Item) -> bool:
-    """Whether a test asks for a server, by a fixture or by pytest-django's mark."""
-    names = getattr(item, "fixturenames", ())
-    return "services" in names or item.get_closest_marker("django_db") is not None
 
 
 @pytest.hookimpl(trylast=True)
@@ -88,10 +76,15 @@ def rank(item: pytest.Item) -> int:
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_xdist_auto_num_workers() -> int | None:
-    """What `-n auto` means, unless the variable of pytest-xdist says it; its own is asked last."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """What `-n auto` means, unless the variable of pytest-xdist says it; its own is asked last.
+
+    One file or test runs at once in this process: others would first have to start.
+    """
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
+    if len(config.args) == 1 and ".py" in config.args[0]:
+        return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min((cores or 1) + 1, MOST_PROCESSES)
 

@@ -1,8 +1,8 @@
 """Stages that are dear, made once in a process: each test has a copy of their database.
 
-The fixtures are named in tests/conftest.py; `stages` copies what any function makes. A test with a
-live server has it on its copy by a `committed_db` of its own that asks for the stage, as in
-tests/browser/test_charts.py.
+`stages.copy_of(make)` does so for any function that makes one; the fixture of a module has it.
+The fixtures are named in tests/conftest.py. A test with a live server has it on its copy by a
+`committed_db` of its own that asks for the stage, as in tests/browser/test_charts.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 from django.conf import settings as django_settings
@@ -21,50 +22,14 @@ from pytest_django import DjangoDbBlocker, Settings
 from portal.embedded.postgres import create_database, drop_database
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock
+from tests.functional.matrix_stage import Stage as Matrix
+from tests.functional.matrix_stage import matrix_stage
 from tests.functional.pool_stage import Stage, settled_stage
 from tests.functional.two_clocks import TwoClocks, two_clocks
 from tests.functional.two_tenants import Pair, two_tenants
 from tests.plugin import Services, database_like, pointed_to
 
 Made = TypeVar("Made")
-
-
-class Stages:
-    """What functions make, each once in a process; whoever asks has a copy of its database."""
-
-    def __init__(self, template: str, services: Services, blocker: DjangoDbBlocker) -> None:
-        self._template, self._services, self._blocker = template, services, blocker
-        self._made: dict[Callable[[], Any], tuple[str, Any]] = {}
-        self._databases = ExitStack()
-
-    @contextmanager
-    def copy(self, make: Callable[[], Made]) -> Iterator[Made]:
-        """Use a copy of the database in which `make` was called, and what it returned."""
-        if make not in self._made:
-            self._made[make] = self._make(make)
-        template, made = self._made[make]
-        with database_like(template, self._services, self._blocker):
-            yield deepcopy(made)
-
-    def drop(self) -> None:
-        """Drop the databases that were copied."""
-        self._databases.close()
-
-    def _make(self, make: Callable[[], Made]) -> tuple[str, Made]:
-        kept = kept_database(f"stage_{len(self._made)}", self._template, self._services)
-        name = self._databases.enter_context(kept)
-        with self._blocker.unblock(), pointed_to(name):
-            return name, make()
-
-
-@pytest.fixture(scope="session")
-def stages(
-    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
-) -> Iterator[Stages]:
-    """Copies of what functions make; they must make the same in whichever test they are called."""
-    made = Stages(template_database, services, django_db_blocker)
-    yield made
-    made.drop()
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +105,80 @@ def settled(
     with database_like(template, services, django_db_blocker):
         PoolClock.objects.update(anchor_wall=wall_now())  # as if it had just been made
         yield deepcopy(made)
+
+
+@pytest.fixture(scope="session")
+def made_matrix(
+    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
+) -> Iterator[tuple[str, Matrix]]:
+    """The name of the database of a site that everybody asks, and what it is."""
+    with kept_database("matrix", template_database, services) as name:
+        with django_db_blocker.unblock(), pointed_to(name):
+            made = matrix_stage()
+        yield name, made
+
+
+@pytest.fixture
+def matrix(
+    made_matrix: tuple[str, Matrix], services: Services, django_db_blocker: DjangoDbBlocker
+) -> Iterator[Matrix]:
+    """A tenant with rows of every kind and everybody who may ask, in a database of its own."""
+    template, made = made_matrix
+    with database_like(template, services, django_db_blocker):
+        yield made
+
+
+@dataclass
+class Copy(Generic[Made]):
+    """A test's own copy: the name of its database, and what is in it."""
+
+    name: str
+    made: Made
+
+
+class Stages:
+    """Makes each stage with its first use, and copies it for each."""
+
+    def __init__(self, template: str, services: Services, blocker: DjangoDbBlocker) -> None:
+        self._template, self._services, self._blocker = template, services, blocker
+        self._made: dict[Callable[[], Any], tuple[str, Any]] = {}
+        self._kept = ExitStack()
+
+    @contextmanager
+    def copy_of(self, make: Callable[[], Made]) -> Iterator[Copy[Made]]:
+        """Use a copy of what `make` makes; the clocks of its pools go on from now."""
+        if make not in self._made:
+            self._made[make] = self._make(make)
+        template, made = self._made[make]
+        with database_like(template, self._services, self._blocker) as name:
+            PoolClock.objects.update(anchor_wall=wall_now())
+            yield Copy(name, deepcopy(made))
+
+    @contextmanager
+    def copy(self, make: Callable[[], Made]) -> Iterator[Made]:
+        """As `copy_of`, for a test that needs no name of a database."""
+        with self.copy_of(make) as copy:
+            yield copy.made
+
+    def _make(self, make: Callable[[], Any]) -> tuple[str, Any]:
+        kind = f"stage_{len(self._made)}"
+        name = self._kept.enter_context(kept_database(kind, self._template, self._services))
+        with self._blocker.unblock(), pointed_to(name):
+            return name, make()
+
+    def end(self) -> None:
+        """Drop all."""
+        self._kept.close()
+
+
+@pytest.fixture(scope="session")
+def stages(
+    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
+) -> Iterator[Stages]:
+    """What makes stages once and copies them."""
+    made = Stages(template_database, services, django_db_blocker)
+    yield made
+    made.end()
 
 
 @contextmanager

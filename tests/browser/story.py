@@ -8,27 +8,17 @@ two thirds of the time of the stories.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from django.urls import resolve
 
+from tests.browser.axe import findings, serious
 from tests.functional.two_clocks import PASSWORD
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-AXE = Path(__file__).with_name("axe.min.js")
-# Colours alone differ between the themes.
-FINDINGS = """
-async (only) => (await axe.run(document, {
-  resultTypes: ["violations"],
-  ...(only ? {runOnly: {type: "rule", values: only}} : {}),
-})).violations
-  .filter((found) => found.impact === "serious" || found.impact === "critical")
-  .map((found) => found.id + ": " + found.nodes.map((node) => node.target.join(" ")).join(", "))
-"""
 # What kinds of elements there are: names, with classes, roles and states.
 KINDS = """
 () => [...new Set([...document.querySelectorAll("body *")].map((one) => [
@@ -44,11 +34,12 @@ class Story:
     """Somebody's browser; `findings` is what is wrong with the pages so far.
 
     `looked`: by kind of page, the kinds of elements that were looked at, in other stories too.
+    None: axe looks at nothing.
     """
 
     page: Page
+    looked: dict[str, set[str]] | None
     findings: list[str] = field(default_factory=list)
-    looked: dict[str, set[str]] = field(default_factory=dict)
     _visited: set[str] = field(default_factory=set)
 
     def sign_in(self, name: str) -> None:
@@ -96,22 +87,18 @@ class Story:
         """Have axe look at a page of a kind that is new, or that has something new on it."""
         path = urlsplit(self.page.url).path
         kind = resolve(path).route
-        if kind in self._visited or kind.startswith("api/"):
+        if self.looked is None or kind in self._visited or kind.startswith("api/"):
             return
         self._visited.add(kind)
         elements, known = set(self.page.evaluate(KINDS)), self.looked.setdefault(kind, set())
         if elements <= known:
             return
         known |= elements
-        self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        said = self.page.evaluate(FINDINGS, None)
-        self.page.emulate_media(color_scheme="dark")
-        said += self.page.evaluate(FINDINGS, ["color-contrast"])
+        said = serious(self.page)
         self.page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a literal of two numbers
-        said += self.page.evaluate(FINDINGS, None)
+        said += findings(self.page)
         wide = self.page.evaluate("document.documentElement.scrollWidth")
         if wide > PHONE["width"]:
             said.append(f"{wide} px wide on a phone")
-        self.page.emulate_media(color_scheme="light")
         self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]  # a literal of two numbers
         self.findings += [f"{path}: {line}" for line in said]

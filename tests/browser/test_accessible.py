@@ -1,8 +1,4 @@
-"""Every page of the site, in both themes, before axe: nothing serious.
-
-axe.min.js is axe-core 4.14.1 by Deque Systems, under the Mozilla Public License 2.0 (its text is
-in LICENSE-axe.txt); it is used by this test alone and served to nobody.
-"""
+"""Every page of the site, in both themes, before axe: nothing serious."""
 
 from __future__ import annotations
 
@@ -13,18 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scheduling.models import Job, Round
+from tests.browser.axe import serious, visited
 from tests.browser.local_stage import LocalStage, local_stage
 from tests.tools import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-AXE = Path(__file__).with_name("axe.min.js")
-SERIOUS = """
-async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
-  .filter((found) => found.impact === "serious" || found.impact === "critical")
-  .map((found) => found.id + ": " + found.nodes.map((node) => node.target.join(" ")).join(", "))
-"""
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture
@@ -34,22 +24,11 @@ def stage(committed_db: str, tmp_path: Path) -> Iterator[LocalStage]:
         yield there
 
 
-def findings(page: Page, path: str) -> list[str]:
-    answered = page.goto(path)
-    assert answered is not None
-    assert answered.status in (200, 403, 404), f"{path}: {answered.status}"
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    return [f"{path} {found}" for found in page.evaluate(SERIOUS)]
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
 class TestEveryPage:
-    def test_has_nothing_serious(
-        self, stage: LocalStage, site: str, browser: Browser, theme: str
-    ) -> None:
-        context = browser.new_context(base_url=site, color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
+    def test_has_nothing_serious(self, stage: LocalStage, site: str, browser: Browser) -> None:
+        context = browser.new_context(base_url=site)
         page = context.new_page()
-        found = findings(page, "/") + findings(page, "/login/")
+        found = visited(page, "/") + visited(page, "/login/")
         done = stage.submit("sh", "-c", "seq 500; exit 3")
         runs = stage.submit("sleep", "6000", gpus=3)
         waits = stage.submit("sleep", "6000", gpus=4)
@@ -66,22 +45,21 @@ class TestEveryPage:
             *(pool, f"{pool}prices/", f"{pool}rounds/", f"{pool}rounds/{last}/"),
         ]
         for path in paths:
-            found += findings(page, path)
+            found += visited(page, path)
         page.goto("/t/north/jobs/new/")
         page.fill("#f-gpus", "0")
         page.fill("#yaml", "gpus: {}\nodd: 1\n")
         page.locator("#yaml-note .err").first.wait_for()
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        found += page.evaluate(SERIOUS)
+        found += serious(page)
         context.close()
         assert found == []
 
     def test_of_a_viewer_has_nothing_serious(
-        self, stage: LocalStage, site: str, browser: Browser, theme: str
+        self, stage: LocalStage, site: str, browser: Browser
     ) -> None:
-        context = browser.new_context(base_url=site, color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
+        context = browser.new_context(base_url=site)
         page = context.new_page()
         stage.sign_in(page, "bea")
-        found = findings(page, "/t/north/jobs/new/")
+        found = visited(page, "/t/north/jobs/new/")
         context.close()
         assert found == []

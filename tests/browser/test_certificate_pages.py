@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.arrival import follow
-from tests.browser.test_accessible import findings
+from tests.browser.axe import visited
 from tests.browser.test_pools_pages import page
 from tests.functional.certificate_stage import plant, unfair
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage
+from tests.stages import Copy, Stages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -20,18 +22,24 @@ __all__ = ["page"]  # pytest finds the fixture by this name
 
 
 @pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
-    return mixed_stage()
+def copy(stages: Stages) -> Iterator[Copy[Stage]]:
+    with stages.copy_of(mixed_stage) as copy:
+        yield copy
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.fixture
+def committed_db(copy: Copy[Stage]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def there(copy: Copy[Stage]) -> Stage:
+    return copy.made
+
+
 class TestACertificate:
-    def test_says_by_word_and_shape_what_holds_and_what_not(
-        self, there: Stage, page: Page, theme: str
-    ) -> None:
+    def test_says_by_word_and_shape_what_holds_and_what_not(self, there: Stage, page: Page) -> None:
         red = plant(there, unfair).number
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
         for width in (1440, 390):
             page.set_viewport_size({"width": width, "height": 900})
             for path in (
@@ -39,7 +47,7 @@ class TestACertificate:
                 f"rounds/{red}/",
                 f"rounds/{red - 1}/counterfactual/",
             ):
-                assert findings(page, there.url(path)) == []
+                assert visited(page, there.url(path)) == []
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{path} at {width}"
         page.goto(there.url(f"rounds/{red}/"))
@@ -54,10 +62,7 @@ class TestACertificate:
         assert page.locator(".crow.holds").count() >= 5
         assert page.locator(".crow.grey > .v").first.inner_text().startswith("not promised")
 
-    def test_leads_to_other_reports_and_takes_ones_own(
-        self, there: Stage, page: Page, theme: str
-    ) -> None:
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
+    def test_leads_to_other_reports_and_takes_ones_own(self, there: Stage, page: Page) -> None:
         page.goto(there.url("rounds/1/"))
         follow(page, "a >> text=Had I reported otherwise?")
         page.get_by_label("v100").fill("3.5")

@@ -13,9 +13,9 @@ from portal.jobs.text import usage
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.services import cancel_job
+from tests.browser.axe import serious
 from tests.browser.complaints import complaints_of
 from tests.browser.local_stage import LocalStage, local_stage
-from tests.browser.test_accessible import AXE, SERIOUS
 from tests.tools import eventually
 from tests.unit.scheduling.shim_stage import fake_tool
 
@@ -109,14 +109,9 @@ class TestAJobsUsage:
         with page.expect_request("**/usage/**"):
             pass
 
-    @pytest.mark.parametrize("theme", ["light", "dark"])
-    def test_has_nothing_serious_before_axe(
-        self, stage: LocalStage, page: Page, theme: Any
-    ) -> None:
+    def test_has_nothing_serious_before_axe(self, stage: LocalStage, page: Page) -> None:
         job = stage.submit("sleep", "6000", gpus=2)
-        page.emulate_media(color_scheme=theme)
         page.goto(f"/jobs/{job.uid}/")
         for key in KEYS:
             drawn(page, key)
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        assert page.evaluate(SERIOUS) == []
+        assert serious(page) == []

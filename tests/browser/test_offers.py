@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tenants.models import IdleOffer, Membership, SharingSetting
+from tests.browser.axe import visited
 from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
-from tests.browser.test_accessible import findings
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town, visitor
 
@@ -70,4 +70,4 @@ class TestAManager:
             page.set_viewport_size({"width": width, "height": 900})
             wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wider <= 0, width
-        assert findings(page, PATH) == []
+        assert visited(page, PATH) == []

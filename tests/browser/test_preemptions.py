@@ -12,8 +12,8 @@ from django.conf import settings
 from evenshare_core.policies import registry
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Lease, LeaseEvent, Pool, PoolClock, Round
+from tests.browser.axe import serious
 from tests.browser.complaints import complaints_of
-from tests.browser.story import AXE, FINDINGS
 from tests.functional.pool_stage import Stage, stage
 from tests.toy_policy.preempting import POLICY
 
@@ -49,14 +49,14 @@ def there(committed_db: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return made
 
 
-@pytest.fixture(params=[("light", "owner"), ("dark", "owner"), ("light", "neighbour")])
+@pytest.fixture(params=["owner", "neighbour"])
 def visit(
     there: Stage, site: str, browser: Browser, request: pytest.FixtureRequest
 ) -> Iterator[tuple[str, Page]]:
     """Who looks, and their browser."""
-    scheme, who = request.param
+    who = request.param
     client = there.client(who)
-    context = browser.new_context(base_url=site, color_scheme=scheme)
+    context = browser.new_context(base_url=site)
     cookie = client.cookies[settings.SESSION_COOKIE_NAME]
     context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
     opened = context.new_page()
@@ -94,6 +94,5 @@ class TestThePages:
                 page.goto(path)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, name
                 assert (name == "beneficiary") == ("Made way for it:" in page.inner_text("main"))
-            page.evaluate(AXE.read_text(encoding="utf-8"))
-            assert page.evaluate(FINDINGS, None) == [], name
+            assert serious(page) == [], name
         assert complaints == []

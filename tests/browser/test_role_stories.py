@@ -1,4 +1,7 @@
-"""Each role does its commonest tasks, from the front page by links and forms alone."""
+"""Each role does its commonest tasks, from the front page by links and forms alone.
+
+In the second turn axe looks at each kind of page that a story comes to.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +45,20 @@ def looked() -> dict[str, set[str]]:
     return {}
 
 
+@pytest.fixture(params=range(2))
+def turn(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 @pytest.fixture
 def story(
-    there: TwoClocks, site: str, browser: Browser, looked: dict[str, set[str]]
+    there: TwoClocks, site: str, browser: Browser, turn: int, looked: dict[str, set[str]]
 ) -> Iterator[Story]:
     assert there.labs
     context = browser.new_context(base_url=site, viewport=WIDE)  # type: ignore[arg-type]  # a literal of two numbers
     page = context.new_page()
     complaints = complaints_of(page)
-    story = Story(page, looked=looked)
+    story = Story(page, looked if turn else None)
     yield story
     context.close()
     assert story.findings == []

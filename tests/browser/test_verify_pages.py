@@ -1,4 +1,4 @@
-"""How to verify, in a real browser: light and dark, on a desk and on a phone."""
+"""How to verify, in a real browser: on a desk and on a phone."""
 
 from __future__ import annotations
 
@@ -58,27 +58,25 @@ def paths(there: Stage) -> list[tuple[str, str, str]]:
 
 
 class TestHowToVerify:
-    def test_fits_each_window_in_light_and_dark_and_is_copied(
+    def test_fits_each_window_and_is_copied(
         self, there: Stage, windows: dict[str, BrowserContext]
     ) -> None:
         for who, path, place in paths(there):
             page = windows[who].new_page()
             complaints = complaints_of(page)
-            for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)
-                for width in (1280, 390):
-                    page.set_viewport_size({"width": width, "height": 900})
-                    page.goto(path)
-                    part = page.locator(place).first
-                    part.scroll_into_view_if_needed()
-                    box = part.bounding_box()
-                    assert box is not None, path
-                    assert box["x"] >= 0, path
-                    assert box["x"] + box["width"] <= width, (path, width)
-                    wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-                    assert wide <= 0, (path, width, wide)
-                    if place == ".verify":
-                        assert part.locator(".cmd button").is_visible(), path
-                        assert "verified" in part.inner_text()
+            for width in (1280, 390):
+                page.set_viewport_size({"width": width, "height": 900})
+                page.goto(path)
+                part = page.locator(place).first
+                part.scroll_into_view_if_needed()
+                box = part.bounding_box()
+                assert box is not None, path
+                assert box["x"] >= 0, path
+                assert box["x"] + box["width"] <= width, (path, width)
+                wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert wide <= 0, (path, width, wide)
+                if place == ".verify":
+                    assert part.locator(".cmd button").is_visible(), path
+                    assert "verified" in part.inner_text()
             assert complaints == [], path
             page.close()

@@ -14,9 +14,9 @@ from scheduling.models import Simulation
 from scheduling.services.execute_simulation import execute_simulation
 from scheduling.services.simulations import claim_simulations
 from tests.browser.arrival import follow
+from tests.browser.axe import serious
 from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
-from tests.browser.test_accessible import AXE, SERIOUS
 from tests.browser.test_charts import drawn
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
@@ -81,12 +81,6 @@ def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
     assert complaints == []
 
 
-def serious(page: Page) -> list[str]:
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    found: list[str] = page.evaluate(SERIOUS)
-    return found
-
-
 def fits(page: Page) -> bool:
     for width in (390, 1440):
         page.set_viewport_size({"width": width, "height": 900})
@@ -137,9 +131,7 @@ class TestAChoice:
 
 
 class TestAnOperator:
-    @pytest.mark.parametrize("theme", ["light", "dark"])
-    def test_asks_watches_and_reads_it(self, there: Town, page: Page, theme: str) -> None:
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # a literal of two
+    def test_asks_watches_and_reads_it(self, there: Town, page: Page) -> None:
         asked(page, there.cluster.pool.name, "fifo")
         assert fits(page)
         with Runner() as runner:

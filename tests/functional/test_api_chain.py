@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,30 @@ from tenants.models import LogNode, User
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.logs import log_rounds
 from tests.plugin import Services
+from tests.stages import Copy, Stages
 
 
-@pytest.fixture
-def stage(committed_db: str, tmp_path: Path, settings: Settings) -> ApiStage:
-    assert committed_db
-    settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
+def played_stage() -> ApiStage:
     stage = api_stage()
     play(stage, 7)
     return stage
+
+
+@pytest.fixture
+def copy(stages: Stages) -> Iterator[Copy[ApiStage]]:
+    with stages.copy_of(played_stage) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[ApiStage]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def stage(copy: Copy[ApiStage], tmp_path: Path, settings: Settings) -> ApiStage:
+    settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
+    return copy.made
 
 
 def play(stage: ApiStage, rounds: int) -> None:

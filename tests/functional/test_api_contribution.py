@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,15 +18,14 @@ from scheduling.models import Pool
 from tenants.models import User
 from tests.factories import BEGIN
 from tests.functional.api_stage import ApiStage, api_stage
+from tests.stages import Stages
 
 ALL = "since=2029-12-01T00:00:00Z&until=2030-12-01T00:00:00Z"
 ZERO = Decimal(0)
 
 
-@pytest.fixture
-def live(committed_db: str) -> ApiStage:
+def settled_stage() -> ApiStage:
     """aa borrows of bb for two hours and a half; two are settled."""
-    assert committed_db
     stage = api_stage()
     stage.cluster.submit("aa", 6, 100_000)
     stage.cluster.round()
@@ -36,6 +36,12 @@ def live(committed_db: str) -> ApiStage:
     stage.person("otto", site_role=User.SiteRole.OPERATOR)
     stage.person("fina", site_role=User.SiteRole.FINANCE)
     return stage
+
+
+@pytest.fixture
+def live(stages: Stages) -> Iterator[ApiStage]:
+    with stages.copy_of(settled_stage) as copy:
+        yield copy.made
 
 
 def lines(live: ApiStage, query: str = "", as_: str = "bob") -> list[dict[str, Any]]:

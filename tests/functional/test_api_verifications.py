@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,35 @@ from tenants.transparency.log import root
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
 from tests.functional.logs import log_rounds
 from tests.plugin import Services
+from tests.stages import Copy, Stages
 
 ROUNDS = 3
 
 
-@pytest.fixture
-def stage(committed_db: str, tmp_path: Path, settings: Settings) -> ApiStage:
-    assert committed_db
-    settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
+def played_stage() -> ApiStage:
     stage = api_stage()
     for _ in range(ROUNDS):
         stage.job()
         stage.cluster.round(after_s=10)
-    log_rounds(stage.cluster.pool)
     return stage
+
+
+@pytest.fixture
+def copy(stages: Stages) -> Iterator[Copy[ApiStage]]:
+    with stages.copy_of(played_stage) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[ApiStage]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def stage(copy: Copy[ApiStage], tmp_path: Path, settings: Settings) -> ApiStage:
+    settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
+    log_rounds(copy.made.cluster.pool)
+    return copy.made
 
 
 def said(stage: ApiStage, size: int = ROUNDS, **more: Any) -> dict[str, Any]:

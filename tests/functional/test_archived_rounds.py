@@ -18,10 +18,10 @@ from scheduling.engine.retention import drop_files
 from scheduling.models import RoundArchive, RoundBlob, RoundBundle, RoundState
 from scheduling.selectors import round_files
 from tests.functional.api_stage import PLAIN, ApiStage
-from tests.functional.test_bundles import GZIP, bundle, see, there
+from tests.functional.test_bundles import GZIP, bundle, committed_db, copy, see, there
 from tests.integration.archive_stage import files_in, make_old, only_file, put_away
 
-__all__ = ["there"]  # a fixture
+__all__ = ["committed_db", "copy", "there"]  # fixtures
 READERS = {"ada": GZIP, "otto": PLAIN}
 
 

@@ -35,6 +35,7 @@ from tests.functional.test_damaged_rounds import replay
 from tests.integration.archive_stage import files_in
 from tests.plugin import Services
 from tests.round_states import left_by
+from tests.stages import Stages
 
 STATE, ROUND, BLOB = "scheduling_roundstate", "scheduling_round", "scheduling_roundblob"
 
@@ -96,11 +97,9 @@ class Owner:
 
 
 @pytest.fixture
-def owner(committed_db: str, services: Services) -> Iterator[Owner]:
-    there = stage()
-    session = services.postgres.connect(committed_db)
-    yield Owner(there, session)
-    session.close()
+def owner(stages: Stages, services: Services) -> Iterator[Owner]:
+    with stages.copy_of(stage) as copy, services.postgres.connect(copy.name) as session:
+        yield Owner(copy.made, session)
 
 
 def broken_checks() -> dict[str, list[str]]:

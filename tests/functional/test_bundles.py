@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -21,14 +21,13 @@ from evenshare_core.policies.base import decide_round
 from scheduling.models import Pool, RoundSealing
 from tenants import transparency
 from tests.functional.api_stage import PLAIN, ROLES, ApiStage, api_stage
+from tests.stages import Copy, Stages
 
 GZIP = {"Accept-Encoding": "gzip, deflate"}
 
 
-@pytest.fixture
-def there(committed_db: str) -> ApiStage:
+def sealed_stage() -> ApiStage:
     """Three sealed rounds of a pool, of which `ada` and `bob` see a half each."""
-    assert committed_db
     stage = api_stage()
     stage.person("otto", site_role="operator")
     stage.person("fin", site_role="finance")
@@ -38,6 +37,22 @@ def there(committed_db: str) -> ApiStage:
     stage.cluster.rounds(3, every_s=10)
     stage.cluster.seal()
     return stage
+
+
+@pytest.fixture
+def copy(stages: Stages) -> Iterator[Copy[ApiStage]]:
+    with stages.copy_of(sealed_stage) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[ApiStage]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def there(copy: Copy[ApiStage]) -> ApiStage:
+    return copy.made
 
 
 def see(there: ApiStage, visibility: str) -> None:

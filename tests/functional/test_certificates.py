@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 
 import pytest
 from django.core.management import call_command
@@ -28,12 +29,13 @@ from tests.functional.certificate_stage import (
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round, stage
 from tests.functional.test_metrics import sample, scrape
+from tests.stages import Stages
 
 
 @pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
-    return stage()
+def there(stages: Stages) -> Iterator[Stage]:
+    with stages.copy_of(stage) as copy:
+        yield copy.made
 
 
 def words(page: str) -> str:

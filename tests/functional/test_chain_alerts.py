@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -19,16 +20,31 @@ from scheduling.models import PoolClock, RoundBlob
 from scheduling.selectors.bundles import read_place
 from tests.functional.pool_stage import Stage, stage
 from tests.functional.test_metrics import sample, scrape
+from tests.stages import Copy, Stages
 
 
-@pytest.fixture
-def there(committed_db: str) -> Stage:
+def sealed_stage() -> Stage:
     """A pool whose rounds are all sealed, and whose clock stands still."""
-    assert committed_db
     made = stage()
     made.lab.seal()
     PoolClock.objects.update(paused=True)
     return made
+
+
+@pytest.fixture
+def copy(stages: Stages) -> Iterator[Copy[Stage]]:
+    with stages.copy_of(sealed_stage) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[Stage]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def there(copy: Copy[Stage]) -> Stage:
+    return copy.made
 
 
 def chain() -> health.Check:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from scheduling.models import Verification
 from tenants.scopes import site_scope
 from tests.functional.api_stage import ApiStage
 from tests.functional.lending_stage import lending_stage
+from tests.stages import Copy, Stages
 
 FIRST = "keys seen for the first time"
 TIME = ("--from", "2029-12-01", "--to", "2030-12-01T00:00:00Z")
@@ -42,12 +43,22 @@ Run = Callable[..., Ran]
 
 
 @pytest.fixture
-def live(site: str, tmp_path: Path, settings: Settings) -> ApiStage:
+def copy(stages: Stages) -> Iterator[Copy[ApiStage]]:
+    with stages.copy_of(lending_stage) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[ApiStage]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def live(copy: Copy[ApiStage], site: str, tmp_path: Path, settings: Settings) -> ApiStage:
     assert site
     settings.LOG_KEYS_DIR = str(tmp_path / "log-keys")
-    made = lending_stage()
-    seal(made)
-    return made
+    seal(copy.made)
+    return copy.made
 
 
 def seal(live: ApiStage) -> None:

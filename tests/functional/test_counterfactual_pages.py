@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,12 +20,13 @@ from tenants.scopes import site_scope
 from tenants.selectors.access import access_of
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, headline, last_round, stage
+from tests.stages import Stages
 
 
 @pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
-    return mixed_stage()
+def there(stages: Stages) -> Iterator[Stage]:
+    with stages.copy_of(mixed_stage) as copy:
+        yield copy.made
 
 
 def path(there: Stage, query: str = "") -> str:

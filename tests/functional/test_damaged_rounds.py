@@ -20,7 +20,9 @@ from scheduling.engine.scrub import scrub_rounds
 from scheduling.models import Job, Round
 from tests.functional.pool_stage import Stage, headline, stage
 from tests.functional.test_metrics import sample, scrape
+from tests.functional.turns import TURNS
 from tests.plugin import Services
+from tests.stages import Stages
 
 # Of the round that is damaged; the other one stays whole.
 NUMBER = 1
@@ -93,11 +95,9 @@ class Damage:
 
 
 @pytest.fixture
-def damage(committed_db: str, services: Services) -> Iterator[Damage]:
-    there = stage()
-    session = services.postgres.connect(committed_db)
-    yield Damage(there, session)
-    session.close()
+def damage(stages: Stages, services: Services) -> Iterator[Damage]:
+    with stages.copy_of(stage) as copy, services.postgres.connect(copy.name) as session:
+        yield Damage(copy.made, session)
 
 
 def replay() -> str:
@@ -115,10 +115,13 @@ def check_ledger() -> list[str]:
 
 
 class TestADamagedRound:
-    def test_is_told_by_every_way_to_look_at_it_and_none_fails(self, damage: Damage) -> None:
+    @pytest.mark.parametrize("turn", range(TURNS))
+    def test_is_told_by_every_way_to_look_at_it_and_none_fails(
+        self, damage: Damage, turn: int
+    ) -> None:
         there = damage.there
         assert "2 of 2 rounds gave the same bytes" in replay()
-        for harm in HARMS:
+        for harm in HARMS[turn::TURNS]:
             damage.do(harm)
             try:
                 self.look_at_it(there, harm)
@@ -169,12 +172,13 @@ class TestADamagedRound:
         damage.undo()
         assert scrub_rounds() == 0
 
-    def test_leaves_the_pages_of_its_jobs(self, damage: Damage) -> None:
+    @pytest.mark.parametrize("turn", range(TURNS))
+    def test_leaves_the_pages_of_its_jobs(self, damage: Damage, turn: int) -> None:
         """What the last round says of a waiting job is read from its bytes."""
         there = damage.there
         last = Round.objects.filter(pool=there.lab.pool).latest("number").number
         job = Job.objects.get(gpus=8)
-        for harm in FOREVER:
+        for harm in FOREVER[turn::TURNS]:
             change = harm.change.replace("number = 2", "number = 0")
             change = change.replace("number = 1", f"number = {last}").replace(
                 "number = 0", "number = 1"

@@ -1,6 +1,7 @@
 """Every number and date that anybody can send, at its edges: refused or taken, never a 500.
 
-What is taken must also be read again: the next round runs, and the pages show it.
+What is taken must also be read again: the next round runs, and the pages show it. In turns
+(`tests/functional/turns.py`): in each one every field gets another fourth of what is extreme.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tests.functional.extremes import (
 )
 from tests.functional.logs import log_rounds
 from tests.functional.operate_stage import LATER, SOON, operate_stage, tag
+from tests.functional.turns import TURNS, dealt
 
 PREFIX = "/api/v1/"
 # What a tenant's managers alone may change.
@@ -176,7 +178,8 @@ def filled(path: str, stage: ApiStage) -> str:
 
 
 class TestTheApi:
-    def test_bodies_never_fail_and_rounds_go_on(self, stage: ApiStage) -> None:
+    @pytest.mark.parametrize("turn", range(TURNS))
+    def test_bodies_never_fail_and_rounds_go_on(self, stage: ApiStage, turn: int) -> None:
         sender, good = Sender(stage), good_bodies(stage)
         schemas = document()["components"]["schemas"]
         asked = {
@@ -193,21 +196,21 @@ class TestTheApi:
             places = [*leaves(body), *((name,) for name in fields if name not in body)]
             address, seen = filled(path, stage), seen_of(path, stage.pool)
             RateBucket.objects.all().delete()
-            for place in places:
+            for row, place in enumerate(places):
                 wrong = json.dumps(replaced(body, place, "@"))
                 present = value_at(body, place)
                 texts = extremes_of(str(place[-1]), present)
                 numbers = JSON_NUMBERS if texts is NUMBERS else FEW
                 # A number that is written as a text is refused before anybody looks at it.
                 texts = FEW if isinstance(present, int) else texts
-                for value in (*numbers, *map(json.dumps, texts)):
+                for value in dealt((*numbers, *map(json.dumps, texts)), row, turn):
                     raw = wrong.replace('"@"', value).encode()
                     sender.send(method, address, raw, seen=seen)
             PoolClock.objects.update(paused=False)
             self.goes_on(stage, f"{method} {path}")
         assert not sender.failures
-        assert sender.statuses[400] > 300
-        assert sender.statuses[201] + sender.statuses[200] > 50, sender.statuses
+        assert sender.statuses[400] > 300 // TURNS
+        assert sender.statuses[201] + sender.statuses[200] > 50 // TURNS, sender.statuses
 
     def goes_on(self, stage: ApiStage, after: str) -> None:
         """A round, and the lists that show what was taken."""
@@ -218,37 +221,45 @@ class TestTheApi:
         for path in ("jobs", f"pools/{stage.pool}", f"operate/quotas?pool={stage.pool}"):
             assert stage.get(path, as_="otto").status_code == 200, (after, path)
 
-    def test_parameters_never_fail(self, stage: ApiStage) -> None:
-        sender = Sender(stage)
+    @pytest.mark.parametrize("turn", range(TURNS))
+    def test_parameters_never_fail(self, stage: ApiStage, turn: int) -> None:
+        sender, row = Sender(stage), 0
         for path, operations in document()["paths"].items():
             for parameter in operations.get("get", {}).get("parameters", []):
                 name, place = parameter["name"], path.removeprefix(PREFIX)
-                for value in (*NUMBERS, *INSTANTS[:2]):
+                row += 1
+                for value in dealt((*NUMBERS, *INSTANTS[:2]), row, turn):
                     if parameter["in"] == "query":
                         sender.send("get", f"{filled(place, stage)}?{name}={value}")
                     else:
                         sender.send("get", filled(place.replace(f"{{{name}}}", value), stage))
         assert not sender.failures
-        assert sender.statuses[400] > 50, sender.statuses
+        assert sender.statuses[400] > 50 // TURNS, sender.statuses
 
 
 # What tells two forms of one kind apart: numbers and names in their address.
 NAMES = re.compile(r"/(pool-\d+|aa|bb|n\d{4}|[0-9a-f-]{36}|\d+)(?=/|$)")
 PAGES_MAX = 120
+# What an API's body may not say, a form may not either, and answers with a whole page: two turns.
+OF_FORMS = 2
 
 
 class TestTheForms:
     @pytest.mark.parametrize("who", ["otto", "max"])
-    def test_of_every_page_never_fail(self, stage: ApiStage, who: str, settings: Settings) -> None:
+    @pytest.mark.parametrize("turn", range(OF_FORMS))
+    def test_of_every_page_never_fail(
+        self, stage: ApiStage, turn: int, who: str, settings: Settings
+    ) -> None:
         """All pages that links lead to; each number and date of their forms, one at a time."""
         client = Client(raise_request_exception=False)
         client.force_login(stage.people[who])
         settings.PENDING_JOBS_MAX = 100_000
         forms = found_forms(client, f"/pools/{stage.pool}/", "/t/aa/", "/operate/")
-        failures, statuses = [], Counter[int]()
+        failures, row, statuses = [], 0, Counter[int]()
         for method, action, fields in forms:
             for name, value in one_of_each(fields).items():
-                for extreme in extremes_of(name, value)[:OF_A_FORM]:
+                row += 1
+                for extreme in dealt(extremes_of(name, value)[:OF_A_FORM], row, turn):
                     RateBucket.objects.all().delete()
                     answer = getattr(client, method)(action, fields | {name: extreme})
                     statuses[answer.status_code] += 1

@@ -1,27 +1,16 @@
-"""Every address x method x person, as `tests/functional/access_table.py` says."""
+"""Every address x method x person, as `tests/functional/access_table.py` says.
+
+In turns (`tests/functional/turns.py`): the first one asks with every method of the table as the
+owner and as every stranger, and as one of the others; with every other method as somebody.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from decimal import Decimal
-from itertools import product
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pytest
-from django.conf import settings
-from django.test import Client
-from django.utils import timezone
 
-from billing.metering import log_transfers, meter_pool, settle_pool
-from billing.models import Book, Transfer
-from scheduling.models import Job, Pool
-from scheduling.requests.simulations import SimulationRequest
-from scheduling.services.simulations import request_simulation
-from tenants.audit import Actor
-from tenants.models import ApiToken, IdleOffer, Membership, SharingSetting, User
-from tenants.tokens import Scope, create_token
-from tests.factories import Cluster, cluster
 from tests.functional.access_table import (
     ACTORS,
     AUDITOR_GETS,
@@ -31,140 +20,15 @@ from tests.functional.access_table import (
     TABLE,
     Route,
 )
-from tests.functional.addresses import METHODS, ask, bearer, is_api, routes, said, session
-from tests.functional.trades import write_trade
+from tests.functional.addresses import METHODS, routes, said
+from tests.functional.matrix_stage import CANARY, Stage
+from tests.functional.turns import TURNS, dealt
 
-# Stands in every name that is the owner's tenant's alone.
-CANARY = "canary"
-
-
-@dataclass
-class Stage:
-    """What the addresses are about, and everybody who asks."""
-
-    words: dict[str, str]
-    lab: Cluster
-    secrets: dict[str, str] = field(default_factory=dict)
-    sessions: dict[str, str] = field(default_factory=dict)
-
-    def client(self, actor: str, *, api: bool) -> Client:
-        """How an actor asks: by session for pages, by token for the API."""
-        if actor != "nobody" and (api or actor == "reader"):
-            return bearer(self.secrets[actor])
-        if actor in self.sessions:
-            return session(self.sessions[actor])
-        return Client(raise_request_exception=False)
-
-    def sign_in(self, actor: str) -> None:
-        """Begin the session that all pages of an actor are asked with."""
-        client = Client()
-        client.force_login(User.objects.get(username=NAMES[actor]))
-        self.sessions[actor] = client.cookies[settings.SESSION_COOKIE_NAME].value
-
-    def simulate(self) -> int:
-        """Ask for a simulation as the operator; return its number."""
-        actor = Actor(User.objects.get(username=NAMES["operator"]))
-        pool_id = self.lab.pool.pk
-        wanted = SimulationRequest(policy="fifo", hours=6)
-        asked = request_simulation(actor=actor, pool_id=pool_id, request=wanted)
-        return asked.pk
-
-    def ask(self, actor: str, method: str, address: str, route: Route) -> Any:
-        """Ask, and take back whatever it changed."""
-        client = self.client(actor, api=is_api(address))
-        return ask(client, method, address, route, self.words)
-
-
-NAMES = {
-    "owner": "canaryada",
-    "mate": "canarybea",
-    "manager": "canarycleo",
-    "neighbour": "ned",
-    "outsider": "olga",
-    "operator": "otto",
-    "finance": "fin",
-    "auditor": "aud",
-}
-SITE_ROLES = {name: User.SiteRole(name) for name in ("operator", "finance", "auditor")}
 OTHER_GETS = {"finance": FINANCE_GETS, "auditor": AUDITOR_GETS}
 # One's own session, password and tokens, which are everybody's to change; and a front door.
 OWN = ("login/", "logout/", "account/", "demo/<slug:role>/", "api/v1/tokens")
-
-
-@pytest.fixture
-def stage(request: pytest.FixtureRequest) -> Stage:
-    request.getfixturevalue("committed_db")
-    lab = cluster({"canary-lab": 3, "south": 5}, visibility="own")
-    mine = lab.submit("canary-lab", 4, 40_000, command=["canary-program"])
-    lab.submit("south", 1, 40_000)
-    lab.round()
-    lab.submit("canary-lab", 8, 40_000)
-    for _ in range(10):
-        lab.round(after_s=900)
-    meter_pool(lab.pool.pk)
-    settle_pool(lab.pool.pk)
-    lab.seal()
-    log_transfers(Book.objects.get(slug=lab.pool.book))
-    Job.objects.filter(tenant=lab.tenants["canary-lab"]).update(name="canary-job")
-    # From here on its jobs are programs, which have logs.
-    lab.pool.executor = "local"
-    lab.pool.save(update_fields=["executor"])
-    elsewhere = cluster({"island": 4}, nodes=1)
-    # No round is missed, however long the asking takes: /readyz would say so.
-    Pool.objects.update(round_s=86_400)
-    role = Membership.Role
-    memberships = {
-        "owner": (lab.tenants["canary-lab"], role.MEMBER),
-        "mate": (lab.tenants["canary-lab"], role.VIEWER),
-        "manager": (lab.tenants["canary-lab"], role.MANAGER),
-        "neighbour": (lab.tenants["south"], role.MANAGER),
-        "outsider": (elsewhere.tenants["island"], role.MANAGER),
-        **dict.fromkeys(SITE_ROLES),
-    }
-    made = Stage({}, lab)
-    for actor, membership in memberships.items():
-        site_role = SITE_ROLES.get(actor, User.SiteRole.NONE)
-        user = User.objects.create(username=NAMES[actor], site_role=site_role)
-        if membership is not None:
-            Membership.objects.create(user=user, tenant=membership[0], role=membership[1])
-        made.secrets[actor] = secret(user, f"{NAMES[actor]}-token", *Scope)
-        made.sign_in(actor)
-    owner = User.objects.get(username=NAMES["owner"])
-    made.secrets["reader"] = secret(owner, "reader", Scope.READ)
-    spare = secret(owner, f"{CANARY}-spare", Scope.READ)
-    made.words = {
-        "slug": "canary-lab",
-        "pool": lab.pool.name,
-        "job": str(mine.uid),
-        "token": str(ApiToken.objects.order_by("-id")[0].uid),
-        "transfer": str(Transfer.objects.filter(tenant=lab.tenants["canary-lab"])[0].pk),
-        "simulation": str(made.simulate()),
-        "round": "1",
-        "trade": str(write_trade(lab, "canary-lab", "south").number),
-        "window": "1",
-        "node": "n0000",
-        "gpu_type": "v100",
-        "profile": lab.profile("canary-lab", "resnet", v100=1000).name,
-        "offer": offer_idle(lab, "canary-lab"),
-    }
-    assert spare
-    return made
-
-
-def offer_idle(lab: Cluster, slug: str) -> str:
-    """Let the tenant lend by offers alone, and offer a GPU; the offer's id."""
-    of = {"tenant": lab.tenants[slug], "pool": lab.pool, "gpu_type": lab.gpu_type}
-    SharingSetting.objects.create(**of, by_offer=True)
-    owner = User.objects.get(username=NAMES["owner"])
-    offer = IdleOffer.objects.create(
-        **of, gpus=1, floor_price=Decimal(1), made_at=lab.at, made_by=owner
-    )
-    return str(offer.uid)
-
-
-def secret(user: User, name: str, *scopes: Scope) -> str:
-    """Make a token."""
-    return create_token(user=user, name=name, scopes=scopes, days=1, now=timezone.now())[1]
+ALWAYS = ("owner", *FOREIGN)
+IN_TURN = tuple(actor for actor in ACTORS if actor not in ALWAYS)
 
 
 class TestTheTable:
@@ -184,35 +48,62 @@ def _converted(found: re.Match[str]) -> str:
     return f"<{kinds.get(found[1], 'slug')}:{found[1]}>"
 
 
+def asked(turn: int) -> Iterator[tuple[str, Route, str, str]]:
+    """Who asks with which method in a turn; over all of them everybody with all.
+
+    A method that is not there is not there for anybody: the owner and strangers try it.
+    """
+    for row, (address, route) in enumerate(TABLE.items()):
+        for column, method in enumerate(METHODS):
+            actors: Sequence[str]
+            if method in route.methods:
+                actors = (*(ALWAYS if turn == 0 else ()), *dealt(IN_TURN, row, turn))
+            else:
+                actors = dealt(ACTORS if method == "HEAD" else ALWAYS, row + column, turn)
+            yield from ((address, route, method, actor) for actor in actors)
+
+
 class TestEveryAddress:
-    def test_gives_everybody_what_the_table_says_and_strangers_nothing(self, stage: Stage) -> None:
-        own = {CANARY, *(stage.words[name] for name in ("job", "transfer", "token"))}
+    @pytest.mark.parametrize("turn", range(TURNS))
+    def test_gives_everybody_what_the_table_says_and_strangers_nothing(
+        self, matrix: Stage, turn: int
+    ) -> None:
+        own = {CANARY, *(matrix.words[name] for name in ("job", "transfer", "token"))}
         wrong, shown = [], 0
-        for address, route in TABLE.items():
-            for method, actor in product(METHODS, ACTORS):
-                if method not in (*route.methods, "HEAD") and actor not in ("owner", *FOREIGN):
-                    continue  # a method that is not there is not there for anybody
-                answer = stage.ask(actor, method, address, route)
-                allowed = expected(route, method, actor)
-                asked = f"{method} /{address} {actor}"
-                if answer.status_code not in allowed:
-                    wrong.append(f"{asked}: {answer.status_code}, not {sorted(allowed)}")
-                shown += actor == "owner" and CANARY in said(answer)
-                told = said(answer) if actor in FOREIGN else ""
-                # An answer may repeat what the asker wrote: the address, the login's next.
-                if any(word in told for word in own) and not echoes(told, stage, route):
-                    wrong.append(f"{asked}: tells of the tenant")
+        for address, route, method, actor in asked(turn):
+            answer = matrix.ask(actor, method, address, route)
+            allowed = expected(route, method, actor)
+            ask = f"{method} /{address} {actor}"
+            if answer.status_code not in allowed:
+                wrong.append(f"{ask}: {answer.status_code}, not {sorted(allowed)}")
+            shown += actor == "owner" and CANARY in said(answer)
+            told = said(answer) if actor in FOREIGN else ""
+            # An answer may repeat what the asker wrote: the address, the login's next.
+            if any(word in told for word in own) and not echoes(told, matrix, route):
+                wrong.append(f"{ask}: tells of the tenant")
         assert not wrong, "\n".join(wrong)
-        assert shown > 20, "the owner does not see the canaries that strangers must not"
+        assert shown > 20 or turn > 0, "the owner does not see the canaries that strangers must not"
+
+    def test_is_asked_by_everybody_with_every_method_in_one_turn_or_another(self) -> None:
+        everything = [
+            (address, method, actor)
+            for turn in range(TURNS)
+            for address, _, method, actor in asked(turn)
+        ]
+        assert len(everything) == len(set(everything))
+        for address, route in TABLE.items():
+            for method in METHODS:
+                actors = ACTORS if method in (*route.methods, "HEAD") else ALWAYS
+                assert {(address, method, actor) for actor in actors} <= set(everything)
 
     @pytest.mark.parametrize("actor", OTHER_GETS)
     def test_lets_the_other_roles_for_the_site_look_and_change_what_is_theirs_alone(
-        self, stage: Stage, actor: str
+        self, matrix: Stage, actor: str
     ) -> None:
         wrong = []
         for address, route in TABLE.items():
             for method in route.methods:
-                answer = stage.ask(actor, method, address, route)
+                answer = matrix.ask(actor, method, address, route)
                 asked = f"{method} /{address}: {answer.status_code}"
                 if method == "GET":
                     expects = OTHER_GETS[actor].get(address, route.methods["GET"].operator)
@@ -226,9 +117,9 @@ class TestEveryAddress:
         assert not wrong, "\n".join(wrong)
 
 
-def echoes(told: str, stage: Stage, route: Route) -> bool:
+def echoes(told: str, matrix: Stage, route: Route) -> bool:
     """Whether nothing is left once the asker's own words are taken out."""
-    for word in sorted(stage.words.values(), key=len, reverse=True):
+    for word in sorted(matrix.words.values(), key=len, reverse=True):
         told = told.replace(word, "")
     if isinstance(route.body, dict) and "username" in route.body:
         told = told.replace(route.body["username"], "")

@@ -24,7 +24,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.models import Intent, Job, Lease, LeaseSlot, Node
 from tests.factories import Cluster, cluster
 from tests.integration.local_world import processes_below
-from tests.slurm import own_slurm
+from tests.slurm import number_jobs_anew, own_slurm
 from tests.tools import eventually
 
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
@@ -34,6 +34,7 @@ def make_lab(
     slurm: SlurmCluster, options: Mapping[str, Any] | None = None, **fields: Any
 ) -> Cluster:
     """A pool whose nodes are the cluster's of its first GPU type; `options`: more of its own."""
+    number_jobs_anew()
     first = slurm.nodes[0]
     names = [node.name for node in slurm.nodes if node.gpu_type == first.gpu_type]
     wanted = {"lease_s": 20, "round_s": 2, "grace_s": 20, "policy": "ltgf", **fields}
@@ -174,7 +175,7 @@ class SlurmWorld:
     def close(self) -> None:
         self.tools.cancel(job.job_id for job in self.tools.queue().values())
         eventually(lambda: not processes_below(self.root))
-        # Another test's database numbers its leases as this one's did: none may seem to run.
+        # The next test finds the cluster as this one did.
         eventually(lambda: all(is_over(job.state) for job in self.tools.queue().values()))
 
 

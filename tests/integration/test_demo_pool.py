@@ -1,80 +1,158 @@
-"""`make run` shows a live, fair, paid-for cluster: the whole product on real jobs, and its faults.
+"""`make run` from nothing: a live, fair, paid-for cluster, whose parts are killed meanwhile.
 
-One real process tree with the demo pool; the tests below follow it in order.
+One real process tree in an empty data folder; the tests below follow it in order. Its starts and
+ends are in test_supervisor.py and test_local_executor_tree.py.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from redis import Redis
 
 from tests.integration.tree import ROOT, RunningTree
 from tests.ports import free_port
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
+QUEUES = ("default", "rounds")
+# How many of its newest rounds each pool decides again.
+REPLAYED = {"philly": 12, "mixed": 8, "market": 4}
 STORED = (
-    "SELECT count(*) FROM scheduling_roundblob b JOIN scheduling_pool p ON p.id = b.pool_id"
-    " WHERE p.name = '{}'"
+    "SELECT array_agg(number ORDER BY number) FROM (SELECT b.number FROM scheduling_roundblob b"
+    " JOIN scheduling_pool p ON p.id = b.pool_id WHERE p.name = '{}'"
+    " ORDER BY b.number DESC LIMIT {}) AS newest"
 )
+CHECK = """
+from django.core.management import call_command
+call_command("check_ledger")
+for pool, numbers in {rounds!r}.items():
+    call_command("replay_round", *map(str, numbers), pool=pool)
+"""
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="it reads /proc")
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTree]:
-    tree = RunningTree(tmp_path_factory.mktemp("demo") / "data", free_port())
-    tree.wait_until_ready()
-    yield tree
-    tree.end()
+    tree = RunningTree(tmp_path_factory.mktemp("demo") / "data", free_port(), WEB_PROCESSES="2")
+    try:
+        tree.wait_until_ready()
+        yield tree
+    finally:
+        tree.end()
 
 
 def one(demo: RunningTree, query: str) -> Any:
     """The first value of a query on the demo's database."""
-    socket = (demo.data / "run").resolve() / "pg"
-    with psycopg.connect(
-        host=str(socket), user="evenshare_app", dbname="evenshare", connect_timeout=5
-    ) as connection:
-        connection.execute("SET evenshare.scope = 'site'")
-        row = connection.execute(query).fetchone()
-    assert row is not None
-    return row[0]
-
-
-def rounds(demo: RunningTree) -> int:
-    return int(one(demo, "SELECT count(*) FROM scheduling_round"))
+    answer = demo.query(query)
+    assert answer is not None
+    return answer
 
 
 def wait_for_rounds(demo: RunningTree, more: int) -> None:
     """Wait until so many further rounds are committed."""
-    wanted = rounds(demo) + more
-    eventually(lambda: rounds(demo) >= wanted, every_s=0.5)
+    rounds = "SELECT count(*) FROM scheduling_round"
+    wanted = one(demo, rounds) + more
+    eventually(lambda: one(demo, rounds) >= wanted, every_s=0.5)
 
 
-def manage(demo: RunningTree, *words: str, **environment: str) -> str:
-    """Run a management command on the demo's database, in a process of its own."""
-    inherited = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("DATABASE_URL", "OWNER_DATABASE_URL", "REDIS_URL")
-    }
-    done = subprocess.run(
-        [sys.executable, "manage.py", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**inherited, "EVENSHARE_DATA_DIR": str(demo.data), **environment},
+def wait_for_pulses(demo: RunningTree) -> None:
+    """Each queue has to be consumed twice from now: a message may be under way already."""
+    for queue in QUEUES:
+        stamp = demo.data / "run" / f"pulse-{queue}"
+        for _ in range(2):
+            before = stamp.stat().st_mtime_ns
+            eventually(partial(newer, stamp, before))
+
+
+def newer(path: Path, stamp_ns: int) -> bool:
+    return path.stat().st_mtime_ns > stamp_ns
+
+
+def counted(demo: RunningTree) -> tuple[float, int]:
+    """Requests that were answered, and how many web processes there are, by one scrape."""
+    demo.front_page()
+    text = gzip.decompress(demo.fetch("/metrics").read()).decode()
+    rows = re.findall(r"^evenshare_http_requests_total\{.*\} (\S+)$", text, re.MULTILINE)
+    return sum(map(float, rows)), len(
+        re.findall("^evenshare_web_resident_bytes", text, re.MULTILINE)
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+
+
+class TestATreeThatHasJustStarted:
+    """While its pools have their first rounds."""
+
+    def test_serves_its_front_page(self, demo: RunningTree) -> None:
+        assert demo.front_page() in (200, 302), demo.text()
+
+    def test_serves_its_static_files_by_hash_compressed_and_for_ever(
+        self, demo: RunningTree
+    ) -> None:
+        page = gzip.decompress(demo.fetch("/").read()).decode()
+        named = re.findall(r'(?:href|src)="(/static/[^"]+)"', page)
+        assert len(named) > 4
+        for path in named:
+            assert re.search(r"\.[0-9a-f]{12}\.", path), path
+            answer = demo.fetch(path)
+            assert "immutable" in answer.headers["Cache-Control"]
+            if not path.endswith(".woff2"):
+                assert answer.headers["Content-Encoding"] == "gzip", path
+        (sheet,) = [path for path in named if path.endswith(".css")]
+        css = gzip.decompress(demo.fetch(sheet).read()).decode()
+        # What the head preloads is what the style sheet asks for.
+        fonts = {f"/static/{font}" for font in re.findall(r'url\("?([^")]+\.woff2)', css)}
+        assert {path for path in named if path.endswith(".woff2")} <= fonts
+
+    def test_prints_its_address(self, demo: RunningTree) -> None:
+        assert f"http://127.0.0.1:{demo.port}/" in demo.text()
+
+    def test_keeps_its_folders_private(self, demo: RunningTree) -> None:
+        for path in (demo.data, (demo.data / "run").resolve()):
+            assert path.stat().st_mode & 0o077 == 0
+        assert (demo.data / "secret_key").stat().st_mode & 0o077 == 0
+
+    def test_refuses_a_second_run_of_the_same_data_in_one_line(self, demo: RunningTree) -> None:
+        second = RunningTree(demo.data, free_port())
+        assert second.process.wait(PATIENCE_S) == 1
+        (line,) = second.text().splitlines()
+        assert f"running already (process {demo.process.pid}" in line
+
+    def test_answers_through_a_crash_of_a_web_process(self, demo: RunningTree) -> None:
+        other = demo.find("web-2")
+        killed = demo.kill("web-1")
+        assert demo.front_page() in (200, 302)
+        eventually(lambda: demo.find("web-1") not in (0, killed))
+        assert demo.find("web-2") == other, "the others go on"
+
+    def test_counts_requests_of_all_web_processes_as_one_through_a_crash(
+        self, demo: RunningTree
+    ) -> None:
+        """Whichever answers the scrape: to Prometheus, a sum that falls is a restart."""
+        before = 0.0
+        for number in range(24):
+            if number == 12:
+                demo.kill("web-1")
+            requests, processes = counted(demo)
+            assert requests > before
+            before = requests
+        eventually(lambda: counted(demo)[1] == 2)
+        assert processes >= 1
+
+    def test_answers_through_a_crash_of_all_web_processes(self, demo: RunningTree) -> None:
+        killed = {name: demo.kill(name) for name in ("web-1", "web-2")}
+        assert demo.front_page() in (200, 302)
+        for name, pid in killed.items():
+            eventually(lambda name=name, pid=pid: demo.find(name) not in (0, pid))  # type: ignore[misc]  # bound now
 
 
 class TestTheDemo:
@@ -109,37 +187,63 @@ class TestTheDemo:
         )
         eventually(lambda: one(demo, running) > 0, every_s=0.5)
 
-    def test_goes_on_after_the_broker_was_emptied(self, demo: RunningTree) -> None:
-        Redis(unix_socket_path=str((demo.data / "run").resolve() / "valkey.sock")).flushall()
-        wait_for_rounds(demo, 2)
 
-    def test_goes_on_after_beat_was_killed(self, demo: RunningTree) -> None:
-        demo.kill("portal.site.celery beat")
-        wait_for_rounds(demo, 2)
+class TestARunningTree:
+    def test_consumes_both_queues(self, demo: RunningTree) -> None:
+        for queue in QUEUES:
+            eventually((demo.data / "run" / f"pulse-{queue}").exists)
 
-    def test_goes_on_after_the_worker_of_rounds_was_killed(self, demo: RunningTree) -> None:
-        demo.kill("--queues rounds")
+    def test_starts_killed_children_again_and_goes_on_with_its_rounds(
+        self, demo: RunningTree
+    ) -> None:
+        names = ("--queues default", "--queues rounds", "portal.site.celery beat")
+        killed = {name: demo.kill(name) for name in names}
+        for name, pid in killed.items():
+            eventually(lambda name=name, pid=pid: demo.find(name) not in (0, pid))  # type: ignore[misc]  # bound now
         wait_for_rounds(demo, 2)
         held = one(demo, "SELECT count(*) FROM scheduling_leaseslot WHERE holding")
         assert held <= one(demo, "SELECT sum(gpus) FROM scheduling_node")
 
-    def test_settles_each_hour_between_borrowers_and_lenders(self, demo: RunningTree) -> None:
+    def test_heals_after_the_broker_was_killed(self, demo: RunningTree) -> None:
+        demo.kill("valkey-server")
+        wait_for_pulses(demo)
+
+    def test_heals_after_the_broker_was_emptied(self, demo: RunningTree) -> None:
+        Redis(unix_socket_path=str((demo.data / "run").resolve() / "valkey.sock")).flushall()
+        wait_for_pulses(demo)
+        wait_for_rounds(demo, 2)
+
+    def test_heals_after_the_database_was_killed(self, demo: RunningTree) -> None:
+        postmaster = int((demo.data / "postgres/cluster/postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGKILL)
+        eventually(lambda: demo.query("SELECT 1") == 1)
+        eventually(lambda: demo.front_page() in (200, 302))
+
+
+class TestTheBooks:
+    """After all of that."""
+
+    def test_settle_each_hour_between_borrowers_and_lenders(self, demo: RunningTree) -> None:
         eventually(
             lambda: one(demo, "SELECT count(*) FROM billing_transfer") > 0,
             every_s=0.5,
         )
         assert one(demo, "SELECT sum(amount) FROM billing_entry") == 0
 
-    def test_keeps_books_that_add_up_while_it_runs(self, demo: RunningTree) -> None:
-        manage(demo, "check_ledger")
+    def test_add_up_and_rounds_replay_to_the_same_bytes_elsewhere(self, demo: RunningTree) -> None:
+        """In a process whose sets have another order, while the demo goes on."""
+        rounds = {pool: stored(demo, pool) for pool in REPLAYED}
+        said = demo.manage(
+            "shell", "-v", "0", "-c", CHECK.format(rounds=rounds), PYTHONHASHSEED="4242"
+        )
+        for count in REPLAYED.values():
+            assert f"{count} of {count} rounds gave the same bytes" in said.splitlines()
 
-    @pytest.mark.parametrize(("pool", "least"), [("philly", 12), ("mixed", 8), ("market", 4)])
-    def test_replays_every_stored_round_to_the_same_bytes_elsewhere(
-        self, demo: RunningTree, pool: str, least: int
-    ) -> None:
-        eventually(lambda: one(demo, STORED.format(pool)) >= least, every_s=0.5)
-        printed = manage(demo, "replay_round", "--all", "--pool", pool, PYTHONHASHSEED="4242")
-        last = printed.strip().splitlines()[-1]
-        count = int(last.split()[0])
-        assert last == f"{count} of {count} rounds gave the same bytes"
-        assert count >= least
+
+def stored(demo: RunningTree, pool: str) -> list[int]:
+    """The numbers of the newest rounds of a pool, once it has stored so many."""
+    count = REPLAYED[pool]
+    query = STORED.format(pool, count)
+    eventually(lambda: len(demo.query(query) or []) == count, every_s=0.5)  # type: ignore[arg-type]  # an array
+    numbers: list[int] = one(demo, query)
+    return numbers

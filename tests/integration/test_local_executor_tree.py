@@ -1,19 +1,19 @@
-"""`make run` with a real job: it starts within a second or so, and never outlives the portal."""
+"""The end of `make run` with a real job, which never outlives the portal; and its next start."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.integration.local_world import processes_below
-from tests.integration.tree import ROOT, RunningTree
+from tests.integration.tree import RunningTree, migrated
 from tests.ports import free_port
 from tests.tools import PATIENCE_S, eventually
 
@@ -51,29 +51,35 @@ time.sleep(6000)
 """
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Iterator[RunningTree]:
-    made = RunningTree(tmp_path / "data", free_port())
-    try:
-        made.wait_until_ready()
-        yield made
-    finally:
-        made.end()
+@dataclass
+class Portal:
+    """One data folder, and the process tree that runs on it or ran last."""
+
+    data: Path
+    tree: RunningTree | None = None
+
+    def start(self) -> RunningTree:
+        """The tree that runs; one is started unless there is one."""
+        if self.tree is None or self.tree.ended():
+            self.tree = RunningTree(self.data, free_port())
+            self.tree.wait_until_ready()
+            self.tree.pause_all_pools_but("local")
+        return self.tree
+
+
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+    """Of all tests: each goes on where the one before it ended."""
+    made = Portal(migrated(tmp_path_factory.mktemp("tree") / "data"))
+    yield made
+    if made.tree is not None:
+        made.tree.end()
 
 
 def submit(tree: RunningTree) -> Path:
     """Submit a job and wait until it runs; return its folder."""
-    away = ("DATABASE_URL", "OWNER_DATABASE_URL", "REDIS_URL")
-    inherited = {key: value for key, value in os.environ.items() if key not in away}
-    done = subprocess.run(
-        [sys.executable, "manage.py", "shell", "-v", "0", "-c", SUBMIT.format(program=PROGRAM)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**inherited, "EVENSHARE_DATA_DIR": str(tree.data)},
-    )
-    folder = tree.data / "jobs" / done.stdout.split()[-1]
+    said = tree.manage("shell", "-v", "0", "-c", SUBMIT.format(program=PROGRAM))
+    folder = tree.data / "jobs" / said.split()[-1]
     eventually((folder / "ready").exists)
     # Shim, program, and its child.
     assert len(processes_below(tree.data / "jobs")) == 3
@@ -81,21 +87,36 @@ def submit(tree: RunningTree) -> Path:
 
 
 class TestTheEndOfThePortal:
-    def test_by_ctrl_c_lets_jobs_checkpoint_and_leaves_none(self, tree: RunningTree) -> None:
+    def test_by_ctrl_c_lets_jobs_checkpoint_and_leaves_no_process_and_all_data(
+        self, portal: Portal
+    ) -> None:
+        tree = portal.start()
         folder = submit(tree)
+        tree.query("COMMENT ON DATABASE evenshare IS 'kept'", role="postgres")
         assert tree.interrupt() == 0
         assert processes_below(tree.data / "jobs") == []
+        assert tree.processes() == {}
         assert (folder / "saved").exists()
         assert '"asked": "shutdown"' in (folder / "leases/1/exit.json").read_text()
+        about = "SELECT shobj_description(oid, 'pg_database') FROM pg_database"
+        assert portal.start().query(f"{about} WHERE datname = 'evenshare'") == "kept"
 
-    def test_by_kill_9_lets_jobs_checkpoint_and_leaves_none(self, tree: RunningTree) -> None:
+    def test_by_kill_9_lets_jobs_checkpoint_and_starts_again_at_once(self, portal: Portal) -> None:
+        tree = portal.start()
+        before = set(tree.processes())
         folder = submit(tree)
+        jobs = set(processes_below(tree.data / "jobs"))
         tree.process.kill()
         tree.process.wait(PATIENCE_S)
-        eventually(lambda: not processes_below(tree.data / "jobs"))
+        # While the watchdog is still at work: the start waits for it.
+        again = portal.start()
+        assert again is not tree
+        eventually(lambda: not jobs & set(processes_below(tree.data / "jobs")))
         assert (folder / "saved").exists()
+        assert not before & set(again.processes())
 
-    def test_by_kill_9_of_everything_leaves_none(self, tree: RunningTree) -> None:
+    def test_by_kill_9_of_everything_leaves_none(self, portal: Portal) -> None:
+        tree = portal.start()
         submit(tree)
         jobs = set(processes_below(tree.data / "jobs"))
         for pid in [tree.process.pid, *(set(tree.processes()) - jobs)]:

@@ -47,7 +47,7 @@ ROLES = {
 
 @dataclass
 class Production:
-    """The portal as four processes on an empty database."""
+    """The portal as four processes on a database that nobody has used."""
 
     folder: Path
     port: int
@@ -95,7 +95,7 @@ def build_step() -> str:
 
 @pytest.fixture(scope="module")
 def production(
-    services: Services, tmp_path_factory: pytest.TempPathFactory
+    template_database: str, services: Services, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Production]:
     folder = tmp_path_factory.mktemp("production")
     for path in image_holds():
@@ -104,7 +104,8 @@ def production(
         shutil.copy2(path, target)
     (folder / "pulses").mkdir()
     with services.postgres.connect() as superuser:
-        create_database(superuser, DATABASE)
+        # Migrated already, and without a row of anybody's.
+        create_database(superuser, DATABASE, template=template_database)
     port = free_port()
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

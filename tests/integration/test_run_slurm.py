@@ -20,8 +20,7 @@ from portal.embedded import slurm, supervisor
 from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.engine.executors.slurm.options import SlurmOptions
-from tests.integration.test_supervisor import query
-from tests.integration.tree import ROOT, RunningTree
+from tests.integration.tree import ROOT, RunningTree, migrated
 from tests.ports import free_port
 from tests.slurm import require_slurm
 from tests.tools import PATIENCE_S, eventually
@@ -42,7 +41,7 @@ time.sleep(6000)
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One data folder for all: each run goes on where the one before it ended."""
     require_slurm()
-    return tmp_path_factory.mktemp("run-slurm") / "data"
+    return migrated(tmp_path_factory.mktemp("run-slurm") / "data")
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +54,9 @@ def running(data: Path) -> Iterator[RunningTree]:
 def started(data: Path) -> RunningTree:
     tree = RunningTree(data, free_port(), DEMO_SLURM="1")
     tree.wait_until_ready()
+    tree.pause_all_pools_but("slurm")
     # Nobody looks: the demo's teams submit nothing, and these tests have the GPUs.
-    query(tree, "UPDATE scheduling_poolclock SET viewed_wall = now() - interval '1 day'")
+    tree.query("UPDATE scheduling_poolclock SET viewed_wall = now() - interval '1 day'")
     evenshare(tree, "login", "--username", "rosa", "--password", "evenshare-demo")
     return tree
 

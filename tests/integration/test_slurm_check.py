@@ -10,12 +10,14 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from portal.demo.slurm.cluster import SlurmCluster
+from scheduling.engine.executors.slurm import commands
 from scheduling.engine.executors.slurm.commands import Slurm
 from scheduling.engine.executors.slurm.findings import Level
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.executors.slurm.trial import trial_findings
 from scheduling.models import Node
 from tests.integration.slurm_world import make_lab
+from tests.slurm import require_slurm
 from tests.tools import eventually
 
 
@@ -81,7 +83,9 @@ class TestAClusterThatIsNot:
         assert "not found" in text
         assert status == 1
 
-    def test_does_not_answer(self, tmp_path: Path, slurm_cluster: SlurmCluster) -> None:
+    def test_does_not_answer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        require_slurm()
+        monkeypatch.setattr(commands, "CALL_S", 1.0)
         text, status = check("--partition", "gpu", "--conf", str(tmp_path / "slurm.conf"))
         assert "error " in text
         assert status == 1

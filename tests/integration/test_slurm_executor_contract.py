@@ -49,7 +49,9 @@ class TestTheSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorCo
             yield SlurmStage(world)
 
 
-class TestTheSlurmExecutorBySlurmrestd(ExecutorContract, ReconcileContract, FaultyExecutorContract):
+class TestTheSlurmExecutorBySlurmrestd(ExecutorContract):
+    """What the engine makes of reports that are wrong does not depend on who asked for them."""
+
     @pytest.fixture
     def stage(self, tmp_path: Path, slurm_restd: RealRestd) -> Iterator[Stage]:
         with slurm_world(tmp_path / "jobs", slurm_restd.cluster, slurm_restd.options) as world:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from django.db.models import F
-from django.test import Client
-from pytest_django import Settings
+from django.test import Client, override_settings
+from pytest_django import DjangoDbBlocker, Settings
 
 from portal.demo.philly import seed_demo
 from portal.demo.slurm.cluster import SlurmCluster
@@ -22,20 +23,37 @@ from portal.demo.slurm_pool import (
     WATCHED_FOR,
     submit_when_due,
 )
+from scheduling.engine.clock import wall_now
 from scheduling.engine.executors.slurm.options import read_options
 from scheduling.models import GpuType, Job, Node, Pool, PoolClock
 from tenants.models import Quota
 from tenants.scopes import site_scope
 from tests.integration.test_slurm_nodes import sync
+from tests.plugin import Services, database_like, pointed_to
+from tests.stages import kept_database
 
 CONF = "/somewhere/slurm.conf"
 
 
+@pytest.fixture(scope="module")
+def seeded(
+    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:
+    """The name of a database with the demo, as where a cluster was started."""
+    with kept_database("slurm_pool", template_database, services) as name:
+        with django_db_blocker.unblock(), pointed_to(name), override_settings(DEMO_SLURM_CONF=CONF):
+            seed_demo()
+        yield name
+
+
 @pytest.fixture
-def pool(db: None, settings: Settings) -> Pool:  # noqa: ARG001 - the fixture is what is wanted of it
+def pool(
+    seeded: str, services: Services, django_db_blocker: DjangoDbBlocker, settings: Settings
+) -> Iterator[Pool]:
     settings.DEMO_SLURM_CONF = CONF
-    seed_demo()
-    return Pool.objects.get(name=NAME)
+    with database_like(seeded, services, django_db_blocker):
+        PoolClock.objects.update(anchor_wall=wall_now(), viewed_wall=wall_now())
+        yield Pool.objects.get(name=NAME)
 
 
 def jobs() -> list[Job]:
@@ -48,8 +66,8 @@ def make_time_pass() -> None:
         Job.objects.update(submitted_at=F("submitted_at") - SUBMIT_EVERY)
 
 
-@pytest.mark.django_db
 class TestWithoutACluster:
+    @pytest.mark.django_db
     def test_there_is_no_pool_and_no_stop_of_the_tour(self, client: Client) -> None:
         seed_demo()
         assert not Pool.objects.filter(name=NAME).exists()

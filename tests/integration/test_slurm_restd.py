@@ -241,6 +241,8 @@ class TestASlurmrestd:
             assert "slurmrestd at unix:" in failure(slurm, "es-33-1")
         finally:
             slurm_restd.cluster.start_controller()
+        # Until they register again it knows nothing of its nodes.
+        eventually(lambda: {*slurm_restd.cluster.node_states().values()} <= {"idle", "mixed"})
 
     def test_is_obeyed_with_the_newest_token(
         self, slurm: RestdSlurm, slurm_restd: RealRestd

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from django.core.management import CommandError, call_command
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.executors.slurm.cluster_text import parse_config
 from tests.integration.slurm_world import make_lab
+from tests.slurm import own_slurm
 from tests.tools import eventually
 
 ACCOUNTS = ("bio", "physics", "vision")
@@ -42,10 +44,23 @@ def listed(cluster: SlurmCluster) -> list[list[str]]:
     return sorted(line.split() for line in table.splitlines())
 
 
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[SlurmCluster]:
+    """One that has had no jobs of others."""
+    with own_slurm(tmp_path / "slurm") as cluster:
+        yield cluster
+
+
+def wait_for_the_end(cluster: SlurmCluster) -> None:
+    """Wait until every job is over."""
+    eventually(lambda: not cluster.run("squeue", "--noheader"))
+
+
 class TestAWatchOfABusyPartition:
     def test_names_every_job_on_both_sides_and_leaves_all_as_they_are(
-        self, slurm_cluster: SlurmCluster, tmp_path: Path
+        self, own_cluster: SlurmCluster, tmp_path: Path
     ) -> None:
+        slurm_cluster = own_cluster
         ids = [
             submit(
                 slurm_cluster, "sleep 1", f"--account={ACCOUNTS[number % 3]}", "--gres=gpu:4",
@@ -149,6 +164,7 @@ class TestGangsOfManyKinds:
         assert seen[held]["ready"] == ""
         assert f"| {held} |" not in (tmp_path / "report.md").read_text()
         slurm_cluster.run("scancel", held)
+        wait_for_the_end(slurm_cluster)
 
 
 class TestAPool:
@@ -166,6 +182,7 @@ class TestAPool:
         assert "--policy fifo --estimates given --round-s 4 --lease-s 40" in out.getvalue()
         assert "node-1,big,4" in (tmp_path / "nodes.csv").read_text()
         assert job in {row["job"] for row in rows(tmp_path / "observed.csv")}
+        wait_for_the_end(slurm_cluster)
 
     @pytest.mark.usefixtures("committed_db")
     def test_that_is_not_there_is_refused(self) -> None:

@@ -12,7 +12,12 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import psycopg
+
+from portal.embedded import folders
+from portal.embedded.postgres import Postgres
 from portal.embedded.watchdog import alive
+from tests.kept import copy_cluster
 from tests.tools import PATIENCE_S, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,11 +31,6 @@ class RunningTree:
         self.port = port
         self.data = data
         self.output = data.parent / f"output-{next(_numbers)}.txt"
-        inherited = {
-            key: value
-            for key, value in os.environ.items()
-            if key not in ("DATABASE_URL", "OWNER_DATABASE_URL", "REDIS_URL")
-        }
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "up"],
@@ -39,7 +39,7 @@ class RunningTree:
                 stderr=output,
                 start_new_session=True,
                 env={
-                    **inherited,
+                    **_inherited(),
                     "EVENSHARE_DATA_DIR": str(data),
                     "PORT": str(port),
                     **environment,
@@ -55,6 +55,40 @@ class RunningTree:
 
     def ended(self) -> bool:
         return self.process.poll() is not None
+
+    def pause_all_pools_but(self, name: str) -> None:
+        """The demo's other pools cost as much as all that a test looks at."""
+        self.query(
+            "UPDATE scheduling_poolclock SET paused = true FROM scheduling_pool p"  # noqa: S608 - a test's
+            f" WHERE p.id = pool_id AND p.name <> '{name}'"
+        )
+
+    def query(self, statement: str, *, role: str = "evenshare_app") -> object:
+        """The first value, or None while the database is away."""
+        host = str((self.data / "run").resolve() / "pg")
+        try:
+            with psycopg.connect(
+                host=host, user=role, dbname="evenshare", connect_timeout=5
+            ) as connection:
+                connection.execute("SET evenshare.scope = 'site'")
+                cursor = connection.execute(statement)
+                row = cursor.fetchone() if cursor.description else None
+        except psycopg.OperationalError:
+            return None
+        return row[0] if row else None
+
+    def manage(self, *words: str, **environment: str) -> str:
+        """What a management command prints that uses this data folder, in its own process."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**_inherited(), "EVENSHARE_DATA_DIR": str(self.data), **environment},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def front_page(self) -> int:
         """The status of the front page; 0 while nobody answers."""
@@ -103,6 +137,22 @@ class RunningTree:
         eventually(lambda: not self.processes())
         if (self.data / "run").is_symlink():
             shutil.rmtree((self.data / "run").readlink(), ignore_errors=True)
+
+
+def migrated(data: Path) -> Path:
+    """Make a data folder whose database has its tables already: a start needs not migrate it."""
+    data.parent.mkdir(parents=True, exist_ok=True)
+    postgres = Postgres(folders.prepare(data))
+    # As in `tests.plugin`: PostgreSQL as another user could not read what is kept.
+    if postgres.identity.user is None:
+        copy_cluster(postgres.cluster)
+    return data
+
+
+def _inherited() -> dict[str, str]:
+    """The environment without the servers of the tests."""
+    servers = ("DATABASE_URL", "OWNER_DATABASE_URL", "REDIS_URL")
+    return {name: text for name, text in os.environ.items() if name not in servers}
 
 
 def processes_of(data: Path) -> dict[int, str]:

@@ -65,6 +65,8 @@ class Laboratory:
         environment = {
             **os.environ,
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            # A change within a second and of the same size would be taken for what was compiled.
+            "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(self.tree / "core" / "src"),
         }
         if servers is not None:

@@ -27,12 +27,19 @@ from evenshare_core.simulation.workloads import (
     synthetic,
 )
 from evenshare_core.units import SECOND_US
+from tests.tiers import SITE_POLICIES
 
 MINUTE_US = 60 * SECOND_US
 WORK = synthetic(seed=7, jobs=120, tenants=4, hours=3, failed=0.1, cancelled=0.1)
 NODES = make_nodes({"v100": 4}, 8)
 CLUSTER = Cluster(NODES, quotas_by_demand(WORK.jobs, NODES))
 GRID = Rules(round_us=10 * SECOND_US, lease_us=5 * MINUTE_US)
+# Half as large, and nodes come and go.
+SOME = synthetic(seed=7, jobs=50, tenants=4, hours=2, failed=0.1, cancelled=0.2)
+FEW = make_nodes({"v100": 3}, 8)
+CHURN = ["time,active,total", *(f"{i},{9 - 3 * (i % 60 // 20)},9" for i in range(300))]
+CHURNED = Cluster(FEW, quotas_by_demand(SOME.jobs, FEW), changes=read_churn(CHURN, FEW, seed=3))
+COSTLY = replace(GRID, cold_us=30 * SECOND_US, checkpoint_us=2 * SECOND_US)
 
 
 def one_job(cancel_us: int | None = None) -> tuple[SimJob, ...]:
@@ -46,6 +53,13 @@ def small(gpus: int = 2, **fields: object) -> Cluster:
 
 def ends(result: SimulationResult) -> dict[int, int]:
     return {row.job: row.end_us // SECOND_US for row in result.books.jobs}
+
+
+def assert_all_is_over(result: SimulationResult) -> None:
+    assert not result.stranded
+    states = {row.state for row in result.books.jobs}
+    assert states == {"succeeded", "failed", "cancelled"}
+    assert any(row.reason == "node_lost" for row in result.books.leases)
 
 
 class TestInstants:
@@ -108,31 +122,27 @@ class TestInstants:
 
 
 class TestSkipping:
-    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
     def test_gives_what_ticking_every_round_gives(self, policy: str) -> None:
-        rules = replace(GRID, policy=policy)
-        every = simulate(CLUSTER, WORK.jobs, rules, skip=False)
-        some = simulate(CLUSTER, WORK.jobs, rules)
+        """Other policies show it in test_simulator_types.py, on nodes of several types."""
+        rules = replace(COSTLY, policy=policy)
+        some = simulate(CHURNED, SOME.jobs, rules)
+        every = simulate(CHURNED, SOME.jobs, rules, skip=False)
         assert some.books.sha256() == every.books.sha256()
         assert some.rounds < every.rounds
+        assert_all_is_over(some)
 
 
 class TestEveryRun:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_conserves_without_a_grid(self, policy: str) -> None:
+        assert_all_is_over(simulate(CHURNED, SOME.jobs, replace(COSTLY, policy=policy, round_us=0)))
+
     @pytest.mark.parametrize("round_s", [0, 10])
-    def test_is_deterministic_and_conserves(self, policy: str, round_s: int) -> None:
-        churn = ["time,active,total", *(f"{i},{9 - (i % 60) // 20},9" for i in range(300))]
-        cluster = replace(CLUSTER, changes=read_churn(churn, NODES, seed=3))
-        rules = replace(
-            GRID, policy=policy, round_us=round_s * SECOND_US, cold_us=30 * SECOND_US,
-            checkpoint_us=2 * SECOND_US,
-        )  # fmt: skip
-        first = simulate(cluster, WORK.jobs, rules)
-        assert simulate(cluster, WORK.jobs, rules).books.sha256() == first.books.sha256()
-        assert not first.stranded
-        states = {row.state for row in first.books.jobs}
-        assert states == {"succeeded", "failed", "cancelled"}
-        assert any(row.reason == "node_lost" for row in first.books.leases)
+    def test_is_deterministic(self, round_s: int) -> None:
+        rules = replace(COSTLY, policy="ltgf", round_us=round_s * SECOND_US)
+        first, again = (simulate(CHURNED, SOME.jobs, rules) for _ in range(2))
+        assert first.books.sha256() == again.books.sha256()
 
     def test_of_another_seed_gives_another_hash(self) -> None:
         other = synthetic(seed=8, jobs=120, tenants=4, hours=3)

@@ -1,0 +1,47 @@
+"""What axe says of a page.
+
+axe.min.js is axe-core 4.14.1 by Deque Systems, under the Mozilla Public License 2.0 (its text is
+in LICENSE-axe.txt); it is used by tests alone and served to nobody.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+_AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")
+_FINDINGS = """
+async (only) => (await axe.run(document, {
+  resultTypes: ["violations"],
+  ...(only ? {runOnly: {type: "rule", values: only}} : {}),
+})).violations
+  .filter((found) => found.impact === "serious" || found.impact === "critical")
+  .map((found) => found.id + ": " + found.nodes.map((node) => node.target.join(" ")).join(", "))
+"""
+
+
+def serious(page: Page) -> list[str]:
+    """What is serious on a page as it stands, in both themes: colours alone differ in the dark."""
+    page.evaluate(_AXE)
+    found = findings(page)
+    page.emulate_media(color_scheme="dark")
+    found += findings(page, "color-contrast")
+    page.emulate_media(color_scheme="light")
+    return found
+
+
+def findings(page: Page, *rules: str) -> list[str]:
+    """What is serious by these rules, by default all, on a page that has axe by now."""
+    found: list[str] = page.evaluate(_FINDINGS, list(rules) or None)
+    return found
+
+
+def visited(page: Page, path: str) -> list[str]:
+    """Open a page; what is serious on it, with its path."""
+    answered = page.goto(path)
+    assert answered is not None
+    assert answered.status in (200, 403, 404), f"{path}: {answered.status}"
+    return [f"{path} {found}" for found in serious(page)]

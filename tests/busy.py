@@ -1,0 +1,39 @@
+"""Run a command beside busy processes: `python -m tests.busy 16 make test`.
+
+Each busy process has a session of its own: where Linux shares processors by session (autogroup),
+many processes of one shell would together get no more than the command does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# It ends with the process that started it, however that ends.
+BUSY = "import os\nwhile os.getppid() == {parent}: pass"
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Have so many processes that want a processor each."""
+    command = [sys.executable, "-S", "-E", "-c", BUSY.format(parent=os.getpid())]
+    started = [subprocess.Popen(command, start_new_session=True) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def main(processes: str, *command: str) -> int:
+    """Return the exit status of the command."""
+    with busy(int(processes)):
+        return subprocess.run(command, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,19 @@
+"""Long loops in turns: `make test` runs the first turn, `make test-rest` the others.
+
+A test with the parameter `turn` goes through all of its rows in each turn, with another part of
+what is tried on each row. Over all turns everything is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+TURNS = 4
+
+One = TypeVar("One")
+
+
+def dealt(things: Sequence[One], row: int, turn: int) -> list[One]:
+    """A fourth of what is tried on a row, another one in each turn, and on the next row."""
+    return [one for place, one in enumerate(things) if (place + row + turn) % TURNS == 0]

@@ -1,0 +1,103 @@
+"""Which tests a command runs: samples of matrices, cases of policies, and what a run prints."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import budget, tiers
+
+VALUES = {"address": range(12), "role": range(4), "state": range(3)}
+
+
+def case(name: str, **indices: int) -> Any:
+    """An item as pytest collects it, as far as it is read."""
+    parameters = {key: f"{key}-{index}" for key, index in indices.items()}
+    marks = "-".join(parameters.values())
+    call = SimpleNamespace(indices=indices, params=parameters)
+    return SimpleNamespace(
+        nodeid=f"{name}[{marks}]", callspec=call, get_closest_marker=lambda _: None
+    )
+
+
+MATRIX = [
+    case("tests/functional/test_a.py::test_b", **dict(zip(VALUES, indices, strict=True)))
+    for indices in product(*VALUES.values())
+]
+
+
+class TestASample:
+    @pytest.mark.parametrize("strength", [1, 2, 3])
+    def test_has_every_combination_of_so_many_values(self, strength: int) -> None:
+        chosen = tiers.sample(MATRIX, strength)
+        kept = [item for item in MATRIX if item.nodeid in chosen]
+        assert tiers.combined(kept, strength) == tiers.combined(MATRIX, strength)
+
+    def test_has_every_pair_of_values(self) -> None:
+        chosen = tiers.sample(MATRIX, 2)
+        pairs = {(i.callspec.indices["role"], i.callspec.indices["state"]) for i in MATRIX}
+        kept = [i.callspec.indices for i in MATRIX if i.nodeid in chosen]
+        assert {(row["role"], row["state"]) for row in kept} == pairs
+        assert 12 * 4 <= len(kept) < len(MATRIX) / 2
+
+    def test_of_two_tests_is_a_sample_of_each(self) -> None:
+        other = [case("tests/functional/test_a.py::test_c", role=index) for index in range(4)]
+        assert {item.nodeid for item in other} <= tiers.sample([*MATRIX, *other], 1)
+
+    def test_is_the_same_in_any_order(self) -> None:
+        assert tiers.sample(MATRIX[::-1], 2) == tiers.sample(MATRIX, 2)
+
+
+class TestATier:
+    @pytest.mark.parametrize(
+        ("policy", "belongs"), [("ltgf", ["test"]), ("gavel", ["rest"])], ids=str
+    )
+    def test_has_cases_of_policies(self, policy: str, belongs: list[str]) -> None:
+        item = case("tests/unit/test_a.py::test_b", policy=0)
+        item.callspec.params["policy"] = policy
+        rest = tiers.left_to_rest([item])
+        assert [tier for tier in ("test", "rest") if tiers.belongs(item, tier, rest)] == belongs
+
+    def test_never_leaves_out_what_the_other_leaves_out(self) -> None:
+        rest = frozenset(tiers.sample(MATRIX, 1))
+        for item in MATRIX:
+            tests = [tier for tier in ("test", "rest") if tiers.belongs(item, tier, rest)]
+            assert len(tests) == 1
+
+    def test_has_a_property_in_both(self) -> None:
+        item = case("tests/unit/test_a.py::test_b")
+        item.obj = SimpleNamespace(is_hypothesis_test=True)
+        for tier in ("test", "rest"):
+            assert tiers.belongs(item, tier, frozenset())
+
+
+class TestABudget:
+    def test_is_read_from_the_document(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        document = tmp_path / "testing.md"
+        document.write_text("| folder | a | b |\n|---|--:|--:|\n| `tests/unit` | 90 | 1,150 |\n")
+        monkeypatch.setattr(budget, "DOCUMENT", document)
+        assert budget.read_budgets("test") == {"tests/unit": 90}
+        assert budget.read_budgets("rest") == {"tests/unit": 1150}
+        assert budget.read_budgets("all") == {}
+
+    def test_that_is_passed_is_warned_of(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(budget, "read_budgets", lambda _: {"tests/unit": 2, "tests/papers": 9})
+        spent = budget.Spent("test")
+        for name, seconds in (("unit/test_a.py", 1.5), ("unit/test_b.py", 1.0), ("papers/c.py", 3)):
+            spent.pytest_runtest_logreport(
+                SimpleNamespace(nodeid=f"tests/{name}::test", duration=seconds)  # type: ignore[arg-type]
+            )
+        lines: list[str] = []
+        spent.pytest_terminal_summary(
+            SimpleNamespace(write_line=lambda text, **_: lines.append(text))  # type: ignore[arg-type]
+        )
+        assert [line for line in lines if line.startswith("warning")] == [
+            "warning: tests/unit passes its budget (docs/testing.md)"
+        ]
+        assert lines[1].split() == ["3.0", "tests/papers/c.py"]
