@@ -102,6 +102,8 @@ REST_INTEGRATION: tuple[str, ...] = (
     f"{_MARKETS}[ltgf]",
     *(f"{_OFFERS}[{part}]" for part in (1, 2, 3)),
     "tests/integration/test_metering_live.py::TestTheDemo::test_keeps_its_books_over_hours_of",
+    "tests/integration/test_mixed_pool.py::TestASwitchOfThePolicy::test_loses_no_lease_under_any",
+    "tests/integration/test_state_migration.py::TestPoolsOfBefore",
 )
 
 REST_SLURM: tuple[str, ...] = (
