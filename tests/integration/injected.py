@@ -83,4 +83,4 @@ def killed(point: str, work: Callable[[], object]) -> None:
 
 
 # What a story of faults tries, by the name of its cases.
-FAULTS = {"exception": interrupted, "cut": cut_off, "kill_9": killed}
+FAULTS = {"interrupted": interrupted, "cut_from_database": cut_off, "kill_9": killed}

@@ -250,21 +250,21 @@ class TestRevoking:
     @pytest.mark.parametrize("policy", ["evenshare", "fifo", "ltgf"])
     def test_returns_the_gpus_by_the_promised_round(self, policy: str) -> None:
         """Under a policy with a guarantee within minutes, else when the last lease is over."""
-        lab = Lab(policy=policy, grace_s=60, lease_s=900)
+        lab = Lab(policy=policy, grace_s=60, lease_s=900, round_s=30)
         lab.set(by_offer=True)
         offer = lab.offer(4)
         for _ in range(4):
             lab.pool.submit("south", 2, LONG_S)
         lab.pool.round()
-        lab.pool.rounds(40, every_s=10)
+        lab.pool.rounds(13, every_s=30)
         assert lab.held() == 8
         back = lab.revoke(offer)
         assert back.borrowed == 4
         assert back.rule is (BackRule.GUARANTEE if policy == "evenshare" else BackRule.LEASE_ENDS)
         assert back.by < back.unasked_by if policy == "evenshare" else back.by == back.unasked_by
         wants = [lab.pool.submit("north", 2, LONG_S) for _ in range(2)]
-        while lab.pool.at + timedelta(seconds=10) <= back.by:
-            lab.pool.round(after_s=10)
+        while lab.pool.at + timedelta(seconds=30) <= back.by:
+            lab.pool.round(after_s=30)
         states = Job.objects.filter(pk__in=[job.pk for job in wants])
         assert list(states.values_list("state", flat=True)) == ["running", "running"]
         assert (lab.held(), lab.held("north")) == (4, 4)

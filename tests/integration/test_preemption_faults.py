@@ -107,7 +107,7 @@ def assert_charged(victim: Lease) -> None:
     assert [check.name for check in run_checks() if check.violations] == []
 
 
-@pytest.mark.parametrize("fault", ["cut", "kill_9"])
+@pytest.mark.parametrize("fault", ["cut_from_database", "kill_9"])
 @pytest.mark.parametrize("point", BEFORE + AFTER)
 def test_a_fault_is_healed(stages: Stages, point: str, fault: str) -> None:
     with stages.copy(crowded) as (lab, claim):
