@@ -26,7 +26,7 @@ from tests.tools import PATIENCE_S, eventually
 
 QUEUES = ("default", "rounds")
 # How many of its newest rounds each pool decides again.
-REPLAYED = {"philly": 12, "mixed": 8, "market": 4}
+REPLAYED = {"philly": 8, "mixed": 4, "market": 4}
 STORED = (
     "SELECT array_agg(number ORDER BY number) FROM (SELECT b.number FROM scheduling_roundblob b"
     " JOIN scheduling_pool p ON p.id = b.pool_id WHERE p.name = '{}'"
