@@ -119,6 +119,7 @@ REST_TREES: tuple[str, ...] = (
     "tests/integration/test_production.py::TestAnUnsafeProcess::test_does_not_start[default",
     "tests/integration/test_production.py::TestAnUnsafeProcess::test_does_not_start[rounds",
     "tests/integration/test_profiling_local.py",
+    "tests/integration/test_supervisor.py::TestStopping",
 )
 
 REST_SIMULATION: tuple[str, ...] = ()
