@@ -128,6 +128,7 @@ REST_SLURM: tuple[str, ...] = (
     "tests/integration/test_slurm_executor.py::TestALaunch::test_that_is_refused_late",
     "tests/integration/test_slurm_executor.py::TestALostNode::test_that_comes_back",
     "tests/integration/test_slurm_executor.py::TestAStop::test_kills",
+    "tests/integration/test_slurm_executor.py::TestAnEnd::test_of_a_gang",
     "tests/integration/test_slurm_executor.py::TestAStop::test_lets_every_node_checkpoint[0",
     "tests/integration/test_slurm_executor.py::TestAStop::test_lets_every_node_checkpoint[99-stopped-gpus0",
     "tests/integration/test_slurm_executor.py::TestAStop::test_lets_every_node_checkpoint[99-stopped-gpus2",
@@ -198,6 +199,7 @@ REST_TREES: tuple[str, ...] = (
     "tests/integration/test_production.py::TestAnUnsafeProcess::test_does_not_start[default",
     "tests/integration/test_production.py::TestAnUnsafeProcess::test_does_not_start[rounds",
     "tests/integration/test_profiling_local.py",
+    "tests/integration/test_supervisor.py::TestStopping",
 )
 
 REST_SIMULATION: tuple[str, ...] = ()
@@ -220,6 +222,7 @@ REST_UNIT: tuple[str, ...] = (
     "tests/unit/client/test_gang.py::TestARankThatIsKilled::test_without_a_signal",
     "tests/unit/client/test_gang.py::TestASet::test_is_handed_over_as_a_whole[1-2",
     "tests/unit/client/test_gang.py::TestASet::test_is_handed_over_as_a_whole[2-",
+    "tests/unit/client/test_install.py::TestTheExtraVerify",
     "tests/unit/scheduling/test_shim_usage.py::TestAnNvidiaSmiThatHangs",
     "tests/unit/scheduling/test_shim_usage.py::TestGpusOfAProgram::test_are_given_up_after_some_wrong_answers[echo",
     "tests/unit/scheduling/test_shim_usage.py::TestGpusOfAProgram::test_are_given_up_after_some_wrong_answers[head",

@@ -64,7 +64,7 @@ class TestAJobThatIsPreempted:
     def test_loses_nothing_in_two_preemptions_of_the_example(
         self, job: Job, tmp_path: Path
     ) -> None:
-        steps = ["--steps", "1500"]
+        steps = ["--steps", "600"]
         whole = subprocess.run(
             [sys.executable, str(TRAIN), *steps, "--out", str(tmp_path / "whole")],
             # The same environment: variables choose which kernels a BLAS uses.
@@ -73,7 +73,7 @@ class TestAJobThatIsPreempted:
             capture_output=True,
             text=True,
         )
-        for at_least in (50, 250):
+        for at_least in (30, 100):
             process = job.start(TRAIN, *steps, "--out", str(tmp_path / "cut"))
             job.reaches(at_least)
             assert preempt(process) == 99, job.text
