@@ -30,7 +30,14 @@ REST_SLURM: tuple[str, ...] = ()
 
 REST_TREES: tuple[str, ...] = ()
 
-REST_SIMULATION: tuple[str, ...] = ()
+_LIVE = "tests/simulation/test_live_equals_simulated.py::"
+REST_SIMULATION: tuple[str, ...] = (
+    # An hour of the pool's clock; twenty minutes of it are in `make test`.
+    f"{_LIVE}TestASeededHour::test_gives_the_same_leases_terms_and_charges[60-",
+    f"{_LIVE}TestASeededHourOfCpusAndMemory::test_gives_the_same_leases_terms_and_charges[60-",
+    f"{_LIVE}TestASeededHourWithPreemption::test_gives_the_same_leases_terms_and_charges[60-",
+    f"{_LIVE}TestASeededHourOnThreeTypes::test_gives_the_same_leases_terms_and_charges[60-",
+)
 
 REST_PAPERS: tuple[str, ...] = ()
 
