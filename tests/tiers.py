@@ -137,13 +137,13 @@ def sample(cases: list[pytest.Item], strength: int) -> set[str]:
 
     They are taken in an order by hash, so that no value comes with the first of another alone.
     """
-    seen: dict[str, set[tuple[tuple[str, int], ...]]] = {}
+    seen: dict[str, set[tuple[tuple[str, str], ...]]] = {}
     chosen = set()
     for item in sorted(cases, key=lambda one: crc32(one.nodeid.encode())):
-        call = getattr(item, "callspec", None)
         known = seen.setdefault(item.nodeid.partition("[")[0], set())
-        indices = sorted(call.indices.items()) if call else []
-        found = set(combinations(indices, min(strength, len(indices))))
+        # By their texts: the indices of a callspec count cases, not values.
+        values = sorted((name, repr(value)) for name, value in parameters(item).items())
+        found = set(combinations(values, min(strength, len(values))))
         if found - known:
             known |= found
             chosen.add(item.nodeid)
