@@ -73,24 +73,17 @@ def mixed(seed: int, hours: int = 2) -> tuple[Cluster, tuple[SimJob, ...]]:
 FIELDS = ("tenant", "gpus", "submitted_us", "duration_us", "gpu_types", "weight")
 
 
-def ended(pool: Cluster, jobs: Sequence[SimJob], rules: Rules, *, fast: bool) -> SimulationState:
-    """A pool when all jobs are over, its sums brought to the last round."""
-    state = SimulationState(pool, tuple(jobs), rules)
-    run(state, SimulationResult(state.books, 0, 0), fast_forward=fast)
-    return state
-
-
 def rounds(
     pool: Cluster, jobs: Sequence[SimJob], rules: Rules
-) -> Iterator[tuple[Snapshot, Decision]]:
-    """Rounds until all jobs are over."""
+) -> Iterator[tuple[Snapshot, Decision, SimulationState]]:
+    """Rounds until all jobs are over; the state is that before the decision."""
     state = SimulationState(pool, tuple(jobs), rules)
     at_us = 0
     while state.runs or not state.events.is_over:
         state.advance(at_us)
         snapshot = state.snapshot()
         decision = decide_round(snapshot)
-        yield snapshot, decision
+        yield snapshot, decision, state
         state.apply(decision)
         at_us += rules.round_us
         assert at_us < 24 * 3600 * SECOND_US
@@ -155,7 +148,7 @@ class TestEveryTypeIsTried:
         pool, jobs = mixed(seed)
         rules = Rules(policy, options, round_us=60 * SECOND_US, lease_us=7 * MINUTE_US)
         waits = 0
-        for snapshot, decision in rounds(pool, jobs, rules):
+        for snapshot, decision, _ in rounds(pool, jobs, rules):
             gone = {end.lease for end in decision.ends}
             free = {node.id: node.gpus for node in snapshot.nodes}
             places = [row.placement for row in snapshot.leases if row.id not in gone]
@@ -185,7 +178,9 @@ class TestEveryTypeIsTried:
         quotas = (Entitlement(1, "k80", 0, Mode.LEND), Entitlement(1, "v100", 4))
         pool = Cluster((Node(1, "k80", 4), Node(2, "v100", 4)), quotas)
         jobs = (job(1, 4, 30, gpu_types=("v100",)), job(2, 4, 30), job(3, 2, 30))
-        decisions = [row for _, row in rounds(pool, jobs, Rules(policy, round_us=10 * SECOND_US))]
+        decisions = [
+            row for _, row, _ in rounds(pool, jobs, Rules(policy, round_us=10 * SECOND_US))
+        ]
         skips = [row for row in decisions[1].skips if row.numbers.get("other_types")]
         assert {key for row in skips for key in row.jobs} == {2, 3}
         for row in skips:
@@ -213,7 +208,7 @@ class TestAGangThatWaitedTooLong:
         ]
         rules = Rules("ltgf", round_us=20 * SECOND_US, lease_us=3 * MINUTE_US)
         notes, held_back = [], set()
-        for _, decision in rounds(Cluster(nodes, quotas), (*steady, gang, *others), rules):
+        for _, decision, _ in rounds(Cluster(nodes, quotas), (*steady, gang, *others), rules):
             held_back |= {
                 name
                 for name, row in decision.memory.get("reserved", {}).items()
@@ -225,44 +220,66 @@ class TestAGangThatWaitedTooLong:
 
 
 class TestSumsTellWhatIsHeld:
-    @pytest.mark.parametrize("fast", [True, False])
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_received_gpu_time_by_type_is_that_of_the_leases(self, policy: str, fast: bool) -> None:
-        """Whatever a job claimed: under `oef` sums told 400 V100 GPU-minutes of 1,470."""
-        for seed in range(3):
-            pool, jobs = mixed(seed)
-            lost = (NodeChange(40 * MINUTE_US, 1, 0), NodeChange(50 * MINUTE_US, 1, 8))
-            pool = Cluster(pool.nodes, pool.quotas, changes=lost)
-            rules = Rules(policy, round_us=60 * SECOND_US, lease_us=7 * MINUTE_US)
-            state = ended(pool, jobs, rules, fast=fast)
-            held: Counter[tuple[int, str]] = Counter()
-            tenants = {one.id: one.tenant for one in jobs}
-            for row in state.books.leases:
-                gpus = sum(count for _, count in row.placement)
-                held[tenants[row.job], row.gpu_type] += gpus * (row.end_us - row.start_us)
-            told = {
-                (row.tenant, row.gpu_type): row.alloc_gpu_us
-                for row in state.service.claims
-                if row.alloc_gpu_us
-            }
-            assert told == {key: value for key, value in held.items() if value}
-            assert not any(row.demand or row.weights for row in state.service.claims)
+    def test_received_gpu_time_by_type_is_that_of_the_leases(self, policy: str) -> None:
+        """Whatever a job claimed: under `oef` sums told 400 V100 GPU-minutes of 1,470.
 
-    @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_demand_is_counted_once(self, policy: str) -> None:
-        pool, jobs = mixed(5)
-        rules = Rules(policy, round_us=60 * SECOND_US, lease_us=7 * MINUTE_US)
-        for snapshot, decision in rounds(pool, jobs, rules):
-            service = decision.service
-            asked: Counter[int] = Counter()
-            for one in snapshot.jobs:
-                asked[one.tenant] += one.gpus
-            demand: Counter[int] = Counter()
-            for row in service.claims:
-                demand[row.tenant] += row.demand
-            assert +demand == +asked
-            claimed = {row.job: row.gpu_type for row in service.jobs}
-            assert all(claimed[row.job] == row.gpu_type for row in snapshot.leases)
+        Demand is counted once in each round.
+        """
+        pool, jobs = self.with_a_lost_node(5)
+        played = list(rounds(pool, jobs, self.rules(policy)))
+        for snapshot, decision, _ in played:
+            self.assert_demand_is_counted_once(snapshot, decision)
+        _, _, state = played[-1]
+        self.assert_sums_are_those_of_leases(state, jobs)
+
+    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize(
+        "policy", sorted(name for name, one in POLICIES.items() if one.session({}) is not None)
+    )
+    def test_so_it_is_where_rounds_are_passed_over(self, policy: str, seed: int) -> None:
+        pool, jobs = self.with_a_lost_node(seed)
+        state = SimulationState(pool, tuple(jobs), self.rules(policy))
+        run(state, SimulationResult(state.books, 0, 0))
+        self.assert_sums_are_those_of_leases(state, jobs)
+
+    @staticmethod
+    def rules(policy: str) -> Rules:
+        return Rules(policy, round_us=60 * SECOND_US, lease_us=7 * MINUTE_US)
+
+    @staticmethod
+    def with_a_lost_node(seed: int) -> tuple[Cluster, tuple[SimJob, ...]]:
+        pool, jobs = mixed(seed)
+        lost = (NodeChange(40 * MINUTE_US, 1, 0), NodeChange(50 * MINUTE_US, 1, 8))
+        return Cluster(pool.nodes, pool.quotas, changes=lost), jobs
+
+    @staticmethod
+    def assert_sums_are_those_of_leases(state: SimulationState, jobs: Sequence[SimJob]) -> None:
+        held: Counter[tuple[int, str]] = Counter()
+        tenants = {one.id: one.tenant for one in jobs}
+        for row in state.books.leases:
+            gpus = sum(count for _, count in row.placement)
+            held[tenants[row.job], row.gpu_type] += gpus * (row.end_us - row.start_us)
+        told = {
+            (row.tenant, row.gpu_type): row.alloc_gpu_us
+            for row in state.service.claims
+            if row.alloc_gpu_us
+        }
+        assert told == {key: value for key, value in held.items() if value}
+        assert not any(row.demand or row.weights for row in state.service.claims)
+
+    @staticmethod
+    def assert_demand_is_counted_once(snapshot: Snapshot, decision: Decision) -> None:
+        service = decision.service
+        asked: Counter[int] = Counter()
+        for one in snapshot.jobs:
+            asked[one.tenant] += one.gpus
+        demand: Counter[int] = Counter()
+        for row in service.claims:
+            demand[row.tenant] += row.demand
+        assert +demand == +asked
+        claimed = {row.job: row.gpu_type for row in service.jobs}
+        assert all(claimed[row.job] == row.gpu_type for row in snapshot.leases)
 
     def test_a_switch_of_policy_serves_whoever_received_less(self) -> None:
         """Under a policy that gave V100s to jobs claimed on K80s, sums told the wrong tenant."""

@@ -13,11 +13,9 @@ from django.core.management import call_command
 from evenshare_core.cli.main import main
 from evenshare_core.domain.instants import to_us
 from evenshare_core.simulation.workload_files import format_seconds
-from evenshare_core.units import HOUR_US
+from evenshare_core.units import MINUTE_US
 from scheduling.models import Lease, Node
 from tests.factories import BEGIN, Cluster
-
-END_US = to_us(BEGIN) + HOUR_US
 
 
 def exported(lab: Cluster, folder: Path) -> tuple[list[str], str]:
@@ -27,17 +25,18 @@ def exported(lab: Cluster, folder: Path) -> tuple[list[str], str]:
     return shlex.split(out.getvalue()), err.getvalue()
 
 
-def simulated_leases(words: list[str], folder: Path) -> list[tuple[str, ...]]:
-    """Leases that began within the hour; the end of those that still held then is left out."""
+def simulated_leases(words: list[str], folder: Path, *, minutes: int = 60) -> list[tuple[str, ...]]:
+    """Leases that began in that time; the end of those that still held then is left out."""
+    end_us = to_us(BEGIN) + minutes * MINUTE_US
     assert words[0] == "evenshare-core"
     assert main([*words[1:], "--json", "--leases-out", str(folder)]) == 0
     policy = words[words.index("--policy") + 1]
     rows = []
     with (folder / f"leases_{policy}.csv").open() as file:
         for row in csv.DictReader(file):
-            if Decimal(row["start_s"]) * 1_000_000 > END_US:
+            if Decimal(row["start_s"]) * 1_000_000 > end_us:
                 continue
-            holds = Decimal(row["end_s"]) * 1_000_000 > END_US
+            holds = Decimal(row["end_s"]) * 1_000_000 > end_us
             end = ("", "") if holds else (row["end_s"], row["end_reason"])
             rows.append(
                 (row["job"], row["tenant"], row["lease"], row["nodes"], row["start_s"], *end)

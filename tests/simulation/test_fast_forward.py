@@ -190,17 +190,20 @@ class TestEachRound:
     def test_is_tried_for_every_policy_that_keeps_queues(self) -> None:
         assert sorted(OPTIONS) == KEPT
 
-    @pytest.mark.parametrize("policy", KEPT)
-    def test_decides_what_a_snapshot_of_everything_decides(self, policy: str) -> None:
+    @pytest.mark.parametrize(
+        ("policy", "first"),
+        [*((policy, 0) for policy in KEPT), ("evenshare", 9), ("ltgf", 9), ("market", 9)],
+    )
+    def test_decides_what_a_snapshot_of_everything_decides(self, policy: str, first: int) -> None:
         seen: Counter[str] = Counter()
-        for seed in range(18 if policy in {"evenshare", "ltgf", "market"} else 9):
+        for seed in range(first, first + 9):
             both(policy, seed, seen)
         reasons = {EndReason.FINISHED, EndReason.NODE_LOST, EndReason.CANCELLED}
         assert {"waits", *(reason.value for reason in reasons)} <= set(seen), seen
         if policy not in PARTITIONS:
             assert seen[EndReason.PRICE_ABOVE_MAX.value], seen
         if policy == "evenshare":
-            assert min(seen[EndReason.PREEMPTED.value], seen[EndReason.MOVED.value]) > 10, seen
+            assert min(seen[EndReason.PREEMPTED.value], seen[EndReason.MOVED.value]) > 5, seen
         if policy == "ltgf":
             assert seen["remembered"] > seen["held back"] > 0, seen
 

@@ -51,15 +51,21 @@ from tests.toy_policy.preempting import POLICY
 pytestmark = pytest.mark.usefixtures("committed_db")
 
 QUOTAS = {"a": 7, "b": 4, "c": 1, "d": 0}
-NODES, GPUS, LEASE_S, JOBS = 3, 4, 120, 70
+NODES, GPUS, LEASE_S = 3, 4, 120
+JOBS, LEAST_LEASES = {20: 45, 60: 70}, {20: 12, 60: 40}  # by minutes; a pool fills slowly
 ROUND_S, HOUR_S = 30, 3600
 
 
-def submit_all(lab: Cluster, seed: int, *, limited: bool) -> list[SimJob]:
-    """Submit jobs over the hour, in order of arrival; some fail, some may have a price limit."""
+def arrivals(rng: Random, minutes: int) -> list[int]:
+    """The seconds after the beginning at which jobs come."""
+    return sorted(rng.randrange(60 * minutes) for _ in range(JOBS[minutes]))
+
+
+def submit_all(lab: Cluster, seed: int, *, limited: bool, minutes: int = 60) -> list[SimJob]:
+    """Submit jobs in order of arrival; some fail, some may have a price limit."""
     rng = Random(seed)  # noqa: S311 - a history, not a secret
     rows = []
-    for after_s in sorted(rng.randrange(HOUR_S) for _ in range(JOBS)):
+    for after_s in arrivals(rng, minutes):
         tenant, gpus = rng.choice("abcd"), rng.choice((1, 1, 1, 2, 2, 4, 8))
         duration_s = max(5, int(rng.lognormvariate(4.6, 1.2)))
         fields: dict[str, Any] = {"max_price": "0.4"} if limited and rng.random() < 0.1 else {}
@@ -80,7 +86,7 @@ def submit_all(lab: Cluster, seed: int, *, limited: bool) -> list[SimJob]:
     return rows
 
 
-def submit_profiled(lab: Cluster, seed: int) -> list[SimJob]:
+def submit_profiled(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
     """Submit jobs with and without profiles; half of those with one do not run on the K80."""
     rng = Random(seed)  # noqa: S311 - a history, not a secret
     profiles = {
@@ -91,7 +97,7 @@ def submit_profiled(lab: Cluster, seed: int) -> list[SimJob]:
         for slug in "abcd"
     }
     rows = []
-    for after_s in sorted(rng.randrange(HOUR_S) for _ in range(JOBS)):
+    for after_s in arrivals(rng, minutes):
         tenant, gpus = rng.choice("abcd"), rng.choice((1, 1, 1, 2, 2, 4, 8))
         # Odd durations, so that what is rounded shows.
         duration_s = max(5, int(rng.lognormvariate(4.9, 1.2)))
@@ -114,11 +120,11 @@ def submit_profiled(lab: Cluster, seed: int) -> list[SimJob]:
     return rows
 
 
-def submit_bound(lab: Cluster, seed: int) -> list[SimJob]:
+def submit_bound(lab: Cluster, seed: int, minutes: int) -> list[SimJob]:
     """Submit jobs most of which run out of CPUs or memory before GPUs; some say neither."""
     rng = Random(seed)  # noqa: S311 - a history, not a secret
     rows = []
-    for after_s in sorted(rng.randrange(HOUR_S) for _ in range(JOBS)):
+    for after_s in arrivals(rng, minutes):
         tenant, gpus = rng.choice("abcd"), rng.choice((1, 1, 1, 2, 2, 4, 6))
         duration_s = max(5, int(rng.lognormvariate(4.4, 1.0)))
         cpus, memory_mb = rng.choice((0, 1, 4, 9)) * gpus, rng.choice((0, 10, 300)) * gpus
@@ -137,10 +143,10 @@ def submit_bound(lab: Cluster, seed: int) -> list[SimJob]:
     return rows
 
 
-def live_hour(lab: Cluster, cancels: dict[int, list[int]]) -> int:
-    """Run the engine over the hour; return how many rounds it committed."""
+def live_hour(lab: Cluster, cancels: dict[int, list[int]], minutes: int = 60) -> int:
+    """Run the engine over an hour, or less; return how many rounds it committed."""
     rounds = 0
-    for tick in range(HOUR_S // ROUND_S + 1):
+    for tick in range(60 * minutes // ROUND_S + 1):
         lab.at = BEGIN + timedelta(seconds=tick * ROUND_S)
         rounds += lab.round().outcome is RoundOutcome.COMMITTED
         for job in cancels.get(tick, []):
@@ -171,7 +177,9 @@ def simulated_cluster(lab: Cluster, jobs: Sequence[SimJob] = ()) -> SimCluster:
     )
 
 
-def simulated_hour(lab: Cluster, jobs: list[SimJob], policy: str) -> SimulationResult:
+def simulated_hour(
+    lab: Cluster, jobs: list[SimJob], policy: str, minutes: int = 60
+) -> SimulationResult:
     pool = lab.pool
     rules = Rules(policy, round_us=ROUND_S * SECOND_US, lease_us=pool.lease_s * SECOND_US)
     return simulate(
@@ -179,7 +187,7 @@ def simulated_hour(lab: Cluster, jobs: list[SimJob], policy: str) -> SimulationR
         tuple(jobs),
         replace(rules, options=pool.options),
         start_us=to_us(BEGIN),
-        until_us=to_us(BEGIN) + HOUR_S * SECOND_US,
+        until_us=to_us(BEGIN) + 60 * minutes * SECOND_US,
     )
 
 
@@ -239,15 +247,19 @@ def simulated_terms(outcome: SimulationResult) -> list[tuple[Any, ...]]:
 
 
 class TestASeededHour:
-    @pytest.mark.parametrize(("policy", "seed"), [("ltgf", 1), ("fifo", 2)])
-    def test_gives_the_same_leases_terms_and_charges(self, policy: str, seed: int) -> None:
+    @pytest.mark.parametrize(
+        ("minutes", "policy", "seed"), [(20, "ltgf", 1), (20, "fifo", 2), (60, "ltgf", 1)]
+    )
+    def test_gives_the_same_leases_terms_and_charges(
+        self, minutes: int, policy: str, seed: int
+    ) -> None:
         lab = cluster(
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=LEASE_S, policy=policy
         )
         # With and without limits: what the simulator keeps between rounds is held to the engine.
-        jobs = submit_all(lab, seed, limited=policy == "ltgf")
+        jobs = submit_all(lab, seed, limited=policy == "ltgf", minutes=minutes)
         cancels: dict[int, list[int]] = {}
-        for index in range(5, JOBS, 9):  # half a minute to five minutes after they came
+        for index in range(5, len(jobs), 9):  # half a minute to five minutes after they came
             tick = (
                 (jobs[index].submitted_us - to_us(BEGIN)) // SECOND_US // ROUND_S + index % 15 + 1
             )
@@ -255,10 +267,10 @@ class TestASeededHour:
             jobs[index] = replace(
                 jobs[index], cancel_us=to_us(BEGIN) + tick * ROUND_S * SECOND_US + 1
             )
-        rounds = live_hour(lab, cancels)
-        outcome = simulated_hour(lab, jobs, policy)
+        rounds = live_hour(lab, cancels, minutes)
+        outcome = simulated_hour(lab, jobs, policy, minutes)
         expected, found = live_leases(), simulated_leases(outcome)
-        assert len(expected) > 40
+        assert len(expected) > LEAST_LEASES[minutes]
         assert found == expected
         assert simulated_terms(outcome) == live_terms()
         assert sum(row.charge_micro for row in outcome.books.terms) > 0
@@ -266,9 +278,11 @@ class TestASeededHour:
 
 
 class TestASeededHourOfCpusAndMemory:
-    @pytest.mark.parametrize(("seed", "spread"), [(11, False), (12, True)])
+    @pytest.mark.parametrize(
+        ("minutes", "seed", "spread"), [(20, 11, False), (20, 12, True), (60, 12, True)]
+    )
     def test_gives_the_same_leases_terms_and_charges(
-        self, tmp_path: Path, seed: int, *, spread: bool
+        self, tmp_path: Path, minutes: int, seed: int, *, spread: bool
     ) -> None:
         """Two nodes say both, one its CPUs alone, one nothing; from the exported files as well."""
         lab = cluster(
@@ -278,18 +292,19 @@ class TestASeededHourOfCpusAndMemory:
         nodes = NodeRow.objects.filter(pool=lab.pool)
         nodes.filter(name__in=("n0000", "n0001")).update(cpus=10, memory_mb=800)
         nodes.filter(name="n0002").update(cpus=12)
-        jobs = submit_bound(lab, seed)
-        rounds = live_hour(lab, {})
-        outcome = simulated_hour(lab, jobs, "drf")
+        jobs = submit_bound(lab, seed, minutes)
+        rounds = live_hour(lab, {}, minutes)
+        outcome = simulated_hour(lab, jobs, "drf", minutes)
         expected, found = live_leases(), simulated_leases(outcome)
-        assert len(expected) > 40
+        assert len(expected) > LEAST_LEASES[minutes]
         assert found == expected
         assert simulated_terms(outcome) == live_terms()
         assert outcome.rounds == rounds
         assert self._reasons() >= {"cpus_or_memory"}
         words, remarks = exported.exported(lab, tmp_path)
         assert remarks == ""
-        assert exported.simulated_leases(words, tmp_path) == exported.live_leases()
+        simulated = exported.simulated_leases(words, tmp_path, minutes=minutes)
+        assert simulated == exported.live_leases()
 
     @staticmethod
     def _reasons() -> set[str]:
@@ -300,9 +315,9 @@ class TestASeededHourOfCpusAndMemory:
 
 
 class TestASeededHourWithPreemption:
-    @pytest.mark.parametrize("min_runtime_s", [0, 60, 900])
+    @pytest.mark.parametrize(("minutes", "min_runtime_s"), [(20, 0), (20, 60), (20, 900), (60, 60)])
     def test_gives_the_same_leases_terms_and_charges(
-        self, min_runtime_s: int, monkeypatch: pytest.MonkeyPatch
+        self, minutes: int, min_runtime_s: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Leases that end before their expiry, moves, and some protected past their expiry."""
         monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
@@ -310,9 +325,9 @@ class TestASeededHourWithPreemption:
             QUOTAS, nodes=NODES, gpus=GPUS, round_s=ROUND_S, lease_s=600, policy=POLICY.name,
             options={"min_runtime_s": min_runtime_s},
         )  # fmt: skip
-        jobs = submit_all(lab, 7, limited=False)
-        rounds = live_hour(lab, {})
-        outcome = simulated_hour(lab, jobs, POLICY.name)
+        jobs = submit_all(lab, 7, limited=False, minutes=minutes)
+        rounds = live_hour(lab, {}, minutes)
+        outcome = simulated_hour(lab, jobs, POLICY.name, minutes)
         expected, found = live_leases(), simulated_leases(outcome)
         early = [row for row in expected if row[-1] in ("preempted", "moved")]
         assert {row[-1] for row in early} >= ({"preempted"} if min_runtime_s < 600 else set())
@@ -322,9 +337,12 @@ class TestASeededHourWithPreemption:
 
 
 class TestASeededHourOnThreeTypes:
-    @pytest.mark.parametrize(("policy", "seed"), [("ltgf", 3), ("fifo", 4), ("oef", 5)])
+    @pytest.mark.parametrize(
+        ("minutes", "policy", "seed"),
+        [(20, "ltgf", 3), (20, "fifo", 4), (20, "oef", 5), (60, "oef", 5)],
+    )
     def test_gives_the_same_leases_terms_and_charges(
-        self, tmp_path: Path, policy: str, seed: int
+        self, tmp_path: Path, minutes: int, policy: str, seed: int
     ) -> None:
         lab = cluster(
             {"a": 3, "b": 1, "c": 0, "d": 0}, nodes=1, gpus=4,
@@ -332,22 +350,23 @@ class TestASeededHourOnThreeTypes:
         )  # fmt: skip
         lab.add_type("p100", nodes=1, gpus=4, quotas={"b": 2, "c": 2})
         lab.add_type("k80", nodes=2, gpus=2, quotas={"a": 1, "d": 3})
-        jobs = submit_profiled(lab, seed)
-        rounds = live_hour(lab, {})
-        outcome = simulated_hour(lab, jobs, policy)
+        jobs = submit_profiled(lab, seed, minutes)
+        rounds = live_hour(lab, {}, minutes)
+        outcome = simulated_hour(lab, jobs, policy, minutes)
         expected, found = live_leases(), simulated_leases(outcome)
         assert {lease.gpu_type.name for lease in Lease.objects.all()} == {"v100", "p100", "k80"}
         assert found == expected
         assert simulated_terms(outcome) == live_terms()
         assert outcome.rounds == rounds
-        self._is_the_same_from_files(lab, tmp_path)
+        self._is_the_same_from_files(lab, tmp_path, minutes)
         self._told_anew(lab)
 
     @staticmethod
-    def _is_the_same_from_files(lab: Cluster, folder: Path) -> None:
+    def _is_the_same_from_files(lab: Cluster, folder: Path, minutes: int) -> None:
         words, remarks = exported.exported(lab, folder)
         assert remarks == ""
-        assert exported.simulated_leases(words, folder) == exported.live_leases()
+        found = exported.simulated_leases(words, folder, minutes=minutes)
+        assert found == exported.live_leases()
 
     @staticmethod
     def _told_anew(lab: Cluster) -> None:
