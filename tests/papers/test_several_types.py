@@ -22,6 +22,8 @@ from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob
 from evenshare_core.units import SECOND_US
 
+pytestmark = pytest.mark.usefixtures("quick_plans")
+
 MINUTE_US = 60 * SECOND_US
 ANY: tuple[str, ...] = ()
 # Those that leave no GPU idle which a job that waits accepts, with the options for it.

@@ -28,6 +28,8 @@ from evenshare_core.simulation.workloads import (
 )
 from evenshare_core.units import SECOND_US
 
+pytestmark = pytest.mark.usefixtures("quick_plans")
+
 MINUTE_US = 60 * SECOND_US
 ROUNDS = 240
 KEPT = sorted(name for name, policy in POLICIES.items() if policy.session({}) is not None)

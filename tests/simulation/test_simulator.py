@@ -29,6 +29,8 @@ from evenshare_core.simulation.workloads import (
 from evenshare_core.units import SECOND_US
 from tests.tiers import SITE_POLICIES
 
+pytestmark = pytest.mark.usefixtures("quick_plans")
+
 MINUTE_US = 60 * SECOND_US
 WORK = synthetic(seed=7, jobs=120, tenants=4, hours=3, failed=0.1, cancelled=0.1)
 NODES = make_nodes({"v100": 4}, 8)

@@ -20,6 +20,8 @@ from evenshare_core.simulation.throughputs import read_speeds
 from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob, make_nodes, synthetic
 from evenshare_core.units import HOUR_US, SECOND_US
 
+pytestmark = pytest.mark.usefixtures("quick_plans")
+
 DATA = Path(__file__).resolve().parents[1] / "data"
 MINUTE_US = 60 * SECOND_US
 

@@ -30,6 +30,8 @@ from tests.patience import few
 from tests.unit.core.disclosed_rounds import cases, some_rounds
 from tests.unit.core.test_every_policy import SLOW, TYPES, drawn
 
+pytestmark = pytest.mark.usefixtures("quick_plans")
+
 ROUNDS = 8
 every_case = pytest.mark.parametrize(
     ("policy", "options"),

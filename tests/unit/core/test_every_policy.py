@@ -34,6 +34,8 @@ from evenshare_core.simulation.workloads import Cluster, NodeChange, SimJob
 from evenshare_core.units import HOUR_US, REWARD_MICRO, SECOND_US
 from tests.unit.core.snapshots import job, lease, snapshot
 
+pytestmark = pytest.mark.usefixtures("quick_plans")
+
 TYPES = ("k80", "p100", "v100")
 SEEDS = range(16)
 every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
