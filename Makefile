@@ -14,7 +14,7 @@ run: core
 run-slurm: core
 	@DEMO_SLURM=1 exec $(RUN) manage.py up
 
-# What a change should pass; tests/tiers.py says what is left to `make test-rest`. Spread over
+# What a change should pass; tests/rest.py says what is left to `make test-rest`. Spread over
 # processes by tests/spread.py; `ARGS=-n0` keeps all in one, `ARGS=<paths>` runs all of them.
 test: dev
 	@$(RUN) -m pytest -n auto --tier=test --hypothesis-profile=quick $(ARGS)

@@ -1,4 +1,4 @@
-"""Rows of tests/tiers.py name tests that are there; `make test` sees nearly all mutants."""
+"""Rows of tests/rest.py name tests that are there; `make test` sees nearly all mutants."""
 
 from __future__ import annotations
 

@@ -132,14 +132,16 @@ MUTANTS = (
         "core/src/evenshare_core/simulation/lazy_accounting.py",
         "if weighted >= demand * weights:",
         "if weighted >= demand:",
-        f"{EACH_ROUND}[ltgf]",
+        f"{EACH_ROUND}[ltgf-0]",
+        f"{EACH_ROUND}[ltgf-9]",
     ),
     pure(
         "kept_gpus_are_held_back_for_ever",
         "core/src/evenshare_core/simulation/occupancy.py",
         "self._touched.update(one.held_back)",
         "pass",
-        f"{EACH_ROUND}[ltgf]",
+        f"{EACH_ROUND}[ltgf-0]",
+        f"{EACH_ROUND}[ltgf-9]",
     ),
     # One writer
     stored(
