@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
+from evenshare_core.policies import registry
 from tenants.faults import arm_faults
+from tests.factories import Cluster
 from tests.tools import PATIENCE_S
 
+CHILD = Path(__file__).with_name("round_process.py")
 # What a step may raise whose connection was cut.
 CUT_OFF = (DatabaseError, transaction.TransactionManagementError)
 
@@ -48,38 +53,41 @@ def once(point: str, fault: Callable[[], None]) -> tuple[Callable[[str], None], 
     return hook, reached
 
 
-def interrupted(point: str, work: Callable[[], object]) -> None:
-    """Work that raises at a point."""
+Step = Callable[[Cluster], object]
+
+
+def interrupted(point: str, step: Step, lab: Cluster) -> None:
+    """A step that raises at a point."""
     hook, reached = once(point, fail)
     with arm_faults(hook), pytest.raises(InjectedError):
-        work()
+        step(lab)
     assert reached
 
 
-def cut_off(point: str, work: Callable[[], object]) -> None:
-    """Work whose connection to the database is ended at a point."""
+def cut_off(point: str, step: Step, lab: Cluster) -> None:
+    """A step whose connection to the database is ended at a point."""
     hook, reached = once(point, cut_database)
     # A point outside a transaction may meet a connection that heals by itself.
     with arm_faults(hook), contextlib.suppress(*CUT_OFF):
-        work()
+        step(lab)
     assert reached
     connections.close_all()
 
 
-def killed(point: str, work: Callable[[], object]) -> None:
-    """Work in a copy of this process, which is killed at a point."""
-    hook, _ = once(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-    def work_until_then() -> None:
-        with arm_faults(hook):
-            work()
-
-    # The copy must not talk on a connection of this process.
-    connections.close_all()
-    victim = multiprocessing.get_context("fork").Process(target=work_until_then)
-    victim.start()
-    victim.join(PATIENCE_S)
-    assert victim.exitcode == -signal.SIGKILL
+def killed(point: str, _step: Step, lab: Cluster) -> None:
+    """The same step in a process of its own, which is killed at a point."""
+    module = type(registry.POLICIES[lab.pool.policy]).__module__
+    policies = [module] if module.startswith("tests.") else []
+    arguments = (str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill", "30", *policies)
+    victim = subprocess.Popen(
+        [sys.executable, str(CHILD), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
+    )
+    printed, _ = victim.communicate(timeout=PATIENCE_S)
+    assert victim.returncode == -signal.SIGKILL
+    assert printed.splitlines()[-1] == point
 
 
 # What a story of faults tries, by the name of its cases.

@@ -6,7 +6,6 @@ A point that is not reached fails its test, so the list of points cannot rot.
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -128,5 +127,5 @@ def assert_heals(lab: Cluster) -> None:
 @pytest.mark.parametrize("point", POINTS)
 def test_a_fault_is_healed(stages: Stages, point: str, fault: str) -> None:
     with stages.copy(eventful_cluster) as lab:
-        FAULTS[fault](point, partial(step, lab))
+        FAULTS[fault](point, step, lab)
         assert_heals(lab)

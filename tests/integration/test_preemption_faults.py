@@ -7,7 +7,6 @@ before its expiry, in a pool whose borrowers pay.
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 
 import pytest
 from django.db import connection
@@ -111,5 +110,5 @@ def assert_charged(victim: Lease) -> None:
 @pytest.mark.parametrize("point", BEFORE + AFTER)
 def test_a_fault_is_healed(stages: Stages, point: str, fault: str) -> None:
     with stages.copy(crowded) as (lab, claim):
-        FAULTS[fault](point, partial(step, lab))
+        FAULTS[fault](point, step, lab)
         assert_recovered(lab, claim, point)
