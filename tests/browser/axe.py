@@ -35,7 +35,10 @@ def serious(page: Page) -> list[str]:
 
 def findings(page: Page, *rules: str) -> list[str]:
     """What is serious by these rules, by default all, on a page that has axe by now."""
+    # What has just changed is lit up for a moment: a page is looked at as it is otherwise.
+    page.emulate_media(reduced_motion="reduce")
     found: list[str] = page.evaluate(_FINDINGS, list(rules) or None)
+    page.emulate_media(reduced_motion="no-preference")
     return found
 
 
