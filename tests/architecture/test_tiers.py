@@ -12,7 +12,8 @@ from evenshare_core.policies.registry import POLICIES
 from tests.architecture.sources import ROOT
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutants import MUTANTS
-from tests.tiers import REST, SAMPLED, SITE_POLICIES
+from tests.rest import REST
+from tests.tiers import SAMPLED, SITE_POLICIES
 
 # Of all mutants, those that a test of `make test` must see.
 LEAST = 0.95

@@ -91,11 +91,11 @@ class TestABudget:
         spent = budget.Spent("test")
         for name, seconds in (("unit/test_a.py", 1.5), ("unit/test_b.py", 1.0), ("papers/c.py", 3)):
             spent.pytest_runtest_logreport(
-                SimpleNamespace(nodeid=f"tests/{name}::test", duration=seconds)  # type: ignore[arg-type]
+                SimpleNamespace(nodeid=f"tests/{name}::test", duration=seconds)  # type: ignore[arg-type]  # all that is read of it
             )
         lines: list[str] = []
         spent.pytest_terminal_summary(
-            SimpleNamespace(write_line=lambda text, **_: lines.append(text))  # type: ignore[arg-type]
+            SimpleNamespace(write_line=lambda text, **_: lines.append(text))  # type: ignore[arg-type]  # all that is read of it
         )
         assert [line for line in lines if line.startswith("warning")] == [
             "warning: tests/unit passes its budget (docs/testing.md)"
