@@ -18,7 +18,7 @@ BUSY = "import os\nwhile os.getppid() == {parent}: pass"
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Have so many processes that want a processor each."""
+    """Run `processes` endless loops until the block ends."""
     command = [sys.executable, "-S", "-E", "-c", BUSY.format(parent=os.getpid())]
     started = [subprocess.Popen(command, start_new_session=True) for _ in range(processes)]
     try:

@@ -34,8 +34,8 @@ SITE_POLICIES = frozenset(
     ("evenshare", "ltgf", "oef", "gandiva_fair", "unisched", "market", "drf", "fifo")
 )
 
-# Of these tests with many parameters `make test` runs so many cases that every combination of so
-# many parameters' values occurs: 1 each value, 2 each pair. `make test-rest` runs the other cases.
+# `make test` runs a sample of these cases: 1, each value of a parameter occurs; 2, each pair of
+# values. `make test-rest` runs the other cases.
 SAMPLED: dict[str, int] = {
     "tests/integration/test_fault_matrix.py": 1,
     "tests/integration/test_preemption_faults.py": 1,
@@ -161,7 +161,7 @@ def sample(cases: list[pytest.Item], strength: int) -> set[str]:
 
 
 def combined(cases: list[pytest.Item], strength: int) -> set[Combination]:
-    """The combinations of so many parameters' values that occur in cases, by test."""
+    """Return the combinations of `strength` parameter values that occur in the cases of each test."""
     found: set[Combination] = set()
     for item in cases:
         # Of two `parametrize` pytest's own indices number the cases, not the values.
