@@ -161,7 +161,7 @@ def sample(cases: list[pytest.Item], strength: int) -> set[str]:
 
 
 def combined(cases: list[pytest.Item], strength: int) -> set[Combination]:
-    """Return the combinations of `strength` parameter values that occur in the cases of each test."""
+    """Return the combinations of `strength` values that occur in the cases of each test."""
     found: set[Combination] = set()
     for item in cases:
         # Of two `parametrize` pytest's own indices number the cases, not the values.
