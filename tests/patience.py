@@ -1,8 +1,9 @@
 """How many examples Hypothesis draws, never judged by how fast a machine is. A plugin.
 
 `make test` runs with the profile `quick`, `make test-rest` with `ci`, `make soak` with `soak`.
-Where CI is set, examples are not drawn by chance. A property whose examples take a tenth of a
-second says `settings(max_examples=some())`, one whose examples take a second `few()`.
+The first two draw the same examples each time; `soak` draws others. A property whose examples
+take a tenth of a second says `settings(max_examples=some())`, one whose examples take a second
+`few()`.
 """
 
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,7 @@ for _name, _examples in EXAMPLES.items():
         settings(),
         max_examples=_examples,
         deadline=None,
+        derandomize=_name != "soak",
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("ci")

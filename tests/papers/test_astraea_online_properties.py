@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenshare_core.market.book import MarketBook
@@ -23,7 +23,9 @@ from evenshare_core.market.model import (
     BidUtility,
     ConvexUtility,
     LinearUtility,
+    MarketJob,
     MarketPool,
+    MarketSchedule,
     MarketServer,
     Owner,
     Utility,
@@ -195,25 +197,57 @@ def partition(pool: MarketPool, tenant: int) -> MarketPool:
     return replace(pool, servers=[MarketServer(1, 1)] * owner.workers, owners=[owner])
 
 
+def quota_pool(seed: int) -> tuple[MarketPool, list[MarketJob], int]:
+    """Jobs, and a pool whose prices are 0 and whose servers have one worker and one PS each."""
+    base, jobs, slots = seeded_case(seed)
+    tenants = len(base.owners)
+    pool = replace(
+        base, servers=[MarketServer(1, 1)] * (3 * tenants),
+        owners=[Owner(tenant + 1, 3, 3) for tenant in range(tenants)],
+        worker_theta_milli=1000, ps_theta_milli=1000, worker_bandwidth=1, ps_bandwidth=8,
+    )  # fmt: skip
+    return pool, jobs, slots
+
+
+def free_throughout(pool: MarketPool, held: list[MarketSchedule], one: MarketSchedule) -> int:
+    """Servers that no job holds in any slot of a schedule: a job keeps its servers."""
+    busy = {
+        server
+        for other in held
+        if other.start <= one.end and one.start <= other.end
+        for server, _ in other.workers
+    }
+    return len(pool.servers) - len(busy)
+
+
 class TestBatchSharingIncentive:
     @given(SEEDS)
-    def test_holds_where_prices_are_0_and_servers_are_alike(self, seed: int) -> None:
-        """Own jobs are scheduled in the pool as they would be in the private partition."""
-        base, jobs, slots = seeded_case(seed)
-        tenants = len(base.owners)
-        pool = replace(
-            base, servers=[MarketServer(1, 1)] * (3 * tenants),
-            owners=[Owner(tenant + 1, 3, 3) for tenant in range(tenants)],
-            worker_theta_milli=1000, ps_theta_milli=1000, worker_bandwidth=1, ps_bandwidth=8,
-        )  # fmt: skip
+    @example(794)
+    def test_holds_where_prices_are_0_and_servers_stay_free(self, seed: int) -> None:
+        """Own jobs start and end as alone, until one finds too few servers free all the while."""
+        pool, jobs, slots = quota_pool(seed)
         together, _ = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
         for owner in pool.owners:
             book = MarketBook(partition(pool, owner.tenant), 4, slots)
             mine = [job for job in jobs if job.tenant == owner.tenant]
             alone, _ = schedule_jobs(book, mine, shared=False)
-            assert [(one.job, one.start, one.end) for one in alone] == [
-                (one.job, one.start, one.end) for one in together if one.tenant == owner.tenant
-            ]
+            in_pool = {one.job: (one.start, one.end) for one in together}
+            for one in alone:
+                if in_pool.pop(one.job, None) != (one.start, one.end):
+                    others = [other for other in together if other.job != one.job]
+                    assert free_throughout(pool, others, one) < one.worker_count
+                    break
+            else:
+                assert not in_pool.keys() & {job.id for job in mine}
+
+    def test_fails_where_no_server_is_free_throughout(self) -> None:
+        """A job keeps its servers: free ones of each slot are enough, but not the same ones."""
+        pool, jobs, slots = quota_pool(794)
+        _, left = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
+        (job,) = (job for job in jobs if job.tenant == 3)
+        assert job in left
+        (alone,), _ = schedule_jobs(MarketBook(partition(pool, 3), 4, slots), [job], shared=False)
+        assert (alone.start, alone.end, alone.worker_count) == (5, 8, 3)
 
     def test_fails_where_others_raise_the_price(self) -> None:
         """The claim of section 4.1: prices are of the pool, so a busy neighbour turns a job away.
