@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from evenshare_core.deadlines import repair
 from portal.embedded.postgres import create_database
 from tests.plugin import SHARED, Services
 from tests.slurm import kept_slurm, slurm_cluster
@@ -50,17 +49,6 @@ def owner(committed_db: str, services: Services) -> Iterator[psycopg.Connection[
     with services.postgres.connect(committed_db) as session:
         session.execute("SET session_replication_role = replica")
         yield session
-
-
-@pytest.fixture(scope="module")
-def quick_plans() -> Iterator[None]:
-    """For modules that run every policy: UniSched gives up a plan's repair after 10 kicks, not 400.
-
-    How good its plans are is asked by tests of its own. Repairs are 4/5 of its time.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repair, "KICKS", 10)
-        yield
 
 
 @pytest.fixture

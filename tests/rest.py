@@ -211,6 +211,7 @@ TESTS = {
     ),
     "integration/test_state_migration.py": ("TestPoolsOfBefore",),
     "integration/test_supervisor.py": ("TestStopping",),
+    "mutants/test_mutants.py": ("test_what_is_named",),
     "papers/test_gandiva_fair.py": (
         "TestManyNodes::test_5_4",
         "TestTrades::test_5_5",

@@ -63,8 +63,10 @@ def test_the_table_names_each_mutant_once_and_a_place_that_is_there_once() -> No
     assert found == {mutant.id: 1 for mutant in MUTANTS}
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("database", [False, True], ids=["pure", "stored"])
+@pytest.mark.parametrize(
+    "database",
+    [pytest.param(False, id="pure"), pytest.param(True, id="stored", marks=pytest.mark.soak)],
+)
 def test_what_is_named_passes_on_the_code_as_it_is(
     database: bool, trials: Trials, request: pytest.FixtureRequest
 ) -> None:
