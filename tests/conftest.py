@@ -11,25 +11,15 @@ from portal.embedded.postgres import create_database
 from tests.plugin import SHARED, Services
 from tests.slurm import kept_slurm, slurm_cluster
 from tests.slurm_restd import kept_restd, slurm_restd
-from tests.stages import (
-    clocks,
-    made_clocks,
-    made_matrix,
-    made_pair,
-    made_settled,
-    matrix,
-    pair,
-    settled,
-    stages,
-)
+from tests.stages import clocks, make_pair, matrix, pair, settled, stages
 from tests.tools import PATIENCE_S, require_tool
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 __all__ = [
-    "clocks", "kept_restd", "kept_slurm", "made_clocks", "made_matrix", "made_pair", "made_settled",
-    "matrix", "pair", "settled", "slurm_cluster", "slurm_restd", "stages",
+    "clocks", "kept_restd", "kept_slurm", "make_pair", "matrix", "pair", "settled",
+    "slurm_cluster", "slurm_restd", "stages",
 ]  # fmt: skip
 
 

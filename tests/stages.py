@@ -32,102 +32,6 @@ from tests.plugin import Services, database_like, pointed_to
 Made = TypeVar("Made")
 
 
-@pytest.fixture(scope="session")
-def made_pair(
-    template_database: str,
-    services: Services,
-    django_db_blocker: DjangoDbBlocker,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[str, Path, Pair]]:
-    """The name of their database, the folder of their jobs' output, and what they are."""
-    logs = tmp_path_factory.mktemp("pair")
-    with kept_database("pair", template_database, services) as name:
-        with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock():
-            patch.setattr(django_settings, "LOCAL_ROOT", str(logs), raising=False)
-            with pointed_to(name):
-                made = two_tenants(logs)
-        yield name, logs, made
-
-
-@pytest.fixture
-def pair(
-    made_pair: tuple[str, Path, Pair],
-    services: Services,
-    django_db_blocker: DjangoDbBlocker,
-    settings: Settings,
-) -> Iterator[Pair]:
-    """Two tenants with rows of every kind, in a database of the test's own."""
-    template, logs, made = made_pair
-    settings.LOCAL_ROOT = str(logs)
-    with database_like(template, services, django_db_blocker):
-        yield made
-
-
-@pytest.fixture(scope="session")
-def made_clocks(
-    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
-) -> Iterator[tuple[str, TwoClocks]]:
-    """The name of the database of two pools on different clocks, and what they are."""
-    with kept_database("clocks", template_database, services) as name:
-        with django_db_blocker.unblock(), pointed_to(name):
-            made = two_clocks()
-        yield name, made
-
-
-@pytest.fixture
-def clocks(
-    made_clocks: tuple[str, TwoClocks], services: Services, django_db_blocker: DjangoDbBlocker
-) -> Iterator[TwoClocks]:
-    """Two pools on clocks years apart, in a database of the test's own."""
-    template, made = made_clocks
-    with database_like(template, services, django_db_blocker):
-        made.replay_anew()
-        yield made
-
-
-@pytest.fixture(scope="session")
-def made_settled(
-    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
-) -> Iterator[tuple[str, Stage]]:
-    """The name of the database of a pool with settled hours, and what it is."""
-    with kept_database("settled", template_database, services) as name:
-        with django_db_blocker.unblock(), pointed_to(name):
-            made = settled_stage()
-        yield name, made
-
-
-@pytest.fixture
-def settled(
-    made_settled: tuple[str, Stage], services: Services, django_db_blocker: DjangoDbBlocker
-) -> Iterator[Stage]:
-    """A pool with settled hours and everybody who may look, in a database of the test's own."""
-    template, made = made_settled
-    with database_like(template, services, django_db_blocker):
-        PoolClock.objects.update(anchor_wall=wall_now())  # as if it had just been made
-        yield deepcopy(made)
-
-
-@pytest.fixture(scope="session")
-def made_matrix(
-    template_database: str, services: Services, django_db_blocker: DjangoDbBlocker
-) -> Iterator[tuple[str, Matrix]]:
-    """The name of the database of a site that everybody asks, and what it is."""
-    with kept_database("matrix", template_database, services) as name:
-        with django_db_blocker.unblock(), pointed_to(name):
-            made = matrix_stage()
-        yield name, made
-
-
-@pytest.fixture
-def matrix(
-    made_matrix: tuple[str, Matrix], services: Services, django_db_blocker: DjangoDbBlocker
-) -> Iterator[Matrix]:
-    """A tenant with rows of every kind and everybody who may ask, in a database of its own."""
-    template, made = made_matrix
-    with database_like(template, services, django_db_blocker):
-        yield made
-
-
 @dataclass
 class Copy(Generic[Made]):
     """A test's own copy: the name of its database, and what is in it."""
@@ -179,6 +83,50 @@ def stages(
     made = Stages(template_database, services, django_db_blocker)
     yield made
     made.end()
+
+
+@pytest.fixture(scope="session")
+def make_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Path, Pair]]:
+    """What makes two tenants, and the folder of their jobs' output."""
+    logs = tmp_path_factory.mktemp("pair")
+
+    def make() -> tuple[Path, Pair]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(django_settings, "LOCAL_ROOT", str(logs), raising=False)
+            return logs, two_tenants(logs)
+
+    return make
+
+
+@pytest.fixture
+def pair(
+    stages: Stages, make_pair: Callable[[], tuple[Path, Pair]], settings: Settings
+) -> Iterator[Pair]:
+    """Two tenants with rows of every kind, in a database of the test's own."""
+    with stages.copy(make_pair) as (logs, made):
+        settings.LOCAL_ROOT = str(logs)
+        yield made
+
+
+@pytest.fixture
+def clocks(stages: Stages) -> Iterator[TwoClocks]:
+    """Two pools on clocks years apart, in a database of the test's own."""
+    with stages.copy(two_clocks) as made:
+        yield made
+
+
+@pytest.fixture
+def settled(stages: Stages) -> Iterator[Stage]:
+    """A pool with settled hours and everybody who may look, in a database of the test's own."""
+    with stages.copy(settled_stage) as made:
+        yield made
+
+
+@pytest.fixture
+def matrix(stages: Stages) -> Iterator[Matrix]:
+    """A tenant with rows of every kind and everybody who may ask, in a database of its own."""
+    with stages.copy(matrix_stage) as made:
+        yield made
 
 
 @contextmanager

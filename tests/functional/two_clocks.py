@@ -63,10 +63,6 @@ class TwoClocks:
         assert answer.status_code == 200, f"{path} for {who}: {answer.status_code}"
         return str(answer.content.decode())
 
-    def replay_anew(self) -> None:
-        """Set the fast clock back to the moment of the replay at which all was made."""
-        PoolClock.objects.filter(pool=self.replayed.pool).update(anchor_wall=wall_now())
-
 
 def two_clocks() -> TwoClocks:
     """Make them, with jobs that run, are queued and ended, and settled hours in both books."""
