@@ -27,8 +27,8 @@ QUERY = (
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 MOST_GPUS = 32
 ANSWER_S = 5.0
-# What was killed is gone by then, or hangs in the kernel.
-KILLED_S = 1.0
+# What has said all, or was killed, is gone by then, or hangs in the kernel.
+END_S = 5.0
 # A helper that says nothing for so long hangs itself.
 HELPER_S = 30.0
 FAILURES = 3
@@ -237,7 +237,7 @@ def _ask_tool(tool: str, path: str, orders: int) -> tuple["subprocess.Popen[byte
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     try:
-        code = process.wait(KILLED_S)
+        code = process.wait(END_S)
     except subprocess.TimeoutExpired:
         code = -1
         process.kill()
