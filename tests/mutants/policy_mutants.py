@@ -358,7 +358,7 @@ POLICY_MUTANTS = (
         "theta_forgets_nothing",
         f"{MARKET}/thetas.py",
         "if day >= oldest",
-        "if day",
+        "if day >= 0",
         f"{MARKET_TESTS}::TestTheta::test_is_of_the_most_that_a_job_was_worth_in_thirty_days",
     ),
     pure(
