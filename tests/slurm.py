@@ -18,12 +18,15 @@ from portal.demo.slurm.cluster import SlurmCluster
 from portal.demo.slurm.packages import how_to_install, missing_packages
 from portal.demo.slurm.processes import processes
 from scheduling.engine.executors.slurm.commands import Submission
-from tests.tools import eventually
+from tests.tools import PATIENCE_S, eventually
 
 T = TypeVar("T")
 
 # More jobs than a test has.
 NUMBERS = 200
+# On a busy machine a node may be silent for longer than a short SlurmdTimeout. A test says that a
+# node is lost by `declare_down`, or takes a short one where Slurm is to find out by itself.
+SILENT_S = int(PATIENCE_S)
 # States of a node that takes jobs, or that one has not quite left.
 AT_REST = ("idle", "comp", "mix", "alloc", "plan")
 _tests = count(1)
@@ -65,12 +68,19 @@ def own_slurm(folder: Path, **settings: Any) -> Iterator[SlurmCluster]:
     require_slurm()
     with (
         TemporaryDirectory(prefix="slurm-") as sockets,
-        SlurmCluster(folder, sockets=Path(sockets), **settings) as cluster,
+        SlurmCluster(
+            folder, sockets=Path(sockets), **{"slurmd_timeout_s": SILENT_S, **settings}
+        ) as cluster,
     ):
         try:
             yield cluster
         finally:
             end_quickly(cluster)
+
+
+def declare_down(cluster: SlurmCluster, node: str) -> None:
+    """Tell Slurm what it would find out by itself once a node's SlurmdTimeout is over."""
+    cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=silent")
 
 
 def end_quickly(cluster: SlurmCluster) -> None:

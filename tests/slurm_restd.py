@@ -19,7 +19,7 @@ import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
 from portal.demo.slurm.packages import LIBRARIES, find, how_to_install
-from tests.slurm import Kept, end_quickly, left_as_it_was, require_slurm
+from tests.slurm import SILENT_S, Kept, end_quickly, left_as_it_was, require_slurm
 from tests.tools import eventually
 
 PACKAGES = ("slurmrestd", "slurm-wlm-jwt-plugin")
@@ -126,7 +126,9 @@ def own_restd(folder: Path, *, tcp: bool = False, **settings: Any) -> Iterator[R
     with TemporaryDirectory(prefix="slurm-") as place:
         # The folders of tests are closed to others; it reads slurm.conf, and reaches MUNGE.
         Path(place).chmod(0o755)
-        with SlurmCluster(folder, sockets=Path(place), extra=extra, **settings) as cluster:
+        with SlurmCluster(
+            folder, sockets=Path(place), extra=extra, **{"slurmd_timeout_s": SILENT_S, **settings}
+        ) as cluster:
             restd = _made(cluster, Path(place) / "restd", tcp=tcp)
             try:
                 restd.start()

@@ -26,6 +26,7 @@ from tenants.models import Membership, User
 from tests.factories import Cluster, cluster
 from tests.functional.test_cli import PASSWORD, Person
 from tests.plugin import Services
+from tests.tools import PATIENCE_S
 
 ROUNDS = 6
 Owner = psycopg.Connection[Any]
@@ -41,7 +42,7 @@ class Town:
     def verify(self, who: Person, *more: str, code: int = 0) -> str:
         """Verify the last rounds; what was said, whichever way it came."""
         words = ("round", "verify", "--pool", self.pool, "--last", str(ROUNDS), *more)
-        out, err = who.start(*words).communicate(timeout=120)
+        out, err = who.start(*words).communicate(timeout=PATIENCE_S)
         process = who.running.pop()
         assert process.returncode == code, (out, err)
         return out
@@ -203,7 +204,7 @@ class TestTheOwner:
         sealed_anew(town, owner, 4)
         town.lab.seal()
         words = ("round", "pin", "--pool", town.pool, "--against", str(pin(town.ada)))
-        out, err = town.bob.start(*words).communicate(timeout=120)
+        out, err = town.bob.start(*words).communicate(timeout=PATIENCE_S)
         assert town.bob.running.pop().returncode == 3, (out, err)
         assert "WRONG: history: the history was forked: two heads" in out
 

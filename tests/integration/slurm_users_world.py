@@ -14,7 +14,7 @@ from scheduling.engine.executors import token_job
 from scheduling.models import Job, Lease, Pool
 from tenants.services.tenants import create_tenant
 from tests.integration.slurm_world import SlurmWorld
-from tests.slurm import end_quickly, require_slurm
+from tests.slurm import SILENT_S, end_quickly, require_slurm
 from tests.unix_users import NAMES, common_python, open_folder, require_users
 
 ANN, BEN, REST = NAMES
@@ -47,7 +47,7 @@ def users_cluster() -> Iterator[SlurmCluster]:
     with (
         open_folder() as folder,
         open_folder() as sockets,
-        SlurmCluster(folder / "slurm", sockets=sockets) as cluster,
+        SlurmCluster(folder / "slurm", sockets=sockets, slurmd_timeout_s=SILENT_S) as cluster,
     ):
         try:
             yield cluster

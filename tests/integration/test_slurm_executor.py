@@ -25,7 +25,7 @@ from scheduling.engine.executors.slurm.lease_submission import lease_submission
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.models import Job, Pool
 from tests.integration.slurm_world import SlurmWorld, own_slurm_world, slurm_world
-from tests.slurm import as_made
+from tests.slurm import as_made, declare_down
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -55,7 +55,7 @@ def world(tmp_path: Path, slurm_cluster: SlurmCluster) -> Iterator[SlurmWorld]:
 @pytest.fixture
 def own_world(tmp_path: Path) -> Iterator[SlurmWorld]:
     """On a cluster that the test may break."""
-    with own_slurm_world(tmp_path, slurmd_timeout_s=4) as made:
+    with own_slurm_world(tmp_path) as made:
         yield made
 
 
@@ -408,7 +408,7 @@ class TestALostNode:
         token = world.run(sys.executable, "-c", CHECKPOINTS, "99", gpus=(1, 1))
         world.says(token, "ready 0", "ready 1")
         world.slurm.kill_node("node-2")
-        declare_down(world, "node-2")
+        declare_down(world.slurm, "node-2")
         report = world.ended(token)
         assert (report.state, report.exit_code) == (STOPPED, None)
 
@@ -418,16 +418,11 @@ class TestALostNode:
         token = world.shell("echo ready; sleep 6000")
         world.says(token, "ready")
         world.slurm.kill_node("node-1", with_jobs=False)
-        declare_down(world, "node-1")
+        declare_down(world.slurm, "node-1")
         assert world.ended(token).state is STOPPED
         eventually(lambda: world.executor._is_open(token) is False)
         world.slurm.start_node("node-1")
         eventually(lambda: not _alive(world, token))
-
-
-def declare_down(world: SlurmWorld, node: str) -> None:
-    """Say what Slurm would find out by itself, some time later (test_slurm_nodes.py)."""
-    world.slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=silent")
 
 
 def _alive(world: SlurmWorld, token: str) -> bool:

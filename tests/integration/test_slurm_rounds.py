@@ -19,7 +19,7 @@ from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tenants.faults import POINTS, arm_faults
 from tests.integration.injected import CUT_OFF, InjectedError, cut_database, fail, once
 from tests.integration.slurm_rounds import SlurmRounds, ended_events, slurm_rounds
-from tests.slurm import own_slurm
+from tests.slurm import declare_down, own_slurm
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -45,7 +45,7 @@ STOCK = 4
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[SlurmRounds]:
     with (
-        own_slurm(tmp_path / "slurm", slurmd_timeout_s=4) as slurm,
+        own_slurm(tmp_path / "slurm") as slurm,
         slurm_rounds(tmp_path / "jobs", slurm) as made,
     ):
         yield made
@@ -137,7 +137,7 @@ class TestJobsOfThreeTenants:
         elif policy == "evenshare":
             lost = self.busy_node(world)
             world.slurm.kill_node(lost)
-            eventually(lambda: world.turn() and world.slurm.node_states()[lost].startswith("down"))
+            declare_down(world.slurm, lost)
             eventually(lambda: world.turn() and self.lost(world))
             world.slurm.start_node(lost)
         else:
