@@ -14,6 +14,7 @@ from billing.metering import meter_pool, settle_pool
 from scheduling.models import Round
 from tenants.models import Membership, Tenant, User
 from tests.factories import Cluster, cluster
+from tests.functional.visitors import signed_in
 
 PEOPLE = ("owner", "mate", "neighbour", "stranger", "operator", "nobody")
 PASSWORD_FREE = "!"
@@ -33,10 +34,7 @@ class Stage:
         return self.lab.tenants[slug]
 
     def client(self, who: str | None) -> Client:
-        client = Client()
-        if who is not None:
-            client.force_login(User.objects.get(username=who))
-        return client
+        return Client() if who is None else signed_in(User.objects.get(username=who))
 
     def get(self, who: str | None, path: str) -> Any:
         return self.client(who).get(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.functional.api_stage import PLAIN, ApiStage
 from tests.functional.operate_stage import LATER, QUOTA, SOON, edit, edits, operate_stage, tag
 from tests.functional.test_api_nasty import BODIES
 from tests.functional.test_api_schema import CHECKS
+from tests.stages import Stages
 
 # Per operation, in `make test` and in `make test-rest`.
 EXAMPLES = 2, 5
@@ -29,9 +31,9 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
 
 
 @pytest.fixture
-def committed(committed_db: str) -> ApiStage:
-    assert committed_db
-    return operate_stage()
+def committed(stages: Stages) -> Iterator[ApiStage]:
+    with stages.copy(operate_stage) as made:
+        yield made
 
 
 class TestAPool:

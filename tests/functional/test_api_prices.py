@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -11,17 +12,22 @@ from billing.models import PostedPrice
 from evenshare_core.money.pricing import posted_price_micro
 from scheduling.models import PriceForecast
 from tests.functional.api_stage import ApiStage, api_stage
+from tests.stages import Stages
 
 
-@pytest.fixture
-def live(committed_db: str) -> ApiStage:
-    assert committed_db
+def played_stage() -> ApiStage:
     stage = api_stage()
     for _ in range(3):
         stage.cluster.submit("aa", 1, 100_000)
         stage.cluster.round(after_s=60)
     meter_pool(stage.cluster.pool.pk)
     return stage
+
+
+@pytest.fixture
+def live(stages: Stages) -> Iterator[ApiStage]:
+    with stages.copy(played_stage) as made:
+        yield made
 
 
 class TestTheHistory:

@@ -35,7 +35,8 @@ from tests.toy_policy.preempting import POLICY
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the executor needs /proc")
 
-TRAIN = ["python", "examples/train.py", "--steps", "1000"]
+STEPS = 300
+TRAIN = ["python", "examples/train.py", "--steps", str(STEPS)]
 PASSWORD = "correct horse battery"
 
 
@@ -107,13 +108,40 @@ class Scene:
         return shown
 
     def until_it_reports(self, job: str) -> None:
-        """Run rounds until it has something to keep: another's claim may not come before."""
+        """Run the rounds that are due until the portal knows what a job reported."""
 
-        def reported() -> bool:
+        def known() -> bool:
             self.round()
             return Job.objects.get(uid=job).progress is not None
 
-        eventually(reported, every_s=0.2)
+        eventually(known, every_s=0.2)
+
+    @contextmanager
+    def stopped_training(self) -> Iterator[None]:
+        """Let it stand still from its first report on, which leaves it something to keep.
+
+        It may not be over before it is preempted, however late rounds come.
+        """
+        pids = eventually(self.training_that_reported, every_s=0.01)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                # Its shim lets it go on too, so that it may yield: it may be gone by now.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def training_that_reported(self) -> list[int]:
+        """Run the round that is due; the processes of the training, once it said something."""
+        self.round()
+        found = []
+        for pid in processes_below(self.jobs) if list(self.jobs.rglob("progress.json")) else []:
+            with suppress(OSError):  # it is over
+                if TRAIN[1].encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
 
     def until_granted(self, job: str) -> None:
         """Run the rounds that are due until one grants it a lease."""
@@ -123,26 +151,6 @@ class Scene:
             return Lease.objects.filter(job__uid=job).exists()
 
         eventually(granted, every_s=0.2)
-
-
-@contextmanager
-def stopped_training(jobs: Path) -> Iterator[None]:
-    """Let it stand still: it may not be over before it is preempted, however late rounds come."""
-    pids = [
-        pid
-        for pid in processes_below(jobs)
-        if TRAIN[1].encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            # Its shim lets it go on too, so that it may yield: it may be gone by now.
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture
@@ -194,11 +202,9 @@ class TestTheFirstSubmission:
         assert "feasible" in ada.does(*submit, "--dry-run", "--", *TRAIN)
         job = ada.does(*submit, "--name", "first", "--", *TRAIN).strip()
         assert job in ada.does("queue", "--pool", scene.pool.name)
-        scene.until(job, "running")
-        scene.until_it_reports(job)
-        follower = ada.start("job", "logs", job[:8], "--follow")
-
-        with stopped_training(scene.jobs):
+        with scene.stopped_training():
+            scene.until_it_reports(job)
+            follower = ada.start("job", "logs", job[:8], "--follow")
             claim = bob.does(*submit, "--", "python", "-c", "print('claimed \\x1b[31m')").strip()
             assert bob.does("job", "why", claim).startswith("pending")
             assert "404" in bob.does("job", "show", job, code=3)
@@ -211,7 +217,7 @@ class TestTheFirstSubmission:
         assert "resumed at step" in out
         assert "-- lease 2 --" in err
         assert out.splitlines()[-1] == undisturbed()
-        assert shown["progress"]["step"] == 1000
+        assert shown["progress"]["step"] == STEPS
         assert "claimed \\x1b[31m" in bob.does("job", "logs", claim)
 
     def test_is_preempted_with_notice_and_ends_with_the_same_bytes(
@@ -225,9 +231,8 @@ class TestTheFirstSubmission:
         bob.logs_in()
         submit = ["job", "submit", "--pool", scene.pool.name]
         job = ada.does(*submit, "--gpus", "2", "--name", "first", "--", *TRAIN).strip()
-        scene.until(job, "running")
-        scene.until_it_reports(job)
-        with stopped_training(scene.jobs):
+        with scene.stopped_training():
+            scene.until_it_reports(job)
             claim = bob.does(*submit, "--gpus", "1", "--", "python", "-c", "print(1)").strip()
             scene.until_granted(claim)
         shown = scene.until(job, "succeeded", "failed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from io import StringIO
@@ -23,15 +24,14 @@ from tenants.tokens import Scope
 from tests.factories import BEGIN
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.visitors import Town, town, visitor
+from tests.stages import Stages
 
 Role = Membership.Role
 TERMS = "operate/credit/aa/main"
 GIFT = {"tenant": "aa", "to": "bb", "amount": "3", "reason": "for the course"}
 
 
-@pytest.fixture
-def stage(committed_db: str) -> ApiStage:
-    assert committed_db
+def played_stage() -> ApiStage:
     stage = api_stage()
     stage.person("mia", "aa", Role.MANAGER)
     stage.person("otto", site_role="operator")
@@ -44,6 +44,12 @@ def stage(committed_db: str) -> ApiStage:
         effective_at=BEGIN, name="start",
     )  # fmt: skip
     return stage
+
+
+@pytest.fixture
+def stage(stages: Stages) -> Iterator[ApiStage]:
+    with stages.copy(played_stage) as made:
+        yield made
 
 
 def limit(stage: ApiStage, **fields: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from scheduling.selectors.tenant_pools import pool_uses
 from tenants.models import Quota
 from tenants.scopes import tenant_scope
 from tests.functional.visitors import Town, reads, town
+from tests.stages import Stages
 
 PAGE = "/t/north/"
 AT = datetime(2026, 1, 5, tzinfo=UTC)
@@ -115,16 +117,20 @@ class TestTheDay:
         assert day_title(days, AT + timedelta(hours=20)) == title
 
 
-@pytest.fixture
-def busy(committed_db: str) -> Town:
+def played_town() -> Town:
     """North runs 6 of its 4 GPUs on two jobs, and three more jobs of it wait."""
-    assert committed_db
     place = town()
     for gpus in (4, 2, 4, 4, 4):
         place.submit(gpus)
     place.submit(2, tenant="south")
     place.play(2)
     return place
+
+
+@pytest.fixture
+def busy(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 def board_of(place: Town) -> Board:

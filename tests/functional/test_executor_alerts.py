@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from tenants.models import Quota
 from tests.factories import BEGIN
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
+from tests.stages import Stages
 
 LABELS = ("Executor refuses", "Executor does not answer", "Orders wait", "Executor down")
 
@@ -43,9 +45,9 @@ class TestAnErrorOfAnExecutor:
 
 
 @pytest.fixture
-def there(committed_db: str) -> Town:
-    assert committed_db
-    return town()
+def there(stages: Stages) -> Iterator[Town]:
+    with stages.copy(town) as made:
+        yield made
 
 
 class TestAnExecutor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.functional.api_stage import ApiStage
 from tests.functional.operate_stage import edit, operate_stage, tag
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town, visitor
+from tests.stages import Stages
 
 GOOD: dict[str, Any] = {"partition": "gpu", "cpus_per_gpu": 8}
 WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
@@ -46,12 +48,16 @@ WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
 ]
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
-    assert committed_db
+def played_town() -> Town:
     made = town()
     _on_slurm(made.cluster.pool)
     return made
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from portal.site.fragments import BEGIN, END, etag_of_fragment
 from scheduling.models import PoolClock
 from tests.functional.visitors import Town, town
+from tests.stages import Stages
 
 PATHS = ("/pools/pool-1/", "/t/north/", "/t/north/ledger/", "/pools/pool-1/prices/")
 
@@ -19,14 +21,18 @@ def fetched(place: Town, path: str, etag: str = "") -> Any:
     return place.owner.get(path, headers=headers | {"If-None-Match": etag})
 
 
-@pytest.fixture
-def place(committed_db: str) -> Town:
-    assert committed_db
+def played_town() -> Town:
     place = town()
     place.play()
     # So that what is shown changes by rounds alone, however slow the machine.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return place
+
+
+@pytest.fixture
+def place(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 class TestALivePage:

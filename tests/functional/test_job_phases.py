@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,20 +13,25 @@ from scheduling.models import Job, Lease
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
+from tests.stages import Stages
 
 LIST = "/t/north/jobs/"
 
 
-@pytest.fixture
-def place(committed_db: str) -> Town:
+def played_town() -> Town:
     """North has a job that starts, one that runs, and one that is queued."""
-    assert committed_db
     there = town()
     for gpus in (4, 3, 8):
         there.submit(gpus)
     there.play(2)
     _begins_not("north-4")
     return there
+
+
+@pytest.fixture
+def place(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 def _begins_not(name: str) -> None:
@@ -128,14 +134,18 @@ class TestAJobThatStarts:
             assert len(reads(place.owner, path)) == count
 
 
-@pytest.fixture
-def stage(committed_db: str) -> ApiStage:
+def played_stage() -> ApiStage:
     """A job that runs."""
-    assert committed_db
     made = api_stage()
     made.job()
     made.cluster.round()
     return made
+
+
+@pytest.fixture
+def stage(stages: Stages) -> Iterator[ApiStage]:
+    with stages.copy(played_stage) as made:
+        yield made
 
 
 class TestTheApi:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,7 @@ from scheduling.selectors import jobs as read
 from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
+from tests.stages import Stages
 
 LIST = "/t/north/jobs/"
 
@@ -121,15 +123,19 @@ class TestTheList:
         assert len(reads(place.owner, LIST)) == few <= 15
 
 
-@pytest.fixture
-def busy(committed_db: str) -> Town:
+def played_town() -> Town:
     """North holds the pool with two jobs, and a third of it waits."""
-    assert committed_db
     place = town()
     for gpus in (4, 4, 4):
         place.submit(gpus, duration_s=2000)
     place.play(2)
     return place
+
+
+@pytest.fixture
+def busy(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 def text_of(place: Town, job: Job) -> str:

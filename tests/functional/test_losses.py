@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -18,18 +19,23 @@ from tenants.models import AuditRecord, User
 from tests.functional.operate_stage import edit, operate_stage, tag
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town, visitor
+from tests.stages import Stages
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
+def played_town() -> Town:
     """Three jobs run, and their executor lists none of them."""
-    assert committed_db
     place = town()
     for gpus in (4, 2, 1):
         place.submit(gpus)
     place.play(2)
     freeze(place.cluster.pool)
     return place
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 def freeze(pool: Pool, leave_out: int = 0) -> ExecutorHealth:

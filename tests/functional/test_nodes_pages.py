@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,17 +12,22 @@ from scheduling.models import MaintenanceWindow, Node, Round
 from tenants.models import AuditRecord
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
+from tests.stages import Stages
 
 DAY = timedelta(days=1)
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
-    assert committed_db
+def played_town() -> Town:
     made = town()
     made.submit()
     made.play(2)
     return made
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 def page(client: Client, path: str, **query: str) -> str:

@@ -28,18 +28,23 @@ from tenants.models import AuditRecord, Budget, DailySpend, Membership, Quota, T
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
+from tests.stages import Stages
 
 Role = Membership.Role
 DAY = timedelta(days=1)
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
-    assert committed_db
+def played_town() -> Town:
     made = town()
     made.submit()
     made.play(2)
     return made
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 READ_ONLY = (

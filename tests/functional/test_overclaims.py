@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,12 +14,13 @@ from scheduling.selectors.replay import replay_stored_round
 from tests.functional.certificate_stage import overclaimed, plant
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round
+from tests.stages import Stages
 
 
 @pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
-    return mixed_stage()
+def there(stages: Stages) -> Iterator[Stage]:
+    with stages.copy(mixed_stage) as made:
+        yield made
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.factories import Cluster, cluster
 from tests.functional.pool_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.integration.test_handover import SlowExecutor
+from tests.stages import Stages
 from tests.toy_policy.preempting import POLICY
 
 WHO = {"full": "beta", "pseudonyms": "tenant 2", "own": "another tenant"}
@@ -39,10 +41,8 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
 
 
-@pytest.fixture
-def there(committed_db: str) -> Stage:
+def played_pool() -> Stage:
     """Alpha's larger job, which borrowed, has made way for one of beta's, by the last round."""
-    assert committed_db
     made = pool_stage(policy="ltgf")  # whose leases are not protected
     Pool.objects.filter(pk=made.lab.pool.pk).update(policy=POLICY.name)
     made.lab.pool.refresh_from_db()
@@ -53,6 +53,12 @@ def there(committed_db: str) -> Stage:
     third = User.objects.create(username="third", password="!")
     Membership.objects.create(user=third, tenant=made.tenant("gamma"), role=Membership.Role.MEMBER)
     return made
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Stage]:
+    with stages.copy(played_pool) as made:
+        yield made
 
 
 def loser() -> Job:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 
 import pytest
 from django.db.models import F
 
 from scheduling.models import Lease, Pool, PoolClock
 from tests.functional.visitors import Town, town
+from tests.stages import Stages
 
 LABELS = {
     "evenshare": "guaranteed within 5 min 40 s",  # 300 s, a round of 10 s, a notice of 30 s
@@ -20,15 +22,19 @@ LABELS = {
 }
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
-    assert committed_db
+def played_town() -> Town:
     made = town()
     made.submit(2, 9_000)
     made.play(2)
     # So that pool time does not pass: no round is late, and none is due.
     PoolClock.objects.update(paused=True, pause_reason="maintenance")
     return made
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 def words(page: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from evenshare_core.policies import registry
 from scheduling.models import Job
 from tests.functional.pool_stage import Stage, last_round, stage
+from tests.stages import Stages
 from tests.toy_policy.deadlines import POLICY
 
 
@@ -20,16 +22,20 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
 
 
-@pytest.fixture
-def there(committed_db: str) -> Stage:
+def played_pool() -> Stage:
     """alpha has one job that is planned and one that is refused; beta's is planned."""
-    assert committed_db
     there = stage(policy=POLICY.name)
     due(there, "alpha", 1510)
     due(there, "alpha", 600, work_s=1200)
     due(there, "beta", 1510)
     there.lab.round(after_s=10)
     return there
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Stage]:
+    with stages.copy(played_pool) as made:
+        yield made
 
 
 def due(there: Stage, tenant: str, within_s: int, *, work_s: int = 60) -> Job:

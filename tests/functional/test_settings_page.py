@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -16,17 +17,22 @@ from tenants.models import AuditRecord
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
 from tests.round_states import left_by
+from tests.stages import Stages
 
 NO_BOUNDS = {"least_lease_s": "0", "most_lease_s": "0", "profiling_s": "0"}
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
-    assert committed_db
+def played_town() -> Town:
     made = town()
     made.submit()
     made.play(2)
     return made
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 class TestTheSettings:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, Node, Profile
 from scheduling.selectors.too_large import TypeSize, why_now, why_too_large
 from tests.functional.visitors import Town, reads, town
+from tests.stages import Stages
 
 LATER = "larger than what is schedulable now"
 NEVER = "larger than the pool"
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
+def played_town() -> Town:
     """Two nodes of 4 GPUs, of which one is drained, and a job of north that needs 6."""
-    assert committed_db
     place = town()
     place.cluster.pool.policy = "fifo"
     place.cluster.pool.save()
@@ -26,6 +27,12 @@ def there(committed_db: str) -> Town:
     )
     place.play(2)
     return place
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Town]:
+    with stages.copy(played_town) as made:
+        yield made
 
 
 def _page(place: Town, path: str) -> str:

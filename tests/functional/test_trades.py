@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from dataclasses import replace as changed
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.functional.pool_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.functional.trades import write_trade
 from tests.round_states import add_state, left_by
+from tests.stages import Stages
 
 # How the other side is called, by the pool's setting: the owner looks, who is alpha.
 OTHER = {"full": "beta", "pseudonyms": "tenant 2", "own": "other tenants"}
@@ -36,14 +38,18 @@ def words(page: str) -> str:
     return re.sub(r" ([,.:;])", r"\1", text)
 
 
-@pytest.fixture
-def there(committed_db: str) -> Stage:
+def played_pool() -> Stage:
     """A pool of the tenants alpha, beta and gamma, and a person of each."""
-    assert committed_db
     made = pool_stage()
     third = User.objects.create(username="third", password="!")
     Membership.objects.create(user=third, tenant=made.tenant("gamma"), role=Membership.Role.MEMBER)
     return made
+
+
+@pytest.fixture
+def there(stages: Stages) -> Iterator[Stage]:
+    with stages.copy(played_pool) as made:
+        yield made
 
 
 def api(there: Stage, who: str, path: str) -> Any:

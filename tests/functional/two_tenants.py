@@ -68,6 +68,7 @@ class Side:
     tenant: Tenant
     pools: list[Cluster] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
+    pool_words: dict[int, dict[str, str]] = field(default_factory=dict)
     secret: str = ""
     session: str = ""
     manager: User | None = None
@@ -87,8 +88,10 @@ class Side:
         return Decimal(sum(self.word.encode()) ** 2) / 100
 
     def words_in(self, lab: Cluster) -> dict[str, str]:
-        """The words of addresses about one of its pools."""
-        return {**self.words, **pool_words(lab)}
+        """The words of addresses about one of its pools, looked up once: no test plays on."""
+        known = self.pool_words.setdefault(lab.pool.pk, {})
+        known.update(known or pool_words(lab))
+        return {**self.words, **known}
 
 
 @dataclass
