@@ -1,7 +1,7 @@
 """Is the process of this container well? `python -m deploy.healthcheck web|ready|QUEUE|beat`.
 
-`web` asks /healthz, `ready` asks /readyz. The others look at the sign of life that a worker
-leaves for each queue in EVENSHARE_RUN_DIR (portal/embedded/pulse.py). Workers have stopped
+`web` asks /healthz, `ready` asks /readyz. The others look at the sign of life that beat and the
+worker of each queue leave in EVENSHARE_RUN_DIR (portal/embedded/pulse.py). Workers have stopped
 consuming after a reconnect while their process looked healthy, and nobody restarts what is
 merely unhealthy; so with `--or-end` process 1 is asked to end when the sign stays away for too
 long, and the restart policy does the rest. Standard library only: it runs every few seconds.
@@ -14,11 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from portal.embedded.pulse import PATIENCE_S
+from portal.embedded.pulse import PATIENCE_S, STARTING_S
 
 ANSWER_S = 5.0
-# A worker needs a while to start; until then its queue's sign is the former one's.
-START_S = 60.0
 
 
 def answers(path: str) -> bool:
@@ -37,19 +35,18 @@ def answers(path: str) -> bool:
         connection.close()
 
 
-def silence_s(queue: str, now: float) -> float:
-    """Seconds since a worker of the queue gave a sign of life; endless if none ever did."""
+def silence_s(role: str, now: float) -> float:
+    """Seconds since beat or a queue's worker gave a sign of life; endless if none ever did."""
     try:
-        stamp = (Path(os.environ["EVENSHARE_RUN_DIR"]) / f"pulse-{queue}").stat().st_mtime
+        stamp = (Path(os.environ["EVENSHARE_RUN_DIR"]) / f"pulse-{role}").stat().st_mtime
     except OSError:
         return float("inf")
     return now - stamp
 
 
 def alive(role: str, now: float) -> bool:
-    """Whether the queue is consumed; of beat, whether any queue is."""
-    queues = list(PATIENCE_S) if role == "beat" else [role]
-    return any(silence_s(queue, now) <= PATIENCE_S[queue] for queue in queues)
+    """Whether beat sends messages, or a queue is consumed."""
+    return silence_s(role, now) <= PATIENCE_S[role]
 
 
 def main(role: str, *options: str) -> int:
@@ -60,7 +57,8 @@ def main(role: str, *options: str) -> int:
     if alive(role, now):
         return 0
     first = Path("/proc/1")
-    if "--or-end" in options and now - first.stat().st_mtime > START_S:
+    # Until it has started, the sign is the former process's.
+    if "--or-end" in options and now - first.stat().st_mtime > STARTING_S:
         os.kill(1, signal.SIGTERM)
     return 1
 

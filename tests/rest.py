@@ -210,7 +210,7 @@ TESTS = {
         "TestWhat",
     ),
     "integration/test_state_migration.py": ("TestPoolsOfBefore",),
-    "integration/test_supervisor.py": ("TestStopping",),
+    "integration/test_supervisor.py": ("TestAWorkerThatStandsStill", "TestStopping"),
     "mutants/test_mutants.py": ("test_what_is_named",),
     "papers/test_gandiva_fair.py": (
         "TestManyNodes::test_5_4",

@@ -24,7 +24,7 @@ from portal.embedded import folders, slurm
 from portal.embedded.children import NEVER, Child, Spec
 from portal.embedded.errors import StartError
 from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, Postgres
-from portal.embedded.pulse import PulseWatch
+from portal.embedded.pulse import BEAT, PATIENCE_S, PulseWatch
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog
 from portal.embedded.web_size import WebSize, web_size
@@ -36,10 +36,8 @@ USAGE = (
     " servers. It takes no arguments: settings are environment variables, as PORT=8010 (docs/"
     "configuration.md)."
 )
-START_PATIENCE_S = 60.0
-# Longer than the cluster's own, which tells what is wrong.
-SLURM_PATIENCE_S = 150.0
-FIRST_PAGE_PATIENCE_S = 30.0
+# Only a hang takes so long: what cannot start ends, and is told apart by that.
+START_PATIENCE_S = 900.0
 FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0
 # A program by its path: the process tree imports nothing of the scheduling.
@@ -128,7 +126,7 @@ class Tree:
             self._keep(spec)
             if spec.name == FIRST_WEB:
                 # Alone at first: the first page should not wait for the workers.
-                await self._until(self._page_served, spec.name, FIRST_PAGE_PATIENCE_S)
+                await self._until(self._page_served, spec.name, START_PATIENCE_S)
         # Who kills the supervisor from now on leaves nobody behind that the watchdog did not know.
         for spec in applications:
             await self._children[spec.name].begun.wait()
@@ -175,7 +173,7 @@ class Tree:
     async def _start_slurm(self) -> None:
         self._keep(slurm.slurm_spec(self._place))
         child = self._children["slurm"]
-        await self._until(lambda: bool(slurm.conf_of(child)), "slurm", SLURM_PATIENCE_S)
+        await self._until(lambda: bool(slurm.conf_of(child)), "slurm", START_PATIENCE_S)
         self._environment["EVENSHARE_SLURM_CONF"] = slurm.conf_of(child)
 
     async def _prepare_database(self) -> list[str]:
@@ -218,13 +216,18 @@ class Tree:
 
     async def _watch_pulses(self) -> None:
         watch = PulseWatch(self._place.run, time.monotonic())
+        watched = {name: name if name == BEAT else f"worker-{name}" for name in PATIENCE_S}
+        starts = {name: self._children[child].starts for name, child in watched.items()}
         while True:
             await asyncio.sleep(PULSE_CHECK_S)
-            for queue in watch.stalled(time.monotonic()):
-                say(f"no sign of life from the queue {queue}: its worker and beat start anew")
-                await asyncio.gather(
-                    *(self._children[name].restart() for name in (f"worker-{queue}", "beat"))
-                )
+            for name, child in watched.items():
+                if self._children[child].starts != starts[name]:
+                    starts[name] = self._children[child].starts
+                    watch.starts(name, time.monotonic())
+            late = [watched[name] for name in watch.stalled(time.monotonic())]
+            for child in late:
+                say(f"no sign of life from {child}: it starts anew")
+            await asyncio.gather(*(self._children[child].restart() for child in late))
 
     async def _until(self, ready: Callable[[], bool], name: str, patience_s: float) -> None:
         child = self._children[name]

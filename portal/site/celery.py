@@ -152,6 +152,16 @@ def pulse_task(queue: str, **_unknown: Any) -> None:
         pulse.touch(Path(run), queue)
 
 
+@signals.beat_init.connect
+def beat_begins(**_: Any) -> None:
+    """Each message that beat sends is a sign of its life."""
+    run = os.environ.get("EVENSHARE_RUN_DIR")
+    if run:
+        signals.after_task_publish.connect(
+            lambda **_: pulse.touch(Path(run), pulse.BEAT), weak=False
+        )
+
+
 _tasks = pulse.TaskWatch()
 
 

@@ -310,10 +310,10 @@ class TestAHealthCheck:
             ("rounds", {"rounds": 100}, True),
             ("rounds", {"rounds": 130, "default": 1}, False),
             ("rounds", {}, False),
-            ("default", {"default": 19}, True),
-            ("default", {"default": 25}, False),
-            ("beat", {"rounds": 130, "default": 1}, True),
-            ("beat", {"rounds": 130, "default": 25}, False),
+            ("default", {"default": 50}, True),
+            ("default", {"default": 70}, False),
+            ("beat", {"rounds": 130, "default": 130, "beat": 1}, True),
+            ("beat", {"rounds": 1, "default": 1, "beat": 70}, False),
         ],
     )
     def test_of_a_queue_judges_its_sign_of_life(
@@ -338,7 +338,7 @@ class TestAHealthCheck:
         ended: list[tuple[int, int]] = []
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
         monkeypatch.setattr(os, "kill", lambda pid, number: ended.append((pid, number)))
-        monkeypatch.setattr(healthcheck, "START_S", -1e9)
+        monkeypatch.setattr(healthcheck, "STARTING_S", -1e9)
         assert healthcheck.main("rounds") == 1
         assert ended == []
         assert healthcheck.main("rounds", "--or-end") == 1

@@ -3,6 +3,8 @@
 What one survives that runs is in test_demo_pool.py, how it ends in test_local_executor_tree.py.
 """
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from portal.embedded import pulse
 from portal.embedded.folders import CHECKOUT
 from tests.integration.tree import RunningTree, migrated
 from tests.ports import free_port
@@ -25,6 +28,22 @@ class TestStopping:
             eventually(lambda: tree.find("portal.site.prepare") or tree.ended())
             assert tree.interrupt() == 0
             assert tree.processes() == {}
+        finally:
+            tree.end()
+
+
+class TestAWorkerThatStandsStill:
+    def test_starts_anew_and_nobody_else_for_its_sake(self, tmp_path: Path) -> None:
+        tree = RunningTree(migrated(tmp_path / "data"), free_port())
+        try:
+            for name in pulse.PATIENCE_S:
+                eventually((tree.data / "run" / f"pulse-{name}").exists)
+            others = {name: tree.find(name) for name in ("--queues rounds", "celery beat")}
+            stopped = tree.find("--queues default")
+            os.kill(stopped, signal.SIGSTOP)
+            eventually(lambda: tree.find("--queues default") not in (0, stopped))
+            assert "no sign of life from worker-default: it starts anew" in tree.text()
+            assert {name: tree.find(name) for name in others} == others
         finally:
             tree.end()
 
