@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.arrival import follow
-from tests.browser.axe import visited
+from tests.browser.axe import findings, visited
 from tests.browser.test_pools_pages import page
 from tests.functional.certificate_stage import plant, unfair
 from tests.functional.mixed_stage import mixed_stage
@@ -40,16 +40,14 @@ def there(copy: Copy[Stage]) -> Stage:
 class TestACertificate:
     def test_says_by_word_and_shape_what_holds_and_what_not(self, there: Stage, page: Page) -> None:
         red = plant(there, unfair).number
-        for width in (1440, 390):
-            page.set_viewport_size({"width": width, "height": 900})
-            for path in (
-                f"rounds/{red - 1}/",
-                f"rounds/{red}/",
-                f"rounds/{red - 1}/counterfactual/",
-            ):
-                assert visited(page, there.url(path)) == []
+        for path in (f"rounds/{red - 1}/", f"rounds/{red}/", f"rounds/{red - 1}/counterfactual/"):
+            page.set_viewport_size({"width": 1440, "height": 900})
+            assert visited(page, there.url(path)) == []
+            for width in (1440, 390):
+                page.set_viewport_size({"width": width, "height": 900})
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{path} at {width}"
+            assert findings(page) == []
         page.goto(there.url(f"rounds/{red}/"))
         first = page.locator(".cert .crow").first
         assert first.locator("h3").inner_text() == "Envy-freeness"

@@ -7,6 +7,7 @@ comes from: the page as sent, what htmx swaps into it, or what scripts make.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from scheduling.models import Job
 from tests.browser.complaints import complaints_of
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
+from tests.stages import Copy, Stages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -27,15 +29,29 @@ addEventListener("securitypolicyviolation", (event) => console.error(
 LINKS = "links => links.map(link => link.getAttribute('href').split('#')[0])"
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
-    assert committed_db
+def busy_town() -> Town:
     made = town()
     for tenant in ("north", "south"):
         for _ in range(6):
             made.submit(tenant=tenant, duration_s=2000)
     made.play(3, every_s=900)
     return made
+
+
+@pytest.fixture
+def copy(stages: Stages) -> Iterator[Copy[Town]]:
+    with stages.copy_of(busy_town) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[Town]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def there(copy: Copy[Town]) -> Town:
+    return copy.made
 
 
 def kind_of(link: str) -> str:

@@ -13,6 +13,7 @@ from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town, visitor
+from tests.stages import Copy, Stages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -21,14 +22,28 @@ PATH = "/t/north/sharing/"
 WIDTHS = (1440, 390)
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
-    assert committed_db
+def busy_town() -> Town:
     made = town()
     for _ in range(6):
         made.submit(tenant="south", duration_s=100_000)
     made.play(1)
     return made
+
+
+@pytest.fixture
+def copy(stages: Stages) -> Iterator[Copy[Town]]:
+    with stages.copy_of(busy_town) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[Town]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def there(copy: Copy[Town]) -> Town:
+    return copy.made
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from django.conf import settings
 
 from tests.browser.complaints import complaints_of
 from tests.functional.pool_stage import Stage, stage
+from tests.stages import Copy, Stages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -18,9 +19,19 @@ WIDTHS = (1440, 390)
 
 
 @pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
-    return stage()
+def copy(stages: Stages) -> Iterator[Copy[Stage]]:
+    with stages.copy_of(stage) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[Stage]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def there(copy: Copy[Stage]) -> Stage:
+    return copy.made
 
 
 @pytest.fixture
@@ -35,28 +46,23 @@ def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
 
 
 class TestThePages:
-    @pytest.mark.parametrize("width", WIDTHS)
-    def test_load_without_a_complaint_and_fit_the_window(
-        self, there: Stage, page: Page, width: int
+    def test_load_without_a_complaint_fit_the_window_and_have_every_id_once(
+        self, there: Stage, page: Page
     ) -> None:
         complaints = complaints_of(page)
-        page.set_viewport_size({"width": width, "height": 900})
-        for path in ("", "prices/", "rounds/", "rounds/1/", "rounds/2/"):
-            page.goto(there.url(path))
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= width, f"{path}: {wide}"
-        page.goto("/t/alpha/ledger/")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert complaints == []
-
-    def test_have_every_id_once(self, there: Stage, page: Page) -> None:
-        for path in ("", "prices/", "rounds/", "rounds/1/", "rounds/2/"):
-            page.goto(there.url(path))
+        paths = [there.url(one) for one in ("", "prices/", "rounds/", "rounds/1/", "rounds/2/")]
+        for path in (*paths, "/t/alpha/ledger/"):
+            page.goto(path)
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                wide = page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= width, f"{path}: {wide}"
             twice = page.evaluate(
                 "[...document.querySelectorAll('[id]')].map(e => e.id)"
                 ".filter((id, n, all) => all.indexOf(id) !== n)"
             )
             assert twice == [], path
+        assert complaints == []
 
 
 class TestTheNodeMap:

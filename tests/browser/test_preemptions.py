@@ -89,9 +89,9 @@ class TestThePages:
         who, page = visit
         complaints = complaints_of(page)
         for name, path in paths(there, who).items():
+            page.goto(path)
             for width in (1440, 390):
                 page.set_viewport_size({"width": width, "height": 900})
-                page.goto(path)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, name
                 assert (name == "beneficiary") == ("Made way for it:" in page.inner_text("main"))
             assert serious(page) == [], name

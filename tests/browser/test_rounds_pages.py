@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.test_pools_pages import page
 from tests.functional.pool_stage import Stage, stage
+from tests.stages import Copy, Stages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -15,10 +17,24 @@ if TYPE_CHECKING:
 __all__ = ["page"]  # pytest finds the fixture by this name
 
 
-@pytest.fixture
-def there(committed_db: str) -> Stage:
-    assert committed_db
+def explained_stage() -> Stage:
     return stage(policy="ltgf")  # whose picks are explained by rho
+
+
+@pytest.fixture
+def copy(stages: Stages) -> Iterator[Copy[Stage]]:
+    with stages.copy_of(explained_stage) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[Stage]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def there(copy: Copy[Stage]) -> Stage:
+    return copy.made
 
 
 class TestARound:

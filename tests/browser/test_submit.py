@@ -65,7 +65,7 @@ def page(stage: LocalStage, site: str, browser: Browser) -> Iterator[Page]:
     opened = context.new_page()
     complaints = complaints_of(opened)
     opened.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-    stage.sign_in(opened)
+    stage.sign_in(opened, site)
     yield opened
     context.close()
     assert complaints == []
@@ -87,6 +87,7 @@ class TestTheForm:
     def test_leads_to_a_job_that_runs_is_read_and_cancelled_without_a_reload(
         self, stage: LocalStage, page: Page
     ) -> None:
+        page.goto("/t/north/")
         follow(page, "text=Submit a job")
         page.wait_for_url(f"**{NEW}")
         page.fill("#f-gpus", "2")
@@ -240,7 +241,7 @@ class TestWithoutAScript:
     def test_the_same_can_be_done(self, stage: LocalStage, site: str, browser: Browser) -> None:
         context = browser.new_context(base_url=site, java_script_enabled=False)
         page = context.new_page()
-        stage.sign_in(page)
+        stage.log_in(page)
         page.goto(NEW)
         page.fill("#f-command", "sleep 6000")
         page.click("button.ask")

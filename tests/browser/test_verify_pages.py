@@ -64,9 +64,9 @@ class TestHowToVerify:
         for who, path, place in paths(there):
             page = windows[who].new_page()
             complaints = complaints_of(page)
+            page.goto(path)
             for width in (1280, 390):
                 page.set_viewport_size({"width": width, "height": 900})
-                page.goto(path)
                 part = page.locator(place).first
                 part.scroll_into_view_if_needed()
                 box = part.bounding_box()

@@ -20,6 +20,7 @@ from tests.browser.keyboard import tab_to
 from tests.browser.test_charts import drawn
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
+from tests.stages import Copy, Stages
 from tests.tools import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
@@ -61,15 +62,29 @@ class Runner:
             connection.close()
 
 
-@pytest.fixture
-def there(committed_db: str) -> Town:
-    assert committed_db
+def busy_town() -> Town:
     made = town()
     for tenant, count in (("north", 7), ("south", 3)):
         for index in range(count):
             made.submit(gpus=1 + index % 2, tenant=tenant, duration_s=9000)
     made.play(3)
     return made
+
+
+@pytest.fixture
+def copy(stages: Stages) -> Iterator[Copy[Town]]:
+    with stages.copy_of(busy_town) as copy:
+        yield copy
+
+
+@pytest.fixture
+def committed_db(copy: Copy[Town]) -> str:
+    return copy.name
+
+
+@pytest.fixture
+def there(copy: Copy[Town]) -> Town:
+    return copy.made
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from tests.functional.extremes import (
 )
 from tests.functional.logs import log_rounds
 from tests.functional.operate_stage import LATER, SOON, operate_stage, tag
-from tests.functional.turns import TURNS, dealt
+from tests.functional.turns import TURNS, dealt, some_turns
 
 PREFIX = "/api/v1/"
 # What a tenant's managers alone may change.
@@ -177,8 +177,11 @@ def filled(path: str, stage: ApiStage) -> str:
     return path.format(**known)
 
 
+OF_THE_API = some_turns(2)
+
+
 class TestTheApi:
-    @pytest.mark.parametrize("turn", range(TURNS))
+    @pytest.mark.parametrize("turn", OF_THE_API)
     def test_bodies_never_fail_and_rounds_go_on(self, stage: ApiStage, turn: int) -> None:
         sender, good = Sender(stage), good_bodies(stage)
         schemas = document()["components"]["schemas"]
@@ -221,7 +224,7 @@ class TestTheApi:
         for path in ("jobs", f"pools/{stage.pool}", f"operate/quotas?pool={stage.pool}"):
             assert stage.get(path, as_="otto").status_code == 200, (after, path)
 
-    @pytest.mark.parametrize("turn", range(TURNS))
+    @pytest.mark.parametrize("turn", OF_THE_API)
     def test_parameters_never_fail(self, stage: ApiStage, turn: int) -> None:
         sender, row = Sender(stage), 0
         for path, operations in document()["paths"].items():
@@ -240,13 +243,13 @@ class TestTheApi:
 # What tells two forms of one kind apart: numbers and names in their address.
 NAMES = re.compile(r"/(pool-\d+|aa|bb|n\d{4}|[0-9a-f-]{36}|\d+)(?=/|$)")
 PAGES_MAX = 120
-# What an API's body may not say, a form may not either, and answers with a whole page: two turns.
-OF_FORMS = 2
+# What an API's body may not say, a form may not either, and answers with a whole page: one turn.
+OF_FORMS = some_turns(1)
 
 
 class TestTheForms:
     @pytest.mark.parametrize("who", ["otto", "max"])
-    @pytest.mark.parametrize("turn", range(OF_FORMS))
+    @pytest.mark.parametrize("turn", OF_FORMS)
     def test_of_every_page_never_fail(
         self, stage: ApiStage, turn: int, who: str, settings: Settings
     ) -> None:

@@ -7,7 +7,9 @@ what is tried on each row. Over all turns everything is tried.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 TURNS = 4
 
@@ -17,3 +19,11 @@ One = TypeVar("One")
 def dealt(things: Sequence[One], row: int, turn: int) -> list[One]:
     """A fourth of what is tried on a row, another one in each turn, and on the next row."""
     return [one for place, one in enumerate(things) if (place + row + turn) % TURNS == 0]
+
+
+def some_turns(count: int) -> list[Any]:
+    """Values of the parameter `turn` where rows are alike: so many turns, the others in a soak."""
+    return [
+        pytest.param(turn, marks=[pytest.mark.soak] if turn >= count else [])
+        for turn in range(TURNS)
+    ]
