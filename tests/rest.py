@@ -53,6 +53,7 @@ TESTS = {
     "browser/test_offers.py": ("TestAManager::test_sees",),
     "browser/test_submit.py": (
         "TestBothSides",
+        "TestByKeyboard",
         "TestOnAPhone",
         "TestTheForm::test_shows_progress",
         "TestTheLog",

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.urls import resolve
 
+from tenants.models import User
 from tests.browser.axe import findings, serious
 from tests.functional.two_clocks import PASSWORD
+from tests.functional.visitors import signed_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -38,9 +41,21 @@ class Story:
     """
 
     page: Page
+    site: str
     looked: dict[str, set[str]] | None
     findings: list[str] = field(default_factory=list)
     _visited: set[str] = field(default_factory=set)
+
+    def begin(self, name: str) -> None:
+        """On the person's own first page, with a session; where axe looks, from the front page."""
+        if self.looked is not None:
+            self.sign_in(name)
+            return
+        cookie = signed_in(User.objects.get(username=name)).cookies[settings.SESSION_COOKIE_NAME]
+        self.page.context.add_cookies(
+            [{"name": cookie.key, "value": cookie.value, "url": self.site}]
+        )
+        self.page.goto("/")
 
     def sign_in(self, name: str) -> None:
         """From the front page to the person's own first page."""
