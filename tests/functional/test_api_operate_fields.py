@@ -20,8 +20,7 @@ from tests.functional.test_api_nasty import BODIES
 from tests.functional.test_api_schema import CHECKS
 from tests.stages import Stages
 
-# Per operation, in `make test` and in `make test-rest`.
-EXAMPLES = 2, 5
+EXAMPLES = 2, 5  # per operation, in `make test` and in `make test-rest`
 
 
 @pytest.fixture
@@ -52,8 +51,8 @@ class TestAPool:
         assert (after["lease_s"], after["scale"]) == (before["lease_s"], before["scale"])
         pool = Pool.objects.get()
         assert (pool.round_s, pool.grace_s, pool.visibility) == (20, 0, "own")
-        actions = AuditRecord.objects.order_by("id").values_list("action", "reason")
-        assert list(actions) == [("pool.changed", "summer" * 33), ("price.changed", "")]
+        actions = [(row.action, row.reason) for row in AuditRecord.objects.order_by("id")]
+        assert actions == [("pool.changed", "summer" * 33), ("price.changed", "")]
 
     def test_lets_the_queue_add_to_a_price_and_keeps_that_when_another_part_changes(
         self, stage: ApiStage
@@ -447,6 +446,4 @@ def _seen(path: str, pool: str) -> str:
         return f"operate/pools/{pool}{'/losses' if '/losses' in path else ''}"
     if kind in ("quotas", "nodes", "maintenance"):
         return f"operate/{kind}?pool={pool}"
-    if kind == "credit":
-        return "operate/credit/aa/main"
-    return "operate/tenants" if kind == "tenants" else ""
+    return {"credit": "operate/credit/aa/main", "tenants": "operate/tenants"}.get(kind, "")
