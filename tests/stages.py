@@ -1,8 +1,8 @@
 """Stages that are dear, made once in a process: each test has a copy of their database.
 
-`stages.copy_of(make)` does so for any function that makes one; the fixture of a module has it.
-The fixtures are named in tests/conftest.py. A test with a live server has it on its copy by a
-`committed_db` of its own that asks for the stage, as in tests/browser/test_charts.py.
+A module says `there = staged(make)` and has a fixture `there`. A test with a live server says
+`copy = copied(make)` and `committed_db = name_of_copy`. The fixtures that several modules have are
+named in tests/conftest.py.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from pytest_django import DjangoDbBlocker, Settings
 from portal.embedded.postgres import create_database, drop_database
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock
-from tests.functional.matrix_stage import Stage as Matrix
 from tests.functional.matrix_stage import matrix_stage
-from tests.functional.pool_stage import Stage, settled_stage
-from tests.functional.two_clocks import TwoClocks, two_clocks
+from tests.functional.pool_stage import settled_stage
+from tests.functional.two_clocks import two_clocks
 from tests.functional.two_tenants import Pair, two_tenants
 from tests.plugin import Services, database_like, pointed_to
 
@@ -108,25 +107,40 @@ def pair(
         yield made
 
 
-@pytest.fixture
-def clocks(stages: Stages) -> Iterator[TwoClocks]:
-    """Two pools on clocks years apart, in a database of the test's own."""
-    with stages.copy(two_clocks) as made:
-        yield made
+def staged(make: Callable[[], Made]) -> Any:
+    """A fixture of what `make` makes, in a database of the test's own."""
+
+    @pytest.fixture
+    def made(stages: Stages) -> Iterator[Made]:
+        with stages.copy(make) as made:
+            yield made
+
+    return made
+
+
+def copied(make: Callable[[], Made]) -> Any:
+    """A fixture of the copy, for tests that need the name of its database."""
+
+    @pytest.fixture
+    def copy(stages: Stages) -> Iterator[Copy[Made]]:
+        with stages.copy_of(make) as copy:
+            yield copy
+
+    return copy
 
 
 @pytest.fixture
-def settled(stages: Stages) -> Iterator[Stage]:
-    """A pool with settled hours and everybody who may look, in a database of the test's own."""
-    with stages.copy(settled_stage) as made:
-        yield made
+def name_of_copy(copy: Copy[Any]) -> str:
+    """A module that has it as `committed_db` too has its live server on its `copied` stage."""
+    return copy.name
 
 
-@pytest.fixture
-def matrix(stages: Stages) -> Iterator[Matrix]:
-    """A tenant with rows of every kind and everybody who may ask, in a database of its own."""
-    with stages.copy(matrix_stage) as made:
-        yield made
+# Two pools on clocks years apart.
+clocks = staged(two_clocks)
+# A pool with settled hours and everybody who may look.
+settled = staged(settled_stage)
+# A tenant with rows of every kind and everybody who may ask.
+matrix = staged(matrix_stage)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +12,7 @@ from tests.browser.test_pools_pages import page
 from tests.functional.certificate_stage import plant, unfair
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -21,15 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["page"]  # pytest finds the fixture by this name
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[Stage]]:
-    with stages.copy_of(mixed_stage) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[Stage]) -> str:
-    return copy.name
+copy = copied(mixed_stage)
+committed_db = name_of_copy
 
 
 @pytest.fixture

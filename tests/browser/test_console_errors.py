@@ -7,7 +7,6 @@ comes from: the page as sent, what htmx swaps into it, or what scripts make.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +15,7 @@ from scheduling.models import Job
 from tests.browser.complaints import complaints_of
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -38,15 +37,8 @@ def busy_town() -> Town:
     return made
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[Town]]:
-    with stages.copy_of(busy_town) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[Town]) -> str:
-    return copy.name
+copy = copied(busy_town)
+committed_db = name_of_copy
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
 from tests.functional.test_losses import freeze
 from tests.functional.visitors import Town, town
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -38,15 +38,8 @@ def busy_town() -> Town:
     return made
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[Town]]:
-    with stages.copy_of(busy_town) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[Town]) -> str:
-    return copy.name
+copy = copied(busy_town)
+committed_db = name_of_copy
 
 
 @pytest.fixture

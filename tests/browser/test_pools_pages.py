@@ -10,7 +10,7 @@ from django.conf import settings
 
 from tests.browser.complaints import complaints_of
 from tests.functional.pool_stage import Stage, stage
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -18,15 +18,8 @@ if TYPE_CHECKING:
 WIDTHS = (1440, 390)
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[Stage]]:
-    with stages.copy_of(stage) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[Stage]) -> str:
-    return copy.name
+copy = copied(stage)
+committed_db = name_of_copy
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.test_pools_pages import page
 from tests.functional.pool_stage import Stage, stage
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -21,15 +20,8 @@ def explained_stage() -> Stage:
     return stage(policy="ltgf")  # whose picks are explained by rho
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[Stage]]:
-    with stages.copy_of(explained_stage) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[Stage]) -> str:
-    return copy.name
+copy = copied(explained_stage)
+committed_db = name_of_copy
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.browser.keyboard import tab_to
 from tests.browser.test_charts import drawn
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 from tests.tools import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
@@ -71,15 +71,8 @@ def busy_town() -> Town:
     return made
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[Town]]:
-    with stages.copy_of(busy_town) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[Town]) -> str:
-    return copy.name
+copy = copied(busy_town)
+committed_db = name_of_copy
 
 
 @pytest.fixture

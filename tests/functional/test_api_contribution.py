@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -18,7 +17,7 @@ from scheduling.models import Pool
 from tenants.models import User
 from tests.factories import BEGIN
 from tests.functional.api_stage import ApiStage, api_stage
-from tests.stages import Stages
+from tests.stages import staged
 
 ALL = "since=2029-12-01T00:00:00Z&until=2030-12-01T00:00:00Z"
 ZERO = Decimal(0)
@@ -38,10 +37,7 @@ def settled_stage() -> ApiStage:
     return stage
 
 
-@pytest.fixture
-def live(stages: Stages) -> Iterator[ApiStage]:
-    with stages.copy_of(settled_stage) as copy:
-        yield copy.made
+live = staged(settled_stage)
 
 
 def lines(live: ApiStage, query: str = "", as_: str = "bob") -> list[dict[str, Any]]:

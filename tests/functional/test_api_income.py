@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,16 +16,13 @@ from evenshare_core.verification.statement_rows import read_statement
 from scheduling.models import Job, Pool
 from tests.functional.api_stage import ApiStage
 from tests.functional.lending_stage import Rounds, disclosed, lending_stage
-from tests.stages import Stages
+from tests.stages import staged
 
 ALL = "since=2029-12-01T00:00:00Z&until=2030-12-01T00:00:00Z"
 Answers = dict[str, list[dict[str, Any]]]
 
 
-@pytest.fixture
-def live(stages: Stages) -> Iterator[ApiStage]:
-    with stages.copy_of(lending_stage) as copy:
-        yield copy.made
+live = staged(lending_stage)
 
 
 def pages(live: ApiStage, path: str, as_: str, query: str = ALL, limit: int = 50) -> Answers:

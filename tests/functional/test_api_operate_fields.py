@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from tests.functional.api_stage import PLAIN, ApiStage
 from tests.functional.operate_stage import LATER, QUOTA, SOON, edit, edits, operate_stage, tag
 from tests.functional.test_api_nasty import BODIES
 from tests.functional.test_api_schema import CHECKS
-from tests.stages import Stages
+from tests.stages import staged
 
 EXAMPLES = 2, 5  # per operation, in `make test` and in `make test-rest`
 
@@ -29,10 +28,7 @@ def stage(request: pytest.FixtureRequest) -> ApiStage:
     return operate_stage()
 
 
-@pytest.fixture
-def committed(stages: Stages) -> Iterator[ApiStage]:
-    with stages.copy(operate_stage) as made:
-        yield made
+committed = staged(operate_stage)
 
 
 class TestAPool:

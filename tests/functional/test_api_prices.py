@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -12,7 +11,7 @@ from billing.models import PostedPrice
 from evenshare_core.money.pricing import posted_price_micro
 from scheduling.models import PriceForecast
 from tests.functional.api_stage import ApiStage, api_stage
-from tests.stages import Stages
+from tests.stages import staged
 
 
 def played_stage() -> ApiStage:
@@ -24,10 +23,7 @@ def played_stage() -> ApiStage:
     return stage
 
 
-@pytest.fixture
-def live(stages: Stages) -> Iterator[ApiStage]:
-    with stages.copy(played_stage) as made:
-        yield made
+live = staged(played_stage)
 
 
 class TestTheHistory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tenants.transparency.log import root
 from tests.functional.api_stage import ROLES, ApiStage, api_stage
 from tests.functional.logs import log_rounds
 from tests.plugin import Services
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 
 ROUNDS = 3
 
@@ -31,15 +30,8 @@ def played_stage() -> ApiStage:
     return stage
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[ApiStage]]:
-    with stages.copy_of(played_stage) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[ApiStage]) -> str:
-    return copy.name
+copy = copied(played_stage)
+committed_db = name_of_copy
 
 
 @pytest.fixture

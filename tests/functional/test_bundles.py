@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from evenshare_core.policies.base import decide_round
 from scheduling.models import Pool, RoundSealing
 from tenants import transparency
 from tests.functional.api_stage import PLAIN, ROLES, ApiStage, api_stage
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 
 GZIP = {"Accept-Encoding": "gzip, deflate"}
 
@@ -39,15 +39,8 @@ def sealed_stage() -> ApiStage:
     return stage
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[ApiStage]]:
-    with stages.copy_of(sealed_stage) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[ApiStage]) -> str:
-    return copy.name
+copy = copied(sealed_stage)
+committed_db = name_of_copy
 
 
 @pytest.fixture

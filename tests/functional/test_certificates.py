@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 
 import pytest
 from django.core.management import call_command
@@ -29,13 +28,9 @@ from tests.functional.certificate_stage import (
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round, stage
 from tests.functional.test_metrics import sample, scrape
-from tests.stages import Stages
+from tests.stages import staged
 
-
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Stage]:
-    with stages.copy_of(stage) as copy:
-        yield copy.made
+there = staged(stage)
 
 
 def words(page: str) -> str:

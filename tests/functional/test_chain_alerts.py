@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -20,7 +19,7 @@ from scheduling.models import PoolClock, RoundBlob
 from scheduling.selectors.bundles import read_place
 from tests.functional.pool_stage import Stage, stage
 from tests.functional.test_metrics import sample, scrape
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 
 
 def sealed_stage() -> Stage:
@@ -31,15 +30,8 @@ def sealed_stage() -> Stage:
     return made
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[Stage]]:
-    with stages.copy_of(sealed_stage) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[Stage]) -> str:
-    return copy.name
+copy = copied(sealed_stage)
+committed_db = name_of_copy
 
 
 @pytest.fixture

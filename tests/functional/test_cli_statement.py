@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from scheduling.models import Verification
 from tenants.scopes import site_scope
 from tests.functional.api_stage import ApiStage
 from tests.functional.lending_stage import lending_stage
-from tests.stages import Copy, Stages
+from tests.stages import Copy, copied, name_of_copy
 
 FIRST = "keys seen for the first time"
 TIME = ("--from", "2029-12-01", "--to", "2030-12-01T00:00:00Z")
@@ -42,15 +42,8 @@ class Ran:
 Run = Callable[..., Ran]
 
 
-@pytest.fixture
-def copy(stages: Stages) -> Iterator[Copy[ApiStage]]:
-    with stages.copy_of(lending_stage) as copy:
-        yield copy
-
-
-@pytest.fixture
-def committed_db(copy: Copy[ApiStage]) -> str:
-    return copy.name
+copy = copied(lending_stage)
+committed_db = name_of_copy
 
 
 @pytest.fixture

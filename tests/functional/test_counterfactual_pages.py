@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,13 +19,9 @@ from tenants.scopes import site_scope
 from tenants.selectors.access import access_of
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, headline, last_round, stage
-from tests.stages import Stages
+from tests.stages import staged
 
-
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Stage]:
-    with stages.copy_of(mixed_stage) as copy:
-        yield copy.made
+there = staged(mixed_stage)
 
 
 def path(there: Stage, query: str = "") -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from io import StringIO
@@ -24,7 +23,7 @@ from tenants.tokens import Scope
 from tests.factories import BEGIN
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.visitors import Town, town, visitor
-from tests.stages import Stages
+from tests.stages import staged
 
 Role = Membership.Role
 TERMS = "operate/credit/aa/main"
@@ -46,10 +45,7 @@ def played_stage() -> ApiStage:
     return stage
 
 
-@pytest.fixture
-def stage(stages: Stages) -> Iterator[ApiStage]:
-    with stages.copy(played_stage) as made:
-        yield made
+stage = staged(played_stage)
 
 
 def limit(stage: ApiStage, **fields: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +18,7 @@ from scheduling.selectors.tenant_pools import pool_uses
 from tenants.models import Quota
 from tenants.scopes import tenant_scope
 from tests.functional.visitors import Town, reads, town
-from tests.stages import Stages
+from tests.stages import staged
 
 PAGE = "/t/north/"
 AT = datetime(2026, 1, 5, tzinfo=UTC)
@@ -127,10 +126,7 @@ def played_town() -> Town:
     return place
 
 
-@pytest.fixture
-def busy(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+busy = staged(played_town)
 
 
 def board_of(place: Town) -> Board:

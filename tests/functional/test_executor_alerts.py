@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -14,7 +13,7 @@ from tenants.models import Quota
 from tests.factories import BEGIN
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
-from tests.stages import Stages
+from tests.stages import staged
 
 LABELS = ("Executor refuses", "Executor does not answer", "Orders wait", "Executor down")
 
@@ -44,10 +43,7 @@ class TestAnErrorOfAnExecutor:
         assert is_refusal(error) is refuses
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Town]:
-    with stages.copy(town) as made:
-        yield made
+there = staged(town)
 
 
 class TestAnExecutor:

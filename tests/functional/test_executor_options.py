@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from tests.functional.api_stage import ApiStage
 from tests.functional.operate_stage import edit, operate_stage, tag
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town, visitor
-from tests.stages import Stages
+from tests.stages import staged
 
 GOOD: dict[str, Any] = {"partition": "gpu", "cpus_per_gpu": 8}
 WRONG: list[tuple[dict[str, Any], dict[str, str]]] = [
@@ -54,10 +53,7 @@ def played_town() -> Town:
     return made
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+there = staged(played_town)
 
 
 @pytest.fixture

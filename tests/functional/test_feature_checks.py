@@ -24,16 +24,13 @@ from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.matrix_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.functional.visitors import Town, town, visitor
-from tests.stages import Stages
+from tests.stages import staged
 from tests.toy_policy.preempting import POLICY
 
 NO_ROOM = {Reason.NO_FREE_GPUS, Reason.FRAGMENTED, Reason.LEASE_TURN}
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Town]:
-    with stages.copy(town) as made:
-        yield made
+there = staged(town)
 
 
 def page(client: Client, path: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from portal.site.fragments import BEGIN, END, etag_of_fragment
 from scheduling.models import PoolClock
 from tests.functional.visitors import Town, town
-from tests.stages import Stages
+from tests.stages import staged
 
 PATHS = ("/pools/pool-1/", "/t/north/", "/t/north/ledger/", "/pools/pool-1/prices/")
 
@@ -29,10 +28,7 @@ def played_town() -> Town:
     return place
 
 
-@pytest.fixture
-def place(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+place = staged(played_town)
 
 
 class TestALivePage:

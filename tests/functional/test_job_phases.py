@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from scheduling.models import Job, Lease
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
-from tests.stages import Stages
+from tests.stages import staged
 
 LIST = "/t/north/jobs/"
 
@@ -28,10 +27,7 @@ def played_town() -> Town:
     return there
 
 
-@pytest.fixture
-def place(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+place = staged(played_town)
 
 
 def _begins_not(name: str) -> None:
@@ -142,10 +138,7 @@ def played_stage() -> ApiStage:
     return made
 
 
-@pytest.fixture
-def stage(stages: Stages) -> Iterator[ApiStage]:
-    with stages.copy(played_stage) as made:
-        yield made
+stage = staged(played_stage)
 
 
 class TestTheApi:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -19,7 +18,7 @@ from scheduling.selectors import jobs as read
 from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
-from tests.stages import Stages
+from tests.stages import staged
 
 LIST = "/t/north/jobs/"
 
@@ -132,10 +131,7 @@ def played_town() -> Town:
     return place
 
 
-@pytest.fixture
-def busy(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+busy = staged(played_town)
 
 
 def text_of(place: Town, job: Job) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +18,7 @@ from tenants.models import AuditRecord, User
 from tests.functional.operate_stage import edit, operate_stage, tag
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town, visitor
-from tests.stages import Stages
+from tests.stages import staged
 
 
 def played_town() -> Town:
@@ -32,10 +31,7 @@ def played_town() -> Town:
     return place
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+there = staged(played_town)
 
 
 def freeze(pool: Pool, leave_out: int = 0) -> ExecutorHealth:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from django.test import Client
 
 from scheduling.models import MaintenanceWindow, Node, Round
 from tenants.models import AuditRecord
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
-from tests.stages import Stages
+from tests.stages import staged
 
 DAY = timedelta(days=1)
 
@@ -24,10 +22,7 @@ def played_town() -> Town:
     return made
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+there = staged(played_town)
 
 
 def page(client: Client, path: str, **query: str) -> str:

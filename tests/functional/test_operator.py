@@ -28,7 +28,7 @@ from tenants.models import AuditRecord, Budget, DailySpend, Membership, Quota, T
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
-from tests.stages import Stages
+from tests.stages import staged
 
 Role = Membership.Role
 DAY = timedelta(days=1)
@@ -41,10 +41,7 @@ def played_town() -> Town:
     return made
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+there = staged(played_town)
 
 
 READ_ONLY = (

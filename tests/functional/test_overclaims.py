@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,13 +13,9 @@ from scheduling.selectors.replay import replay_stored_round
 from tests.functional.certificate_stage import overclaimed, plant
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round
-from tests.stages import Stages
+from tests.stages import staged
 
-
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Stage]:
-    with stages.copy(mixed_stage) as made:
-        yield made
+there = staged(mixed_stage)
 
 
 @pytest.fixture

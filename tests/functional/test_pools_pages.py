@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,13 +24,9 @@ from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, headline, last_round, settled_stage, stage
 from tests.functional.visitors import town
 from tests.round_states import add_state
-from tests.stages import Stages
+from tests.stages import staged
 
-
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Stage]:
-    with stages.copy(stage) as made:
-        yield made
+there = staged(stage)
 
 
 def access(name: str) -> Access:

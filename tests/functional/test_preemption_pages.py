@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from tests.factories import Cluster, cluster
 from tests.functional.pool_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.integration.test_handover import SlowExecutor
-from tests.stages import Stages
+from tests.stages import staged
 from tests.toy_policy.preempting import POLICY
 
 WHO = {"full": "beta", "pseudonyms": "tenant 2", "own": "another tenant"}
@@ -55,10 +54,7 @@ def played_pool() -> Stage:
     return made
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Stage]:
-    with stages.copy(played_pool) as made:
-        yield made
+there = staged(played_pool)
 
 
 def loser() -> Job:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -13,15 +12,12 @@ from billing.models import PostedPrice, UsageLine
 from portal.pools.views import prices
 from scheduling.models import GpuType, LeaseTerm
 from tests.functional.pool_stage import Stage, settled_stage
-from tests.stages import Stages
+from tests.stages import staged
 
 ALL = "from=2000-01-01&to=2040-01-01"
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Stage]:
-    with stages.copy(settled_stage) as made:
-        yield made
+there = staged(settled_stage)
 
 
 def rows(there: Stage, query: str) -> list[dict[str, str]]:

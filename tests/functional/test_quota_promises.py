@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 
 import pytest
 from django.db.models import F
 
 from scheduling.models import Lease, Pool, PoolClock
 from tests.functional.visitors import Town, town
-from tests.stages import Stages
+from tests.stages import staged
 
 LABELS = {
     "evenshare": "guaranteed within 5 min 40 s",  # 300 s, a round of 10 s, a notice of 30 s
@@ -31,10 +30,7 @@ def played_town() -> Town:
     return made
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+there = staged(played_town)
 
 
 def words(page: str) -> str:

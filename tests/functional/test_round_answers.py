@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from evenshare_core.policies import registry
 from scheduling.models import Job
 from tests.functional.pool_stage import Stage, last_round, stage
-from tests.stages import Stages
+from tests.stages import staged
 from tests.toy_policy.deadlines import POLICY
 
 
@@ -32,10 +31,7 @@ def played_pool() -> Stage:
     return there
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Stage]:
-    with stages.copy(played_pool) as made:
-        yield made
+there = staged(played_pool)
 
 
 def due(there: Stage, tenant: str, within_s: int, *, work_s: int = 60) -> Job:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from evenshare_core.domain.invariants import Violation
@@ -19,16 +17,13 @@ from tenants.models import User
 from tenants.selectors.access import access_of
 from tests.factories import cluster
 from tests.functional.pool_stage import Stage, headline, last_round, stage
-from tests.stages import Stages
+from tests.stages import staged
 
 # What the panel of the chain reads: the record of the round and the one before, and the head.
 PLACE_QUERIES = 7
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Stage]:
-    with stages.copy(stage) as made:
-        yield made
+there = staged(stage)
 
 
 class TestWhoMayLook:

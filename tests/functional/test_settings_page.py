@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -17,7 +16,7 @@ from tenants.models import AuditRecord
 from tests.functional.test_operator import page
 from tests.functional.visitors import Town, town
 from tests.round_states import left_by
-from tests.stages import Stages
+from tests.stages import staged
 
 NO_BOUNDS = {"least_lease_s": "0", "most_lease_s": "0", "profiling_s": "0"}
 
@@ -29,10 +28,7 @@ def played_town() -> Town:
     return made
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+there = staged(played_town)
 
 
 class TestTheSettings:

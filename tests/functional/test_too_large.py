@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, Node, Profile
 from scheduling.selectors.too_large import TypeSize, why_now, why_too_large
 from tests.functional.visitors import Town, reads, town
-from tests.stages import Stages
+from tests.stages import staged
 
 LATER = "larger than what is schedulable now"
 NEVER = "larger than the pool"
@@ -29,10 +27,7 @@ def played_town() -> Town:
     return place
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Town]:
-    with stages.copy(played_town) as made:
-        yield made
+there = staged(played_town)
 
 
 def _page(place: Town, path: str) -> str:

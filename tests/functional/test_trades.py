@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from dataclasses import replace as changed
 from typing import Any
 
@@ -26,7 +25,7 @@ from tests.functional.pool_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.functional.trades import write_trade
 from tests.round_states import add_state, left_by
-from tests.stages import Stages
+from tests.stages import staged
 
 # How the other side is called, by the pool's setting: the owner looks, who is alpha.
 OTHER = {"full": "beta", "pseudonyms": "tenant 2", "own": "other tenants"}
@@ -46,10 +45,7 @@ def played_pool() -> Stage:
     return made
 
 
-@pytest.fixture
-def there(stages: Stages) -> Iterator[Stage]:
-    with stages.copy(played_pool) as made:
-        yield made
+there = staged(played_pool)
 
 
 def api(there: Stage, who: str, path: str) -> Any:

@@ -23,7 +23,7 @@ from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.stored_rounds import round_values
 from tenants.models import Quota
 from tests.factories import Cluster
-from tests.stages import Stages
+from tests.stages import Stages, staged
 
 STEP_S = POOL.round_s * POOL.scale
 # Four hours of pool time: the calm, the busy and the last one of a cycle, and the next calm.
@@ -53,10 +53,7 @@ def four_minutes() -> Story:
     return story
 
 
-@pytest.fixture
-def story(stages: Stages) -> Iterator[Story]:
-    with stages.copy(four_minutes) as made:
-        yield made
+story = staged(four_minutes)
 
 
 class TestTheTrace:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from scheduling.selectors.job_estimates import read_estimate
 from scheduling.selectors.replay import replay_stored_round
 from scheduling.selectors.stored_rounds import round_values
 from tests.factories import Cluster, cluster
-from tests.stages import Stages
+from tests.stages import staged
 
 SPEEDS = {"v100": 1000}
 ITERATION_US = 250_000
@@ -31,10 +30,7 @@ def small_lab() -> Cluster:
     return cluster({"a": 4, "b": 4}, nodes=2, lease_s=60, policy="sjf")
 
 
-@pytest.fixture
-def lab(stages: Stages) -> Iterator[Cluster]:
-    with stages.copy(small_lab) as made:
-        yield made
+lab = staged(small_lab)
 
 
 def job_type(lab: Cluster, tenant: str = "a") -> Profile:
