@@ -328,6 +328,13 @@ class TestAShimThatIsKilled:
         (late,) = world.launch(token)
         assert late.state is STOPPED
 
+    def test_that_has_its_claim_and_no_program_yet_is_on_its_way(self, world: LocalWorld) -> None:
+        token = world.lease("true")
+        world.executor._make(token, world.lab.pool.leases.get())
+        (world.folder(token) / "shim.json").write_text('{"pid": 1}')
+        (report,) = world.launch(token)
+        assert (report.token, report.state) == (token, ReportState.ACCEPTED)
+
     def test_whose_folder_was_removed_is_lost(self, world: LocalWorld) -> None:
         token = world.shell("sleep 6000")
         world.lab.pool.leases.update(state="running")

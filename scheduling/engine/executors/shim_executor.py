@@ -127,26 +127,22 @@ class ShimExecutor(ABC):
         specs = self._specs([one.job_id for one in launches])
         with refusing("no process can be started"):
             self._require_folder()
-            wanted = self._reopening(specs, lambda: self._begin(launches, specs))
+            self._reopening(specs, lambda: self._begin(launches, specs))
             reports = self._reports({one.token: one.at_us for one in launches})
         known = {report.token for report in reports}
-        # Their shims are on their way.
+        # Their shims are on their way: to their claim, or from there to the program.
         return reports + [
             Report(one.token, ReportState.ACCEPTED, one.at_us)
             for one in launches
-            if one.token in wanted and one.token not in known
+            if one.token in specs and one.token not in known
         ]
 
-    def _begin(
-        self, launches: Sequence[Launch], specs: Mapping[str, LeaseSpec]
-    ) -> dict[str, LeaseSpec]:
-        """Have what nobody claimed started; return that."""
+    def _begin(self, launches: Sequence[Launch], specs: Mapping[str, LeaseSpec]) -> None:
+        """Have what nobody claimed started."""
         for one in specs.values():
             self._put_aside(one.lease)
         fresh = [one.token for one in launches if self._claim(one.token) is None]
-        wanted = {token: specs[token] for token in fresh if token in specs}
-        self._start(wanted)
-        return wanted
+        self._start({token: specs[token] for token in fresh if token in specs})
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Ask shims to have their programs checkpoint; the end is reported by `list`."""
