@@ -27,7 +27,7 @@ BEAT = "beat"
 PATIENCE_S = {BEAT: 60.0, "default": 60.0, "rounds": 120.0}
 # Several times the slowest start that was seen: 120 s, with 16 busy processes on 2 cores.
 STARTING_S = 900.0
-# Each restart without a sign of life doubles the wait for the next, so many times.
+# The wait doubles with each restart that brings no sign of life, this often at most.
 MOST_DOUBLINGS = 4
 # So much of it counts; a thread that waits in a loop uses less in all of its patience.
 WORK_S = 0.1
@@ -114,7 +114,7 @@ class Sign:
 class PulseWatch:
     """Judges signs of life on the monotonic clock, which stands still while a laptop sleeps.
 
-    What a former run left in the folder `run` is none.
+    A file that a former run left in the folder `run` is no sign of life.
     """
 
     def __init__(self, run: Path, now: float) -> None:

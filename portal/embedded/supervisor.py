@@ -36,7 +36,7 @@ USAGE = (
     " servers. It takes no arguments: settings are environment variables, as PORT=8010 (docs/"
     "configuration.md)."
 )
-# Only a hang takes so long: what cannot start ends, and is told apart by that.
+# Only a process that hangs takes so long. One that cannot start ends, which `_until` sees.
 START_PATIENCE_S = 900.0
 FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0
