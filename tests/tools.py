@@ -1,9 +1,11 @@
-"""Helpers that tests share: polling, and programs that may not be installed."""
+"""Helpers that tests share: polling, stopped processes, programs that may not be installed."""
 
 import os
 import shutil
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import pytest
@@ -40,3 +42,17 @@ def eventually(probe: Callable[[], T], *, every_s: float = 0.05) -> T:
         if time.monotonic() > deadline:
             pytest.fail(f"still {answer!r} after {PATIENCE_S:g} s: {probe}")
         time.sleep(every_s)
+
+
+@contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    """Stop processes, and let those that are left go on afterwards."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            # Somebody else may have let it go on, and it has ended.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django.conf import settings
 from django.db import connection
 from django.test import override_settings
 
@@ -20,6 +19,7 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.rounds import execute_round
 from scheduling.models import Job
 from tenants.models import Membership, User
+from tests.browser.session import give_session
 from tests.factories import Cluster, cluster
 from tests.functional.visitors import signed_in
 from tests.integration.local_world import processes_below
@@ -49,9 +49,8 @@ class LocalStage:
         return sys.executable
 
     def sign_in(self, page: Page, site: str, name: str = "ada") -> None:
-        """Have a session from somewhere."""
-        cookie = signed_in(User.objects.get(username=name)).cookies[settings.SESSION_COOKIE_NAME]
-        page.context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+        """Without the login page."""
+        give_session(page.context, signed_in(User.objects.get(username=name)), site)
 
     def log_in(self, page: Page, name: str = "ada") -> None:
         """By the login page, as a person does."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from django.conf import settings
 from django.urls import resolve
 
 from tenants.models import User
 from tests.browser.axe import findings, serious
+from tests.browser.session import give_session
 from tests.functional.two_clocks import PASSWORD
 from tests.functional.visitors import signed_in
 
@@ -47,14 +47,11 @@ class Story:
     _visited: set[str] = field(default_factory=set)
 
     def begin(self, name: str) -> None:
-        """On the person's own first page, with a session; where axe looks, from the front page."""
+        """Open the person's first page, by the login page where axe is to look at that too."""
         if self.looked is not None:
             self.sign_in(name)
             return
-        cookie = signed_in(User.objects.get(username=name)).cookies[settings.SESSION_COOKIE_NAME]
-        self.page.context.add_cookies(
-            [{"name": cookie.key, "value": cookie.value, "url": self.site}]
-        )
+        give_session(self.page.context, signed_in(User.objects.get(username=name)), self.site)
         self.page.goto("/")
 
     def sign_in(self, name: str) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.conf import settings
 from django.db import connection
 
 from scheduling.models import Round
 from tenants.models import Tenant
 from tests.browser.axe import serious
 from tests.browser.complaints import complaints_of
+from tests.browser.session import give_session
 from tests.functional.pool_stage import Stage
 
 if TYPE_CHECKING:
@@ -52,11 +52,9 @@ def committed_db(there: Stage) -> str:
 
 @pytest.fixture
 def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
-    client = there.client("owner")
     context = browser.new_context(base_url=site, accept_downloads=True)
     context.add_init_script(WATCH)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    give_session(context, there.client("owner"), site)
     opened = context.new_page()
     yield opened
     context.close()
@@ -135,6 +133,7 @@ class TestEveryChart:
                 drawn(page, key)
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
             assert page.evaluate("window.refused") == [], path
+            assert serious(page) == [], path
             wide[path] = page.evaluate(
                 """() => {
                   for (const part of document.querySelectorAll(".svg-container, .main-svg"))

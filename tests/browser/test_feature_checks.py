@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from django.conf import settings
 
 from scheduling.models import Job
+from tests.browser.session import give_session
 from tests.functional.visitors import Town, town
 from tests.tools import eventually
 
@@ -34,8 +34,7 @@ def there(committed_db: str) -> Town:
 def page(there: Town, site: str, browser: Browser) -> Iterator[Page]:
     """Signed in as a member of north."""
     context = browser.new_context(base_url=site, viewport={"width": 1280, "height": 900})
-    cookie = there.owner.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    give_session(context, there.owner, site)
     yield context.new_page()
     context.close()
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from django.conf import settings
 from django.test import Client
 
 from scheduling.engine.clock import read_clock
@@ -16,6 +15,7 @@ from tenants.models import AuditRecord, Quota
 from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
+from tests.browser.session import give_session
 from tests.functional.test_losses import freeze
 from tests.functional.visitors import Town, town
 from tests.stages import Copy, copied, name_of_copy
@@ -50,8 +50,7 @@ def there(copy: Copy[Town]) -> Town:
 def opened(browser: Browser, site: str, client: Client) -> Page:
     """A page of somebody who is signed in."""
     context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    give_session(context, client, site)
     return context.new_page()
 
 
@@ -270,10 +269,11 @@ class TestAnOperator:
 
 class TestATenant:
     def test_reaches_none_of_it(self, there: Town, site: str, browser: Browser) -> None:
-        """What each stranger gets from each address is asked without a browser, too."""
-        shown = opened(browser, site, there.owner)
-        answer = shown.goto(f"{base(there)}/quotas/")
-        assert answer is not None
-        assert answer.status == 404
-        assert shown.locator("a[href^='/operate/']").count() == 0
-        shown.context.close()
+        for client in (there.owner, there.neighbour, there.outsider):
+            shown = opened(browser, site, client)
+            for path in ("/operate/", "/operate/audit/", f"{base(there)}/quotas/"):
+                answer = shown.goto(path)
+                assert answer is not None
+                assert answer.status == 404
+            assert shown.locator("a[href^='/operate/']").count() == 0
+            shown.context.close()

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from django.conf import settings
 
 from tests.browser.complaints import complaints_of
+from tests.browser.session import give_session
 from tests.functional.pool_stage import Stage, stage
 from tests.stages import Copy, copied, name_of_copy
 
@@ -29,10 +29,8 @@ def there(copy: Copy[Stage]) -> Stage:
 
 @pytest.fixture
 def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
-    client = there.client("owner")
     context = browser.new_context(base_url=site)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    give_session(context, there.client("owner"), site)
     opened = context.new_page()
     yield opened
     context.close()

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from django.conf import settings
 
 from evenshare_core.policies import registry
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Lease, LeaseEvent, Pool, PoolClock, Round
 from tests.browser.axe import serious
 from tests.browser.complaints import complaints_of
+from tests.browser.session import give_session
 from tests.functional.pool_stage import Stage, stage
 from tests.toy_policy.preempting import POLICY
 
@@ -55,10 +55,8 @@ def visit(
 ) -> Iterator[tuple[str, Page]]:
     """Who looks, and their browser."""
     who = request.param
-    client = there.client(who)
     context = browser.new_context(base_url=site)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+    give_session(context, there.client(who), site)
     opened = context.new_page()
     yield who, opened
     context.close()

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from django.conf import settings
 
 from billing.models import Transfer
 from tests.browser.complaints import complaints_of
+from tests.browser.session import give_session
 from tests.functional.pool_stage import Stage, settled_stage
 from tests.functional.test_verify_pages import say, statement
 
@@ -36,8 +36,7 @@ def windows(there: Stage, site: str, browser: Browser) -> Iterator[dict[str, Bro
     opened = {}
     for who in ("owner", "operator"):
         context = browser.new_context(base_url=site)
-        cookie = there.client(who).cookies[settings.SESSION_COOKIE_NAME]
-        context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
+        give_session(context, there.client(who), site)
         opened[who] = context
     yield opened
     for context in opened.values():

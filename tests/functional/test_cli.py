@@ -30,7 +30,7 @@ from tenants.models import Membership, Tenant, User
 from tests.architecture.sources import ROOT
 from tests.factories import cluster
 from tests.integration.local_world import processes_below
-from tests.tools import PATIENCE_S, eventually
+from tests.tools import PATIENCE_S, eventually, stopped
 from tests.toy_policy.preempting import POLICY
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the executor needs /proc")
@@ -122,19 +122,11 @@ class Scene:
 
         It may not be over before it is preempted, however late rounds come.
         """
-        pids = eventually(self.training_that_reported, every_s=0.01)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(eventually(self.training_that_reported, every_s=0.01)):
             yield
-        finally:
-            for pid in pids:
-                # Its shim lets it go on too, so that it may yield: it may be gone by now.
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
 
     def training_that_reported(self) -> list[int]:
-        """Run the round that is due; the processes of the training, once it said something."""
+        """Run the round that is due; return the processes of the training once it has reported."""
         self.round()
         found = []
         for pid in processes_below(self.jobs) if list(self.jobs.rglob("progress.json")) else []:

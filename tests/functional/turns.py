@@ -22,7 +22,7 @@ def dealt(things: Sequence[One], row: int, turn: int) -> list[One]:
 
 
 def some_turns(count: int) -> list[Any]:
-    """Values of the parameter `turn` where rows are alike: so many turns, the others in a soak."""
+    """Values of the parameter `turn`: the first `count` turns; `make soak` runs the others."""
     return [
         pytest.param(turn, marks=[pytest.mark.soak] if turn >= count else [])
         for turn in range(TURNS)

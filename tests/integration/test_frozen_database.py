@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,21 +11,15 @@ from tenants.models import User
 from tests.factories import cluster
 from tests.functional.test_overload import session_of
 from tests.plugin import Services
-from tests.tools import eventually
+from tests.tools import eventually, stopped
 from tests.web_server import read_answer, request, web_server
 
 
 @contextmanager
 def frozen(services: Services) -> Iterator[None]:
     """Stop every process of the server, so that no timeout of its own can help."""
-    stopped = processes(services)
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(processes(services)):
         yield
-    finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
 
 
 def processes(services: Services) -> list[int]:
