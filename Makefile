@@ -19,7 +19,7 @@ run-slurm: core
 test: dev
 	@$(RUN) -m pytest -n auto --tier=test --hypothesis-profile=quick $(ARGS)
 
-# All that `make test` leaves out, and properties with five times as many examples.
+# All that `make test` leaves out, and properties with three times as many examples.
 test-rest: dev
 	@$(RUN) -m pytest -n auto --tier=rest --hypothesis-profile=ci $(ARGS)
 
@@ -54,6 +54,7 @@ core dev:
 
 # Resolve the locks anew. No index address may get into them. setproctitle, which only the command
 # of mutmut needs, would have celery write over the command lines by which tests find processes.
+# At the end: what is more than a release behind.
 lock: dev
 	@for name in uv core dev; do \
 	  $(RUN) -m uv pip compile -q --upgrade --generate-hashes --universal --python-version 3.11 \
@@ -62,6 +63,7 @@ lock: dev
 	    requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 	@! grep -iE '^--|https?:' requirements/*.txt
+	@$(RUN) requirements/behind.py
 
 # The client is installed apart: its table of a job's fields is a copy.
 fields: dev
