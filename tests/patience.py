@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-EXAMPLES = {"quick": 20, "ci": 100, "soak": 1000}
+EXAMPLES = {"quick": 20, "ci": 60, "soak": 1000}
 
 for _name, _examples in EXAMPLES.items():
     settings.register_profile(

@@ -40,6 +40,8 @@ SAMPLED: dict[str, int] = {
     "tests/integration/test_fault_matrix.py": 1,
     "tests/integration/test_preemption_faults.py": 1,
 }
+# Of these `make test-rest` runs a second sample, `make soak` the cases that are left then.
+SOAKED = ("tests/integration/test_fault_matrix.py",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is of another tier."""
+    for item in left_to_soak(items):
+        item.add_marker("soak")
     tier = config.getoption("tier")
     if tier == "all":
         return
@@ -115,6 +119,18 @@ def left_to_rest(items: list[pytest.Item]) -> frozenset[str]:
         cases = [item for item in items if item.nodeid.startswith(prefix)]
         left |= {item.nodeid for item in cases} - sample(cases, strength)
     return frozenset(left)
+
+
+def left_to_soak(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases that `make test-rest` leaves out, too."""
+    left = []
+    for prefix in SOAKED:
+        cases = [item for item in items if item.nodeid.startswith(prefix)]
+        for _ in range(2):
+            chosen = sample(cases, SAMPLED[prefix])
+            cases = [item for item in cases if item.nodeid not in chosen]
+        left += cases
+    return left
 
 
 def is_of_study(item: pytest.Item) -> bool:
