@@ -3,7 +3,7 @@
 #
 #   prepare        migrations, as the owner; run to its end before the others start
 #   web            the web server on BIND (127.0.0.1) and PORT (8000), WEB_PROCESSES of them
-#   worker QUEUE   rounds or default
+#   worker QUEUE   rounds (ROUND_PROCESSES of them) or default
 #   beat           the one tick; exactly one of it
 #   backup, restore, manage ...   see deploy/ and `manage.py help`
 #
@@ -37,8 +37,10 @@ case $role in
   worker)
     queue=${1:?a queue: rounds or default}
     python -m portal.site.prepare --check
-    exec python -m celery -A portal.site.celery worker --concurrency=1 --without-gossip \
-      --without-mingle --queues "$queue" --hostname "$queue@%h"
+    processes=1
+    [ "$queue" != rounds ] || processes=$(python -m portal.embedded.round_processes)
+    exec python -m celery -A portal.site.celery worker --concurrency="$processes" \
+      --without-gossip --without-mingle --queues "$queue" --hostname "$queue@%h"
     ;;
   beat)
     python -m portal.site.prepare --check

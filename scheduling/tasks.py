@@ -5,16 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from datetime import datetime
 from typing import Any
 
 import structlog
-from celery import current_app, shared_task
+from celery import shared_task
 from django.conf import settings
-from django.db.models import Q
 
 from scheduling.engine.archive import archive_rounds
-from scheduling.engine.clock import grid_instant, read_clock, tick_clock
+from scheduling.engine.clock import tick_clock
+from scheduling.engine.due import due_rounds
 from scheduling.engine.failures import clear_failure, record_failure
 from scheduling.engine.file_scrub import scrub_files
 from scheduling.engine.housekeeping import drop_old_rows
@@ -22,7 +21,7 @@ from scheduling.engine.refits import is_refit_due
 from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.engine.scrub import scrub_rounds
 from scheduling.engine.seal import retry_sealing, seal_rounds
-from scheduling.models import Job, Pool, PoolFence
+from scheduling.models import Pool
 from scheduling.selectors.sealing import unsealed_pools
 from scheduling.services import forecasts as forecasting
 from scheduling.services.simulations import (
@@ -36,13 +35,14 @@ from scheduling.services.wake import wake_sealing
 from tenants.idempotency import drop_replies
 from tenants.lockout import drop_attempts
 from tenants.rate import drop_full_buckets
-from tenants.scopes import engine_scope
 from tenants.transparency.scrub import scrub_logs
 
 log = structlog.get_logger(__name__)
 
 # The worker does the ticks as well.
 SEAL_S = 0.5
+# Begins no further round after so long: a worker that shall end waits for the task.
+ROUNDS_S = 2.0
 # What this worker process started: (id, claim) of simulations and forecasts -> their process.
 _simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 _forecasts: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
@@ -50,30 +50,17 @@ _refits: list[subprocess.Popen[bytes]] = []
 
 
 @shared_task(name="scheduling.tick", ignore_result=True)
-def tick(**_: Any) -> int:
-    """Wake the pools whose next grid instant has come; return how many.
+def tick(**_: Any) -> None:
+    """Note that the pools are alive, and ask for the sealing of rounds that are not sealed.
 
-    One static beat a second calls it. A pool that fails keeps nobody else waiting.
+    Beat calls it every second. A pool that fails keeps no other waiting.
     """
-    woken = 0
     for pool in Pool.objects.order_by("id"):
         try:
-            now = tick_clock(pool.pk)
-            checked = PoolFence.objects.values_list("last_checked_at", flat=True).get(pool=pool)
-            due = checked is None or grid_instant(now, pool.round_s) > checked
-            wanted = not due and pool.on_demand and _wanted(pool, checked)
-            if (due or wanted) and not now.paused:
-                current_app.send_task(
-                    "scheduling.run_round",
-                    args=[pool.pk],
-                    kwargs={"on_demand": wanted},
-                    expires=pool.round_s,
-                )
-                woken += 1
+            tick_clock(pool.pk)
         except Exception:
             log.exception("tick.failed", pool=pool.name)
     _wake_sealing()
-    return woken
 
 
 def _wake_sealing() -> None:
@@ -85,21 +72,35 @@ def _wake_sealing() -> None:
         log.exception("tick.unsealed")
 
 
-def _wanted(pool: Pool, checked: datetime | None) -> bool:
-    """Whether something came in since the last look that a round on demand would act on.
+@shared_task(name="scheduling.rounds", ignore_result=True, acks_late=True)
+def rounds(asked: int | None = None, **_: Any) -> int:
+    """Run the rounds that are due, the latest relative to its interval first; return how many ran.
 
-    The submission wakes a round itself; this finds it again should that message be lost.
+    Beat calls it every second, and whoever asks for a round on demand of the pool `asked`. What is
+    due is read again after each round. Processes that run it at once share the pools by the fence.
     """
-    jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES)
-    with engine_scope(pool.pk):
-        return jobs.filter(Q(submitted_at__gt=checked) | Q(cancel_asked_at__gt=checked)).exists()
+    until = time.monotonic() + ROUNDS_S
+    tried: set[int] = set()
+    ran = 0
+    while due := next((one for one in due_rounds(asked) if one.pool_id not in tried), None):
+        outcome = None
+        try:
+            outcome = run_round(due.pool_id, on_demand=due.on_demand)
+        except Exception:
+            log.exception("round.raised", pool=due.pool)
+        has_run = outcome in (RoundOutcome.COMMITTED, RoundOutcome.QUIET)
+        ran += has_run
+        if due.on_demand or not has_run:
+            tried.add(due.pool_id)
+        if time.monotonic() > until:
+            break
+    return ran
 
 
-@shared_task(name="scheduling.run_round", ignore_result=True, acks_late=True)
-def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
-    """Run the pool's round if it is due or wanted between grid instants; return the outcome."""
+def run_round(pool_id: int, *, on_demand: bool = False) -> RoundOutcome:
+    """Run the pool's round if it is due, or wanted between grid instants; return the outcome."""
     try:
-        outcome = execute_round(pool_id, now=read_clock(pool_id), on_demand=on_demand).outcome
+        outcome = execute_round(pool_id, now=tick_clock(pool_id), on_demand=on_demand).outcome
     except Exception as error:
         record_failure(pool_id, error)
         raise
@@ -107,7 +108,7 @@ def run_round(pool_id: int, *, on_demand: bool = False, **_: Any) -> str:
         clear_failure(pool_id)
     if outcome is RoundOutcome.COMMITTED:
         wake_sealing(pool_id)
-    return outcome.value
+    return outcome
 
 
 @shared_task(name="scheduling.seal", ignore_result=True)

@@ -25,6 +25,7 @@ from portal.embedded.children import NEVER, Child, Spec
 from portal.embedded.errors import StartError
 from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, Postgres
 from portal.embedded.pulse import BEAT, PATIENCE_S, PulseWatch
+from portal.embedded.round_processes import round_processes
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog
 from portal.embedded.web_size import WebSize, web_size
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         return 0 if set(arguments) <= {"-h", "--help"} else 2
     try:
         port, size = chosen_port(), web_size(os.environ)
+        round_count = round_processes(os.environ)
         if slurm.is_wanted():
             slurm.check_packages()
         place = folders.prepare(folders.locate().data)
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         # What web processes of a former run have counted (portal/site/shared_counts.py).
         shutil.rmtree(place.run / "web", ignore_errors=True)
         with Watchdog([held]) as watchdog:
-            status = asyncio.run(Tree(place, listener, watchdog, size).run(begun))
+            status = asyncio.run(Tree(place, listener, watchdog, size, round_count).run(begun))
         shutil.rmtree(place.run, ignore_errors=True)
     except StartError as error:
         say(str(error))
@@ -81,11 +83,13 @@ class Tree:
         listener: socket.socket,
         watchdog: Watchdog,
         web: WebSize,
+        round_count: int,
     ):
         self._place = place
         self._listener = listener
         self._watchdog = watchdog
         self._web = web
+        self._round_count = round_count
         self._verbose = os.environ.get("VERBOSE", "") not in ("", "0")
         self._children: dict[str, Child] = {}
         self._ending = asyncio.Event()
@@ -185,18 +189,22 @@ class Tree:
 
     def _applications(self) -> list[Spec]:
         celery = [sys.executable, "-m", "celery", "-A", "portal.site.celery"]
-        worker = ["worker", "--concurrency=1", "--without-gossip", "--without-mingle"]
+        worker = ["worker", "--without-gossip", "--without-mingle"]
+        processes = {"rounds": self._round_count, "default": 1}
         return [
             self._web_spec(FIRST_WEB),
             *(
                 Spec(
                     f"worker-{queue}",
-                    [*celery, *worker, "--queues", queue, "--hostname", f"{queue}@%h"],
+                    [
+                        *(*celery, *worker, f"--concurrency={count}"),
+                        *("--queues", queue, "--hostname", f"{queue}@%h"),
+                    ],
                     # TERM lets the running task end. A round that takes longer than
                     # this is fenced: killing it loses nothing.
                     stop_s=8.0,
                 )
-                for queue in ("rounds", "default")
+                for queue, count in processes.items()
             ),
             Spec("beat", [*celery, "beat", "--schedule", str(self._place.run / "beat")]),
             *(self._web_spec(f"web-{number}") for number in range(2, self._web.processes + 1)),

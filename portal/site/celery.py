@@ -6,6 +6,7 @@ twice, changes when something happens and nothing else; PostgreSQL alone is the 
 
 import logging.config
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -19,6 +20,9 @@ from portal.embedded import pulse
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
 
 TICK_EVERY_S = 1.0
+# No message expires earlier: on a busy machine it may come late, and if each one had expired by
+# then, its task would never run.
+LEAST_EXPIRES_S = 15.0
 METER_EVERY_S = 5.0
 LOG_TRANSFERS_EVERY_S = 30.0
 HOUSEKEEPING_EVERY_S = 3600.0
@@ -35,6 +39,15 @@ def broker_url(redis_url: str) -> str:
         return redis_url
     database = dict(parse_qsl(parts.query)).get("db", "0")
     return f"redis+socket://{parts.path}?virtual_host={database}"
+
+
+def _every(
+    seconds: float, task: str, *, queue: str = "default", kwargs: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return an entry of the schedule of beat, whose messages expire when the next ones do."""
+    expires_s = max(seconds, LEAST_EXPIRES_S)
+    options = {"queue": queue, "expires": expires_s}
+    return {"task": task, "schedule": seconds, "kwargs": dict(kwargs or {}), "options": options}
 
 
 app = Celery("evenshare")
@@ -54,10 +67,12 @@ app.conf.update(
     task_queues=[Queue(name) for name in QUEUES],  # type: ignore[no-untyped-call]  # untyped kombu
     task_default_queue="default",
     task_create_missing_queues=False,
-    task_routes={"scheduling.run_round": {"queue": "rounds"}},
+    task_routes={"scheduling.rounds": {"queue": "rounds"}},
     # Every task is idempotent: one that died with its worker is delivered again.
     task_acks_late=True,
     task_reject_on_worker_lost=False,
+    # A process that hangs in a task is ended, and its worker starts another.
+    task_time_limit=pulse.LONGEST_S,
     worker_prefetch_multiplier=1,
     worker_soft_shutdown_timeout=5.0,
     worker_cancel_long_running_tasks_on_connection_loss=False,
@@ -65,74 +80,29 @@ app.conf.update(
     timezone="UTC",
     enable_utc=True,
     beat_schedule={
-        "tick": {
-            "task": "scheduling.tick",
-            "schedule": TICK_EVERY_S,
-            "options": {"queue": "default", "expires": TICK_EVERY_S},
-        },
-        "meter": {
-            "task": "billing.meter",
-            "schedule": METER_EVERY_S,
-            "options": {"queue": "default", "expires": METER_EVERY_S},
-        },
-        "log-transfers": {
-            "task": "billing.log_transfers",
-            "schedule": LOG_TRANSFERS_EVERY_S,
-            "options": {"queue": "default", "expires": LOG_TRANSFERS_EVERY_S},
-        },
-        "log-all-transfers": {
-            "task": "billing.log_transfers",
-            "schedule": HOUSEKEEPING_EVERY_S,
-            "kwargs": {"look_at_all": True},
-            "options": {"queue": "default", "expires": HOUSEKEEPING_EVERY_S},
-        },
-        "archive": {
-            "task": "scheduling.archive",
-            "schedule": ARCHIVE_EVERY_S,
-            "options": {"queue": "default", "expires": ARCHIVE_EVERY_S},
-        },
-        "drop-files": {
-            "task": "billing.drop_files",
-            "schedule": HOUSEKEEPING_EVERY_S,
-            "options": {"queue": "default", "expires": HOUSEKEEPING_EVERY_S},
-        },
-        "housekeeping": {
-            "task": "scheduling.housekeeping",
-            "schedule": HOUSEKEEPING_EVERY_S,
-            "options": {"queue": "default", "expires": HOUSEKEEPING_EVERY_S},
-        },
-        "simulations": {
-            "task": "scheduling.simulations",
-            "schedule": SIMULATIONS_EVERY_S,
-            "options": {"queue": "default", "expires": SIMULATIONS_EVERY_S},
-        },
-        "refits": {
-            "task": "scheduling.refits",
-            "schedule": REFITS_EVERY_S,
-            "options": {"queue": "default", "expires": REFITS_EVERY_S},
-        },
-        "forecasts": {
-            "task": "scheduling.forecasts",
-            "schedule": FORECASTS_EVERY_S,
-            "options": {"queue": "default", "expires": FORECASTS_EVERY_S},
-        },
+        "tick": _every(TICK_EVERY_S, "scheduling.tick"),
+        "rounds": _every(TICK_EVERY_S, "scheduling.rounds", queue="rounds"),
+        "meter": _every(METER_EVERY_S, "billing.meter"),
+        "log-transfers": _every(LOG_TRANSFERS_EVERY_S, "billing.log_transfers"),
+        "log-all-transfers": _every(
+            HOUSEKEEPING_EVERY_S, "billing.log_transfers", kwargs={"look_at_all": True}
+        ),
+        "archive": _every(ARCHIVE_EVERY_S, "scheduling.archive"),
+        "drop-files": _every(HOUSEKEEPING_EVERY_S, "billing.drop_files"),
+        "housekeeping": _every(HOUSEKEEPING_EVERY_S, "scheduling.housekeeping"),
+        "simulations": _every(SIMULATIONS_EVERY_S, "scheduling.simulations"),
+        "refits": _every(REFITS_EVERY_S, "scheduling.refits"),
+        "forecasts": _every(FORECASTS_EVERY_S, "scheduling.forecasts"),
         **{
-            f"pulse-{queue}": {
-                "task": "portal.pulse",
-                "schedule": pulse.PULSE_EVERY_S,
-                "args": [queue],
-                "options": {"queue": queue, "expires": pulse.PULSE_EVERY_S},
-            }
+            f"pulse-{queue}": _every(
+                pulse.PULSE_EVERY_S, "portal.pulse", queue=queue, kwargs={"queue": queue}
+            )
             for queue in QUEUES
         },
     },
 )
 if not settings.PRODUCTION:
-    app.conf.beat_schedule["demo"] = {
-        "task": "portal.demo",
-        "schedule": DEMO_EVERY_S,
-        "options": {"queue": "default", "expires": DEMO_EVERY_S},
-    }
+    app.conf.beat_schedule["demo"] = _every(DEMO_EVERY_S, "portal.demo")
 app.autodiscover_tasks()
 
 

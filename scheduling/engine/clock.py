@@ -48,18 +48,23 @@ def wall_time(clock: PoolClock, pool_at: datetime) -> datetime:
     return clock.anchor_wall + (pool_at - clock.anchor_pool) / clock.scale
 
 
+def reading(clock: PoolClock, wall: datetime) -> PoolNow:
+    """Return what a pool's clock shows at `wall`, without a query."""
+    return PoolNow(wall, pool_time(clock, wall), clock.scale, clock.paused)
+
+
 def read_clock(pool_id: int) -> PoolNow:
     """Read the pool's clock without moving anything. One query."""
     wall = Func(function="clock_timestamp", output_field=DateTimeField())
     clock = PoolClock.objects.annotate(wall=wall).get(pool_id=pool_id)
-    return _reading(clock, clock.wall)
+    return reading(clock, clock.wall)
 
 
 def read_clocks(pool_ids: Collection[int]) -> dict[int, PoolNow]:
     """Read the clocks of some pools, as `read_clock` does. One query."""
     wall = Func(function="clock_timestamp", output_field=DateTimeField())
     rows = PoolClock.objects.annotate(wall=wall).filter(pool_id__in=list(pool_ids))
-    return {row.pool_id: _reading(row, row.wall) for row in rows}
+    return {row.pool_id: reading(row, row.wall) for row in rows}
 
 
 def tick_clock(pool_id: int) -> PoolNow:
@@ -86,7 +91,7 @@ def tick_clock(pool_id: int) -> PoolNow:
             _anchor(clock, wall, wall)
             clock.paused, clock.pause_reason = True, "unwatched"
         clock.save()
-        return _reading(clock, wall)
+        return reading(clock, wall)
 
 
 def note_viewer(pool_id: int) -> None:
@@ -116,7 +121,7 @@ def set_clock(
         if paused is not None:
             clock.paused, clock.pause_reason = paused, reason if paused else ""
         clock.save()
-        return _reading(clock, wall)
+        return reading(clock, wall)
 
 
 def start_clock(pool: Pool, pool_at: datetime, *, scale: int) -> PoolClock:
@@ -151,7 +156,3 @@ def _anchor(clock: PoolClock, shown_at: datetime, wall: datetime) -> None:
     """From `wall` on, continue with the pool time that was shown at `shown_at`."""
     clock.anchor_pool = pool_time(clock, shown_at)
     clock.anchor_wall = wall
-
-
-def _reading(clock: PoolClock, wall: datetime) -> PoolNow:
-    return PoolNow(wall, pool_time(clock, wall), clock.scale, clock.paused)

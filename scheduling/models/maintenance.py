@@ -39,7 +39,7 @@ class MaintenanceWindow(models.Model):
 class RoundFailure(models.Model):
     """A pool whose rounds fail: since when, how often, and the last error. None: all is well.
 
-    Wall time. Written by `scheduling.tasks.run_round`; the next round that succeeds deletes it.
+    Wall time. Written by `scheduling.engine.failures`; the next round that succeeds deletes it.
     """
 
     pool = models.OneToOneField(

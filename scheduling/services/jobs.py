@@ -36,7 +36,7 @@ def cancel_job(*, job: Job, now: PoolNow) -> Job:
         locked.save(update_fields=changed)
         pool = locked.pool
         if pool.on_demand:
-            wake_pool_after_commit(pool.pk, expires_s=pool.round_s)
+            wake_pool_after_commit(pool.pk)
     return _copied(job, locked)
 
 

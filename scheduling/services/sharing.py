@@ -214,7 +214,7 @@ def _check_offer(quota: Quota, request: OfferRequest, now: datetime) -> None:
 
 def _wake(pool: Pool) -> None:
     if pool.on_demand:
-        wake_pool_after_commit(pool.pk, expires_s=pool.round_s)
+        wake_pool_after_commit(pool.pk)
 
 
 def _settings(row: SharingSetting) -> dict[str, Any]:

@@ -348,4 +348,4 @@ def _pending(tenant: Tenant) -> int:
 def _wake(pools: Iterable[PoolOffer]) -> None:
     for pool in pools:
         if pool.on_demand:
-            wake_pool_after_commit(pool.id, expires_s=pool.round_s)
+            wake_pool_after_commit(pool.id)

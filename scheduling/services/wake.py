@@ -13,11 +13,12 @@ log = structlog.get_logger(__name__)
 
 # The tick asks every second for what is not sealed yet.
 SEAL_EXPIRES_S = 30
+WAKE_EXPIRES_S = 15
 
 
-def wake_pool_after_commit(pool_id: int, *, expires_s: int) -> None:
+def wake_pool_after_commit(pool_id: int) -> None:
     """Once the running transaction is committed, ask for a round of the pool."""
-    transaction.on_commit(partial(wake_pool, pool_id, expires_s=expires_s), robust=True)
+    transaction.on_commit(partial(wake_pool, pool_id), robust=True)
 
 
 def wake_sealing(pool_id: int) -> None:
@@ -28,14 +29,9 @@ def wake_sealing(pool_id: int) -> None:
         log.warning("wake.failed", pool=pool_id, exc_info=True)
 
 
-def wake_pool(pool_id: int, *, expires_s: int) -> None:
+def wake_pool(pool_id: int) -> None:
     """Ask for a round of a pool now; a broker that cannot be reached only makes it later."""
     try:
-        current_app.send_task(
-            "scheduling.run_round",
-            args=[pool_id],
-            kwargs={"on_demand": True},
-            expires=expires_s,
-        )
+        current_app.send_task("scheduling.rounds", args=[pool_id], expires=WAKE_EXPIRES_S)
     except Exception:
         log.warning("wake.failed", pool=pool_id, exc_info=True)

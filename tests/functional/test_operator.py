@@ -14,12 +14,15 @@ from django.urls import get_resolver
 
 from portal.operate.text.queue import queue
 from portal.operate.urls import urlpatterns
+from scheduling.engine.clock import wall_now
 from scheduling.models import (
     Intent,
     Job,
     MaintenanceWindow,
     Node,
+    Pool,
     PoolClock,
+    PoolFence,
     RoundFailure,
     Simulation,
 )
@@ -214,6 +217,10 @@ class TestTheQueue:
         )
         shown = page(there.operator, "/operate/")
         assert f"Pool {there.cluster.pool.name} had no round for 1 h." in shown
+        assert "No round runs anywhere" in shown
+        other = Pool.objects.create(name="slow-pool")
+        PoolFence.objects.create(pool=other, until=wall_now() + timedelta(hours=1))
+        assert "is busy with slow-pool." in page(there.operator, "/operate/")
         health = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/health/")
         assert headline(health) == f"Rounds of {there.cluster.pool.name} are late."
 

@@ -53,7 +53,7 @@ def queue(
         *(_failing(row) for row in operate.pool_failures()),
         *(_damaged(row) for row in operate.damaged_rounds()),
         *_chained(),
-        *(alert for facts in pools if (alert := _late(facts)) is not None),
+        *_late(pools),
         *_executors(pools, now),
         *(_quarantined(row) for row in quarantined),
         *(
@@ -140,22 +140,34 @@ def _sealed_damaged(row: ChainFindings) -> Alert:
     )
 
 
-def _late(facts: PoolFacts) -> Alert | None:
+def _late(pools: Sequence[PoolFacts]) -> list[Alert]:
+    """Pools without a round for too long. One query if there is one: what keeps the worker busy."""
+    silent = [(facts, _silent_s(facts)) for facts in pools]
+    late = [(facts, s) for facts, s in silent if s > LATE_INTERVALS * facts.round_s]
+    running = operate.running_rounds() if late else []
+    if running:
+        why = f"The worker of rounds is busy with {', '.join(running)}."
+    else:
+        why = "No round runs anywhere: check that beat and the worker of rounds run."
+    return [
+        Alert(
+            f"late-{facts.name}",
+            "bad",
+            "Rounds late",
+            f"Pool {facts.name} had no round for {duration(silent_s)}.",
+            f"One is due every {duration(facts.round_s)}. Leases stay, running jobs go on. {why}",
+            reverse("operate-health", args=[facts.name]),
+        )
+        for facts, silent_s in late
+    ]
+
+
+def _silent_s(facts: PoolFacts) -> float:
+    """Wall seconds since an instant of the pool was looked at; 0 if it is paused or new."""
     now = pool_now(facts)
     if now.paused or facts.checked_at is None:
-        return None
-    silent_s = (now.pool_at - facts.checked_at).total_seconds() / now.scale
-    if silent_s <= LATE_INTERVALS * facts.round_s:
-        return None
-    return Alert(
-        f"late-{facts.name}",
-        "bad",
-        "Rounds late",
-        f"Pool {facts.name} had no round for {duration(silent_s)}.",
-        f"One is due every {duration(facts.round_s)}. Leases stay, running jobs go on; look"
-        " whether beat and the round worker run.",
-        reverse("operate-health", args=[facts.name]),
-    )
+        return 0.0
+    return (now.pool_at - facts.checked_at).total_seconds() / now.scale
 
 
 def executor_label(error: str) -> str:

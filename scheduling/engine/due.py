@@ -1,0 +1,71 @@
+"""Which pools' rounds are due, and whose comes first: read from PostgreSQL, whatever was sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from django.db.models import DateTimeField, Func, Q
+
+from scheduling.engine.clock import grid_instant, reading
+from scheduling.models import Job, Pool
+from tenants.scopes import engine_scope
+
+
+@dataclass(frozen=True, slots=True)
+class DueRound:
+    """A pool whose round is due, or wanted between two grid instants (`on_demand`).
+
+    `intervals_late`: round intervals of wall time that the round waits; 0 if it is only wanted.
+    A round that failed waits since it failed, so that it keeps no other pool waiting.
+    """
+
+    pool_id: int
+    pool: str
+    on_demand: bool
+    intervals_late: float
+
+
+def due_rounds(asked: int | None = None) -> list[DueRound]:
+    """Return the rounds that are due, the latest relative to its pool's interval first.
+
+    `asked`: a pool for which somebody asked for a round on demand. One query, and one more for
+    each pool with rounds on demand that is not due.
+    """
+    wall = Func(function="clock_timestamp", output_field=DateTimeField())
+    pools = Pool.objects.select_related("clock", "fence", "failure").annotate(wall=wall)
+    rows = [due for pool in pools.order_by("id") if (due := _due(pool, asked)) is not None]
+    return sorted(rows, key=lambda due: (-due.intervals_late, due.pool_id))
+
+
+def _due(pool: Pool, asked: int | None) -> DueRound | None:
+    now = reading(pool.clock, pool.wall)  # type: ignore[attr-defined]  # annotated
+    if now.paused:
+        return None
+    checked = pool.fence.last_checked_at
+    latest = grid_instant(now, pool.round_s)
+    if checked is not None and latest <= checked:
+        wanted = pool.on_demand and (pool.pk == asked or _is_wanted(pool))
+        return DueRound(pool.pk, pool.name, on_demand=True, intervals_late=0.0) if wanted else None
+    first = latest
+    if checked is not None:
+        at_checked = grid_instant(replace(now, pool_at=checked), pool.round_s)
+        first = at_checked + timedelta(seconds=pool.round_s * now.scale)
+    late = (now.pool_at - first) / now.scale
+    failure = getattr(pool, "failure", None)
+    if failure is not None:
+        late = min(late, max(timedelta(0), now.wall - failure.at))
+    return DueRound(
+        pool.pk, pool.name, on_demand=False, intervals_late=late.total_seconds() / pool.round_s
+    )
+
+
+def _is_wanted(pool: Pool) -> bool:
+    """Whether something came in since the last look that a round on demand would act on.
+
+    Whoever submits asks for a round; this finds the job should that message be lost.
+    """
+    checked = pool.fence.last_checked_at
+    jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES)
+    with engine_scope(pool.pk):
+        return jobs.filter(Q(submitted_at__gt=checked) | Q(cancel_asked_at__gt=checked)).exists()
