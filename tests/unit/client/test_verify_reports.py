@@ -73,7 +73,7 @@ class TestAReport:
         portal.refusal = status, problem(status, "No") | {"detail": detail}
         done = verify_all()
         assert done.code == 0
-        assert done.out.splitlines()[-1] == f"{ROUNDS} rounds verified, nothing is wrong"
+        assert done.out.splitlines()[-1] == f"{ROUNDS} rounds proven"
         [line] = done.err.splitlines()
         assert line.startswith(
             f"evenshare: the portal did not take the report of this verification: {said}"
