@@ -16,7 +16,7 @@ from evenshare.cli.verify import GAPS
 from evenshare_core.verification.verdict import TO_DO, Gap
 from tests.unit.verified_rounds import POOL, StagedPool, staged_rounds
 
-from .conftest import ROUNDS
+from .conftest import ROUNDS, Run
 from .portal import Answer, Portal
 
 Answers = Callable[[list[str], dict[str, str]], Answer]
@@ -106,6 +106,26 @@ def test_the_command_knows_all_gaps() -> None:
     """The parser has them by itself: the library may not be installed."""
     assert tuple(gap.value for gap in Gap) == GAPS
     assert set(TO_DO) == set(Gap)
+
+
+class TestAStatement:
+    WORDS = ("statement", "verify", "--pool", POOL, "--from", "2030-03-17", "--to", "2030-03-18")
+
+    def test_whose_rows_are_all_withheld_is_not_proven(self, run: Run, portal: Portal) -> None:
+        whole = portal.answer
+
+        def withheld(method: str, path: str, *others: Any) -> Answer:
+            if path.rpartition("/")[2] in ("usage", "entries", "income"):
+                return 200, {"results": [], "idle": [], "next": None}
+            return whole(method, path, *others)
+
+        portal.answer = withheld  # type: ignore[method-assign,assignment]  # it is this test's own
+        done = run(*self.WORDS)
+        assert done.code == 5, done.out + done.err
+        assert "NOT PROVEN: rows: 1 x: no row of usage, income or entries was answered" in done.out
+        shown = run(*self.WORDS, "--output", "json").json
+        assert (shown["ok"], shown["verdict"]) == (False, "not_proven")
+        assert run(*self.WORDS, "--accept", "rows").code == 0
 
 
 class TestAForgery:

@@ -22,7 +22,7 @@ class TestAReport:
         assert portal.reports == [
             {
                 "tenant": ADA, "kind": "rounds", "size": ROUNDS, "root": shown["head"]["root"],
-                "first": 1, "last": ROUNDS, "checked": ROUNDS, "findings": 0,
+                "first": 1, "last": ROUNDS, "checked": ROUNDS, "findings": 0, "unproven": 0,
                 "client": f"evenshare {__version__}",
             }
         ]  # fmt: skip

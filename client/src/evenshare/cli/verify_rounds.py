@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from evenshare_core.chain.records import RecordError, RoundRecord, read_record
@@ -21,7 +21,7 @@ from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.names import own_job_names
 from evenshare_core.verification.rounds import RoundFinding
 from evenshare_core.verification.texts import Tally, gap_lines, head_lines, round_line, summary
-from evenshare_core.verification.verdict import EXIT_CODES, Verdict
+from evenshare_core.verification.verdict import EXIT_CODES, Verdict, open_gaps
 
 from .api import Client, UnreachableError
 from .config import UsageError
@@ -220,13 +220,16 @@ def _verify(
     if not from_files and not options.no_report and head.size:
         days = {day_of(finding.at_us) for finding in findings}
         tenants = sorted({tenant for day in days for tenant in history.keys(day)})
-        report(client, screen, pool, tenants, _said(head, findings))
+        report(client, screen, pool, tenants, _said(head, findings, tally.accepted))
     return EXIT_CODES[tally.verdict]
 
 
-def _said(head: HeadFinding, findings: list[RoundFinding]) -> dict[str, Any]:
+def _said(
+    head: HeadFinding, findings: list[RoundFinding], accepted: Collection[str]
+) -> dict[str, Any]:
     """What the portal is told; docs/verify.md lists it."""
     numbers = [finding.round for finding in findings]
+    unproven = [*head.unproven, *(row for finding in findings for row in finding.unproven)]
     return {
         "kind": "rounds",
         "size": head.size,
@@ -235,6 +238,7 @@ def _said(head: HeadFinding, findings: list[RoundFinding]) -> dict[str, Any]:
         "last": max(numbers),
         "checked": len(numbers),
         "findings": len(head.problems) + sum(len(finding.problems) for finding in findings),
+        "unproven": len(open_gaps(unproven, accepted)),
     }
 
 

@@ -40,6 +40,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
+from evenshare_core.units import COUNT_MAX
 
 SCHEMA = 1
 
@@ -326,6 +327,10 @@ def _check(document: Any, snapshot: Snapshot, decision: Decision) -> None:
     """Parts of one round fit each other, and each number has its name."""
     if document.round != snapshot.number:
         raise BundleError("round", f"is {document.round}, that of the snapshot {snapshot.number}")
+    gpus = sum(abs(node.gpus) for node in snapshot.nodes)
+    if gpus > COUNT_MAX:
+        # Placement has a place for each count of GPUs: one number would take all memory.
+        raise BundleError("snapshot.nodes", f"has {gpus:,} GPUs; a pool has {COUNT_MAX:,} at most")
     if document.at_us != snapshot.at_us:
         raise BundleError("at_us", f"is {document.at_us}, that of the snapshot {snapshot.at_us}")
     try:

@@ -141,9 +141,14 @@ def gap_lines(tally: Tally) -> Iterator[str]:
         numbers = [number for number in texts if number != HEAD]
         named = f" ({_some(numbers)})" if numbers else ""
         first = next(iter(texts.values()))
-        kind = "accepted, not proven" if gap in tally.accepted else "NOT PROVEN"
-        todo = "" if gap in tally.accepted else f". To do: {TO_DO[gap]}"
-        yield f"{kind}: {gap.value}: {where}{named}: {first}{todo}"
+        yield gap_line(gap, f"{where}{named}: {first}", tally.accepted)
+
+
+def gap_line(gap: Gap, text: str, accepted: Collection[str]) -> str:
+    """Return the sentence of a gap: what was not proven and what to do."""
+    if gap in accepted:
+        return f"accepted, not proven: {gap.value}: {text}"
+    return f"NOT PROVEN: {gap.value}: {text}. To do: {TO_DO[gap]}"
 
 
 def summary(tally: Tally) -> str:

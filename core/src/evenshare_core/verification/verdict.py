@@ -67,11 +67,13 @@ def combined(
 ) -> Verdict:
     """Return the result of checks: how many proved something, how many found something wrong.
 
-    `accepted`: names of gaps that the reader did not ask to be closed. Nothing proven is no proof.
+    `accepted`: names of gaps that the reader did not ask to be closed. A run that proved nothing,
+    and has no gap that was accepted, is not proven.
     """
     if wrong:
         return Verdict.WRONG
-    if not proven or open_gaps(unproven, accepted):
+    gaps = list(unproven)
+    if open_gaps(gaps, accepted) or not (proven or gaps):
         return Verdict.NOT_PROVEN
     return Verdict.PROVEN
 
