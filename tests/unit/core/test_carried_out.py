@@ -15,7 +15,7 @@ from evenshare_core.domain.reasons import PreemptionRule, SupersededReason
 from evenshare_core.verification.carried_out import superseded_breaks, superseded_gaps
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding
 from evenshare_core.verification.texts import round_line
-from evenshare_core.verification.verdict import Gap, Verdict
+from evenshare_core.verification.verdict import Gap, ProofVerdict
 from tests.unit.core.test_verify_rounds import gaps, verified, wrong
 from tests.unit.verified_rounds import StagedPool, staged_rounds
 
@@ -50,7 +50,7 @@ class TestAGrantThatWasNotCarriedOut:
         finding = lost(refused("it rained"))
         texts = gaps(finding)[Gap.SUPERSEDED]
         assert all("a reason that is not known here: 'it rained'" in text for text in texts)
-        assert finding.verdict() is Verdict.NOT_PROVEN
+        assert finding.verdict() is ProofVerdict.NOT_PROVEN
 
     def test_for_a_reason_that_no_record_shows_is_not_proven(self) -> None:
         finding = lost(refused(Why.JOB_GONE))

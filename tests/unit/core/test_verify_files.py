@@ -14,7 +14,7 @@ from evenshare_core.verification.heads import HeadCheck, HeadFinding, HeadProble
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck
 from evenshare_core.verification.texts import Tally, gap_lines, summary
-from evenshare_core.verification.verdict import Gap, Unproven, Verdict
+from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven
 from tests.unit.core.test_verify_rounds import gaps, verified, wrong
 from tests.unit.verified_rounds import LOG, StagedPool
 
@@ -96,7 +96,7 @@ class TestFiles:
         assert not is_excerpt(b'{"a":' * 100_000)
 
     def test_are_summed_up_in_the_last_line(self) -> None:
-        proven, wrong, left = Verdict.PROVEN, Verdict.WRONG, Verdict.NOT_PROVEN
+        proven, wrong, left = ProofVerdict.PROVEN, ProofVerdict.WRONG, ProofVerdict.NOT_PROVEN
         fine = Tally(rows=[(1, proven), (2, proven)])
         assert summary(fine) == "2 rounds proven"
         tally = Tally(rows=[(1, proven), (2, wrong), (3, left)])
@@ -114,11 +114,11 @@ class TestFiles:
         assert [line.split(" (")[0] for line in lines] == [
             "NOT PROVEN: bundle: 2 rounds", "accepted, not proven: before: 1 round",
         ]  # fmt: skip
-        assert (tally.verdict, tally.not_decided) == (Verdict.NOT_PROVEN, 2)
+        assert (tally.verdict, tally.not_decided) == (ProofVerdict.NOT_PROVEN, 2)
         assert summary(tally) == "6 of 8 rounds proven; 2 not proven (4, 5)"
 
     def test_under_a_head_that_nothing_joins_to_the_pin_are_not_proven(self) -> None:
-        tally = Tally(rows=[(1, Verdict.PROVEN)])
+        tally = Tally(rows=[(1, ProofVerdict.PROVEN)])
         tally.add_head(HeadFinding(LOG, unproven=[Unproven(Gap.HEAD, "no proof")]))
-        assert tally.verdict is Verdict.NOT_PROVEN
+        assert tally.verdict is ProofVerdict.NOT_PROVEN
         assert summary(tally) == "1 of 1 round proven; the head is not proven"

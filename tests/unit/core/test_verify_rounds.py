@@ -23,7 +23,7 @@ from evenshare_core.verification.history import OTHER_BEFORE, RoundHistory
 from evenshare_core.verification.names import OwnNames, name_breaks
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
 from evenshare_core.verification.texts import round_line
-from evenshare_core.verification.verdict import Gap, Verdict
+from evenshare_core.verification.verdict import Gap, ProofVerdict
 from tests.unit.verified_rounds import (
     ADA,
     BEGIN_US,
@@ -83,7 +83,7 @@ class TestAnHonestRound:
         assert [row.round for row in findings] == [1, 2, 3, 4, 5, 6]
         assert [row.recomputed for row in findings[1:]] == [WHOLE] * 5
         assert all(row.remarks == [] for row in findings)
-        assert {row.verdict() for row in findings} == {Verdict.PROVEN}
+        assert {row.verdict() for row in findings} == {ProofVerdict.PROVEN}
 
     def test_that_could_not_be_certified_fails_alike_under_other_ids(
         self, monkeypatch: pytest.MonkeyPatch
@@ -131,9 +131,8 @@ class TestAnHonestRound:
         del pool.bundles[4]
         findings = verified(pool)
         assert wrong(findings) == {}
-        assert [row.verdict() for row in findings[2:6]] == [
-            Verdict.PROVEN, Verdict.NOT_PROVEN, Verdict.NOT_PROVEN, Verdict.PROVEN,
-        ]  # fmt: skip
+        proven = [row.verdict() is ProofVerdict.PROVEN for row in findings[2:6]]
+        assert proven == [True, False, False, True]
         assert [set(gaps(row)) for row in findings[3:5]] == [{Gap.BUNDLE}, {Gap.BEFORE}]
 
 

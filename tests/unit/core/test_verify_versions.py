@@ -12,7 +12,7 @@ from evenshare_core.chain.records import read_record
 from evenshare_core.disclosure import shapes
 from evenshare_core.policies import registry
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
-from evenshare_core.verification.verdict import Gap, Verdict
+from evenshare_core.verification.verdict import Gap, ProofVerdict
 from tests.unit.core.test_verify_rounds import gaps, verified, wrong
 from tests.unit.verified_rounds import (
     StagedPool,
@@ -79,7 +79,7 @@ class TestAnotherVersion:
         assert RoundCheck.PLAN in finding.recomputed
         assert RoundCheck.DECISION not in finding.recomputed
         assert f"{PLAN}highspy 1.15 there, 1.16 here" in gaps(finding)[Gap.VERSION]
-        assert finding.verdict() is Verdict.NOT_PROVEN
+        assert finding.verdict() is ProofVerdict.NOT_PROVEN
         assert [row for row in finding.problems if row.check is RoundCheck.PLAN] == []
 
     def test_of_a_solver_excuses_no_worse_objective(self, programs: StagedPool) -> None:
@@ -193,6 +193,6 @@ class TestAnotherVersion:
             plan.cache_clear()
         record, before = (read_record(pool.records[n]) for n in (4, 3))
         finding = verify_round(pool.bundles[5], record, before, None)
-        assert (finding.problems, finding.verdict()) == ([], Verdict.NOT_PROVEN)
+        assert (finding.problems, finding.verdict()) == ([], ProofVerdict.NOT_PROVEN)
         [text] = gaps(finding)[Gap.VERSION]
         assert "cannot be read here: snapshot.policy: no policy is named 'ltgf'" in text

@@ -23,7 +23,7 @@ from evenshare_core.verification.heads import (
     short_key,
     verify_head,
 )
-from evenshare_core.verification.verdict import EXIT_CODES, Verdict
+from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict
 
 from .api import ApiError, Client, UnreachableError, part
 from .config import UsageError
@@ -53,8 +53,8 @@ def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     remarks = [*finding.remarks, *(row.text for row in finding.unproven)]
     _print(screen, options, shown, problems, remarks)
     if problems:
-        return EXIT_CODES[Verdict.WRONG]
-    return EXIT_CODES[Verdict.NOT_PROVEN if finding.unproven else Verdict.PROVEN]
+        return EXIT_CODES[ProofVerdict.WRONG]
+    return EXIT_CODES[ProofVerdict.NOT_PROVEN if finding.unproven else ProofVerdict.PROVEN]
 
 
 def pinned(path: Path) -> Pin | None:

@@ -21,7 +21,7 @@ from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.names import own_job_names
 from evenshare_core.verification.rounds import RoundFinding
 from evenshare_core.verification.texts import Tally, gap_lines, head_lines, round_line, summary
-from evenshare_core.verification.verdict import EXIT_CODES, Verdict, open_gaps
+from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict, open_gaps
 
 from .api import Client, UnreachableError
 from .config import UsageError
@@ -203,7 +203,7 @@ def _verify(
         return 3
     if not findings:
         screen.note("evenshare: there is no record of such a round, nothing was verified")
-        return EXIT_CODES[Verdict.NOT_PROVEN]
+        return EXIT_CODES[ProofVerdict.NOT_PROVEN]
     tally = Tally(options.accept)
     tally.add_head(head)
     for finding in findings:
@@ -275,7 +275,7 @@ def _findings(
 
 def _plain(head: HeadFinding, findings: list[RoundFinding], tally: Tally) -> dict[str, Any]:
     return {
-        "ok": tally.verdict is Verdict.PROVEN,
+        "ok": tally.verdict is ProofVerdict.PROVEN,
         "verdict": tally.verdict.value,
         "accepted": sorted(tally.accepted),
         "head": plain_head(head),
@@ -290,7 +290,7 @@ def _plain_round(finding: RoundFinding, tally: Tally) -> dict[str, Any]:
     return {
         "round": finding.round,
         "at_us": finding.at_us,
-        "ok": verdict is Verdict.PROVEN,
+        "ok": verdict is ProofVerdict.PROVEN,
         "verdict": verdict.value,
         "recomputed": [check.value for check in dict.fromkeys(finding.recomputed)],
         "problems": [{"check": row.check.value, "text": row.text} for row in finding.problems],

@@ -16,7 +16,7 @@ from evenshare_core.verification.statement import Finding, StatementReport
 from evenshare_core.verification.statement_rounds import verify_with_rounds
 from evenshare_core.verification.statement_rows import StatementError, read_statement
 from evenshare_core.verification.texts import gap_line
-from evenshare_core.verification.verdict import EXIT_CODES, Gap, Verdict, open_gaps
+from evenshare_core.verification.verdict import EXIT_CODES, Gap, ProofVerdict, open_gaps
 
 from .api import ApiError, Client
 from .config import UsageError
@@ -178,7 +178,7 @@ def _print(
     less = "" if rounds.head is not None else "; nothing of it was held under a signed head"
     if report.findings:
         screen.line(f"{len(report.findings)} wrong, of {count} recomputed")
-    elif report.verdict(accepted) is Verdict.PROVEN:
+    elif report.verdict(accepted) is ProofVerdict.PROVEN:
         screen.line(f"all {count} as stated{less}")
     else:
         screen.line(f"{count} as stated{less}; not all that was asked for is proven")
@@ -216,7 +216,7 @@ def _plain(
 ) -> dict[str, Any]:
     verdict = report.verdict(accepted)
     return {
-        "ok": verdict is Verdict.PROVEN,
+        "ok": verdict is ProofVerdict.PROVEN,
         "verdict": verdict.value,
         "accepted": sorted(accepted),
         "unproven": plain_gaps(report.unproven),

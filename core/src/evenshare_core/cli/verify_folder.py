@@ -9,7 +9,7 @@ from evenshare_core.cli.command import CliError, Options, Stream, say
 from evenshare_core.verification.heads import Pin, read_pin
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.texts import Tally, gap_lines, head_lines, round_line, summary
-from evenshare_core.verification.verdict import EXIT_CODES, Verdict
+from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict
 
 
 def verify_folder(options: Options, out: Stream) -> None:
@@ -35,7 +35,7 @@ def verify_folder(options: Options, out: Stream) -> None:
     verdict, text = tally.verdict, summary(tally)
     for line in gap_lines(tally):
         say(out, line)
-    if verdict is not Verdict.PROVEN:
+    if verdict is not ProofVerdict.PROVEN:
         raise CliError(text, EXIT_CODES[verdict])
     say(out, text)
 

@@ -41,7 +41,7 @@ from evenshare_core.verification.names import (
     own_numbers,
 )
 from evenshare_core.verification.plans import plan_breaks, plan_remarks
-from evenshare_core.verification.verdict import Gap, Unproven, Verdict, combined
+from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven, combined
 
 # Whose versions may change what a policy with a program answers.
 ORTOOLS = "ortools"
@@ -133,7 +133,7 @@ class RoundFinding:
         """Whether nothing is wrong; something may be not proven."""
         return not self.problems
 
-    def verdict(self, accepted: Collection[str] = ()) -> Verdict:
+    def verdict(self, accepted: Collection[str] = ()) -> ProofVerdict:
         """Return the round's result; `accepted`: gaps that count for nothing."""
         return combined(len(self.recomputed), len(self.problems), self.unproven, accepted)
 

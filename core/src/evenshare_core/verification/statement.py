@@ -33,7 +33,7 @@ from evenshare_core.verification.statement_rows import (
     TenantStatement,
     UsageAnswer,
 )
-from evenshare_core.verification.verdict import Gap, Unproven, Verdict, combined
+from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven, combined
 
 HIDDEN = "the last micro-credit of an income was taken as stated: the pool hides other lenders"
 EARLIER = (
@@ -79,7 +79,7 @@ class StatementReport:
         if gap is not None:
             self.unproven.append(Unproven(gap, why))
 
-    def verdict(self, accepted: Collection[str] = ()) -> Verdict:
+    def verdict(self, accepted: Collection[str] = ()) -> ProofVerdict:
         """Return the result; `accepted`: gaps that count for nothing."""
         count = sum(self.recomputed.values())
         return combined(count, len(self.findings), self.unproven, accepted)

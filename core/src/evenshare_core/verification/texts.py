@@ -13,8 +13,8 @@ from evenshare_core.verification.rounds import OwnClaim, RoundCheck, RoundFigure
 from evenshare_core.verification.verdict import (
     TO_DO,
     Gap,
+    ProofVerdict,
     Unproven,
-    Verdict,
     combined,
 )
 
@@ -98,7 +98,7 @@ class Tally:
     """
 
     accepted: Collection[str] = ()
-    rows: list[tuple[int, Verdict]] = field(default_factory=list)
+    rows: list[tuple[int, ProofVerdict]] = field(default_factory=list)
     gaps: dict[Gap, dict[int, str]] = field(default_factory=dict)
     not_decided: int = 0
     not_certified: int = 0
@@ -119,13 +119,13 @@ class Tally:
         self._leave(HEAD, head.unproven)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ProofVerdict:
         """The result of the run."""
-        wrong = self.wrong_heads + len(self.numbers(Verdict.WRONG))
+        wrong = self.wrong_heads + len(self.numbers(ProofVerdict.WRONG))
         unproven = [Unproven(gap, "") for gap in self.gaps]
-        return combined(len(self.numbers(Verdict.PROVEN)), wrong, unproven, self.accepted)
+        return combined(len(self.numbers(ProofVerdict.PROVEN)), wrong, unproven, self.accepted)
 
-    def numbers(self, verdict: Verdict) -> list[int]:
+    def numbers(self, verdict: ProofVerdict) -> list[int]:
         """Return the rounds of this result."""
         return [number for number, came_out in self.rows if came_out is verdict]
 
@@ -154,9 +154,9 @@ def gap_line(gap: Gap, text: str, accepted: Collection[str]) -> str:
 def summary(tally: Tally) -> str:
     """Return the last line: how many rounds are proven, of how many."""
     total = plural(len(tally.rows), "round")
-    proven = len(tally.numbers(Verdict.PROVEN))
-    wrong, left = tally.numbers(Verdict.WRONG), tally.numbers(Verdict.NOT_PROVEN)
-    if tally.verdict is Verdict.PROVEN:
+    proven = len(tally.numbers(ProofVerdict.PROVEN))
+    wrong, left = tally.numbers(ProofVerdict.WRONG), tally.numbers(ProofVerdict.NOT_PROVEN)
+    if tally.verdict is ProofVerdict.PROVEN:
         return f"{total} proven"
     parts = [f"{proven} of {total} proven"]
     parts += [f"{len(wrong)} wrong ({_some(wrong)})"] if wrong else []

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 
-class Verdict(StrEnum):
+class ProofVerdict(StrEnum):
     """The result of a check, of a round or of a whole run. Names are part of the command's JSON."""
 
     PROVEN = "proven"
@@ -57,25 +57,25 @@ TO_DO: Mapping[Gap, str] = MappingProxyType(
         Gap.ROUNDS: "verify a later time, or ask for the arithmetic alone: --without-rounds",
     }
 )
-EXIT_CODES: Mapping[Verdict, int] = MappingProxyType(
-    {Verdict.PROVEN: 0, Verdict.WRONG: 3, Verdict.NOT_PROVEN: 5}
+EXIT_CODES: Mapping[ProofVerdict, int] = MappingProxyType(
+    {ProofVerdict.PROVEN: 0, ProofVerdict.WRONG: 3, ProofVerdict.NOT_PROVEN: 5}
 )
 
 
 def combined(
     proven: int, wrong: int, unproven: Iterable[Unproven], accepted: Collection[str] = ()
-) -> Verdict:
+) -> ProofVerdict:
     """Return the result of checks: how many proved something, how many found something wrong.
 
     `accepted`: names of gaps that the reader did not ask to be closed. A run that proved nothing,
     and has no gap that was accepted, is not proven.
     """
     if wrong:
-        return Verdict.WRONG
+        return ProofVerdict.WRONG
     gaps = list(unproven)
     if open_gaps(gaps, accepted) or not (proven or gaps):
-        return Verdict.NOT_PROVEN
-    return Verdict.PROVEN
+        return ProofVerdict.NOT_PROVEN
+    return ProofVerdict.PROVEN
 
 
 def open_gaps(unproven: Iterable[Unproven], accepted: Collection[str]) -> list[Unproven]:
