@@ -92,8 +92,14 @@ def statement_text(pool: str, tenant: str, last: SaidVerification | None) -> str
 
 
 def came_out(last: SaidVerification) -> str:
-    """Say what was found."""
-    return f"with {plural(last.findings, 'finding')}" if last.findings else "without findings"
+    """Say what was found, as the client said it: wrong, not proven or proven."""
+    if last.findings:
+        return f"with {plural(last.findings, 'finding')}"
+    if last.unproven is None:
+        return "without findings"
+    if last.unproven:
+        return f"nothing wrong, {thousands(last.unproven)} not proven"
+    return "all that was asked for proven"
 
 
 def stretch(last: SaidVerification) -> str:

@@ -51,6 +51,7 @@ class VerificationJson(s.Serializer[object]):
     until = s.DateTimeField(allow_null=True)
     checked = s.IntegerField()
     findings = s.IntegerField()
+    unproven = s.IntegerField(allow_null=True)
     client = s.CharField()
 
 
@@ -125,5 +126,6 @@ def _json(row: Verification, tenant: Tenant, pool: str) -> dict[str, Any]:
         "until": time_text(row.until),
         "checked": row.checked,
         "findings": row.findings,
+        "unproven": row.unproven,
         "client": row.client,
     }

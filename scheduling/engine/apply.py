@@ -15,7 +15,7 @@ from django.db.models import Sum
 
 from evenshare_core.domain.decision import End, with_swaps
 from evenshare_core.domain.instants import from_us
-from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.reasons import EndReason, Reason, SupersededReason
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
 from evenshare_core.money.fixed_point import to_credits
@@ -149,7 +149,7 @@ def _renew(write: RoundWrite) -> int:
     done = [item for item in renewals if item.lease in terms]
     for item in renewals:
         if item.lease not in terms:
-            write.supersede("renewal", item.lease, "the lease had ended since the snapshot")
+            write.supersede("renewal", item.lease, SupersededReason.LEASE_ENDED)
     write_terms(write, [(item.lease, terms[item.lease], item) for item in done], Kind.RENEWED)
     return len(done)
 
@@ -199,7 +199,7 @@ def _end(write: RoundWrite) -> int:
     set_job_states(write, [row.job for row in ended], "pending")
     for item in ends:
         if item.lease not in taken:
-            write.supersede("end", item.lease, "the lease had ended since the snapshot")
+            write.supersede("end", item.lease, SupersededReason.LEASE_ENDED)
             continue
         row, notice = taken[item.lease], notices.get(item.lease, {})
         write.preempted.update([notice["rule"]] if notice else [])

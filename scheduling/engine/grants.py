@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from evenshare_core.domain.decision import Grant
 from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.reasons import SupersededReason
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.policies import registry
@@ -104,12 +105,12 @@ def _placed(write: RoundWrite, numbers: dict[int, int]) -> list[_New]:
             write.supersede("grant", item.job, write.unfunded.jobs[item.job])
             continue
         if item.job not in numbers:
-            why = write.spared.get(item.job, "the job no longer waited")
+            why = write.spared.get(item.job, SupersededReason.JOB_GONE)
             write.supersede("grant", item.job, why)
             continue
         chosen = slots.take(item.placement)
         if chosen is None:
-            write.supersede("grant", item.job, "a node was drained or lost")
+            write.supersede("grant", item.job, SupersededReason.NODE_GONE)
             continue
         places, free = chosen
         placed.append((item, places, free and item.job not in moved and item.job not in held))

@@ -11,13 +11,10 @@ Source: docs/adr/0169-one-credit-limit.md.
 from __future__ import annotations
 
 from evenshare_core.domain.decision import Grant, Renew
+from evenshare_core.domain.reasons import SupersededReason
 from evenshare_core.money.fixed_point import LIMIT_MICRO, to_credits
 from scheduling.engine.write import RoundWrite
 from tenants.selectors.credit import CreditLeft, credit_left
-
-CREDIT = "its tenant's credit was promised elsewhere since the snapshot"
-BUDGET = "its tenant's budget of the period was used up since the snapshot"
-UNSTORABLE = "its tenant would owe more than the books can hold"
 
 
 def hold_credit(write: RoundWrite) -> None:
@@ -31,9 +28,10 @@ def hold_credit(write: RoundWrite) -> None:
     left = credit_left(write.plan.book, tenants, write.at, lock=True)
     promised: dict[int, int] = dict.fromkeys(tenants, 0)
     for item, micro in worst:
-        why = _refusal(left.get(item.tenant), promised.get(item.tenant, 0) + micro) if micro else ""
-        if not why:
-            promised[item.tenant] = promised.get(item.tenant, 0) + micro
+        sum_micro = promised.get(item.tenant, 0) + micro
+        why = _refusal(left.get(item.tenant), sum_micro) if micro else None
+        if why is None:
+            promised[item.tenant] = sum_micro
         elif isinstance(item, Renew):
             write.unfunded.leases[item.lease] = why
         else:
@@ -62,11 +60,11 @@ def write_reserved(write: RoundWrite) -> None:
     )
 
 
-def _refusal(left: CreditLeft | None, promised_micro: int) -> str:
-    """Why so much cannot be promised; empty where it can."""
+def _refusal(left: CreditLeft | None, promised_micro: int) -> SupersededReason | None:
+    """Why so much cannot be promised; None where it can."""
     if promised_micro > (LIMIT_MICRO - 1 if left is None else left.storable_micro):
-        return UNSTORABLE
+        return SupersededReason.UNSTORABLE
     if left is None or left.micro is None or promised_micro <= left.micro:
-        return ""
+        return None
     over_credit = left.credit_micro is not None and promised_micro > left.credit_micro
-    return CREDIT if over_credit else BUDGET
+    return SupersededReason.CREDIT if over_credit else SupersededReason.BUDGET

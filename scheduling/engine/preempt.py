@@ -11,6 +11,7 @@ from typing import Any
 
 from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import SupersededReason
 from scheduling.engine.write import RoundPlan, RoundWrite
 from scheduling.models import Node
 
@@ -32,7 +33,7 @@ def notices_of(plan: RoundPlan) -> dict[int, dict[str, Any]]:
     }
 
 
-def spared_leases(write: RoundWrite) -> dict[int, str]:
+def spared_leases(write: RoundWrite) -> dict[int, SupersededReason]:
     """Return the leases that go on although the decision preempts them, and why, by lease.
 
     The job that was to have their GPUs does not take them: it was cancelled since the snapshot, a
@@ -52,7 +53,7 @@ def spared_leases(write: RoundWrite) -> dict[int, str]:
             break
         for id_ in needed:
             del spared[id_]
-    return {id_: f"{lost[row.for_job]}, so the lease goes on" for id_, row in spared.items()}
+    return {id_: lost[row.for_job] for id_, row in spared.items()}
 
 
 def _is_needed(lease: Lease, decision: Decision, left_out: Collection[int]) -> bool:
@@ -66,7 +67,7 @@ def _is_needed(lease: Lease, decision: Decision, left_out: Collection[int]) -> b
     return any((term.tenant, term.gpu_type) == claim for term in terms)
 
 
-def _lost_grants(write: RoundWrite) -> dict[int, str]:
+def _lost_grants(write: RoundWrite) -> dict[int, SupersededReason]:
     """The jobs that leases are preempted for and that get none now, with the reason."""
     decision = write.plan.decision
     beneficiaries = {row.for_job for row in decision.preemptions}
@@ -75,14 +76,14 @@ def _lost_grants(write: RoundWrite) -> dict[int, str]:
         return {}
     waiting = _lock_waiting(write, [grant.job for grant in grants])
     up = _nodes_up(grants)
-    lost = {}
+    lost: dict[int, SupersededReason] = {}
     for grant in grants:
         if grant.job in write.unfunded.jobs:
-            lost[grant.job] = "the tenant of the job that it was preempted for lacks credit"
+            lost[grant.job] = SupersededReason.SPARED_NO_CREDIT
         elif grant.job not in waiting:
-            lost[grant.job] = "the job that it was preempted for no longer waited"
+            lost[grant.job] = SupersededReason.SPARED_JOB_GONE
         elif any(node not in up for node, _ in grant.placement):
-            lost[grant.job] = "a node of the job that it was preempted for was drained or lost"
+            lost[grant.job] = SupersededReason.SPARED_NODE_GONE
     return lost
 
 

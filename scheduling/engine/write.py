@@ -16,6 +16,7 @@ from django.db.backends.utils import CursorWrapper
 
 from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.reasons import SupersededReason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.money.fixed_point import to_credits, to_text, worst_case_micro
@@ -52,8 +53,8 @@ class RoundPlan:
 class Unfunded:
     """Terms that were decided and cannot be paid: jobs of grants, leases of renewals, and why."""
 
-    jobs: dict[int, str] = field(default_factory=dict)
-    leases: dict[int, str] = field(default_factory=dict)
+    jobs: dict[int, SupersededReason] = field(default_factory=dict)
+    leases: dict[int, SupersededReason] = field(default_factory=dict)
 
 
 @dataclass
@@ -72,7 +73,7 @@ class RoundWrite:
     events: EventLog
     superseded: list[dict[str, Any]] = field(default_factory=list)
     reserved: dict[int, int] = field(default_factory=dict)
-    spared: dict[int, str] = field(default_factory=dict)
+    spared: dict[int, SupersededReason] = field(default_factory=dict)
     preempted: Counter[str] = field(default_factory=Counter)
     unfunded: Unfunded = field(default_factory=Unfunded)
     entitled: dict[str, Any] = field(default_factory=dict)
@@ -89,12 +90,12 @@ class RoundWrite:
         """When a term expires, in pool time."""
         return from_us(self.plan.snapshot.at_us + self.lease_us(item))
 
-    def supersede(self, item: str, id_: int, why: str, *, ends: bool = False) -> None:
+    def supersede(self, item: str, id_: int, why: SupersededReason, *, ends: bool = False) -> None:
         """Note that a part of the decision could not be applied any more.
 
         `ends`: its lease ends for it, although the decision did not end it.
         """
-        row = {"item": item, "id": id_, "why": why}
+        row = {"item": item, "id": id_, "why": why.value}
         self.superseded.append(row | ({"ends": True} if ends else {}))
 
     def worst_micro(self, item: Grant | Renew) -> int:

@@ -15,7 +15,8 @@ class Verification(models.Model):
     A remark: nothing is trusted for it. `size` and `root` (hex) are the head that was shown to
     it, which was one of this log when it was said. `said_at` is wall time. Of rounds: `first` to
     `last`; of a statement: `since` to `until`, pool time. `checked` rounds, or amounts of a
-    statement, were recomputed, and `findings` of what was looked at is wrong.
+    statement, were recomputed, and `findings` of what was looked at is wrong. `unproven`: how much
+    that was asked for is not proven; null: an older client, which did not tell it.
     """
 
     class Kind(models.TextChoices):
@@ -36,6 +37,7 @@ class Verification(models.Model):
     until = models.DateTimeField(null=True)
     checked = models.PositiveIntegerField()
     findings = models.PositiveIntegerField()
+    unproven = models.PositiveIntegerField(null=True)
     client = models.CharField(max_length=40)
 
     class Meta:

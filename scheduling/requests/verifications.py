@@ -55,6 +55,10 @@ class VerificationRequest(Request, frozen=True, kw_only=True):
             description="Name and version of the program, 40 letters, digits, . + - _ at most.",
         ),
     ]
+    unproven: Annotated[
+        Annotated[int, Meta(ge=0, le=COUNT_MAX)] | None,
+        Meta(description="How much that was asked for is not proven; left out: not told."),
+    ] = None
 
 
 def read_verification(raw: object) -> VerificationRequest:

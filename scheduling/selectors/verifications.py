@@ -35,11 +35,12 @@ class SaidVerification:
     until: datetime | None
     checked: int
     findings: int
+    unproven: int | None
 
 
 _COLUMNS = (
     "tenant_id", "tenant__name", "kind", "said_at", "size", "root", "first", "last", "since",
-    "until", "checked", "findings",
+    "until", "checked", "findings", "unproven",
 )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def keep_verification(
             uid=uid, tenant=tenant, pool_id=facts.id, user=user, kind=request.kind,
             size=request.size, root=request.root, first=request.first, last=request.last,
             since=request.since, until=request.until, checked=request.checked,
-            findings=request.findings, client=request.client,
+            findings=request.findings, unproven=request.unproven, client=request.client,
         )  # fmt: skip
         row.refresh_from_db(fields=["said_at"])
     return MadeVerification(row, is_replay=False)

@@ -54,7 +54,7 @@ class Person:
             [sys.executable, "-m", "evenshare", *words],
             env={
                 "PATH": os.environ["PATH"],
-                "PYTHONPATH": str(ROOT / "client" / "src"),
+                "PYTHONPATH": f"{ROOT / 'client' / 'src'}:{ROOT / 'core' / 'src'}",
                 "HOME": str(self.home),
                 "EVENSHARE_URL": self.url,
             },

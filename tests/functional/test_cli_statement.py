@@ -134,15 +134,18 @@ class TestAStatement:
 
     def test_is_json_on_demand(self, run: Run) -> None:
         answer = json.loads(run("bob", *TIME, "--output", "json").out)
-        assert answer["ok"] is True
+        assert (answer["ok"], answer["verdict"], answer["unproven"]) == (True, "proven", [])
         assert answer["findings"] == []
         assert answer["recomputed"]["income"] == answer["recomputed"]["weight"] > 5
         assert (answer["tenant"], answer["since"]) == ("bb", "2029-12-01T00:00:00.000000Z")
 
-    def test_of_nothing_is_fine(self, run: Run) -> None:
-        done = run("bob", "--from", "2028-01-01", "--to", "2028-01-02")
-        assert done.code == 0
-        assert "nothing was used or earned" in done.out
+    def test_of_nothing_is_not_proven(self, run: Run) -> None:
+        """Whether nothing is due or all of it is withheld, no row tells."""
+        words = ("--from", "2028-01-01", "--to", "2028-01-02")
+        done = run("bob", *words)
+        assert done.code == 5
+        assert "NOT PROVEN: rows: 1 x: no row of usage, income or entries" in done.out
+        assert run("bob", *words, "--accept", "rows").code == 0
 
     def test_is_compared_with_the_rounds_that_it_names(self, run: Run, folder: Path) -> None:
         done = run("bob", "--from-dir", str(folder))
@@ -350,7 +353,7 @@ class TestUnderTheHead:
         assert FIRST not in done.out
         assert json.loads(pin_path(folder).read_text())["size"] == pinned["size"] + 1
         older = run("bob", "--from-dir", str(folder))
-        assert (older.code, "the files are older than the head" in older.out) == (0, True)
+        assert (older.code, "the files are older than the head" in older.out) == (5, True)
 
     def test_a_history_that_was_forked_is_named(self, run: Run, folder: Path) -> None:
         pin = json.loads(pin_path(folder).read_text())

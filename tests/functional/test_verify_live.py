@@ -140,9 +140,11 @@ class TestATenant:
 
     def test_sees_own_rows_alone_where_the_pool_says_so(self, town: Town) -> None:
         Pool.objects.update(visibility=Pool.Visibility.OWN)
-        shown = json.loads(town.verify(town.ada, "--output", "json"))
+        shown = json.loads(town.verify(town.ada, "--output", "json", code=5))
         last = shown["rounds"][-1]
         assert last["recomputed"] == ["record", "bytes"]
+        assert [row["gap"] for row in last["unproven"]] == ["own-rows"]
+        town.verify(town.ada, "--accept", "own-rows")
         assert "cannot be recomputed" in " ".join(last["remarks"])
 
     def test_verifies_a_log_that_grew(self, town: Town) -> None:

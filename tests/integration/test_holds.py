@@ -12,11 +12,12 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from evenshare_core.domain.decision import Grant, Key
+from evenshare_core.domain.reasons import SupersededReason
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
 from scheduling.engine import rounds as engine
 from scheduling.engine.apply import apply_round
-from scheduling.engine.holds import UNSTORABLE, hold_credit, write_reserved
+from scheduling.engine.holds import hold_credit, write_reserved
 from scheduling.engine.write import RoundPlan, RoundWrite
 from scheduling.models import Job, Lease, LeaseEvent, Round
 from tenants.models import Budget, DailySpend, Tenant
@@ -249,5 +250,7 @@ class TestAPromiseThatNoColumnHolds:
         ]
         other.refresh_from_db()
         assert other.state != "pending"
-        assert {row["why"] for row in first.superseded + second.superseded} == {UNSTORABLE}
+        assert {row["why"] for row in first.superseded + second.superseded} == {
+            SupersededReason.UNSTORABLE
+        }
         assert Budget.objects.get(tenant=lab.tenants["a"]).reserved == most

@@ -37,7 +37,7 @@ from evenshare_core.disclosure.pseudonyms import (
     tenant_name,
 )
 from evenshare_core.domain.cluster import Node
-from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.decision import Decision, Grant
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.profiles import Profile
@@ -65,6 +65,7 @@ class StagedRound(msgspec.Struct):
     snapshot: Snapshot
     decision: Decision
     certificate: dict[str, Any] | None
+    superseded: list[dict[str, Any]] = []
 
 
 def key_of(name: str) -> SigningKey:
@@ -77,9 +78,16 @@ def vkey_of(key: SigningKey) -> str:
 
 
 def staged_rounds(
-    count: int = 8, *, policy: str = "ltgf", begin_us: int = BEGIN_US
+    count: int = 8,
+    *,
+    policy: str = "ltgf",
+    begin_us: int = BEGIN_US,
+    left_out: Callable[[Grant], str | None] = lambda _: None,
 ) -> list[StagedRound]:
-    """Rounds of three tenants that compete for eight GPUs of two types, one after the other."""
+    """Rounds of three tenants that compete for eight GPUs of two types, one after the other.
+
+    `left_out`: why a grant is not carried out, None where it is.
+    """
     nodes = (Node(1, FAST, 4), Node(2, SLOW, 4))
     quotas = tuple(
         Entitlement(tenant, gpu_type, gpus)
@@ -109,8 +117,16 @@ def staged_rounds(
     for number in range(count):
         state.advance(begin_us + number * ROUND_US)
         snapshot = state.snapshot()
-        rounds.append(decided(snapshot))
-        state.apply(rounds[-1].decision)
+        row = decided(snapshot)
+        reasons = [(grant, left_out(grant)) for grant in row.decision.grants]
+        row.superseded = [
+            {"item": "grant", "id": grant.job, "why": why}
+            for grant, why in reasons
+            if why is not None
+        ]
+        rounds.append(row)
+        kept = tuple(grant for grant, why in reasons if why is None)
+        state.apply(msgspec.structs.replace(row.decision, grants=kept))
     return rounds
 
 
@@ -137,13 +153,19 @@ class StagedPool:
     def __post_init__(self) -> None:
         self.seal()
 
-    def seal(self, tamper: Callable[[int, bytes], bytes] = lambda _, data: data) -> None:
-        """Seal all rounds anew. `tamper` gets each bundle before it is committed to."""
+    def seal(
+        self, tamper: Callable[[int, bytes], bytes] = lambda _, data: data, *, unread: bool = False
+    ) -> None:
+        """Seal all rounds anew. `tamper` gets each bundle before it is committed to.
+
+        `unread`: what it makes of it cannot be read here, so what it was is read instead.
+        """
         self.records, self.bundles = [], {}
         before = None
         for row in self.rounds:
-            data = tamper(row.snapshot.number, self._bundle(row))
-            here = read_bundle(data)
+            honest = self._bundle(row)
+            data = tamper(row.snapshot.number, honest)
+            here = read_bundle(honest if unread else data)
             excerpts = own_excerpts(here)
             record = RoundRecord(
                 schema=1,
@@ -171,7 +193,7 @@ class StagedPool:
             pool=POOL,
             naming=self._naming(row.snapshot),
             certificate=row.certificate,
-            superseded=[],
+            superseded=row.superseded,
             versions=VERSIONS,
         )
 

@@ -14,7 +14,8 @@ from evenshare.cli.api import ApiError
 from evenshare.cli.statement_files import fetch_rounds
 from evenshare.cli.terminal import Terminal
 from evenshare.cli.verify_files import Files, fetch_chain
-from evenshare.cli.verify_statement_rounds import AFTER_HEAD, BEFORE_LOG, OWN_ROWS, StatementRounds
+from evenshare.cli.verify_statement_rounds import AFTER_HEAD, BEFORE_LOG, StatementRounds
+from evenshare_core.verification.verdict import Gap
 from tests.unit.verified_rounds import ADA, POOL, StagedPool, staged_rounds
 
 
@@ -90,7 +91,7 @@ class TestRounds:
     def test_of_own_rows_alone_are_said(self, tmp_path: Path) -> None:
         rounds = downloaded(StagedPool(visibility="own"), tmp_path, {3, 6})
         assert (rounds.findings, rounds.disclosed) == ([], {})
-        assert rounds.remarks == [OWN_ROWS, OWN_ROWS]
+        assert {row.gap for row in rounds.unproven} == {Gap.OWN_ROWS}
 
     def test_with_bytes_that_are_gone_are_not_disclosed(self, tmp_path: Path) -> None:
         pool = StagedPool()

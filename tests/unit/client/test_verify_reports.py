@@ -22,7 +22,7 @@ class TestAReport:
         assert portal.reports == [
             {
                 "tenant": ADA, "kind": "rounds", "size": ROUNDS, "root": shown["head"]["root"],
-                "first": 1, "last": ROUNDS, "checked": ROUNDS, "findings": 0,
+                "first": 1, "last": ROUNDS, "checked": ROUNDS, "findings": 0, "unproven": 0,
                 "client": f"evenshare {__version__}",
             }
         ]  # fmt: skip
@@ -73,7 +73,7 @@ class TestAReport:
         portal.refusal = status, problem(status, "No") | {"detail": detail}
         done = verify_all()
         assert done.code == 0
-        assert done.out.splitlines()[-1] == f"{ROUNDS} rounds verified, nothing is wrong"
+        assert done.out.splitlines()[-1] == f"{ROUNDS} rounds proven"
         [line] = done.err.splitlines()
         assert line.startswith(
             f"evenshare: the portal did not take the report of this verification: {said}"

@@ -31,6 +31,7 @@ from evenshare_core.fairness.certificate import plain
 from evenshare_core.fairness.certify import UNTRIED
 from evenshare_core.policies.base import certify_round, decide_round
 from tests.unit.core.disclosed_rounds import some_rounds
+from tests.unit.verified_rounds import StagedPool, staged_rounds
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "bundle.schema.json"
 PARTS = (b"", b"0", b"9", b"-", b"null", b'"', b"[", b"]", b"{}", b"\xff", b"1e999")
@@ -164,6 +165,13 @@ class TestOwnRows:
 
 
 class TestADamagedBundle:
+    def test_of_more_gpus_than_a_pool_can_have_is_none(self) -> None:
+        """Its placement would take all memory of who decides it again."""
+        document = json.loads(StagedPool(staged_rounds(1)).bundles[1])
+        document["snapshot"]["nodes"][0]["gpus"] = 10**9
+        with pytest.raises(BundleError, match=r"snapshot\.nodes: has 1,000,000,004 GPUs"):
+            read_bundle(json.dumps(document).encode())
+
     """What is read and is none."""
 
     @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from evenshare_core.money.revenue import (
     integrals_of,
     part_of,
 )
-from evenshare_core.verification.statement import EARLIER, verify_statement
+from evenshare_core.verification.statement import EARLIER, MISSING, verify_statement
 from evenshare_core.verification.statement_rows import StatementError, read_statement
+from evenshare_core.verification.verdict import Gap, Unproven
 from tests.papers.test_income_by_instant import LAST_US, A, C, History, histories, idle_at
 
 Row = dict[str, Any]
@@ -234,6 +235,15 @@ class TestOneField:
         report = verify_statement(read_statement({**answers, "usage": [row]}))
         assert report.not_recomputed[EARLIER] == 1
         assert report.recomputed["charge"] == 1
+
+    def test_of_a_term_after_one_that_is_missing_is_not_proven(self) -> None:
+        answers: Row = {"income": [], "idle": [], "prices": [], "entries": []}
+        rows = [{**self.usage, "term": term} for term in (1, 2, 4)]
+        report = verify_statement(read_statement({**answers, "usage": rows}))
+        assert Unproven(Gap.ROWS, MISSING) in report.unproven
+        assert report.not_recomputed[EARLIER] == 0
+        whole = verify_statement(read_statement({**answers, "usage": rows[:2]}))
+        assert Gap.ROWS not in {row.gap for row in whole.unproven}
 
     @pytest.mark.parametrize("field", ["price", "amount"])
     def test_of_own_gpus_costs_nothing(self, field: str) -> None:

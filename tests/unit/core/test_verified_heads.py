@@ -21,6 +21,7 @@ from evenshare_core.verification.heads import (
     verify_head,
 )
 from evenshare_core.verification.history import RoundHistory
+from evenshare_core.verification.verdict import Gap, Unproven
 from tests.unit.verified_rounds import LOG, StagedPool, key_of, staged_rounds, vkey_of
 
 FIRST, SECOND = vkey_of(key_of("first")), vkey_of(key_of("second"))
@@ -92,12 +93,11 @@ class TestALaterHead:
         assert finding.pin is not None
         assert finding.pin.size == 10
 
-    def test_without_a_proof_is_kept_with_a_remark(self, pool: StagedPool) -> None:
+    def test_without_a_proof_is_not_proven(self, pool: StagedPool) -> None:
         finding = verify_head(pool.note(), LOG, (FIRST,), pin=pinned(pool, 4))
         assert finding.problems == []
-        assert finding.remarks == [
-            "no proof at hand that the head of 10 rounds begins with that of 4"
-        ]
+        text = "no proof at hand that the head of 10 rounds begins with that of 4"
+        assert finding.unproven == [Unproven(Gap.HEAD, text)]
         assert finding.pin is None, "what nothing proves must not take the place of what was proven"
 
     def test_of_fewer_rounds_is_a_shortened_history(self, pool: StagedPool) -> None:

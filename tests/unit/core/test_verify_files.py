@@ -10,11 +10,13 @@ from msgspec.structs import replace
 
 from evenshare_core.chain.records import RecordError, read_record, record_bytes
 from evenshare_core.verification.excerpts import is_excerpt
+from evenshare_core.verification.heads import HeadCheck, HeadFinding, HeadProblem
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck
-from evenshare_core.verification.texts import Tally, summary
-from tests.unit.core.test_verify_rounds import verified, wrong
-from tests.unit.verified_rounds import StagedPool
+from evenshare_core.verification.texts import Tally, gap_lines, summary
+from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven
+from tests.unit.core.test_verify_rounds import gaps, verified, wrong
+from tests.unit.verified_rounds import LOG, StagedPool
 
 
 @pytest.fixture
@@ -29,6 +31,7 @@ class TestOwnRowsAlone:
         assert wrong(findings) == {}
         assert findings[3].recomputed == [RoundCheck.RECORD, RoundCheck.BYTES]
         assert findings[3].remarks
+        assert set(gaps(findings[3])) == {Gap.OWN_ROWS}
 
     def test_that_were_not_answered_are_not_said_to_be_checked(self, pool: StagedPool) -> None:
         pool.visibility = "own"
@@ -37,7 +40,7 @@ class TestOwnRowsAlone:
         files["bundles/4.json"] = json.dumps({**answer, "own": []}).encode()
         finding = list(RoundHistory(files.get).rounds(lambda _: ""))[3]
         assert finding.recomputed == [RoundCheck.RECORD]
-        assert "no rows were answered of ada" in finding.remarks
+        assert gaps(finding)[Gap.NAMES] == ["no rows were answered of ada"]
 
     def test_beside_another_record_are_named(self, pool: StagedPool) -> None:
         pool.visibility = "own"
@@ -92,19 +95,30 @@ class TestFiles:
             RoundHistory(files.get)
         assert not is_excerpt(b'{"a":' * 100_000)
 
-    def test_that_were_not_decided_again_are_counted(self) -> None:
-        tally = Tally([(1, True), (2, True)], not_decided=1)
-        text = "2 rounds verified, nothing is wrong; the decision of 1 was not recomputed"
-        assert summary(tally, head_ok=True) == f"{text}, their lines say why"
-        tally = Tally(tally.rows, not_decided=1, not_certified=2, without_own=1)
-        assert summary(tally, head_ok=True) == (
-            f"{text}; the certificate of 2 was not recomputed; own tenants are not in 1,"
-            " their lines say why"
+    def test_are_summed_up_in_the_last_line(self) -> None:
+        proven, wrong, left = ProofVerdict.PROVEN, ProofVerdict.WRONG, ProofVerdict.NOT_PROVEN
+        fine = Tally(rows=[(1, proven), (2, proven)])
+        assert summary(fine) == "2 rounds proven"
+        tally = Tally(rows=[(1, proven), (2, wrong), (3, left)])
+        tally.add_head(HeadFinding(LOG, problems=[HeadProblem(HeadCheck.KEY, "other")]))
+        assert summary(tally) == (
+            "1 of 3 rounds proven; 1 wrong (2); 1 not proven (3); the head is WRONG"
         )
 
-    def test_are_summed_up_in_the_last_line(self) -> None:
-        fine = Tally([(1, True), (2, True)])
-        assert summary(fine, head_ok=True) == "2 rounds verified, nothing is wrong"
-        assert summary(Tally([(1, True), (2, False)]), head_ok=False) == (
-            "1 of 2 rounds wrong (2); the head is WRONG"
-        )
+    def test_have_one_sentence_a_gap(self, pool: StagedPool) -> None:
+        del pool.bundles[4], pool.bundles[5]
+        tally = Tally(accepted=["before"])
+        for finding in verified(pool):
+            tally.add(finding)
+        lines = list(gap_lines(tally))
+        assert [line.split(" (")[0] for line in lines] == [
+            "NOT PROVEN: bundle: 2 rounds", "accepted, not proven: before: 1 round",
+        ]  # fmt: skip
+        assert (tally.verdict, tally.not_decided) == (ProofVerdict.NOT_PROVEN, 2)
+        assert summary(tally) == "6 of 8 rounds proven; 2 not proven (4, 5)"
+
+    def test_under_a_head_that_nothing_joins_to_the_pin_are_not_proven(self) -> None:
+        tally = Tally(rows=[(1, ProofVerdict.PROVEN)])
+        tally.add_head(HeadFinding(LOG, unproven=[Unproven(Gap.HEAD, "no proof")]))
+        assert tally.verdict is ProofVerdict.NOT_PROVEN
+        assert summary(tally) == "1 of 1 round proven; the head is not proven"

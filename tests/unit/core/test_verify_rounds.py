@@ -23,6 +23,7 @@ from evenshare_core.verification.history import OTHER_BEFORE, RoundHistory
 from evenshare_core.verification.names import OwnNames, name_breaks
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
 from evenshare_core.verification.texts import round_line
+from evenshare_core.verification.verdict import Gap, ProofVerdict
 from tests.unit.verified_rounds import (
     ADA,
     BEGIN_US,
@@ -65,6 +66,13 @@ def wrong(findings: list[RoundFinding]) -> dict[int, list[str]]:
     }
 
 
+def gaps(finding: RoundFinding) -> dict[Gap, list[str]]:
+    texts: dict[Gap, list[str]] = {}
+    for row in finding.unproven:
+        texts.setdefault(row.gap, []).append(row.text)
+    return texts
+
+
 class TestAnHonestRound:
     @pytest.mark.parametrize(
         "policy", ["ltgf", "evenshare", "oef", "unisched", "gandiva_fair", "fifo"]
@@ -75,6 +83,7 @@ class TestAnHonestRound:
         assert [row.round for row in findings] == [1, 2, 3, 4, 5, 6]
         assert [row.recomputed for row in findings[1:]] == [WHOLE] * 5
         assert all(row.remarks == [] for row in findings)
+        assert {row.verdict() for row in findings} == {ProofVerdict.PROVEN}
 
     def test_that_could_not_be_certified_fails_alike_under_other_ids(
         self, monkeypatch: pytest.MonkeyPatch
@@ -122,8 +131,9 @@ class TestAnHonestRound:
         del pool.bundles[4]
         findings = verified(pool)
         assert wrong(findings) == {}
-        assert findings[3].remarks == ["its bytes are no longer kept, its record is under the head"]
-        assert findings[4].remarks == ["not compared with the round before, which is not at hand"]
+        proven = [row.verdict() is ProofVerdict.PROVEN for row in findings[2:6]]
+        assert proven == [True, False, False, True]
+        assert [set(gaps(row)) for row in findings[3:5]] == [{Gap.BUNDLE}, {Gap.BEFORE}]
 
 
 def changed(pool: StagedPool, number: int, **fields: Any) -> None:

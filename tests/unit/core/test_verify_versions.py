@@ -12,12 +12,15 @@ from evenshare_core.chain.records import read_record
 from evenshare_core.disclosure import shapes
 from evenshare_core.policies import registry
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
-from tests.unit.core.test_verify_rounds import verified, wrong
+from evenshare_core.verification.verdict import Gap, ProofVerdict
+from tests.unit.core.test_verify_rounds import gaps, verified, wrong
 from tests.unit.verified_rounds import (
     StagedPool,
     StagedRound,
     staged_rounds,
 )
+
+PLAN = "its decision was not recomputed, only its plan checked: "
 
 
 @pytest.fixture
@@ -75,7 +78,8 @@ class TestAnotherVersion:
         finding = self.solved(self.sealed(programs, highspy="1.15"))
         assert RoundCheck.PLAN in finding.recomputed
         assert RoundCheck.DECISION not in finding.recomputed
-        assert "plan checked, highspy 1.15 there, 1.16 here" in finding.remarks
+        assert f"{PLAN}highspy 1.15 there, 1.16 here" in gaps(finding)[Gap.VERSION]
+        assert finding.verdict() is ProofVerdict.NOT_PROVEN
         assert [row for row in finding.problems if row.check is RoundCheck.PLAN] == []
 
     def test_of_a_solver_excuses_no_worse_objective(self, programs: StagedPool) -> None:
@@ -110,10 +114,9 @@ class TestAnotherVersion:
         finding = self.solved(self.sealed(programs, highspy="1.15"))
         problems = [row.text for row in finding.problems if row.check is RoundCheck.PLAN]
         assert any("the objective is" in text for text in problems) is not is_fine
-        remarks = [text for text in finding.remarks if "the objective is" in text]
         if is_fine:
-            [remark] = remarks
-            assert f"there ({said}), {solve.objective:.9g} here ({solve.status})" in remark
+            text = gaps(finding)[Gap.VERSION][0]
+            assert f"there ({said}), {solve.objective:.9g} here ({solve.status})" in text
 
     def test_of_a_solver_excuses_nothing_that_does_not_fit(self, programs: StagedPool) -> None:
         self.moved(programs, 50.0)
@@ -147,7 +150,7 @@ class TestAnotherVersion:
         monkeypatch.setattr(type(registry.POLICIES["ltgf"]), "version", "99")
         finding = verified(pool)[4]
         assert [row for row in finding.problems if row.check is not RoundCheck.FOLLOWS] == []
-        assert f"plan checked, ltgf {there} there, 99 here" in finding.remarks
+        assert gaps(finding) == {Gap.VERSION: [f"{PLAN}ltgf {there} there, 99 here"]}
 
     def test_of_the_policy_excuses_no_shares_that_do_not_follow(
         self, pool: StagedPool, monkeypatch: pytest.MonkeyPatch
@@ -178,7 +181,7 @@ class TestAnotherVersion:
         own, _, solver = programs.rounds[4].snapshot.policy_version.partition(" highs ")
         monkeypatch.setattr(type(registry.POLICIES["oef"]), "version", f"{own} highs 9.9")
         finding = verified(programs)[4]
-        assert f"plan checked, highspy {solver} there, 9.9 here" in finding.remarks
+        assert f"{PLAN}highspy {solver} there, 9.9 here" in gaps(finding)[Gap.VERSION]
         assert any("plan: the objective is" in line for line in wrong([finding])[5])
 
     def test_that_knows_no_such_policy_cannot_read_the_bundle_and_says_so(
@@ -190,6 +193,6 @@ class TestAnotherVersion:
             plan.cache_clear()
         record, before = (read_record(pool.records[n]) for n in (4, 3))
         finding = verify_round(pool.bundles[5], record, before, None)
-        (problem,) = finding.problems
-        assert problem.check is RoundCheck.BYTES
-        assert problem.text.startswith("is no bundle: snapshot.policy: no policy is named 'ltgf'")
+        assert (finding.problems, finding.verdict()) == ([], ProofVerdict.NOT_PROVEN)
+        [text] = gaps(finding)[Gap.VERSION]
+        assert "cannot be read here: snapshot.policy: no policy is named 'ltgf'" in text

@@ -14,8 +14,9 @@ EXIT_CODES = """exit codes:
   0  done; with --wait: the job succeeded
   2  the command line is wrong; nothing was sent
   3  refused, not reachable, not feasible; with --wait: the job did not succeed;
-     of verify and pin: something is not as it was committed to
+     of verify and pin: something is not as it was committed to or stated
   4  conflict: the idempotency key was used for another job, or the state has moved on
+  5  of verify: nothing is wrong, and not all is proven; the last lines say what to do
   130  interrupted; a job that was waited for goes on
 
 environment:
@@ -229,6 +230,7 @@ def _round(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf.add_argument("--since", metavar="T", help="rounds from T on, RFC 3339, pool time")
     leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
     leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
+    _accepts(leaf)
     _reports(leaf)
     pin = _leaf(verbs, "pin", verify.round_pin, "keep the head of a pool's rounds, and print it")
     pin.add_argument("--pool", required=True)
@@ -255,12 +257,20 @@ def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     leaf.add_argument(
         "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
     )
+    _accepts(leaf)
     _reports(leaf)
 
 
 def _reports(leaf: argparse.ArgumentParser) -> None:
     text = "do not tell the portal what was verified, and how it came out"
     leaf.add_argument("--no-report", action="store_true", help=text)
+
+
+def _accepts(leaf: argparse.ArgumentParser) -> None:
+    text = f"what need not be proven, as often as needed: {', '.join(verify.GAPS)}"
+    leaf.add_argument(
+        "--accept", metavar="GAP", action="append", default=[], choices=verify.GAPS, help=text
+    )
 
 
 def _of_a_tenant(leaf: argparse.ArgumentParser) -> None:

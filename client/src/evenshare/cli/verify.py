@@ -13,6 +13,11 @@ from .terminal import Terminal
 
 NEEDS = (3, 11)
 INSTALL = "pip install 'evenshare[verify]'"
+# Those of evenshare_core.verification.verdict.Gap, which is not there without the extra.
+GAPS = (
+    "bundle", "own-rows", "names", "version", "certificate", "before", "superseded", "head",
+    "rows", "rounds",
+)  # fmt: skip
 
 
 def round_verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:

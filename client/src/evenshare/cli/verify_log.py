@@ -6,12 +6,13 @@ What `round verify` and `statement verify` share. Imported where evenshare-core 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from evenshare_core.verification.heads import HeadCheck, HeadFinding, Pin
 from evenshare_core.verification.history import RoundHistory
+from evenshare_core.verification.verdict import TO_DO, Gap, Unproven
 
 from .api import Client
 from .pins import pin_file
@@ -50,7 +51,8 @@ def checked_head(
     if from_files and pin is not None and pin.size > history.chain.size:
         # Files of before the pin: an older head is no shortened history.
         finding = history.head(None, tuple(given) or pin.keys)
-        finding.remarks.append(f"the files are older than the head of {pin.size} that is pinned")
+        text = f"the files are older than the head of {pin.size} that is pinned"
+        finding.unproven.append(Unproven(Gap.HEAD, f"{text}, and no proof joins the two"))
         finding.pin = None
     else:
         finding = history.head(pin, tuple(given))
@@ -67,8 +69,14 @@ def plain_head(head: HeadFinding) -> dict[str, Any]:
         "size": head.size,
         "root": head.root.hex(),
         "problems": [{"check": row.check.value, "text": row.text} for row in head.problems],
+        "unproven": plain_gaps(head.unproven),
         "remarks": head.remarks,
     }
+
+
+def plain_gaps(unproven: Iterable[Unproven]) -> list[dict[str, str]]:
+    """What was not proven, for programs."""
+    return [{"gap": row.gap.value, "text": row.text, "to_do": TO_DO[row.gap]} for row in unproven]
 
 
 def keep_head(path: Path, head: HeadFinding, pin: Pin | None, *, from_files: bool) -> None:

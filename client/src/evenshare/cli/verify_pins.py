@@ -23,6 +23,7 @@ from evenshare_core.verification.heads import (
     short_key,
     verify_head,
 )
+from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict
 
 from .api import ApiError, Client, UnreachableError, part
 from .config import UsageError
@@ -49,8 +50,11 @@ def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
         if other is not None:
             problems = _compared(client, options.pool, finding.pin, other)
     shown = finding.pin or known
-    _print(screen, options, shown, problems, finding.remarks)
-    return 3 if problems else 0
+    remarks = [*finding.remarks, *(row.text for row in finding.unproven)]
+    _print(screen, options, shown, problems, remarks)
+    if problems:
+        return EXIT_CODES[ProofVerdict.WRONG]
+    return EXIT_CODES[ProofVerdict.NOT_PROVEN if finding.unproven else ProofVerdict.PROVEN]
 
 
 def pinned(path: Path) -> Pin | None:

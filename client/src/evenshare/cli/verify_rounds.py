@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from evenshare_core.chain.records import RecordError, RoundRecord, read_record
@@ -20,7 +20,8 @@ from evenshare_core.verification.heads import HeadFinding
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.names import own_job_names
 from evenshare_core.verification.rounds import RoundFinding
-from evenshare_core.verification.texts import Tally, head_lines, round_line, summary
+from evenshare_core.verification.texts import Tally, gap_lines, head_lines, round_line, summary
+from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict, open_gaps
 
 from .api import Client, UnreachableError
 from .config import UsageError
@@ -40,14 +41,14 @@ from .verify_files import (
     saved,
     to_save,
 )
-from .verify_log import checked_head, fetch_log, keep_head, pin_of, plain_head
+from .verify_log import checked_head, fetch_log, keep_head, pin_of, plain_gaps, plain_head
 from .verify_report import report
 
 Wanted = Callable[[RoundRecord], bool]
 
 
 def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """Exit code 0: all that was looked at is as it should be; 3: something is not."""
+    """Exit code 0: all that was asked for is proven; 3: something is wrong; 5: not proven."""
     if sum(value is not None for value in (options.round, options.last, options.since)) > 1:
         raise UsageError("give one of a round's number, --last and --since")
     since_us = None if options.since is None else to_us(read_instant("--since", options.since))
@@ -109,6 +110,8 @@ def _download(
     last = newest if options.round is None else options.round
     if last > newest:
         raise UnreachableError(f"round {last} of {pool} is not in its log; the newest is {newest}")
+    # The round after one shows why parts of it were not carried out.
+    last = min(last + 1, newest)
     first = _first(options, client, newest, since_us)
     records = download_rounds(client, screen, files, pool, (max(1, first - 1), last))
     if options.round is None:
@@ -200,28 +203,33 @@ def _verify(
         return 3
     if not findings:
         screen.note("evenshare: there is no record of such a round, nothing was verified")
-        return 3
-    is_fine = not head.problems and all(finding.ok for finding in findings)
-    tally = Tally()
+        return EXIT_CODES[ProofVerdict.NOT_PROVEN]
+    tally = Tally(options.accept)
+    tally.add_head(head)
     for finding in findings:
         tally.add(finding)
     keep_head(path, head, known, from_files=from_files)
     if options.output == "json":
-        screen.json(_plain(head, findings, tally, is_fine=is_fine))
+        screen.json(_plain(head, findings, tally))
     else:
         for text in head_lines(head):
             screen.line(inert(text))
-        screen.line(inert(summary(tally, head_ok=not head.problems)))
+        for text in gap_lines(tally):
+            screen.line(inert(text))
+        screen.line(inert(summary(tally)))
     if not from_files and not options.no_report and head.size:
         days = {day_of(finding.at_us) for finding in findings}
         tenants = sorted({tenant for day in days for tenant in history.keys(day)})
-        report(client, screen, pool, tenants, _said(head, findings))
-    return 0 if is_fine else 3
+        report(client, screen, pool, tenants, _said(head, findings, tally.accepted))
+    return EXIT_CODES[tally.verdict]
 
 
-def _said(head: HeadFinding, findings: list[RoundFinding]) -> dict[str, Any]:
+def _said(
+    head: HeadFinding, findings: list[RoundFinding], accepted: Collection[str]
+) -> dict[str, Any]:
     """What the portal is told; docs/verify.md lists it."""
     numbers = [finding.round for finding in findings]
+    unproven = [*head.unproven, *(row for finding in findings for row in finding.unproven)]
     return {
         "kind": "rounds",
         "size": head.size,
@@ -230,6 +238,7 @@ def _said(head: HeadFinding, findings: list[RoundFinding]) -> dict[str, Any]:
         "last": max(numbers),
         "checked": len(numbers),
         "findings": len(head.problems) + sum(len(finding.problems) for finding in findings),
+        "unproven": len(open_gaps(unproven, accepted)),
     }
 
 
@@ -264,26 +273,28 @@ def _findings(
     return findings
 
 
-def _plain(
-    head: HeadFinding, findings: list[RoundFinding], tally: Tally, *, is_fine: bool
-) -> dict[str, Any]:
+def _plain(head: HeadFinding, findings: list[RoundFinding], tally: Tally) -> dict[str, Any]:
     return {
-        "ok": is_fine,
+        "ok": tally.verdict is ProofVerdict.PROVEN,
+        "verdict": tally.verdict.value,
+        "accepted": sorted(tally.accepted),
         "head": plain_head(head),
         "not_recomputed": {"decision": tally.not_decided, "certificate": tally.not_certified},
         "without_own": tally.without_own,
-        "rounds": [_plain_round(finding) for finding in findings],
+        "rounds": [_plain_round(finding, tally) for finding in findings],
     }
 
 
-def _plain_round(finding: RoundFinding) -> dict[str, Any]:
-    figures = finding.figures
+def _plain_round(finding: RoundFinding, tally: Tally) -> dict[str, Any]:
+    figures, verdict = finding.figures, finding.verdict(tally.accepted)
     return {
         "round": finding.round,
         "at_us": finding.at_us,
-        "ok": finding.ok,
+        "ok": verdict is ProofVerdict.PROVEN,
+        "verdict": verdict.value,
         "recomputed": [check.value for check in dict.fromkeys(finding.recomputed)],
         "problems": [{"check": row.check.value, "text": row.text} for row in finding.problems],
+        "unproven": plain_gaps(finding.unproven),
         "remarks": finding.remarks,
         "figures": None
         if figures is None

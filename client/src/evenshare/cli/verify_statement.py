@@ -6,12 +6,17 @@ Imported by `statement` alone, where evenshare-core is there.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
+from evenshare_core.domain.plurals import plural
 from evenshare_core.verification.heads import HeadFinding
 from evenshare_core.verification.statement import Finding, StatementReport
 from evenshare_core.verification.statement_rounds import verify_with_rounds
 from evenshare_core.verification.statement_rows import StatementError, read_statement
+from evenshare_core.verification.texts import gap_line
+from evenshare_core.verification.verdict import EXIT_CODES, Gap, ProofVerdict, open_gaps
 
 from .api import ApiError, Client
 from .config import UsageError
@@ -27,18 +32,20 @@ from .statement_files import (
 )
 from .terminal import Terminal, inert
 from .verify_files import Files, answers, saved, to_save
-from .verify_log import fetch_log, pin_of, plain_head
+from .verify_log import fetch_log, pin_of, plain_gaps, plain_head
 from .verify_report import report as report_verification
 from .verify_statement_rounds import StatementRounds
 
 NO_ROUNDS = "no-rounds.json"
 NOT_ASKED = "the rounds were not asked for (--without-rounds)"
+# What only rounds close.
+NEED_ROUNDS = frozenset({Gap.ROUNDS.value, Gap.NAMES.value})
 # Rounds are in it within seconds, and what rows name is an hour old.
 NO_LOG = "the portal has no log of the pool's rounds, or none in it yet; see --without-rounds"
 
 
 def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
-    """Exit code 0: everything that was recomputed is as stated; 3: something is not."""
+    """Exit code 0: all that was asked for is proven; 3: something is wrong; 5: not proven."""
     if options.from_dir is not None:
         if options.save_dir is not None:
             raise UsageError("give --from-dir or --save-dir, not both")
@@ -108,20 +115,22 @@ def _verify(options: argparse.Namespace, client: Client, screen: Terminal, files
     rounds.keep(path)
     for text, count in rounds.left.items():
         report.not_recomputed[text] += count
-    for remark in rounds.remarks:
-        report.remarks[remark] += 1
+    report.unproven += rounds.unproven
+    accepted = frozenset(options.accept) | (NEED_ROUNDS if why == NOT_ASKED else frozenset())
     if options.output == "json":
-        screen.json(_plain(asked, report, rounds))
+        screen.json(_plain(asked, report, rounds, accepted))
     else:
-        _print(screen, asked, report, rounds)
+        _print(screen, asked, report, rounds, accepted)
     head = rounds.head
     if options.from_dir is None and not options.no_report and head is not None and head.size:
-        said = _said(head, asked, report)
+        said = _said(head, asked, report, accepted)
         report_verification(client, screen, pool, sorted(rounds.tenants), said)
-    return 3 if report.findings else 0
+    return EXIT_CODES[report.verdict(accepted)]
 
 
-def _said(head: HeadFinding, asked: dict[str, Any], report: StatementReport) -> dict[str, Any]:
+def _said(
+    head: HeadFinding, asked: dict[str, Any], report: StatementReport, accepted: frozenset[str]
+) -> dict[str, Any]:
     """What the portal is told; docs/verify.md lists it."""
     return {
         "kind": "statement",
@@ -131,6 +140,7 @@ def _said(head: HeadFinding, asked: dict[str, Any], report: StatementReport) -> 
         "until": asked["until"],
         "checked": sum(report.recomputed.values()),
         "findings": len(report.findings),
+        "unproven": len(open_gaps(report.unproven, accepted)),
     }
 
 
@@ -139,7 +149,11 @@ def _why_none(files: Files) -> str:
 
 
 def _print(
-    screen: Terminal, asked: dict[str, Any], report: StatementReport, rounds: StatementRounds
+    screen: Terminal,
+    asked: dict[str, Any],
+    report: StatementReport,
+    rounds: StatementRounds,
+    accepted: frozenset[str],
 ) -> None:
     screen.line(
         f"{inert(asked['tenant'] or 'you')} in pool {inert(asked['pool'])},"
@@ -157,15 +171,28 @@ def _print(
             screen.line(inert(text))
     for finding in report.findings:
         screen.line(inert(_finding_line(finding)))
+    for text in _gap_lines(report, accepted):
+        screen.line(inert(text))
     count = sum(report.recomputed.values())
     # Amounts multiply out by themselves; that they are of these rounds is another thing.
     less = "" if rounds.head is not None else "; nothing of it was held under a signed head"
     if report.findings:
         screen.line(f"{len(report.findings)} wrong, of {count} recomputed")
-    elif count:
+    elif report.verdict(accepted) is ProofVerdict.PROVEN:
         screen.line(f"all {count} as stated{less}")
     else:
-        screen.line("nothing was used or earned in this time")
+        screen.line(f"{count} as stated{less}; not all that was asked for is proven")
+
+
+def _gap_lines(report: StatementReport, accepted: frozenset[str]) -> Iterator[str]:
+    """A sentence for each gap, with how often it was met."""
+    texts: dict[Gap, Counter[str]] = {}
+    for row in report.unproven:
+        texts.setdefault(row.gap, Counter())[row.text] += 1
+    for gap, counts in texts.items():
+        text, count = counts.most_common(1)[0]
+        more = f", and {plural(len(counts) - 1, 'other reason')}" if len(counts) > 1 else ""
+        yield gap_line(gap, f"{count} x: {text}{more}", accepted)
 
 
 def _head_lines(head: HeadFinding) -> list[str]:
@@ -182,10 +209,17 @@ def _finding_line(finding: Finding) -> str:
 
 
 def _plain(
-    asked: dict[str, Any], report: StatementReport, rounds: StatementRounds
+    asked: dict[str, Any],
+    report: StatementReport,
+    rounds: StatementRounds,
+    accepted: frozenset[str],
 ) -> dict[str, Any]:
+    verdict = report.verdict(accepted)
     return {
-        "ok": not report.findings,
+        "ok": verdict is ProofVerdict.PROVEN,
+        "verdict": verdict.value,
+        "accepted": sorted(accepted),
+        "unproven": plain_gaps(report.unproven),
         "head": None if rounds.head is None else plain_head(rounds.head),
         **{key: asked[key] for key in ("tenant", "pool", "since", "until")},
         "recomputed": dict(sorted(report.recomputed.items())),

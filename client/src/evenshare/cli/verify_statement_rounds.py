@@ -17,11 +17,12 @@ from evenshare_core.verification.heads import HeadFinding, Pin
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundFinding
 from evenshare_core.verification.statement import Finding
+from evenshare_core.verification.verdict import Gap, Unproven
 
 from .verify_files import Files
 from .verify_log import checked_head, keep_head
 
-OWN_ROWS = "rounds that are not compared: their pool discloses own rows alone"
+OWN_ROWS = "rounds that were not compared: own rows alone were answered"
 BEFORE_LOG = "a round of before the pool's log began: nothing commits to it"
 AFTER_HEAD = "a round that is not in the pool's log yet"
 
@@ -44,7 +45,7 @@ class StatementRounds:
         self.instants: set[int] = set()
         self.findings: list[Finding] = []
         self.left: Counter[str] = Counter()
-        self.remarks: list[str] = []
+        self.unproven: list[Unproven] = []
         self.head: HeadFinding | None = None
 
     def read(self, tenants: Collection[str], named: Collection[int]) -> None:
@@ -63,6 +64,7 @@ class StatementRounds:
             self.disclosed.clear()
         if self.head is not None:
             where = f"head of {self.head.log}"
+            self.unproven += self.head.unproven
             self.findings[:0] = [
                 Finding(row.check.value, where, row.text, "") for row in self.head.problems
             ]
@@ -102,7 +104,9 @@ class StatementRounds:
             self.disclosed[finding.round] = finding.disclosed
         data = history.bundle(finding.round)
         if data is not None and is_excerpt(data):
-            self.remarks.append(OWN_ROWS)
+            self.unproven.append(Unproven(Gap.OWN_ROWS, OWN_ROWS))
+        else:
+            self.unproven += finding.unproven
 
     def _keys(self, history: RoundHistory, tenants: Collection[str]) -> None:
         """The statement's tenant's keys, by day."""

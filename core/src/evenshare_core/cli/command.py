@@ -25,7 +25,14 @@ class Stream(Protocol):
 
 
 class CliError(Exception):
-    """The command cannot do what was asked; the message is for the person who asked."""
+    """The command cannot do what was asked; the message is for the person who asked.
+
+    `code`: the exit status.
+    """
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)

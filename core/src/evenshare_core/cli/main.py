@@ -16,14 +16,14 @@ COMMANDS = {command.name: command for command in (SIMULATE, DECIDE, SHARES, VERI
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name; return the exit status: 0, or 1 if it failed."""
+    """Run the command that the arguments name; return the exit status: 0, or the failure's."""
     chosen = vars(_parser().parse_args(arguments))
     command = COMMANDS[chosen.pop("command")]
     try:
         command.run(chosen, sys.stdout, sys.stderr)
     except CliError as error:
         say(sys.stderr, f"evenshare-core {command.name}: {error}")
-        return 1
+        return error.code
     return 0
 
 

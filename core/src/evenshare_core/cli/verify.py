@@ -6,6 +6,7 @@ import argparse
 import importlib
 
 from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream
+from evenshare_core.verification.verdict import Gap
 
 NOT_INSTALLED = "verifying needs cryptography: pip install 'evenshare-core[verify]'"
 
@@ -18,6 +19,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
     )
+    parser.add_argument(
+        "--accept", metavar="GAP", action="append", default=[], choices=[gap.value for gap in Gap],
+        help="what need not be proven: " + ", ".join(gap.value for gap in Gap),
+    )  # fmt: skip
 
 
 def _run(options: Options, out: Stream, err: Stream) -> None:  # noqa: ARG001 - as all commands

@@ -8,16 +8,17 @@ from pathlib import Path
 from evenshare_core.cli.command import CliError, Options, Stream, say
 from evenshare_core.verification.heads import Pin, read_pin
 from evenshare_core.verification.history import EvidenceError, RoundHistory
-from evenshare_core.verification.texts import Tally, head_lines, round_line, summary
+from evenshare_core.verification.texts import Tally, gap_lines, head_lines, round_line, summary
+from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict
 
 
 def verify_folder(options: Options, out: Stream) -> None:
-    """Print a line per round, and the head; fail where anything is wrong."""
+    """Print a line per round, and the head; fail where anything is wrong or not proven."""
     folder = Path(options["folder"])
     if not folder.is_dir():
         raise CliError(f"{folder} is no folder")
     pin = None if options["pin"] is None else _pin(Path(options["pin"]))
-    tally = Tally()
+    tally = Tally(options["accept"])
     try:
         history = RoundHistory(lambda name: _read(folder / name))
         for finding in history.rounds(version_here):
@@ -30,9 +31,12 @@ def verify_folder(options: Options, out: Stream) -> None:
         say(out, text)
     if not tally.rows:
         raise CliError(f"{folder}: it has no record of a round, so nothing was verified")
-    text = summary(tally, head_ok=not head.problems)
-    if head.problems or not all(ok for _, ok in tally.rows):
-        raise CliError(text)
+    tally.add_head(head)
+    verdict, text = tally.verdict, summary(tally)
+    for line in gap_lines(tally):
+        say(out, line)
+    if verdict is not ProofVerdict.PROVEN:
+        raise CliError(text, EXIT_CODES[verdict])
     say(out, text)
 
 

@@ -40,16 +40,20 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
+from evenshare_core.units import COUNT_MAX
 
 SCHEMA = 1
 
 
 class BundleError(ValueError):
-    """A bundle that cannot be made or read; `field` is where, as `snapshot.jobs[0].gpus`."""
+    """A bundle that cannot be made or read; `field` is where, as `snapshot.jobs[0].gpus`.
 
-    def __init__(self, field: str, reason: str) -> None:
+    `is_unknown`: it is of a newer schema, or of a policy that is not known here.
+    """
+
+    def __init__(self, field: str, reason: str, *, is_unknown: bool = False) -> None:
         super().__init__(f"{field}: {reason}" if field else reason)
-        self.field, self.reason = field, reason
+        self.field, self.reason, self.is_unknown = field, reason, is_unknown
 
 
 class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -245,7 +249,7 @@ def _collected(data: Any, policy: str) -> dict[IdKind, tuple[int, ...]]:
     try:
         return collected(data, shapes.snapshot_plan(policy))
     except registry.UnknownPolicyError as error:
-        raise BundleError("snapshot.policy", str(error)) from None
+        raise BundleError("snapshot.policy", str(error), is_unknown=True) from None
     except UndeclaredError as error:
         raise BundleError("snapshot.memory", str(error)) from None
     except (TypeError, ValueError, LookupError, AttributeError):
@@ -309,7 +313,8 @@ def _another_schema(data: bytes) -> BundleError | None:
         return None
     if schema == SCHEMA:
         return None
-    return BundleError("schema", f"is {schema}; this version reads {SCHEMA}")
+    reason = f"is {schema}; this version reads {SCHEMA}"
+    return BundleError("schema", reason, is_unknown=schema > SCHEMA)
 
 
 def _placed(error: msgspec.ValidationError) -> BundleError:
@@ -322,6 +327,10 @@ def _check(document: Any, snapshot: Snapshot, decision: Decision) -> None:
     """Parts of one round fit each other, and each number has its name."""
     if document.round != snapshot.number:
         raise BundleError("round", f"is {document.round}, that of the snapshot {snapshot.number}")
+    gpus = sum(abs(node.gpus) for node in snapshot.nodes)
+    if gpus > COUNT_MAX:
+        # Placement has a place for each count of GPUs: one number would take all memory.
+        raise BundleError("snapshot.nodes", f"has {gpus:,} GPUs; a pool has {COUNT_MAX:,} at most")
     if document.at_us != snapshot.at_us:
         raise BundleError("at_us", f"is {document.at_us}, that of the snapshot {snapshot.at_us}")
     try:

@@ -52,3 +52,25 @@ class EndReason(StrEnum):
     BUDGET = "budget"
     LOST = "lost"  # the engine no longer knows it
     QUARANTINED = "quarantined"  # its job's row cannot be read
+
+
+class SupersededReason(StrEnum):
+    """Why a part of a decision was not carried out. Texts are part of bundles: none is changed.
+
+    The first ones are of grants and renewals, those that begin with SPARED of leases that go on
+    although the decision preempts them, and of grants to their jobs.
+    """
+
+    JOB_GONE = "the job no longer waited"
+    NODE_GONE = "a node was drained or lost"
+    LEASE_ENDED = "the lease had ended since the snapshot"
+    CREDIT = "its tenant's credit was promised elsewhere since the snapshot"
+    BUDGET = "its tenant's budget of the period was used up since the snapshot"
+    UNSTORABLE = "its tenant would owe more than the books can hold"
+    SPARED_NO_CREDIT = (
+        "the tenant of the job that it was preempted for lacks credit, so the lease goes on"
+    )
+    SPARED_JOB_GONE = "the job that it was preempted for no longer waited, so the lease goes on"
+    SPARED_NODE_GONE = (
+        "a node of the job that it was preempted for was drained or lost, so the lease goes on"
+    )

@@ -17,6 +17,7 @@ from evenshare_core.disclosure.shapes import disclosed_certificate
 from evenshare_core.fairness.certificate import VERSION, plain
 from evenshare_core.policies.base import InvariantViolation, certify_round
 from evenshare_core.verification.differences import differences
+from evenshare_core.verification.verdict import Gap, Unproven
 
 # What a snapshot gives that no policy answers; of another version it may be anything of these.
 REFUSED = (
@@ -27,10 +28,14 @@ NOT_RECOMPUTED = "certificate not recomputed"
 
 
 class CertificateFinding(NamedTuple):
-    """What came of a certificate: what is wrong, None where it was not recomputed; remarks."""
+    """What came of a certificate: what is wrong, None where it was not recomputed; remarks.
+
+    `unproven`: what of it was not recomputed.
+    """
 
     broken: tuple[str, ...] | None
     remarks: tuple[str, ...] = ()
+    unproven: tuple[Unproven, ...] = ()
 
 
 def certificate_version(disclosed: Disclosed) -> int:
@@ -55,7 +60,7 @@ def check_certificate(
     except REFUSED as error:
         text = f"it cannot be certified here: {type(error).__name__}: {error}"
         if others:
-            return CertificateFinding(None, (f"{NOT_RECOMPUTED}: {text}",))
+            return _unproven(Gap.VERSION, text)
         return CertificateFinding((text,))
     if stored.get("version") != again["version"]:
         return _other_version(disclosed, int(again["version"]), others, newest)
@@ -70,9 +75,8 @@ def _compared(
     if again == stored:
         return CertificateFinding((), remarks)
     if others and _verdicts(again) == _verdicts(stored):
-        return CertificateFinding(
-            (), ("certificate: the same verdicts, by other numbers", *remarks)
-        )
+        text = "certificate: the same verdicts, by other numbers, which were not recomputed"
+        return CertificateFinding((), remarks, (Unproven(Gap.VERSION, text),))
     return CertificateFinding(tuple(_certificate_breaks(stored, again)), remarks)
 
 
@@ -90,7 +94,11 @@ def _other_version(
         return CertificateFinding((text,))
     if due < there <= VERSION and not others:
         return CertificateFinding((f"{versions}, by the lines that it has",))
-    return CertificateFinding(None, (f"{NOT_RECOMPUTED}: {versions}",))
+    return _unproven(Gap.CERTIFICATE, versions)
+
+
+def _unproven(gap: Gap, text: str) -> CertificateFinding:
+    return CertificateFinding(None, (), (Unproven(gap, f"{NOT_RECOMPUTED}: {text}"),))
 
 
 def _has_failed(disclosed: Disclosed) -> bool:

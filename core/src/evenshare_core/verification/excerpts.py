@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from evenshare_core.chain.records import RoundRecord, record_bytes
 from evenshare_core.disclosure.own import own_digest
 from evenshare_core.disclosure.pseudonyms import own_salt
+from evenshare_core.verification.verdict import Gap, Unproven
 
 FORM = "own"
+OWN_ROWS = "own rows alone were answered, so its decision was not recomputed"
 
 
 class ExcerptAnswer(msgspec.Struct, frozen=True):
@@ -30,6 +32,14 @@ class OwnAnswer(msgspec.Struct, frozen=True):
     not_recomputable: str
 
 
+class ExcerptFinding(NamedTuple):
+    """What came of own rows: what is wrong, None where there are none to compare; remarks."""
+
+    broken: tuple[str, ...] | None
+    unproven: tuple[Unproven, ...]
+    remarks: tuple[str, ...] = ()
+
+
 class _Form(msgspec.Struct, frozen=True):
     form: str = ""
 
@@ -42,23 +52,25 @@ def is_excerpt(data: bytes) -> bool:
         return False
 
 
-def verify_excerpts(
-    data: bytes, record: RoundRecord, keys: Mapping[str, bytes]
-) -> tuple[list[str], tuple[str, ...] | None]:
-    """Return remarks, and what is wrong with a round's own rows; None: there are none to compare.
+def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes]) -> ExcerptFinding:
+    """Return what came of a round's own rows.
 
     `keys`: the reader's tenant keys of the round's day, by the tenant's name.
     """
+    own_rows = Unproven(Gap.OWN_ROWS, OWN_ROWS)
     try:
         answer = msgspec.json.decode(data, type=OwnAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return [], (f"its own rows cannot be read: {error}",)
-    remarks = [answer.not_recomputable]
+        return ExcerptFinding((f"its own rows cannot be read: {error}",), (own_rows,))
     absent = sorted(keys.keys() - {row.tenant for row in answer.own})
-    if absent:
-        remarks.append(f"no rows were answered of {', '.join(absent)}")
+    unproven = [own_rows]
+    if absent or not keys:
+        text = ", ".join(absent) or "any tenant of the reader's"
+        unproven.append(Unproven(Gap.NAMES, f"no rows were answered of {text}"))
     broken = tuple(_breaks(answer, record, keys))
-    return remarks, broken if answer.own or broken else None
+    return ExcerptFinding(
+        broken if answer.own or broken else None, tuple(unproven), (answer.not_recomputable,)
+    )
 
 
 def _breaks(answer: OwnAnswer, record: RoundRecord, keys: Mapping[str, bytes]) -> Iterator[str]:

@@ -16,6 +16,7 @@ import msgspec
 
 from evenshare_core.chain.checkpoints import Checkpoint, NoteError, read_vkey, verify_note
 from evenshare_core.chain.merkle import ProofError, verify_consistency
+from evenshare_core.verification.verdict import Gap, Unproven
 
 PIN_SCHEMA = 1
 
@@ -64,6 +65,7 @@ class HeadFinding:
     size: int = 0
     root: bytes = b""
     problems: list[HeadProblem] = field(default_factory=list)
+    unproven: list[Unproven] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     pin: Pin | None = None
 
@@ -110,7 +112,7 @@ def verify_head(
     unproven: list[str] = []
     if pin is not None:
         finding.problems += _history(pin, checkpoint, proof, unproven)
-        finding.remarks += unproven
+        finding.unproven += [Unproven(Gap.HEAD, text) for text in unproven]
     if not finding.problems and not unproven:
         finding.pin = Pin(
             PIN_SCHEMA, log, checkpoint.size, checkpoint.root.hex(), note, signers

@@ -242,13 +242,14 @@ class RoundHistory:
         """Verify rounds, one after the other; `wanted` says which."""
         due, newest = set(self.numbers()), 0
         record_before, before, is_other = None, None, False
-        for record in [entry.record for entry in self.entries]:
+        records = [entry.record for entry in self.entries]
+        for record, record_after in zip(records, (*records[1:], None), strict=True):
             data = self.bundle(record.round)
             if record.round not in due or not wanted(record):
                 before, is_other = _disclosed(data), _is_other(data, record)
             else:
                 finding = self._verify(
-                    data, record, record_before, before,
+                    data, record, record_before, before, record_after,
                     version_here=version_here, newest_certificate=newest,
                 )  # fmt: skip
                 if is_other:
@@ -273,10 +274,11 @@ class RoundHistory:
         self, data: bytes, record: RoundRecord, record_before: RoundRecord | None
     ) -> RoundFinding:
         finding = verify_record(None, record, record_before)
-        remarks, broken = verify_excerpts(data, record, self.keys(day_of(record.at_us)))
-        finding.remarks += remarks
-        if broken is not None:
-            finding.note(RoundCheck.BYTES, broken)
+        rows = verify_excerpts(data, record, self.keys(day_of(record.at_us)))
+        finding.remarks += rows.remarks
+        finding.unproven += rows.unproven
+        if rows.broken is not None:
+            finding.note(RoundCheck.BYTES, rows.broken)
         return finding
 
     def _verify(
@@ -285,6 +287,7 @@ class RoundHistory:
         record: RoundRecord,
         record_before: RoundRecord | None,
         before: Disclosed | None,
+        record_after: RoundRecord | None,
         *,
         version_here: VersionOf,
         newest_certificate: int,
@@ -298,9 +301,17 @@ class RoundHistory:
             before,
             self.own(day_of(record.at_us)),
             own_before=self.own(before.day) if before else NOBODY,
+            read_after=lambda: self._after(record_after),
             newest_certificate=newest_certificate,
             version_here=version_here,
         )
+
+    def _after(self, record: RoundRecord | None) -> Disclosed | None:
+        """The round after, if its bundle is the one that its record commits to."""
+        if record is None:
+            return None
+        data = self.bundle(record.round)
+        return None if _is_other(data, record) else _disclosed(data)
 
     def bundle(self, number: int) -> bytes | None:
         """Return the bytes of a round's bundle; None where they are not there."""

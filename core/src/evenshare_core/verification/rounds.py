@@ -5,14 +5,15 @@
 3. the disclosed snapshot, decided again, gives the disclosed decision, byte for byte;
 4. and its certificate;
 5. the snapshot follows from the round before;
-6. the reader's own rows stand under the pseudonyms that its key gives.
+6. what was decided was carried out, or for a reason that the records show;
+7. the reader's own rows stand under the pseudonyms that its key gives.
 
 Source: docs/verify.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -24,6 +25,11 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import decide_round
+from evenshare_core.verification.carried_out import (
+    held_gpus,
+    superseded_breaks,
+    superseded_gaps,
+)
 from evenshare_core.verification.certificates import REFUSED, check_certificate
 from evenshare_core.verification.differences import differences
 from evenshare_core.verification.following import breaks
@@ -35,6 +41,7 @@ from evenshare_core.verification.names import (
     own_numbers,
 )
 from evenshare_core.verification.plans import plan_breaks, plan_remarks
+from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven, combined
 
 # Whose versions may change what a policy with a program answers.
 ORTOOLS = "ortools"
@@ -42,6 +49,8 @@ SOLVERS = ("highspy", "numpy", ORTOOLS)
 # Policies with a program have its solver in their version: "4 highs 1.15.1".
 _SOLVED_BY = " highs "
 NOBODY = OwnNames({}, {})
+PLAN_ALONE = "its decision was not recomputed, only its plan checked"
+NO_KEY = "no key of the reader's was answered for its day, so no row was compared with own jobs"
 
 
 class RoundCheck(StrEnum):
@@ -54,6 +63,7 @@ class RoundCheck(StrEnum):
     PLAN = "plan"  # where another version decided: the plan is one
     CERTIFICATE = "certificate"
     FOLLOWS = "follows"  # the snapshot follows from the round before
+    CARRIED = "carried"  # what was not carried out has a reason that the records show
     NAMES = "names"  # the reader's rows stand under its pseudonyms
 
 
@@ -65,13 +75,17 @@ class RoundProblem(NamedTuple):
 
 
 class OwnClaim(NamedTuple):
-    """A tenant of the reader's in a round, by GPU type; GPUs after it, rho before it."""
+    """A tenant of the reader's in a round, by GPU type; GPUs after it, rho before it.
+
+    `own` and `borrowed` were decided; `held` of them were carried out.
+    """
 
     tenant: str
     gpu_type: str
     rho: float | None
     own: int
     borrowed: int
+    held: int
 
 
 class RoundFigures(NamedTuple):
@@ -83,11 +97,12 @@ class RoundFigures(NamedTuple):
     renewals: int
     ends: int
     waiting: int
+    not_carried_out: int
 
 
 @dataclass(slots=True)
 class RoundFinding:
-    """What came of a round: what was recomputed, what is wrong, what could not be said.
+    """What came of a round: what was recomputed, what is wrong, what was not proven.
 
     `disclosed`: what its bundle says, to follow the next round from; None where it is not readable.
     `absent`: tenants of the reader's that should be in it and are not.
@@ -97,6 +112,7 @@ class RoundFinding:
     at_us: int
     recomputed: list[RoundCheck] = field(default_factory=list)
     problems: list[RoundProblem] = field(default_factory=list)
+    unproven: list[Unproven] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     figures: RoundFigures | None = None
     disclosed: Disclosed | None = None
@@ -114,8 +130,16 @@ class RoundFinding:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; there may be remarks."""
+        """Whether nothing is wrong; something may be not proven."""
         return not self.problems
+
+    def verdict(self, accepted: Collection[str] = ()) -> ProofVerdict:
+        """Return the round's result; `accepted`: gaps that count for nothing."""
+        return combined(len(self.recomputed), len(self.problems), self.unproven, accepted)
+
+    def leave(self, gap: Gap, text: str) -> None:
+        """Record that something was not proven."""
+        self.unproven.append(Unproven(gap, text))
 
     def note(self, check: RoundCheck, broken: Iterator[str] | tuple[str, ...]) -> None:
         """Record that a check was made, with what is wrong by it; or that it cannot be made."""
@@ -150,7 +174,10 @@ def verify_record(
     try:
         finding.disclosed = read_bundle(bundle)
     except BundleError as error:
-        finding.problems.append(RoundProblem(RoundCheck.BYTES, f"is no bundle: {error}"))
+        if error.is_unknown:
+            finding.leave(Gap.VERSION, f"its bundle cannot be read here: {error}")
+        else:
+            finding.problems.append(RoundProblem(RoundCheck.BYTES, f"is no bundle: {error}"))
     else:
         finding.note(RoundCheck.RECORD, _described(record, finding.disclosed))
     return finding
@@ -164,6 +191,7 @@ def verify_round(
     own: OwnNames = NOBODY,
     *,
     own_before: OwnNames = NOBODY,
+    read_after: Callable[[], Disclosed | None] = lambda: None,
     newest_certificate: int = 0,
     version_here: Callable[[str], str] = lambda _: "",
 ) -> RoundFinding:
@@ -171,13 +199,14 @@ def verify_round(
 
     `bundle`: its bytes, None where they are no longer kept; `record_before` and `before` of the
     round before, None where they are not at hand (of the first round: there is none); `own_before`:
-    the reader's pseudonyms of its day. `newest_certificate`: the newest version among certificates
-    of rounds before. `version_here`: of an installed package, "" where it is not known.
+    the reader's pseudonyms of its day; `read_after`: reads the round after, None if it is not at
+    hand. `newest_certificate`: the newest version among certificates of rounds before.
+    `version_here`: of an installed package, "" where it is not known.
     """
     finding = verify_record(bundle, record, record_before)
     disclosed = finding.disclosed
     if bundle is None and not record.damage:
-        finding.remarks.append("its bytes are no longer kept, its record is under the head")
+        finding.leave(Gap.BUNDLE, "its bundle was not answered, its record alone is under the head")
     if disclosed is None:
         return finding
     others = _decide(finding, disclosed, version_here)
@@ -185,12 +214,19 @@ def verify_round(
     if certified.broken is not None:
         finding.note(RoundCheck.CERTIFICATE, certified.broken)
     finding.remarks += certified.remarks
+    finding.unproven += certified.unproven
     if before is not None:
         finding.note(RoundCheck.FOLLOWS, _following(before, disclosed))
     elif record.previous:
-        finding.remarks.append("not compared with the round before, which is not at hand")
+        finding.leave(Gap.BEFORE, "not compared with the round before, which is not at hand")
+    if disclosed.superseded:
+        finding.note(RoundCheck.CARRIED, superseded_breaks(disclosed))
+        for text in superseded_gaps(disclosed, read_after()):
+            finding.leave(Gap.SUPERSEDED, text)
     if own.tenants:
         _own(finding, disclosed, before, own, own_before)
+    else:
+        finding.leave(Gap.NAMES, NO_KEY)
     finding.figures = figures(disclosed, own)
     return finding
 
@@ -206,9 +242,9 @@ def _own(
     finding.note(RoundCheck.NAMES, name_breaks(disclosed, own))
     finding.absent = absent_tenants(disclosed, own, before, own_before)
     if finding.absent:
-        finding.remarks.append(
-            f"own tenants that are not in it, but have jobs or had quota:"
-            f" {', '.join(finding.absent)}"
+        absent_text = ", ".join(finding.absent)
+        finding.leave(
+            Gap.NAMES, f"own tenants are not in it, but have jobs or had quota: {absent_text}"
         )
     absent = absent_jobs(disclosed, own, before.at_us) if before is not None else []
     if absent:
@@ -218,9 +254,17 @@ def _own(
 def figures(disclosed: Disclosed, own: OwnNames) -> RoundFigures:
     """Return a round in numbers, as far as it is the reader's."""
     numbers, decision = own_numbers(disclosed, own), disclosed.decision
+    less = held_gpus(disclosed)
     return RoundFigures(
         claims=tuple(
-            OwnClaim(numbers[row.tenant], row.gpu_type, row.rho_before, row.own, row.borrowed)
+            OwnClaim(
+                numbers[row.tenant],
+                row.gpu_type,
+                row.rho_before,
+                row.own,
+                row.borrowed,
+                row.own + row.borrowed + less.get((row.tenant, row.gpu_type), 0),
+            )
             for row in decision.shares
             if row.tenant in numbers
         ),
@@ -229,6 +273,7 @@ def figures(disclosed: Disclosed, own: OwnNames) -> RoundFigures:
         renewals=len(decision.renewals),
         ends=len(decision.ends),
         waiting=sum(len(row.jobs) for row in decision.skips),
+        not_carried_out=len(disclosed.superseded),
     )
 
 
@@ -294,8 +339,8 @@ def _decide(
         same_policy = snapshot.policy not in others
         ours = again if same_policy else None
         finding.note(RoundCheck.PLAN, plan_breaks(snapshot, stored, ours))
-        finding.remarks.append(f"plan checked, {_versions_text(others)}")
-        finding.remarks += plan_remarks(stored, ours)
+        texts = [f"{PLAN_ALONE}: {_versions_text(others)}", *plan_remarks(stored, ours)]
+        finding.leave(Gap.VERSION, "; ".join(texts))
     return others
 
 

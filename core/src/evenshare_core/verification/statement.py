@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
@@ -33,12 +33,15 @@ from evenshare_core.verification.statement_rows import (
     TenantStatement,
     UsageAnswer,
 )
+from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven, combined
 
 HIDDEN = "the last micro-credit of an income was taken as stated: the pool hides other lenders"
 EARLIER = (
     "the remainder that a term took over: the term before it is not among the rows;"
     " a statement that begins earlier may have it"
 )
+MISSING = "the remainder that a term took over: a term between rows of its lease is missing"
+NO_ROWS = "no row of usage, income or entries was answered for this time"
 
 
 class Finding(NamedTuple):
@@ -52,9 +55,14 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class StatementReport:
-    """What came of a statement: findings, and how much of what was and was not recomputed."""
+    """What came of a statement: findings, and how much of what was and was not recomputed.
+
+    `unproven`: what of it a tenant would have to be shown. What is not recomputed and no gap is
+    outside of the question: hours that are open, terms that began before, other transfers.
+    """
 
     findings: list[Finding] = field(default_factory=list)
+    unproven: list[Unproven] = field(default_factory=list)
     recomputed: Counter[str] = field(default_factory=Counter)
     not_recomputed: Counter[str] = field(default_factory=Counter)
     remarks: Counter[str] = field(default_factory=Counter)
@@ -65,14 +73,23 @@ class StatementReport:
         if stated != again:
             self.findings.append(Finding(what, where, str(stated), str(again)))
 
-    def left(self, why: str) -> None:
-        """Count what cannot be recomputed."""
+    def left(self, why: str, gap: Gap | None = None) -> None:
+        """Count what cannot be recomputed; `gap`: why it is not proven."""
         self.not_recomputed[why] += 1
+        if gap is not None:
+            self.unproven.append(Unproven(gap, why))
+
+    def verdict(self, accepted: Collection[str] = ()) -> ProofVerdict:
+        """Return the result; `accepted`: gaps that count for nothing."""
+        count = sum(self.recomputed.values())
+        return combined(count, len(self.findings), self.unproven, accepted)
 
 
 def verify_statement(statement: TenantStatement) -> StatementReport:
     """Return what came of recomputing each charge, income, price and settlement."""
     report = StatementReport()
+    if not (statement.usage or statement.income or statement.entries):
+        report.unproven.append(Unproven(Gap.ROWS, NO_ROWS))
     for usage in statement.usage:
         _charge(usage, report)
     _remainders(statement.usage, report)
@@ -145,9 +162,13 @@ def _remainders(rows: Iterable[UsageAnswer], report: StatementReport) -> None:
         leases[row.job, row.lease].setdefault(row.term, {})[row.meter] = row
     for terms in leases.values():
         before: tuple[int, int] | None = (0, 0)  # term, remainder that it left; None: not known
+        first = min(terms)
         for term in sorted(terms):
             if before is not None and before[0] != term - 1:
                 before = None
+            is_missing = term > first and term - 1 not in terms
+            if is_missing:
+                report.left(MISSING, Gap.ROWS)
             borrowed = terms[term].get(BORROWED)
             if borrowed is None:
                 # Own GPUs alone: what was left over stays.
@@ -155,7 +176,8 @@ def _remainders(rows: Iterable[UsageAnswer], report: StatementReport) -> None:
                 continue
             where = usage_name(borrowed)
             if borrowed.carried is not None and before is None:
-                report.left(EARLIER)
+                if not is_missing:
+                    report.left(EARLIER)
             elif borrowed.carried is not None and before is not None:
                 report.compare("carried remainder", where, borrowed.carried, before[1])
             before = (term, _rest(borrowed))
@@ -176,7 +198,7 @@ def _weight(
 ) -> None:
     """The own weight out of all is what the intervals of idle quota make."""
     if row.counts_from is None or row.counts_until is None:
-        report.left("a weight: no event closes the term")
+        report.left("a weight: no event closes the term", Gap.ROWS)
         return
     span_us = (row.counts_from, row.counts_until)
     if span_us != (row.starts_at, row.ends_at):
@@ -189,7 +211,7 @@ def _weight(
         report.compare("own weight among all", where, row.weight, own)
     part = _part(row, steps, *span_us)
     if part is None:
-        report.left("a weight: no idle quota was answered for its time")
+        report.left("a weight: no idle quota was answered for its time", Gap.ROWS)
         return
     report.compare("weight", where, _ratio(row, part), part)
 
@@ -281,7 +303,7 @@ def _posted(statement: TenantStatement, report: StatementReport) -> None:
     for where, row in rows:
         prices = statement.prices.get(row.gpu_type, ())
         if row.round is None:
-            report.left("the price of a term: the round is not known any more")
+            report.left("the price of a term: the round is not known any more", Gap.ROUNDS)
             continue
         index = bisect_right(prices, row.round, key=lambda price: price.valid_from_round)
         # In a pool's first round, and the first of a GPU type in it, nothing was posted before.

@@ -32,8 +32,10 @@ from evenshare_core.verification.statement_rows import (
     TenantStatement,
     UsageAnswer,
 )
+from evenshare_core.verification.verdict import Gap
 
 TermRows = dict[str, UsageAnswer]  # by meter
+NO_KEY = "own and borrowed GPUs of a term: no key of its day is at hand"
 NO_BUNDLE = "a comparison with the round of a term: its bundle is not there"
 
 
@@ -119,7 +121,7 @@ class _Comparison:
     def _price(self, where: str, number: int | None, gpu_type: str, price: Amount) -> None:
         disclosed = None if number is None else self.rounds.get(number)
         if disclosed is None:
-            self.report.left(NO_BUNDLE)
+            self.report.left(NO_BUNDLE, Gap.ROUNDS)
             return
         decided = {row.gpu_type: Amount(row.price_micro) for row in disclosed.snapshot.prices}
         again = decided.get(gpu_type, Amount(0))
@@ -132,11 +134,11 @@ class _Comparison:
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if disclosed is None:
             if BORROWED not in rows:  # else its price was found already
-                self.report.left(NO_BUNDLE)
+                self.report.left(NO_BUNDLE, Gap.ROUNDS)
             return
         key = self.keys.get(disclosed.day)
         if key is None:
-            self.report.left("own and borrowed GPUs of a term: no key of its day is at hand")
+            self.report.left(NO_KEY, Gap.NAMES)
             return
         where = f"{usage_name(row)}, in round {row.round}"
         stated = {meter: of_meter.gpus for meter, of_meter in sorted(rows.items())}
@@ -149,15 +151,15 @@ class _Comparison:
         index = bisect_right(steps, disclosed.at_us, key=lambda step: step.at_us)
         key = self.keys.get(disclosed.day)
         name = "" if key is None else tenant_name(key)
-        why = ""
+        why: tuple[str, Gap] | None = None
         if not index:
-            why = "none was answered for it"
+            why = "none was answered for it", Gap.ROWS
         elif disclosed.superseded:
-            why = "a part of its decision could not be applied"
+            why = "a part of its decision could not be applied", Gap.SUPERSEDED
         elif name not in disclosed.names.tenants:
-            why = "no key of its day is at hand, or the tenant is not in it"
-        if why:
-            self.report.left(f"idle quota at a round: {why}")
+            why = "no key of its day is at hand, or the tenant is not in it", Gap.NAMES
+        if why is not None:
+            self.report.left(f"idle quota at a round: {why[0]}", why[1])
             return
         own = disclosed.names.tenants.index(name) + 1
         step, bounds = steps[index - 1], _idle_in(disclosed, gpu_type, self.instants)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from evenshare_core.domain.instants import from_us
@@ -10,6 +10,16 @@ from evenshare_core.domain.plurals import plural
 from evenshare_core.money.fixed_point import to_text
 from evenshare_core.verification.heads import HeadFinding
 from evenshare_core.verification.rounds import OwnClaim, RoundCheck, RoundFigures, RoundFinding
+from evenshare_core.verification.verdict import (
+    TO_DO,
+    Gap,
+    ProofVerdict,
+    Unproven,
+    combined,
+)
+
+# Stands for the head among the numbers of rounds.
+HEAD = -1
 
 _DONE = {
     RoundCheck.BYTES: "hash",
@@ -18,6 +28,7 @@ _DONE = {
     RoundCheck.PLAN: "plan",
     RoundCheck.CERTIFICATE: "certificate",
     RoundCheck.FOLLOWS: "follows",
+    RoundCheck.CARRIED: "carried out",
     RoundCheck.NAMES: "own names",
 }
 
@@ -28,10 +39,18 @@ def round_line(finding: RoundFinding) -> str:
         text for check, text in _DONE.items() if check in finding.recomputed
     )  # fmt: skip
     parts = [done, *(_figure_texts(finding.figures) if finding.figures else ())]
-    verdict = "ok" if finding.ok else "WRONG: " + "; ".join(_problem_texts(finding))
+    verdict = _verdict_text(finding)
     remarks = f" ({'; '.join(finding.remarks)})" if finding.remarks else ""
     time = f"{from_us(finding.at_us):%Y-%m-%dT%H:%M:%SZ}"
     return f"round {finding.round}  {time}  {'; '.join(parts)}: {verdict}{remarks}"
+
+
+def _verdict_text(finding: RoundFinding) -> str:
+    if finding.problems:
+        return "WRONG: " + "; ".join(_problem_texts(finding))
+    if finding.unproven:
+        return "NOT PROVEN: " + "; ".join(row.text for row in finding.unproven)
+    return "ok"
 
 
 def _problem_texts(finding: RoundFinding) -> Iterator[str]:
@@ -40,7 +59,10 @@ def _problem_texts(finding: RoundFinding) -> Iterator[str]:
 
 
 def _figure_texts(figures: RoundFigures) -> Iterator[str]:
-    yield f"{figures.grants} grants, {figures.renewals} renewals, {figures.waiting} jobs wait"
+    yield (
+        f"{figures.grants} grants, {figures.renewals} renewals decided,"
+        f" {figures.not_carried_out} not carried out, {figures.waiting} jobs wait"
+    )
     by_tenant: dict[str, list[OwnClaim]] = {}
     for claim in figures.claims:
         by_tenant.setdefault(claim.tenant, []).append(claim)
@@ -53,7 +75,8 @@ def _figure_texts(figures: RoundFigures) -> Iterator[str]:
 
 def _claim_text(claim: OwnClaim) -> str:
     rho = "-" if claim.rho is None else f"{claim.rho:.3f}"
-    return f"{claim.gpu_type} rho {rho} {claim.own} own + {claim.borrowed} borrowed"
+    decided = f"{claim.own} own + {claim.borrowed} borrowed"
+    return f"{claim.gpu_type} rho {rho} {decided} decided, {claim.held} held"
 
 
 def head_lines(finding: HeadFinding) -> Iterator[str]:
@@ -67,41 +90,81 @@ def head_lines(finding: HeadFinding) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Tally:
-    """Rounds counted for the last line: each one's number and whether it is fine.
+    """Rounds counted for the last lines: each one's number and its verdict.
 
-    Of how many the decision, the certificate was not recomputed; in how many a tenant of the
-    reader's is missing.
+    `accepted`: gaps that the reader accepts. `gaps`: what was not proven, by its name, and in which
+    rounds; -1 is the head. `not_decided` and `not_certified`: of how many the decision, the
+    certificate was not recomputed; `without_own`: in how many a tenant of the reader's is missing.
     """
 
-    rows: list[tuple[int, bool]] = field(default_factory=list)
+    accepted: Collection[str] = ()
+    rows: list[tuple[int, ProofVerdict]] = field(default_factory=list)
+    gaps: dict[Gap, dict[int, str]] = field(default_factory=dict)
     not_decided: int = 0
     not_certified: int = 0
     without_own: int = 0
+    wrong_heads: int = 0
 
     def add(self, finding: RoundFinding) -> None:
         """Count a round."""
-        self.rows.append((finding.round, finding.ok))
+        self.rows.append((finding.round, finding.verdict(self.accepted)))
+        self._leave(finding.round, finding.unproven)
         self.not_decided += not finding.is_decided
         self.not_certified += finding.lacks_certificate
         self.without_own += bool(finding.absent)
 
-    def __str__(self) -> str:
-        """What is less than all, or nothing."""
-        counts = (
-            ("the decision of {} was not recomputed", self.not_decided),
-            ("the certificate of {} was not recomputed", self.not_certified),
-            ("own tenants are not in {}", self.without_own),
-        )
-        parts = [text.format(count) for text, count in counts if count]
-        return f"; {'; '.join(parts)}, their lines say why" if parts else ""
+    def add_head(self, head: HeadFinding) -> None:
+        """Count the head that the rounds are under."""
+        self.wrong_heads += bool(head.problems)
+        self._leave(HEAD, head.unproven)
+
+    @property
+    def verdict(self) -> ProofVerdict:
+        """The result of the run."""
+        wrong = self.wrong_heads + len(self.numbers(ProofVerdict.WRONG))
+        unproven = [Unproven(gap, "") for gap in self.gaps]
+        return combined(len(self.numbers(ProofVerdict.PROVEN)), wrong, unproven, self.accepted)
+
+    def numbers(self, verdict: ProofVerdict) -> list[int]:
+        """Return the rounds of this result."""
+        return [number for number, came_out in self.rows if came_out is verdict]
+
+    def _leave(self, number: int, unproven: Iterable[Unproven]) -> None:
+        for row in unproven:
+            self.gaps.setdefault(row.gap, {})[number] = row.text
 
 
-def summary(tally: Tally, *, head_ok: bool) -> str:
-    """Return the last line."""
-    wrong = [number for number, ok in tally.rows if not ok]
-    rounds = plural(len(tally.rows), "round")
-    if not wrong and head_ok:
-        return f"{rounds} verified, nothing is wrong{tally}"
-    named = ", ".join(map(str, wrong[:10])) + (" ..." if len(wrong) > 10 else "")
-    parts = [f"{len(wrong)} of {rounds} wrong ({named})" if wrong else f"{rounds} verified"]
-    return "; ".join([*parts, *([] if head_ok else ["the head is WRONG"])])
+def gap_lines(tally: Tally) -> Iterator[str]:
+    """Return a sentence for each gap: in which rounds, what was not proven, and what to do."""
+    for gap, texts in tally.gaps.items():
+        where = "the head" if set(texts) == {HEAD} else f"{plural(len(texts), 'round')}"
+        numbers = [number for number in texts if number != HEAD]
+        named = f" ({_some(numbers)})" if numbers else ""
+        first = next(iter(texts.values()))
+        yield gap_line(gap, f"{where}{named}: {first}", tally.accepted)
+
+
+def gap_line(gap: Gap, text: str, accepted: Collection[str]) -> str:
+    """Return the sentence of a gap: what was not proven and what to do."""
+    if gap in accepted:
+        return f"accepted, not proven: {gap.value}: {text}"
+    return f"NOT PROVEN: {gap.value}: {text}. To do: {TO_DO[gap]}"
+
+
+def summary(tally: Tally) -> str:
+    """Return the last line: how many rounds are proven, of how many."""
+    total = plural(len(tally.rows), "round")
+    proven = len(tally.numbers(ProofVerdict.PROVEN))
+    wrong, left = tally.numbers(ProofVerdict.WRONG), tally.numbers(ProofVerdict.NOT_PROVEN)
+    if tally.verdict is ProofVerdict.PROVEN:
+        return f"{total} proven"
+    parts = [f"{proven} of {total} proven"]
+    parts += [f"{len(wrong)} wrong ({_some(wrong)})"] if wrong else []
+    parts += [f"{len(left)} not proven ({_some(left)})"] if left else []
+    parts += ["the head is WRONG"] if tally.wrong_heads else []
+    parts += ["the head is not proven"] if Gap.HEAD in set(tally.gaps) - set(tally.accepted) else []
+    return "; ".join(parts)
+
+
+def _some(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:10])) + (" ..." if len(numbers) > 10 else "")

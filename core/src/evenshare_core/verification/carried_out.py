@@ -1,0 +1,156 @@
+"""Whether what a round decided was carried out, and why not. Pure.
+
+A part that was not carried out has a reason of `SupersededReason`. Each is compared with the
+records: with the round itself, and the round after. A reason that they do not show is not proven,
+for what it names may have come and gone between the two rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from evenshare_core.disclosure.bundle import Disclosed
+from evenshare_core.domain.decision import Grant, Renew
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import SupersededReason as Why
+from evenshare_core.money.fixed_point import worst_case_micro
+from evenshare_core.verification.following_ids import Pairing, pairing_of
+
+Row = Mapping[str, Any]
+_OF_ITEM = {
+    "grant": frozenset(Why) - {Why.LEASE_ENDED},
+    "renewal": frozenset({Why.LEASE_ENDED, Why.CREDIT, Why.BUDGET, Why.UNSTORABLE}),
+    "end": frozenset(
+        {Why.LEASE_ENDED, Why.SPARED_NO_CREDIT, Why.SPARED_JOB_GONE, Why.SPARED_NODE_GONE}
+    ),
+}
+_UNFUNDED = frozenset({Why.CREDIT, Why.BUDGET, Why.UNSTORABLE})
+_SPARED = frozenset({Why.SPARED_NO_CREDIT, Why.SPARED_JOB_GONE, Why.SPARED_NODE_GONE})
+
+
+def superseded_breaks(disclosed: Disclosed) -> Iterator[str]:
+    """Say which rows have no reason, or are of nothing that the round decided."""
+    decided = _decided(disclosed)
+    for row in disclosed.superseded:
+        key = (row["item"], row["id"])
+        if key not in decided:
+            yield f"the {_text(disclosed, row)} was not carried out, and was not decided"
+        elif not row["why"].strip():
+            yield f"the {_text(disclosed, row)} was not carried out, and no reason is given"
+
+
+def superseded_gaps(disclosed: Disclosed, after: Disclosed | None) -> Iterator[str]:
+    """Say which reasons the records do not show. `after`: the next round, None if not at hand."""
+    ids = None if after is None else pairing_of(disclosed, after)
+    for row in disclosed.superseded:
+        label = f"the {_text(disclosed, row)} was not carried out"
+        why = next((why for why in Why if why.value == row["why"]), None)
+        if why is None or why not in _OF_ITEM[row["item"]]:
+            if row["why"].strip():
+                yield f"{label}, for a reason that is not known here: {row['why'][:80]!r}"
+        elif after is None or ids is None:
+            yield f"{label} ({why.value}), and the round after is not at hand"
+        elif not _Records(disclosed, after, ids).show(why, row):
+            yield f"{label} ({why.value}), which round {after.round} does not show"
+
+
+def held_gpus(disclosed: Disclosed) -> dict[tuple[int, str], int]:
+    """Return by how many GPUs what was held differs from what was decided.
+
+    By tenant and GPU type: below 0 where a grant or a renewal was not carried out, above 0 where a
+    lease that was to end went on.
+    """
+    decided, changes = _decided(disclosed), dict[tuple[int, str], int]()
+    leases = {lease.id: lease for lease in disclosed.snapshot.leases}
+    for row in disclosed.superseded:
+        item = decided.get((row["item"], row["id"]))
+        if isinstance(item, Lease):
+            key, gpus = (item.tenant, item.gpu_type), leases[item.id].gpus
+        elif item is not None:
+            key, gpus = (item.tenant, item.gpu_type), -(item.own + item.borrowed)
+        else:
+            continue
+        changes[key] = changes.get(key, 0) + gpus
+    return changes
+
+
+class _Records:
+    """What a round and the one after say of a reason."""
+
+    def __init__(self, disclosed: Disclosed, after: Disclosed, ids: Pairing) -> None:
+        self._round, self._after, self._ids = disclosed, after, ids
+        self._decided = _decided(disclosed)
+
+    def show(self, why: Why, row: Row) -> bool:
+        """Whether the records show that a part was not carried out for this reason."""
+        item = self._decided.get((row["item"], row["id"]))
+        if item is None:
+            return False
+        if why in _SPARED:
+            return self._is_spared(item)
+        if isinstance(item, Grant | Renew) and why in _UNFUNDED:
+            return self._is_unfunded(item)
+        if why is Why.LEASE_ENDED:
+            return not self._goes_on(self._lease(row["id"]))
+        if why is Why.JOB_GONE:
+            job = self._ids.job(item.job)
+            return all(one.id != job for one in self._after.snapshot.jobs)
+        return isinstance(item, Grant) and self._has_fewer_gpus(item)
+
+    def _lease(self, number: int) -> Lease:
+        return next(lease for lease in self._round.snapshot.leases if lease.id == number)
+
+    def _goes_on(self, lease: Lease) -> bool:
+        job = self._ids.job(lease.job)
+        return any(
+            now.job == job and now.started_us == lease.started_us and now.term >= lease.term
+            for now in self._after.snapshot.leases
+        )
+
+    def _is_spared(self, item: Grant | Renew | Lease) -> bool:
+        """Its lease goes on, and the job that it was to make way for got nothing either."""
+        ends = {end.lease for end in self._round.decision.ends if end.job == item.job}
+        left_out = {(row["item"], row["id"]) for row in self._round.superseded}
+        makers = [one for one in self._round.decision.preemptions if one.job == item.job]
+        return (
+            bool(ends and makers)
+            and all(
+                ("end", lease) in left_out and self._goes_on(self._lease(lease)) for lease in ends
+            )
+            and all(("grant", one.for_job) in left_out for one in makers)
+        )
+
+    def _is_unfunded(self, item: Grant | Renew) -> bool:
+        """Its tenant has less credit than the term may cost, by the round after."""
+        worst = worst_case_micro(item.borrowed, item.price_micro, self._lease_us(item))
+        tenant = self._ids.tenant(item.tenant)
+        left = [row.spendable_micro for row in self._after.snapshot.tenants if row.id == tenant]
+        return worst > 0 and any(micro is not None and micro < worst for micro in left)
+
+    def _lease_us(self, item: Grant | Renew) -> int:
+        lengths = {row.job: row.lease_us for row in self._round.decision.lengths}
+        return lengths.get(item.job, self._round.snapshot.lease_us)
+
+    def _has_fewer_gpus(self, grant: Grant) -> bool:
+        before = {node.id: node.gpus for node in self._round.snapshot.nodes}
+        now = {node.id: node.gpus for node in self._after.snapshot.nodes}
+        return any(now.get(node, 0) < before.get(node, 0) for node, _ in grant.placement)
+
+
+def _decided(disclosed: Disclosed) -> dict[tuple[str, int], Grant | Renew | Lease]:
+    """Parts of a decision as rows of `superseded` name them; of an end its lease."""
+    decision = disclosed.decision
+    leases = {lease.id: lease for lease in disclosed.snapshot.leases}
+    return {
+        **{("grant", item.job): item for item in decision.grants},
+        **{("renewal", item.lease): item for item in decision.renewals},
+        **{("end", end.lease): leases[end.lease] for end in decision.ends if end.lease in leases},
+    }
+
+
+def _text(disclosed: Disclosed, row: Row) -> str:
+    names = disclosed.names.jobs if row["item"] == "grant" else disclosed.names.leases
+    number = row["id"]
+    name = names[number - 1] if 1 <= number <= len(names) else str(number)
+    return f"grant to job {name}" if row["item"] == "grant" else f"{row['item']} of lease {name}"

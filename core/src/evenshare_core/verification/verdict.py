@@ -1,0 +1,83 @@
+"""The three results of a verification: proven, wrong and not proven. Combined here alone.
+
+What was withheld, is not known here or was not recomputed is not proven: each such gap has a name,
+and a sentence that says what to do. A reader may accept gaps by name, which then count for nothing.
+Source: docs/verify.md, docs/adr/0220-not-proven-is-a-result.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class ProofVerdict(StrEnum):
+    """The result of a check, of a round or of a whole run. Names are part of the command's JSON."""
+
+    PROVEN = "proven"
+    WRONG = "wrong"
+    NOT_PROVEN = "not_proven"
+
+
+class Gap(StrEnum):
+    """Why something was not proven. Names are part of the command's JSON and of `--accept`."""
+
+    BUNDLE = "bundle"  # the bundle of a round was not answered
+    OWN_ROWS = "own-rows"  # own rows alone were answered in its place
+    NAMES = "names"  # the reader's key or rows are missing
+    VERSION = "version"  # another version decided, or a policy that is not known here
+    CERTIFICATE = "certificate"  # the certificate was not recomputed
+    BEFORE = "before"  # the round before is not at hand
+    SUPERSEDED = "superseded"  # a part of a decision was not carried out, and nothing shows why
+    HEAD = "head"  # no proof joins the head and the pin
+    ROWS = "rows"  # rows of a statement are missing
+    ROUNDS = "rounds"  # rows of a statement were not compared with their rounds
+
+
+class Unproven(NamedTuple):
+    """Something that was not proven; `text` says what, without a full stop."""
+
+    gap: Gap
+    text: str
+
+
+TO_DO: Mapping[Gap, str] = MappingProxyType(
+    {
+        Gap.BUNDLE: "ask the operator how long bundles are kept, or verify later rounds",
+        Gap.OWN_ROWS: "ask the operator whether the pool discloses own rows alone",
+        Gap.NAMES: "ask the operator why they are missing; another login may have the key",
+        Gap.VERSION: "install the version of evenshare-core that the portal has",
+        Gap.CERTIFICATE: "install the version of evenshare-core that the portal has",
+        Gap.BEFORE: "begin with an earlier round whose bundle is kept",
+        Gap.SUPERSEDED: "ask the operator what became of it; the round's page shows it",
+        Gap.HEAD: "verify again from the portal, which has the proof",
+        Gap.ROWS: "verify the rounds of this time, which show what the tenant held",
+        Gap.ROUNDS: "verify a later time, or ask for the arithmetic alone: --without-rounds",
+    }
+)
+EXIT_CODES: Mapping[ProofVerdict, int] = MappingProxyType(
+    {ProofVerdict.PROVEN: 0, ProofVerdict.WRONG: 3, ProofVerdict.NOT_PROVEN: 5}
+)
+
+
+def combined(
+    proven: int, wrong: int, unproven: Iterable[Unproven], accepted: Collection[str] = ()
+) -> ProofVerdict:
+    """Return the result of checks: how many proved something, how many found something wrong.
+
+    `accepted`: names of gaps that the reader did not ask to be closed. A run that proved nothing,
+    and has no gap that was accepted, is not proven.
+    """
+    if wrong:
+        return ProofVerdict.WRONG
+    gaps = list(unproven)
+    if open_gaps(gaps, accepted) or not (proven or gaps):
+        return ProofVerdict.NOT_PROVEN
+    return ProofVerdict.PROVEN
+
+
+def open_gaps(unproven: Iterable[Unproven], accepted: Collection[str]) -> list[Unproven]:
+    """Return what was not proven, without the accepted gaps."""
+    return [row for row in unproven if row.gap not in accepted]

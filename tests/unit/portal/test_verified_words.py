@@ -1,0 +1,30 @@
+"""How a verification came out, in the words of a page: the client's own three results."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from portal.site.verify import came_out
+from scheduling.selectors.verifications import SaidVerification
+
+
+@pytest.mark.parametrize(
+    ("findings", "unproven", "text"),
+    [
+        (2, 3, "with 2 findings"),
+        (0, 3, "nothing wrong, 3 not proven"),
+        (0, 0, "all that was asked for proven"),
+        (0, None, "without findings"),  # an older client, which did not tell it
+    ],
+)
+def test_a_page_says_no_more_than_the_client(
+    findings: int, unproven: int | None, text: str
+) -> None:
+    said = SaidVerification(
+        tenant_id=1, tenant="a", kind="rounds", said_at=datetime(2030, 1, 1, tzinfo=UTC), size=1,
+        root="", first=1, last=9, since=None, until=None, checked=9, findings=findings,
+        unproven=unproven,
+    )  # fmt: skip
+    assert came_out(said) == text
