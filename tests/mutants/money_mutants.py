@@ -136,6 +136,21 @@ MONEY_MUTANTS = (
         "committed_micro=to_micro(budget.reserved),",
         f"{EDGE_TESTS}::test_of_the_next_period_is_not_stopped_by_charges_that_are_not_settled",
     ),
+    # Files
+    stored(
+        "a_statement_file_is_cut_and_does_not_say_so",
+        "portal/site/files.py",
+        "return LINES_MOST + 1",
+        "return LINES_MOST",
+        "tests/functional/test_csv_files.py::test_has_all_lines_or_is_refused",
+    ),
+    stored(
+        "cells_of_a_file_are_formulas",
+        "core/src/evenshare_core/csv_cells.py",
+        "    if _RISKY.match(text) and not _NUMBER.fullmatch(text):",
+        "    if text is None:",
+        "tests/functional/test_csv_files.py::test_has_no_cell_that_a_spreadsheet_computes",
+    ),
     # Contribution statements
     pure(
         "kept_quota_counts_as_lendable",
