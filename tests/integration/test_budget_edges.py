@@ -96,7 +96,7 @@ def test_of_the_old_period_counts_what_its_last_hour_cost_when_it_is_settled(sto
     story.settle()
     rows = DailySpend.objects.filter(tenant=story.tenants["a"])
     assert list(rows.values_list("day", "amount", "unsettled")) == [
-        (at(MIDNIGHT - 1).date(), Decimal("9.6"), 0)
+        (at(MIDNIGHT - 1).date(), Decimal("9.6"), Decimal(0))
     ]
 
 
