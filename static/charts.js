@@ -253,8 +253,9 @@
   /* A name that begins like a formula is no formula. */
   function cell(value) {
     var text = String(value);
-    if (/^[=+@\t]|^-(?![\d.])/.test(text)) text = "'" + text;
-    return /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+    var isNumber = /^-?\d+(\.\d+)?(e[-+]?\d+)?$/i.test(text);
+    if (/^'*[=+\-@\t\r]/.test(text) && !isNumber) text = "'" + text;
+    return /[",\n\r]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
   }
   function save(blob, name) {
     var link = make("a");

@@ -14,6 +14,7 @@ from django.db import connection
 from tenants.input.errors import invalid
 from tenants.input.readers import REASON_MAX
 from tenants.models import AuditRecord, User
+from tenants.selectors.quota_records import name_periods
 
 PAGE, SUBJECT_MAX = 50, 140
 
@@ -87,6 +88,7 @@ def audit_page(
     if before_id is not None:
         rows = rows.filter(pk__lt=before_id)
     page = list(rows[: limit + 1])
+    name_periods(page[:limit])
     return page[:limit], page[limit - 1].pk if len(page) > limit else None
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+# Whose quota, of what: (tenant id, GPU type id).
+Key = tuple[int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaTerms:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from evenshare_core.csv_cells import plain_cell, write_csv
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldError, InvalidInputError, invalid
@@ -102,7 +103,8 @@ def _csv_rows(text: str) -> list[tuple[int, dict[str, str]]]:
                 reason = f"has {len(cells)} cells, the header has {len(header)}"
                 errors.append(FieldError("", reason, line=reader.line_num))
             else:
-                rows.append((reader.line_num, dict(zip(header, cells, strict=True))))
+                plain = [plain_cell(cell) for cell in cells]
+                rows.append((reader.line_num, dict(zip(header, plain, strict=True))))
     except csv.Error as error:
         errors.append(FieldError("", f"is no CSV ({error})", line=reader.line_num))
     if header is None and not errors:
@@ -304,13 +306,9 @@ def _limit_text(limit: int | None) -> str:
     return "" if limit is None else str(limit)
 
 
-def write_csv(rows: Iterable[Mapping[str, str]]) -> str:
+def format_csv(rows: Iterable[Mapping[str, str]]) -> str:
     """Return rows as CSV."""
-    out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return write_csv(COLUMNS, ([row[name] for name in COLUMNS] for row in rows))
 
 
 def format_yaml(rows: Iterable[Mapping[str, str]]) -> str:

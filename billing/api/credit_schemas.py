@@ -20,7 +20,9 @@ class CreditBudgetRow(s.Serializer[object]):
     last_day = s.DateField()
     amount = Credits()
     spent = Credits()
-    committed = Credits()
+    committed = Credits(
+        help_text="The worst case of running terms, and charges of the period not settled yet."
+    )
     left = Credits()
     stops_at = Credits(
         help_text="Nothing more is borrowed, anew or by renewal, once so much is spent and"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from billing.checks.base import CheckReport, count, report_of, rows
 from billing.selectors.corrections import corrected_charges
 from evenshare_core.money.fixed_point import sum_to_credits, sum_to_micro
@@ -172,37 +174,49 @@ def limits_are_one() -> CheckReport:
 
 
 def daily_spend_equals_lines() -> CheckReport:
-    """What a budget calls spent is what the settled hours of each day charged, as corrected."""
-    charged = {
-        (tenant, book, day): sum_to_micro(amount)
-        for tenant, book, day, amount in rows(
+    """What budgets call spent is what settled hours charged by day, as corrected.
+
+    Beside it stands what the other hours of the day charged.
+    """
+    charged: dict[tuple[int, str, date], list[int]] = {
+        (tenant, book, day): [sum_to_micro(settled), sum_to_micro(unsettled)]
+        for tenant, book, day, settled, unsettled in rows(
             """
-            SELECT line.tenant_id, b.slug, (line.hour AT TIME ZONE 'UTC')::date, sum(line.amount)
+            SELECT line.tenant_id, b.slug, (line.hour AT TIME ZONE 'UTC')::date,
+                   coalesce(
+                       sum(line.amount) FILTER (WHERE line.hour < cursor.settled_until), 0),
+                   coalesce(
+                       sum(line.amount) FILTER (WHERE line.hour >= cursor.settled_until), 0)
             FROM billing_usageline line
             JOIN billing_book b ON b.id = line.book_id
             JOIN billing_metercursor cursor ON cursor.pool_id = line.pool_id
-            WHERE line.amount > 0 AND line.hour < cursor.settled_until
+            WHERE line.amount > 0
             GROUP BY 1, 2, 3
             """
         )
     }
     for charge in corrected_charges():
-        key = (charge.tenant_id, charge.book, charge.day)
-        charged[key] = charged.get(key, 0) + charge.spent_change_micro
+        due = charged.setdefault((charge.tenant_id, charge.book, charge.day), [0, 0])
+        due[0] += charge.spent_change_micro
     kept = {
-        (tenant, book, day): sum_to_micro(amount)
-        for tenant, book, day, amount in rows(
-            "SELECT tenant_id, book, day, amount FROM tenants_dailyspend"
+        (tenant, book, day): [sum_to_micro(amount), sum_to_micro(unsettled)]
+        for tenant, book, day, amount, unsettled in rows(
+            "SELECT tenant_id, book, day, amount, unsettled FROM tenants_dailyspend"
         )
     }
     return report_of(
         len(kept),
         [
-            f"tenant {tenant} in {book}, {day}: lines and corrections say"
+            f"tenant {tenant} in {book}, {day}, {what}: lines and corrections say"
             f" {sum_to_credits(due)}, kept {sum_to_credits(has)}"
             for tenant, book, day in sorted(charged.keys() | kept.keys())
-            if (due := charged.get((tenant, book, day), 0))
-            != (has := kept.get((tenant, book, day), 0))
+            for what, due, has in zip(
+                ("settled", "not settled"),
+                charged.get((tenant, book, day), [0, 0]),
+                kept.get((tenant, book, day), [0, 0]),
+                strict=True,
+            )
+            if due != has
         ],
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from datetime import UTC, date
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
 
 from django.db import connection
 
@@ -44,27 +44,67 @@ def release_reserved(book: Book, postings: Sequence[Posting]) -> None:
     _change_reserved(book, change)
 
 
+def add_unsettled(book: Book, charged: Iterable[tuple[int, datetime, int]]) -> None:
+    """Add charges (borrower, hour, micro-credits) to the days of pool time they belong to."""
+    change: dict[tuple[int, date], int] = defaultdict(int)
+    for tenant, hour, micro in charged:
+        change[tenant, _day(hour)] += micro
+    _change_days(book, {key: (0, micro) for key, micro in change.items()})
+
+
 def add_spend(book: Book, postings: Sequence[Posting]) -> None:
     """Add what settled hours cost each borrower to the day of pool time they belong to."""
     spent: dict[tuple[int, date], int] = defaultdict(int)
     for posting in postings:
         if posting.tenant_id is not None and posting.hour is not None:
-            day = posting.hour.astimezone(UTC).date()
-            spent[posting.tenant_id, day] -= sum(min(micro, 0) for _, micro in posting.entries)
-    rows = sorted((*key, to_credits(micro)) for key, micro in spent.items() if micro)
+            paid = sum(min(micro, 0) for _, micro in posting.entries)
+            spent[posting.tenant_id, _day(posting.hour)] -= paid
+    _change_days(book, {key: (micro, -micro) for key, micro in spent.items()})
+
+
+def _day(hour: datetime) -> date:
+    return hour.astimezone(UTC).date()
+
+
+def _change_days(book: Book, change: dict[tuple[int, date], tuple[int, int]]) -> None:
+    """Add micro-credits to what is settled and what is unsettled, by tenant and day."""
+    rows = sorted(
+        (*key, to_credits(settled), to_credits(unsettled))
+        for key, (settled, unsettled) in change.items()
+        if settled or unsettled
+    )
     if not rows:
         return
+    columns = [list(column) for column in zip(*rows, strict=True)]
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            INSERT INTO tenants_dailyspend AS known (tenant_id, book, day, amount)
-            SELECT added.tenant_id, %s, added.day, added.amount
-            FROM unnest(%s::bigint[], %s::date[], %s::numeric[])
-                AS added (tenant_id, day, amount)
-            ON CONFLICT (tenant_id, book, day)
-                DO UPDATE SET amount = known.amount + excluded.amount
+            INSERT INTO tenants_dailyspend (tenant_id, book, day, amount)
+            SELECT new.tenant_id, %s, new.day, 0
+            FROM unnest(%s::bigint[], %s::date[]) AS new (tenant_id, day)
+            ORDER BY new.tenant_id, new.day
+            ON CONFLICT (tenant_id, book, day) DO NOTHING
             """,
-            [book.slug, *(list(column) for column in zip(*rows, strict=True))],
+            [book.slug, *columns[:2]],
+        )
+        cursor.execute(
+            # In the order of tenants and days: no deadlock of two pools.
+            """
+            WITH locked AS (
+                SELECT spend.id, change.settled, change.unsettled
+                FROM tenants_dailyspend spend
+                JOIN unnest(%s::bigint[], %s::date[], %s::numeric[], %s::numeric[])
+                    AS change (tenant_id, day, settled, unsettled) USING (tenant_id, day)
+                WHERE spend.book = %s
+                ORDER BY spend.tenant_id, spend.day FOR UPDATE OF spend
+            )
+            UPDATE tenants_dailyspend spend
+            SET amount = spend.amount + locked.settled,
+                -- A worker of an older version has metered lines without adding them here.
+                unsettled = greatest(0, spend.unsettled + locked.unsettled)
+            FROM locked WHERE spend.id = locked.id
+            """,
+            [*columns, book.slug],
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from billing.ledger import open_accounts, open_book
-from billing.metering.budgets import replace_reserved
+from billing.metering.budgets import add_unsettled, replace_reserved
 from billing.models import Book, MeterCursor, UsageLine
 from billing.selectors.events import hour_of
 from evenshare_core.domain.instants import from_us
@@ -39,7 +39,10 @@ def write_terms(cursor: MeterCursor, events: Sequence[Event], closed: Sequence[C
     types = dict(GpuType.objects.values_list("name", "id"))
     insert_rows("billing_postedprice", PRICE_COLUMNS, _prices(cursor.pool_id, events, types))
     written = _write_lines(cursor, book, types, closed)
+    # Budgets are locked before days, as settlement does.
     replace_reserved(book, closed)
+    charged = [term for term in closed if term.amount_micro and term.starts_us is not None]
+    add_unsettled(book, ((t.tenant, _hour(cursor, t), t.amount_micro) for t in charged))
     return written
 
 

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.http import HttpResponse
 
+from evenshare_core.csv_cells import write_csv
 
-def csv_file(name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> HttpResponse:
-    """A table as a file of that name."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(columns)
-    writer.writerows(rows)
-    response = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")
+LINES_MOST = 100_000
+
+
+def lines_asked() -> int:
+    """How many lines a view reads for a file: one more than it may have, so no cut goes unseen."""
+    return LINES_MOST + 1
+
+
+def csv_file(
+    name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, hint: str
+) -> HttpResponse:
+    """A table as a file of that name, or 422 if it has more than `LINES_MOST` lines.
+
+    No file is cut: one that lacks lines would sum to something else. `hint`: how to ask for less.
+    """
+    lines = list(rows)
+    if len(lines) > LINES_MOST:
+        return no_file({"from": f"More than {LINES_MOST:,} lines: {hint}."})
+    text = write_csv(columns, lines, line_end="\r\n")
+    response = HttpResponse(text, content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 

@@ -30,7 +30,7 @@ from tenants.api.request_schemas import request_serializer
 from tenants.api.times import time_text
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
 from tenants.models import Tenant
-from tenants.periods import Period
+from tenants.periods import Key, Period
 from tenants.requests import (
     DRAFTS_MAX,
     MODES,
@@ -40,7 +40,6 @@ from tenants.requests import (
 )
 from tenants.scopes import site_scope
 from tenants.services.quotas import (
-    Key,
     QuotaEdit,
     basis_of,
     quota_periods,

@@ -24,9 +24,9 @@ from scheduling.services.round_impact import (
     queued_jobs,
     share_rows,
 )
-from tenants.periods import Period, QuotaTerms, period_at
+from tenants.periods import Key, Period, QuotaTerms, period_at
 from tenants.scopes import site_scope
-from tenants.services.quotas import Key, QuotaEdit, QuotaPlan, plan_quotas, quota_periods
+from tenants.services.quotas import QuotaEdit, QuotaPlan, plan_quotas, quota_periods
 
 log = structlog.get_logger(__name__)
 

@@ -284,17 +284,24 @@ class DailySpend(models.Model):
     Settlement adds the sums of usage lines by day, in its own transaction, and a correction what it
     changes of a charge, to the day of that charge. Nothing else writes it. Rounds read what a
     budget has left from it, because they do not know billing's tables.
+
+    `unsettled`: charges of hours of the day that are metered and not settled. They are a part of
+    `Budget.reserved`; a budget of a later period does not count them (0221).
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     book = models.SlugField(max_length=31)
     day = models.DateField()
     amount = models.DecimalField(max_digits=20, decimal_places=6)
+    unsettled = models.DecimalField(max_digits=20, decimal_places=6, default=0, db_default=0)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["tenant", "book", "day"], name="spend_once_per_day"),
             models.CheckConstraint(condition=Q(amount__gte=0), name="spend_at_least_0"),
+            models.CheckConstraint(
+                condition=Q(unsettled__gte=0), name="spend_unsettled_at_least_0"
+            ),
         ]
 
 

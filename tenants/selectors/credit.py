@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from django.db.models import Min
+from django.db.models import Min, Q
 
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.budgets import (
@@ -29,7 +29,8 @@ from tenants.models import Budget, DailySpend
 class PeriodUse:
     """A budget in the period that holds: amounts in micro-credits, times in pool time.
 
-    `spent`: settled charges of its days; `committed`: what is reserved, of any period.
+    `spent`: settled charges of its days; `committed`: what is reserved, but for charges of days
+    before it that are not settled. Terms that run count in the period in which they will end.
     """
 
     kind: BudgetPeriod
@@ -107,10 +108,10 @@ def credit_left(
         for budget in budgets
         if (period := period_at(budget, at)) is not None
     }
-    spent = spent_between(book, periods)
+    charged = charges_of_periods(book, periods)
     return {
         budget.tenant_id: CreditLeft(
-            _credit(budget), _use(budget, periods.get(budget.tenant_id), spent), _storable(budget)
+            _credit(budget), _use(budget, periods.get(budget.tenant_id), charged), _storable(budget)
         )
         for budget in budgets
     }
@@ -152,18 +153,34 @@ def period_at(budget: Budget, at: datetime) -> tuple[datetime, datetime] | None:
     return begins, ends
 
 
-def spent_between(book: str, periods: dict[int, tuple[datetime, datetime]]) -> dict[int, int]:
-    """Return micro-credits that tenants were charged in the days of their periods, by tenant."""
+@dataclass(slots=True)
+class Charges:
+    """Micro-credits: what the days of a period cost, and what days before it left unsettled."""
+
+    spent: int = 0
+    unsettled_before: int = 0
+
+
+def charges_of_periods(
+    book: str, periods: dict[int, tuple[datetime, datetime]]
+) -> dict[int, Charges]:
+    """Return what tenants were charged, seen from their periods, by tenant."""
     if not periods:
         return {}
-    spent: dict[int, int] = defaultdict(int)
+    charges: dict[int, Charges] = defaultdict(Charges)
     first = min(begins for begins, _ in periods.values())
-    rows = DailySpend.objects.filter(book=book, tenant_id__in=periods, day__gte=first.date())
-    for tenant, day, amount in rows.values_list("tenant_id", "day", "amount"):
+    rows = DailySpend.objects.filter(
+        Q(day__gte=first.date()) | Q(unsettled__gt=0), book=book, tenant_id__in=periods
+    )
+    for tenant, day, amount, unsettled in rows.values_list(
+        "tenant_id", "day", "amount", "unsettled"
+    ):
         begins, ends = periods[tenant]
-        if begins.date() <= day <= last_day(ends):
-            spent[tenant] += to_micro(amount)
-    return dict(spent)
+        if day < begins.date():
+            charges[tenant].unsettled_before += to_micro(unsettled)
+        elif day <= last_day(ends):
+            charges[tenant].spent += to_micro(amount)
+    return dict(charges)
 
 
 def last_day(ends: datetime) -> date:
@@ -177,7 +194,7 @@ def daily_spend(tenant_id: int, book: str, *, before: date, days: int) -> list[i
     It begins at the first day that anything was spent: before, nothing is known. Two queries.
     """
     rows = DailySpend.objects.filter(tenant_id=tenant_id, book=book, day__lt=before)
-    earliest = rows.aggregate(first=Min("day"))["first"]
+    earliest = rows.filter(amount__gt=0).aggregate(first=Min("day"))["first"]
     if earliest is None:
         return []
     begin = max(earliest, before - timedelta(days=days))
@@ -193,8 +210,8 @@ def _used_up(book: str, budgets: list[Budget], at: datetime) -> list[UsedBudget]
         for budget in budgets
         if (period := period_at(budget, at)) is not None
     }
-    spent = spent_between(book, periods)
-    uses = [(budget, _use(budget, periods.get(budget.tenant_id), spent)) for budget in budgets]
+    charged = charges_of_periods(book, periods)
+    uses = [(budget, _use(budget, periods.get(budget.tenant_id), charged)) for budget in budgets]
     return [
         UsedBudget(budget.tenant.slug, budget.tenant.name, book, use)
         for budget, use in uses
@@ -216,17 +233,18 @@ def _storable(budget: Budget) -> int:
 
 
 def _use(
-    budget: Budget, period: tuple[datetime, datetime] | None, spent: dict[int, int]
+    budget: Budget, period: tuple[datetime, datetime] | None, charged: dict[int, Charges]
 ) -> PeriodUse | None:
     if period is None or budget.period_amount is None:
         return None
     begins, ends = period
+    charges = charged.get(budget.tenant_id, Charges())
     return PeriodUse(
         kind=BudgetPeriod(budget.period_kind),
         action=BudgetAction(budget.period_action),
         begins=begins,
         ends=ends,
         amount_micro=to_micro(budget.period_amount),
-        spent_micro=spent.get(budget.tenant_id, 0),
-        committed_micro=to_micro(budget.reserved),
+        spent_micro=charges.spent,
+        committed_micro=to_micro(budget.reserved) - charges.unsettled_before,
     )

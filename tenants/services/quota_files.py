@@ -10,7 +10,7 @@ from tenants.audit import Actor
 from tenants.input.errors import CONFLICT, FieldError, InvalidInputError, invalid
 from tenants.models import Quota, Tenant
 from tenants.operator_transaction import operation
-from tenants.periods import Period
+from tenants.periods import Key, Period
 from tenants.quota_files import (
     QuotaChange,
     QuotaLine,
@@ -22,7 +22,6 @@ from tenants.quota_files import (
     wanted_periods,
 )
 from tenants.services.quotas import (
-    Key,
     QuotaPlan,
     quota_periods,
     write_plan,

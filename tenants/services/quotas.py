@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -15,14 +14,13 @@ from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import COUNT_MAX
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
-from tenants.models import AuditRecord, Budget, Quota, Tenant
+from tenants.models import AuditRecord, Budget, Quota
 from tenants.operator_transaction import operation
-from tenants.periods import OverlapError, Period, QuotaTerms, set_periods
+from tenants.periods import Key, OverlapError, Period, QuotaTerms, set_periods
+from tenants.selectors.quota_records import periods_from_plain, periods_to_plain
 
 SAVED, UNDONE = "quota.saved", "quota.undone"
 GPUS_MAX = COUNT_MAX
-# (tenant id, GPU type id)
-Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,35 +279,3 @@ def _rows(pool_id: int, since: datetime) -> Iterable[Quota]:
 def _period(row: Quota) -> Period:
     terms = QuotaTerms(row.gpus, row.mode, row.borrow_limit, row.lend_limit)
     return Period(terms, row.valid_from, row.valid_until)
-
-
-def periods_to_plain(periods: Mapping[Key, Sequence[Period]]) -> list[dict[str, Any]]:
-    """Write periods as plain data for the audit log; `periods_from_plain` is its inverse."""
-    names = dict(Tenant.objects.values_list("id", "slug"))
-    return [
-        {
-            "tenant": key[0],
-            "name": names.get(key[0], ""),
-            "gpu_type": key[1],
-            "gpus": period.terms.gpus,
-            "mode": period.terms.mode,
-            "borrow_limit": period.terms.borrow_limit,
-            "lend_limit": period.terms.lend_limit,
-            "since": period.since.isoformat(),
-            "until": period.until.isoformat() if period.until else None,
-        }
-        for key in sorted(periods)
-        for period in periods[key]
-    ]
-
-
-def periods_from_plain(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Period, ...]]:
-    """Read periods that `periods_to_plain` wrote."""
-    periods: dict[Key, tuple[Period, ...]] = {}
-    for row in rows:
-        terms = QuotaTerms(row["gpus"], row["mode"], row["borrow_limit"], row["lend_limit"])
-        until = datetime.fromisoformat(row["until"]) if row["until"] else None
-        period = Period(terms, datetime.fromisoformat(row["since"]), until)
-        key = (row["tenant"], row["gpu_type"])
-        periods[key] = (*periods.get(key, ()), period)
-    return periods

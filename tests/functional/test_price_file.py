@@ -9,7 +9,6 @@ from decimal import Decimal
 import pytest
 
 from billing.models import PostedPrice, UsageLine
-from portal.pools.views import prices
 from scheduling.models import GpuType, LeaseTerm
 from tests.functional.pool_stage import Stage, settled_stage
 from tests.stages import staged
@@ -90,17 +89,6 @@ class TestTheFile:
         answer = there.get("owner", f"/pools/{there.pool}/prices.csv?{query}")
         assert answer.status_code == 422
         assert answer.content.decode().startswith(problem)
-
-    def test_has_no_more_lines_than_a_file_may(
-        self, there: Stage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        number = len(posted(there))
-        monkeypatch.setattr(prices, "LINES_MOST", number)
-        assert len(rows(there, ALL)) == number
-        monkeypatch.setattr(prices, "LINES_MOST", number - 1)
-        answer = there.get("owner", f"/pools/{there.pool}/prices.csv?{ALL}")
-        assert answer.status_code == 422
-        assert "choose fewer days" in answer.content.decode()
 
     def test_is_asked_for_on_the_price_board(self, there: Stage) -> None:
         page = there.page("owner", f"/pools/{there.pool}/prices/")

@@ -68,6 +68,15 @@ class TestABucket:
             take("one", SLOW, 1)
 
     @pytest.mark.django_db
+    def test_that_was_used_before_owes_as_a_new_one_does(self) -> None:
+        take("one", SLOW, 4)
+        with pytest.raises(RateError):
+            take("one", SLOW, 25)  # needs a full bucket
+        RateBucket.objects.update(left=10)
+        take("one", SLOW, 25)
+        assert RateBucket.objects.get().left == -15
+
+    @pytest.mark.django_db
     def test_is_forgotten_once_it_must_be_full(self) -> None:
         take("old", SLOW)
         take("new", SLOW)

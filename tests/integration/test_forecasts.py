@@ -190,6 +190,36 @@ class TestWhatBecameOfIt:
             assert (row.fate == "started") == bool(starts)
         assert sum(row.fate == "started" for row in rows.values()) > 5
 
+    @pytest.mark.parametrize(
+        ("leases", "fate", "first"),
+        [
+            pytest.param([(-1, 0)], "open", None, id="it ran before, and waits again"),
+            pytest.param([(1, None)], "open", None, id="granted and not started"),
+            pytest.param([(-1, 0), (1, 5), (2, 9)], "started", 5, id="started, and again"),
+            pytest.param([(1, None), (2, 9)], "started", 9, id="withdrawn, then started"),
+        ],
+    )
+    def test_is_its_first_start_after_the_round_of_the_forecast(
+        self, lab: Cluster, leases: list[tuple[int, int | None]], fate: str, first: int | None
+    ) -> None:
+        """`leases`: by how many rounds later each was granted, and the minute of its start."""
+        estimate = StartEstimate.objects.filter(kept=True).order_by("-job").first()
+        assert estimate is not None
+        round_ = known(estimate.forecast.round)
+        for number, (later, minute) in enumerate(leases, start=1):
+            started = None if minute is None else lab.at + timedelta(minutes=minute)
+            Lease.objects.create(
+                pool=lab.pool, tenant_id=estimate.tenant_id, job_id=estimate.job_id,
+                gpu_type=lab.gpu_type, number=number, state="ended", gpus=1, placement=[],
+                granted_round=round_ + later, granted_at=lab.at, started_at=started,
+                ended_at=lab.at + timedelta(hours=1), expires_at=lab.at + timedelta(hours=1),
+                own=1, borrowed=0, price=0,
+            )  # fmt: skip
+        service.settle_estimates(lab.pool.pk)
+        estimate.refresh_from_db()
+        expected = None if first is None else lab.at + timedelta(minutes=first)
+        assert (estimate.fate, estimate.started_at) == (fate, expected)
+
     def test_is_counted_once_its_p90_has_passed(self, lab: Cluster) -> None:
         made = StartEstimate.objects.filter(kept=True)
         assert read_calibration(lab.pool.pk, lab.at, WINDOWS["day"]).estimates == 0
@@ -256,6 +286,18 @@ class TestWhatBecameOfIt:
         tasks.housekeeping()
         assert not StartForecast.objects.exists()
         assert not StartEstimate.objects.exists()
+
+
+class TestThePast:
+    def test_has_cancelled_jobs_if_they_had_started(self, lab: Cluster) -> None:
+        """What was cancelled in the queue comes in no forecast; what ran will come again."""
+        before = {job.id for job in read_history(lab.pool.pk, lab.at).arrivals}
+        ran, waited = min(before), max(before)
+        Job.objects.filter(pk__in=[ran, waited]).update(state="cancelled", ended_at=lab.at)
+        started = Job.objects.filter(pk__in=[ran, waited], first_started_at__isnull=False)
+        assert [job.pk for job in started] == [ran]
+        after = {job.id for job in read_history(lab.pool.pk, lab.at).arrivals}
+        assert before - after == {waited}
 
 
 class TestAnEndBeforeTheEnd:

@@ -14,7 +14,7 @@ from evenshare_core.policies.base import decide_round
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import GpuType, Job, Lease, Round
 from scheduling.services.quota_impact import quota_impact, with_quotas
-from tenants.audit import Actor
+from tenants.audit import Actor, AuditFilter, audit_page, write_audit
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, Quota, User
 from tenants.periods import OverlapError, Period, QuotaTerms, period_at, set_periods
@@ -144,6 +144,17 @@ def quotas(lab: Cluster, tenant: str) -> list[tuple[int, datetime, datetime | No
     return list(rows.values_list("gpus", "valid_from", "valid_until"))
 
 
+def numbered(lab: Cluster, actor: Actor, record: AuditRecord) -> AuditRecord:
+    """The same record as it was written before records had names."""
+    numbers = {"tenant": lab.tenants["a"].pk, "gpu_type": lab.gpu_type.pk, "name": "a"}
+    before, after = (
+        {**data, "periods": [{**row, **numbers} for row in data["periods"]]}
+        for data in (record.before, record.after)
+    )
+    with transaction.atomic():
+        return write_audit(actor, record.action, record.subject, before=before, after=after)
+
+
 @pytest.mark.usefixtures("committed_db")
 class TestASave:
     def test_closes_the_running_period_and_opens_the_new_one(self) -> None:
@@ -156,6 +167,25 @@ class TestASave:
         assert record.request_id == "request-1"
         assert [row["gpus"] for row in record.before["periods"]] == [4]
         assert [row["gpus"] for row in record.after["periods"]] == [4, 6]
+
+    @pytest.mark.parametrize("is_old", [False, True])
+    def test_is_told_by_names_and_undone(self, is_old: bool) -> None:
+        """Records of before have row numbers; the log is append-only, so they stay so."""
+        lab = cluster({"a": 4, "b": 4})
+        actor = operator()
+        record = save(lab, actor, [edit(lab, "a", 6)], BEGIN + DAY)
+        assert record is not None
+        if is_old:
+            record = numbered(lab, actor, record)
+        (shown, *_), _ = audit_page(AuditFilter(action="quota.saved"))
+        rows = [row for data in (shown.before, shown.after) for row in data["periods"]]
+        assert {(row["tenant"], row["gpu_type"]) for row in rows} == {("a", "v100")}
+        assert not any(name.endswith("id") or name == "name" for row in rows for name in row)
+        undo_quotas(
+            actor=actor, pool_id=lab.pool.pk, record_id=record.pk,
+            next_round=record.after["next_round"],
+        )  # fmt: skip
+        assert quotas(lab, "a") == [(4, BEGIN, None)]
 
     def test_from_now_is_used_by_the_next_round(self) -> None:
         lab = cluster({"a": 4, "b": 4})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import pure, stored
 
 MONEY_TESTS = "tests/unit/core/test_money.py"
+EDGE_TESTS = "tests/integration/test_budget_edges.py"
 
 MONEY_MUTANTS = (
     # Charges and their split
@@ -120,6 +121,35 @@ MONEY_MUTANTS = (
         'posted = {row["gpu_type"]: dict(row) for row in () if before}',
         "tests/integration/test_pool_memory.py::TestWhatAPoolRemembers"
         "::test_after_its_only_type_was_away_for_two_rounds",
+    ),
+    stored(
+        "spend_counts_on_the_day_of_its_settlement",
+        "billing/metering/budgets.py",
+        "spent[posting.tenant_id, _day(posting.hour)] -= paid",
+        "spent[posting.tenant_id, _day(posting.effective_at)] -= paid",
+        f"{EDGE_TESTS}::test_of_the_old_period_counts_what_its_last_hour_cost_when_it_is_settled",
+    ),
+    stored(
+        "a_new_period_counts_what_the_old_one_has_not_settled",
+        "tenants/selectors/credit.py",
+        "committed_micro=to_micro(budget.reserved) - charges.unsettled_before,",
+        "committed_micro=to_micro(budget.reserved),",
+        f"{EDGE_TESTS}::test_of_the_next_period_is_not_stopped_by_charges_that_are_not_settled",
+    ),
+    # Files
+    stored(
+        "a_statement_file_is_cut_and_does_not_say_so",
+        "portal/site/files.py",
+        "return LINES_MOST + 1",
+        "return LINES_MOST",
+        "tests/functional/test_csv_files.py::test_has_all_lines_or_is_refused",
+    ),
+    stored(
+        "cells_of_a_file_are_formulas",
+        "core/src/evenshare_core/csv_cells.py",
+        "    if _RISKY.match(text) and not _NUMBER.fullmatch(text):",
+        "    if text is None:",
+        "tests/functional/test_csv_files.py::test_has_no_cell_that_a_spreadsheet_computes",
     ),
     # Contribution statements
     pure(

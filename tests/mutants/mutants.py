@@ -6,6 +6,7 @@ from tests.mutants.estimation_mutants import ESTIMATION_MUTANTS
 from tests.mutants.money_mutants import MONEY_MUTANTS
 from tests.mutants.mutant import pure, stored
 from tests.mutants.policy_mutants import POLICY_MUTANTS
+from tests.mutants.survivors import SURVIVORS
 
 MONEY = "core/src/evenshare_core/money/fixed_point.py"
 GPU_TIME = "core/src/evenshare_core/fairness/gpu_time.py"
@@ -31,6 +32,7 @@ MUTANTS = (
     *POLICY_MUTANTS,
     *MONEY_MUTANTS,
     *ESTIMATION_MUTANTS,
+    *SURVIVORS,
     # Fairness
     pure(
         "who_deserved_nothing_yet_is_certified_to_be_owed_nothing",

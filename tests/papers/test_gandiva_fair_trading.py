@@ -75,6 +75,16 @@ class TestTwoUsers:
         swaps = {(row.tenant, row.gpu_type): row.gpus for row in whole_swaps([trade])}
         assert swaps == {(1, "k80"): 3, (1, "v100"): -1, (2, "k80"): -3, (2, "v100"): 1}
 
+    @pytest.mark.parametrize("fast", [0.333_333, 0.123_457, 0.010_001])
+    def test_of_parts_of_gpus_leave_the_seller_no_worse_off(self, fast: float) -> None:
+        """At the second price a seller gains nothing: what rounding takes would be its loss."""
+        seller = trader(1, 1.7, 0, fast)
+        traders = [seller, trader(2, 1.7, 8, 0), trader(3, 6, 8, 0)]
+        (trade,) = quanta(traders, 1)
+        assert (trade.seller, trade.rate_micro) == (1, 1_700_000)
+        after = holdings_after(traders, [trade])
+        assert seller.throughput(after[1]) >= seller.throughput(seller.quota)
+
     def test_of_equal_speedups_do_not_trade(self) -> None:
         assert not quanta([trader(1, 2, 8, 4), trader(2, 2, 8, 4)], 3)
 
@@ -122,6 +132,17 @@ class TestUndo:
         now = {one.tenant: one for one in [*TABLE_3[:2], trader(3, speed, 20, 4)]}
         standing, undone = undo_wrong(trades, now, 9)
         assert (len(standing), len(undone)) == (0, 2)
+
+    @pytest.mark.parametrize("party", [1, 2])
+    def test_when_a_party_has_less_than_its_quota_is_worth(self, party: int) -> None:
+        """Both speeds are within 10 % of what they were; the price is not within reach of one."""
+        traders = [trader(1, 3, 8, 4), trader(2, 3.2, 8, 4)]
+        trades = quanta(traders, 1)
+        assert [row.rate_micro for row in trades] == [3_100_000]
+        now = {one.tenant: one for one in traders}
+        assert undo_wrong(trades, now, 9) == (trades, [])
+        now[party] = trader(party, {1: 3.15, 2: 3.05}[party], 8, 4)
+        assert len(undo_wrong(trades, now, 9)[1]) == 1
 
     def test_newest_first_as_far_as_quota_is_missing(self) -> None:
         """The buyer's slow quota shrinks to 12: two of four trades can be paid."""

@@ -26,7 +26,6 @@ from tenants.api.times import time_text
 MICROSECOND = timedelta(microseconds=1)
 ZERO = Decimal(0)
 MICRO_HOURS = 10**6
-LINES_MOST = 100_000  # of a file
 OPERATOR_BADGE = TenantBadge("operator, for unallocated quota", GREY, "OP")
 COLUMNS = (
     "counted_at", "hour", "round", "gpu_type", "borrower", "lease", "term", "starts_at", "ends_at",

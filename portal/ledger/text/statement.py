@@ -14,7 +14,6 @@ from portal.charts.figures import credits_text
 from scheduling.selectors.visibility import Visibility
 from tenants.api.times import time_text
 
-LINES_MOST = 100_000  # of a file
 OTHERS, ITSELF = "other tenants", "itself, on idle quota of its own"
 OPERATOR = "operator, for unallocated quota"
 COLUMNS = (

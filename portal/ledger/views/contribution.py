@@ -20,7 +20,6 @@ from portal.ledger.forms import (
 )
 from portal.ledger.text.contribution import (
     COLUMNS,
-    LINES_MOST,
     SumTable,
     borrower_sums,
     contribution_headline,
@@ -42,7 +41,7 @@ from portal.ledger.text.fairness import (
 from portal.ledger.text.statement import VisibleNames
 from portal.site.access import access, pool_or_404, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
-from portal.site.files import csv_file, no_file
+from portal.site.files import csv_file, lines_asked, no_file
 from portal.site.tenant_badges import badge_of, tenant_badge
 from portal.site.verify import statement_panel
 from scheduling.selectors.lines import PoolFacts
@@ -148,13 +147,12 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
     with tenant_scope(tenant.pk):
         lines = income_lines(
             tenant.pk, facts.id, facts.book,
-            since=asked.since, until=asked.until, limit=LINES_MOST + 1,
+            since=asked.since, until=asked.until, limit=lines_asked(),
         )  # fmt: skip
         visibility = read_visibility(facts.id, access(request))
-    if len(lines) > LINES_MOST:
-        return no_file({"from": f"More than {LINES_MOST:,} lines: choose a shorter time."})
     name = f"contribution-{tenant.slug}-{facts.name}-{asked.since:%Y%m%d}-{asked.until:%Y%m%d}.csv"
-    return csv_file(name, COLUMNS, file_rows(lines, VisibleNames(tenant.pk, [visibility])))
+    rows = file_rows(lines, VisibleNames(tenant.pk, [visibility]))
+    return csv_file(name, COLUMNS, rows, hint="choose a shorter time")
 
 
 @signed_in

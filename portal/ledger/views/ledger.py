@@ -47,7 +47,6 @@ from portal.ledger.text.ledger import (
 )
 from portal.ledger.text.statement import (
     COLUMNS,
-    LINES_MOST,
     VisibleNames,
     counterparty_rows,
     headline,
@@ -64,7 +63,7 @@ from portal.site.access import (
     tenant_pool,
 )
 from portal.site.clocks import Clocks, clocks, clocks_by_pool, pool_now
-from portal.site.files import csv_file, no_file
+from portal.site.files import csv_file, lines_asked, no_file
 from portal.site.forms import typed_request
 from portal.site.request_id import request_id_of
 from portal.site.verify import statement_panel
@@ -250,13 +249,12 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         return no_file(asked.errors)
     with tenant_scope(tenant.pk):
         opening, lines = statement_lines(
-            tenant.pk, facts.book, since=asked.since, until=asked.until, limit=LINES_MOST + 1
+            tenant.pk, facts.book, since=asked.since, until=asked.until, limit=lines_asked()
         )
         names = _names(request, tenant.pk, _own_pools(tenant.pk, facts.book))
-    if len(lines) > LINES_MOST:
-        return no_file({"from": f"More than {LINES_MOST:,} transfers: choose fewer days."})
     name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
-    return csv_file(name, COLUMNS, transfer_rows(lines, opening, names, tenant.pk))
+    rows = transfer_rows(lines, opening, names, tenant.pk)
+    return csv_file(name, COLUMNS, rows, hint="choose fewer days")
 
 
 def _names(request: HttpRequest, tenant_id: int, pools: Iterable[PoolFacts]) -> VisibleNames:

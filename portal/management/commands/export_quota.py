@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.selectors.capacity import gpu_type_ids
 from scheduling.services.quota_files import pools_today
-from tenants.quota_files import format_yaml, write_csv
+from tenants.quota_files import format_csv, format_yaml
 from tenants.scopes import site_scope
 from tenants.services.quota_files import export_quotas
 
@@ -32,5 +32,5 @@ class Command(BaseCommand):
             if only and not pools:
                 raise CommandError(f"there is no pool {only}")
             rows = export_quotas(pools.values(), gpu_type_ids(), history=options["history"])
-        written = format_yaml(rows) if options["format"] == "yaml" else write_csv(rows)
+        written = format_yaml(rows) if options["format"] == "yaml" else format_csv(rows)
         self.stdout.write(written, ending="")

@@ -12,8 +12,8 @@ from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantBadge
 from portal.site.forms import day_text, instant, instant_text, text, whole
 from tenants.input.errors import InvalidInputError
-from tenants.periods import Period, QuotaTerms, period_at
-from tenants.services.quotas import Key, QuotaEdit
+from tenants.periods import Key, Period, QuotaTerms, period_at
+from tenants.services.quotas import QuotaEdit
 
 NOW = "now"
 MODES = (

@@ -97,16 +97,15 @@ def _shown(value: object) -> str:
 
 
 def _quotas(before: Any, after: Any) -> Iterator[Difference]:
-    """One line per tenant whose periods differ."""
-    names = {row["tenant"]: row["name"] for row in (*before, *after)}
+    """One line per tenant and GPU type whose periods differ."""
     types = sorted({(row["tenant"], row["gpu_type"]) for row in (*before, *after)})
     for tenant, gpu_type in types:
         key = (tenant, gpu_type)
         was, becomes = _periods(before, key), _periods(after, key)
-        yield Difference(f"{names[tenant]}", was or "no quota", becomes or "no quota")
+        yield Difference(f"{tenant}, {gpu_type}", was or "no quota", becomes or "no quota")
 
 
-def _periods(rows: Any, key: tuple[int, int]) -> str:
+def _periods(rows: Any, key: tuple[str, str]) -> str:
     lines = []
     for row in rows:
         if (row["tenant"], row["gpu_type"]) != key:

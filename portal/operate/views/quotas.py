@@ -48,12 +48,12 @@ from scheduling.services.quota_impact import quota_impact
 from tenants.audit import last_record
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord
+from tenants.periods import Key
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import all_tenants
 from tenants.services.quotas import (
     SAVED,
     UNDONE,
-    Key,
     QuotaEdit,
     basis_of,
     quota_periods,

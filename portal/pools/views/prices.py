@@ -28,7 +28,7 @@ from portal.pools.text.prices import COLUMNS, price_board_row, price_headline, p
 from portal.site.access import access, pool_or_404, signed_in
 from portal.site.clocks import clocks, pool_now
 from portal.site.days import read_days
-from portal.site.files import csv_file, no_file
+from portal.site.files import csv_file, lines_asked, no_file
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.price_forecasts import no_forecast, price_forecasts
 from scheduling.selectors.prospects import prospects
@@ -44,7 +44,6 @@ WINDOWS = {
 DEFAULT_WINDOW = "week"
 DAY_POINTS, OLDER_POINTS = 240, 180  # of all charts together: the page is to take 150 ms
 LEAST_POINTS = 48  # of one
-LINES_MOST = 100_000  # of a file
 
 
 @signed_in
@@ -154,13 +153,14 @@ def price_file(request: HttpRequest, name: str) -> HttpResponseBase:
                 since=days.since,
                 until=days.until,
                 gpu_type=gpu_type,
-                limit=LINES_MOST + 1,
+                limit=lines_asked(),
             )
-    if len(points) > LINES_MOST:
-        problems["from"] = f"More than {LINES_MOST:,} prices: choose fewer days or one GPU type."
     if problems:
         return no_file(problems)
     of_type = f"-{gpu_type}" if gpu_type else ""
     return csv_file(
-        f"prices-{name}{of_type}-{days.first}-{days.last}.csv", COLUMNS, price_rows(points)
+        f"prices-{name}{of_type}-{days.first}-{days.last}.csv",
+        COLUMNS,
+        price_rows(points),
+        hint="choose fewer days or one GPU type",
     )

@@ -12,6 +12,7 @@ from tenants.input.errors import InvalidInputError
 from tenants.periods import Period, QuotaTerms
 from tenants.quota_files import (
     QuotaName,
+    format_csv,
     format_yaml,
     peak,
     periods_from,
@@ -19,7 +20,6 @@ from tenants.quota_files import (
     read_lines,
     replace_periods,
     wanted_periods,
-    write_csv,
 )
 
 NOW = datetime(2030, 1, 10, tzinfo=UTC)
@@ -129,7 +129,7 @@ class TestAFile:
         name = QuotaName("a", "p", "v100")
         periods = {name: (Period(EIGHT, day(1), day(20)), Period(FOUR, day(20)))}
         rows = quota_rows(periods)
-        for text, is_yaml in ((write_csv(rows), False), (format_yaml(rows), True)):
+        for text, is_yaml in ((format_csv(rows), False), (format_yaml(rows), True)):
             lines = read_lines(text, is_yaml=is_yaml)
             assert [Period(one.terms, one.since or NOW, one.until) for one in lines] == list(
                 periods[name]

@@ -2,7 +2,8 @@
 
 A budget is an amount of credits that a tenant means to spend on borrowed GPUs in a month, a quarter
 or between two instants of pool time. Spent: charges that are settled. Committed: what rounds have
-reserved, which is the worst case of running terms and charges that no settlement has moved.
+reserved, which is the worst case of running terms, and charges of the period that no settlement has
+moved.
 
 | spent + committed | what is done |
 |---|---|

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from evenshare_core.csv_cells import write_csv
 from evenshare_core.simulation.charts import DASHES, POINTS, Chart, Line, cdf, figure, key
 from evenshare_core.simulation.figures import LOSS_BELOW, UNFAIR_BELOW, Figures
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, SECOND_US
@@ -95,31 +94,27 @@ class Result:
 
 def jobs_csv(result: Result, tenants: Mapping[int, str]) -> str:
     """Return one line per job that did all its work, in order of submission."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines = []
     for row in result.figures.jobs:
         job = row.job
-        rho = "" if row.rho is None else f"{row.rho:.6f}"
-        writer.writerow(
+        lines.append(
             [
                 *(job.name or job.id, tenants[job.tenant], job.gpus),
                 *(_number(job.submitted_us / SECOND_US), _number(row.start_s)),
-                *(_number(row.end_s), _number(row.queue_s), rho),
+                *(_number(row.end_s), _number(row.queue_s)),
+                "" if row.rho is None else f"{row.rho:.6f}",
             ]
         )
-    return out.getvalue()
+    return write_csv(COLUMNS, lines)
 
 
 def hours_csv(result: Result, tenants: Mapping[int, str]) -> str:
     """Return one line per tenant and hour in which it deserved or received; in GPU-seconds."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(HOUR_COLUMNS)
+    lines = []
     for row in result.figures.tenant_hours:
         sums = (_number(gpu_us / SECOND_US) for gpu_us in (row.deserved, row.received, row.short))
-        writer.writerow([tenants[row.tenant], row.period, *sums])
-    return out.getvalue()
+        lines.append([tenants[row.tenant], row.period, *sums])
+    return write_csv(HOUR_COLUMNS, lines)
 
 
 def _number(value: float) -> str:

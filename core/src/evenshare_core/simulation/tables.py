@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from evenshare_core.csv_cells import plain_cell, write_csv
 from evenshare_core.simulation.trace_fields import UnfitError, seconds, shown
 from evenshare_core.units import COUNT_MAX
 
@@ -148,7 +149,7 @@ def _csv_rows(text: str, required: Collection[str], optional: Collection[str]) -
             elif len(cells) != len(header):
                 raise TableError(f"{place} has {len(cells)} cells, the header has {len(header)}")
             else:
-                stripped = [cell.strip() for cell in cells]
+                stripped = [plain_cell(cell.strip()) for cell in cells]
                 rows.append(TableRow(place, dict(zip(header, stripped, strict=True))))
     except csv.Error as error:
         raise TableError(f"line {reader.line_num} is no CSV: {error}") from None
@@ -194,8 +195,4 @@ def _cell(place: str, name: str, value: Any) -> str:
 
 def write_table(columns: Sequence[str], rows: Collection[Sequence[object]]) -> str:
     """Return a CSV that `read_table` reads; None is an empty cell."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([["" if cell is None else str(cell) for cell in row] for row in rows])
-    return out.getvalue()
+    return write_csv(columns, rows)

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
+from evenshare_core.csv_cells import plain_cell
 from evenshare_core.simulation.trace_fields import (
     NAME_MAX,
     OPTIONAL_READERS,
@@ -309,10 +310,10 @@ def _row(number: int, cells: list[str], columns: Columns) -> TraceLine | LeftOut
     gpus = whole(asked, "gpus", most=GPUS_MAX)
     if gpus < 1:
         raise UnfitError("gpus", "must be at least 1")
-    tenant = cells[at["tenant"]].strip()
+    tenant = plain_cell(cells[at["tenant"]].strip())
     if not tenant:
         raise UnfitError("tenant", "is empty")
-    name = cells[at["name"]].strip() if "name" in at else ""
+    name = plain_cell(cells[at["name"]].strip()) if "name" in at else ""
     if name and columns.format in _NUMBERED:
         name = f"{columns.format}-{name}"
     if len(name) > NAME_MAX:

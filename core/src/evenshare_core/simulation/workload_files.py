@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
+from evenshare_core.csv_cells import write_csv
 from evenshare_core.domain.utilities import utility_text
 from evenshare_core.simulation.workloads import SimJob, Workload
 from evenshare_core.units import SECOND_US
@@ -22,13 +20,13 @@ def workload_csv(workload: Workload, *, all_estimates: bool = False) -> str:
     An estimate is told where it is not the true duration, in whole seconds; `all_estimates` tells
     every one, so that a job without one can be told from one whose estimate is true.
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for job in workload.jobs:
-        cells = _cells(job, workload.tenants[job.tenant], all_estimates=all_estimates)
-        writer.writerow(cells)
-    return out.getvalue()
+    return write_csv(
+        COLUMNS,
+        (
+            _cells(job, workload.tenants[job.tenant], all_estimates=all_estimates)
+            for job in workload.jobs
+        ),
+    )
 
 
 def _cells(job: SimJob, tenant: str, *, all_estimates: bool) -> list[str]:

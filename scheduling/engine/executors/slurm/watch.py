@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from evenshare_core.csv_cells import plain_cell
 from evenshare_core.domain.plurals import plural
 from evenshare_core.simulation.shadow import Watch
 from evenshare_core.simulation.tables import write_table
@@ -207,14 +208,14 @@ def _read_rows(path: Path) -> Iterator[ObservedRow]:
             for name in ("ready", "started", "ended")
         }
         yield ObservedRow(
-            job=cells["job"],
-            tenant=cells["tenant"],
+            job=plain_cell(cells["job"]),
+            tenant=plain_cell(cells["tenant"]),
             state=cells["state"],
             gpus=int(cells["gpus"]),
-            gpu_type=cells["gpu_type"],
+            gpu_type=plain_cell(cells["gpu_type"]),
             submitted=int(cells["submitted"]),
             limit_minutes=int(cells["limit_minutes"]),
-            nodes=tuple(cells["nodes"].split()),
+            nodes=tuple(plain_cell(cells["nodes"]).split()),
             last_seen=int(cells["last_seen"]),
             is_lost=cells["is_lost"] == "1",
             **instants,

@@ -1,0 +1,84 @@
+"""Periods of quotas as the audit log keeps them: by names, so that a reader needs no row numbers.
+
+Records of before had row numbers in `tenant` and `gpu_type`, and the slug in `name`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.apps import apps
+
+from tenants.models import AuditRecord, Tenant
+from tenants.periods import Key, Period, QuotaTerms
+
+_FIELDS = ("tenant", "gpu_type")
+
+
+def periods_to_plain(periods: Mapping[Key, Sequence[Period]]) -> list[dict[str, Any]]:
+    """Write periods as plain data for the audit log; `periods_from_plain` is its inverse."""
+    names = _names()
+    return [
+        {
+            "tenant": names["tenant"][key[0]],
+            "gpu_type": names["gpu_type"][key[1]],
+            "gpus": period.terms.gpus,
+            "mode": period.terms.mode,
+            "borrow_limit": period.terms.borrow_limit,
+            "lend_limit": period.terms.lend_limit,
+            "since": period.since.isoformat(),
+            "until": period.until.isoformat() if period.until else None,
+        }
+        for key in sorted(periods)
+        for period in periods[key]
+    ]
+
+
+def periods_from_plain(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Period, ...]]:
+    """Read periods that `periods_to_plain` wrote.
+
+    Raises:
+        KeyError: a name is not there any more.
+    """
+    numbers = {
+        field: {name: number for number, name in names.items()} for field, names in _names().items()
+    }
+    periods: dict[Key, tuple[Period, ...]] = {}
+    for row in rows:
+        terms = QuotaTerms(row["gpus"], row["mode"], row["borrow_limit"], row["lend_limit"])
+        until = datetime.fromisoformat(row["until"]) if row["until"] else None
+        period = Period(terms, datetime.fromisoformat(row["since"]), until)
+        tenant, gpu_type = (
+            row[field] if isinstance(row[field], int) else numbers[field][row[field]]
+            for field in _FIELDS
+        )
+        periods[tenant, gpu_type] = (*periods.get((tenant, gpu_type), ()), period)
+    return periods
+
+
+def name_periods(records: Sequence[AuditRecord]) -> None:
+    """Put names for row numbers into records that are shown; two queries if any has numbers."""
+    rows = [
+        row
+        for record in records
+        for data in (record.before, record.after)
+        for row in data.get("periods", ())
+    ]
+    numbered = [row for row in rows if any(isinstance(row[field], int) for field in _FIELDS)]
+    if not numbered:
+        return
+    names = _names()
+    for row in numbered:
+        row.pop("name", None)
+        for field in _FIELDS:
+            row[field] = names[field].get(row[field], str(row[field]))
+
+
+def _names() -> dict[str, dict[int, str]]:
+    types = apps.get_model("scheduling", "GpuType")  # tenants imports no app
+    return {
+        "tenant": dict(Tenant.objects.values_list("id", "slug")),
+        "gpu_type": dict(types.objects.values_list("id", "name")),
+    }

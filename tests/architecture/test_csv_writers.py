@@ -1,0 +1,17 @@
+"""CSV files are written by `evenshare_core.csv_cells`, so that no cell of one is a formula."""
+
+from __future__ import annotations
+
+import re
+
+from .sources import CORE, name_of, python_files
+
+PRODUCT = (f"{CORE}/", "billing/", "scheduling/", "tenants/", "portal/", "client/src/")
+WRITER = re.compile(r"\bcsv\.(DictW|w)riter\b|\bfrom csv import")
+
+
+def test_nothing_of_the_product_writes_csv_by_itself() -> None:
+    texts = {name_of(path): path.read_text() for path in python_files(*PRODUCT)}
+    assert [name for name, text in texts.items() if WRITER.search(text)] == []
+    # One function answers with such files, so that each address has its guards.
+    assert [name for name, text in texts.items() if "text/csv" in text] == ["portal/site/files.py"]

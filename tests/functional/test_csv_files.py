@@ -1,0 +1,55 @@
+"""Every address that answers with a CSV file: no cell is a formula, and no file is cut."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+
+from portal.site import files
+from scheduling.models import GpuType
+from tenants.models import Tenant
+from tests.functional.access_table import TABLE
+from tests.functional.pool_stage import Stage
+
+FILES = sorted(address for address in TABLE if address.endswith(".csv"))
+RISKY, NUMBER = re.compile(r"[=+\-@\t\r]"), re.compile(r"-?\d+(\.\d+)?")
+SPELLS = {"=1+1", "'=1+1"}
+
+
+def path_of(there: Stage, address: str) -> str:
+    query = "from=2001-01-01&to=2032-12-31&by=month"
+    parts = {"slug:slug": "beta", "slug:name": there.pool}
+    return "/" + re.sub(r"<([\w:]+)>", lambda found: parts[found[1]], address) + f"?{query}"
+
+
+def cells(there: Stage, address: str) -> list[list[str]]:
+    answer = there.get("operator", path_of(there, address))
+    assert (answer.status_code, answer["Content-Type"]) == (200, "text/csv; charset=utf-8")
+    return list(csv.reader(io.StringIO(answer.content.decode(), newline="")))
+
+
+@pytest.mark.parametrize("address", FILES)
+def test_has_no_cell_that_a_spreadsheet_computes(settled: Stage, address: str) -> None:
+    Tenant.objects.update(name="=1+1")
+    GpuType.objects.update(name="=1+1")
+    found = [cell for row in cells(settled, address) for cell in row]
+    assert set(found) & SPELLS == {"'=1+1"}
+    assert [one for one in found if RISKY.match(one) and not NUMBER.fullmatch(one)] == []
+
+
+@pytest.mark.parametrize("address", FILES)
+def test_has_all_lines_or_is_refused(
+    settled: Stage, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = len(cells(settled, address)) - 1
+    assert number > 1
+    monkeypatch.setattr(files, "LINES_MOST", number)
+    assert len(cells(settled, address)) == number + 1
+    monkeypatch.setattr(files, "LINES_MOST", number - 1)
+    answer = settled.get("operator", path_of(settled, address))
+    assert answer.status_code == 422
+    said = answer.content.decode()
+    assert said.startswith(f"from: More than {number - 1:,} lines: choose ")

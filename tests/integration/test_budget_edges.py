@@ -1,0 +1,116 @@
+"""A budget counts what its own period's days cost, settled or not, at the edge of a period too."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from importlib import import_module
+
+import pytest
+from django.db import connection
+
+from billing.checks import CHECKS
+from billing.models import UsageLine
+from evenshare_core.money.fixed_point import to_micro, worst_case_micro
+from evenshare_core.units import HOUR_US
+from tenants.models import Budget, DailySpend
+from tenants.selectors.credit import PeriodUse, credit_left
+from tests.integration.metering_story import Story, at
+
+pytestmark = pytest.mark.django_db
+MIDNIGHT = 12 * 60  # minutes after the story's noon
+DAY, LEASE_MIN = timedelta(days=1), 30
+WORST = worst_case_micro(2, 3_000_000, HOUR_US // 2)
+
+
+def use_at(story: Story, when: datetime) -> PeriodUse:
+    use = credit_left("demo", [story.tenants["a"].pk], when)[story.tenants["a"].pk].period
+    assert use is not None
+    return use
+
+
+def charged_from(begins: datetime) -> int:
+    """Charges of lines whose hour is in a period that begins so, settled or not."""
+    lines = UsageLine.objects.filter(hour__gte=begins)
+    return sum(to_micro(amount) for amount in lines.values_list("amount", flat=True))
+
+
+@pytest.fixture
+def story() -> Story:
+    """Prices of 3 credits are posted; a has the tests' leases."""
+    story = Story()
+    story.post_round(0, price="3.000000")
+    return story
+
+
+def budget_of_the_day(story: Story, day: datetime) -> None:
+    begins = day.astimezone(UTC).replace(hour=0, minute=0)
+    Budget.objects.filter(tenant=story.tenants["a"]).update(
+        period_amount=5,
+        period_kind="custom",
+        period_action="block",
+        period_starts_at=begins,
+        period_ends_at=begins + DAY,
+    )
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_of_a_period_counts_open_terms_and_the_charges_of_its_own_days(
+    story: Story, settles: bool
+) -> None:
+    """Rounds each quarter of an hour, from two hours before midnight to two hours after it."""
+    lease = story.run(MIDNIGHT - 120, "a", borrowed=2, price="3.000000")
+    seen, expected = [], []
+    for minute in range(MIDNIGHT - 105, MIDNIGHT + 120, 15):
+        if minute % LEASE_MIN == 0:
+            story.renew(minute, lease)
+        story.post_round(minute, price="3.000000")
+        story.meter()
+        if settles:
+            story.settle()
+        budget_of_the_day(story, at(minute))
+        use = use_at(story, at(minute))
+        seen.append(use.used_micro)
+        expected.append(charged_from(use.begins) + WORST)
+    assert seen == expected
+    assert CHECKS["daily_spend_equals_lines"]().violations == []
+
+
+def test_of_the_next_period_is_not_stopped_by_charges_that_are_not_settled(story: Story) -> None:
+    lease = story.run(MIDNIGHT - 50, "a", borrowed=4, price="3.000000")
+    story.end(MIDNIGHT - 2, lease)
+    story.post_round(MIDNIGHT + 1)
+    story.meter()
+    budget_of_the_day(story, at(MIDNIGHT + 1))
+    use = use_at(story, at(MIDNIGHT + 1))
+    assert (use.committed_micro, use.promisable_micro) == (0, 5_000_000)
+    assert Decimal(story.budget("a")[1]) == Decimal("9.6")
+
+
+def test_of_the_old_period_counts_what_its_last_hour_cost_when_it_is_settled(story: Story) -> None:
+    """Its charge is of the day that it was used on, although it is settled on the next one."""
+    lease = story.run(MIDNIGHT - 50, "a", borrowed=4, price="3.000000")
+    story.end(MIDNIGHT - 2, lease)
+    story.post_round(MIDNIGHT + 1)
+    story.meter()
+    story.settle()
+    rows = DailySpend.objects.filter(tenant=story.tenants["a"])
+    assert list(rows.values_list("day", "amount", "unsettled")) == [
+        (at(MIDNIGHT - 1).date(), Decimal("9.6"), Decimal(0))
+    ]
+
+
+def test_knows_charges_that_were_not_settled_before_they_were_kept_by_day(story: Story) -> None:
+    lease = story.run(MIDNIGHT - 90, "a", borrowed=4, price="3.000000")
+    story.renew(MIDNIGHT - 70, lease)
+    story.end(MIDNIGHT - 2, lease)
+    story.post_round(MIDNIGHT - 1)
+    story.meter()
+    story.settle()
+    DailySpend.objects.update(unsettled=0)
+    migration = import_module("billing.migrations.0013_unsettled_spend")
+    with connection.cursor() as cursor:
+        cursor.execute(migration.FILL)
+    assert CHECKS["daily_spend_equals_lines"]().violations == []
+    row = DailySpend.objects.get(tenant=story.tenants["a"])
+    assert (row.unsettled > 0, row.amount > 0) == (True, True)

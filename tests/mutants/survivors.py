@@ -1,0 +1,91 @@
+"""Planted changes that lived when the whole suite was run against them, each with its test now."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import pure, stored
+
+CLEARING = "core/src/evenshare_core/policies/market/clearing.py"
+TRADING = "core/src/evenshare_core/policies/gandiva_fair/trading.py"
+TRADING_TESTS = "tests/papers/test_gandiva_fair_trading.py"
+RATE_TEST = (
+    "tests/functional/test_rate.py::TestABucket::test_that_was_used_before_owes_as_a_new_one_does"
+)
+BREAK_TESTS = "tests/unit/scheduling/test_public_breaks.py"
+FATE_TEST = (
+    "tests/integration/test_forecasts.py::TestWhatBecameOfIt"
+    "::test_is_its_first_start_after_the_round_of_the_forecast"
+)
+
+SURVIVORS = (
+    pure(
+        "a_node_kept_for_one_owner_is_free_for_the_next",
+        CLEARING,
+        "gpus + self._kept[node_id]",
+        "gpus",
+        "tests/unit/core/test_clearing_nodes.py",
+    ),
+    pure(
+        "what_rounding_takes_of_a_trade_is_the_sellers_loss",
+        TRADING,
+        "        sold += 1  # what",
+        "        pass  # what",
+        f"{TRADING_TESTS}::TestTwoUsers::test_of_parts_of_gpus_leave_the_seller_no_worse_off",
+    ),
+    pure(
+        "a_trade_stands_below_the_worth_of_a_quota",
+        TRADING,
+        "if trader.throughput(gpus) < trader.throughput(trader.quota):",
+        "if trader.throughput(gpus) < 0:",
+        f"{TRADING_TESTS}::TestUndo::test_when_a_party_has_less_than_its_quota_is_worth",
+    ),
+    stored(
+        "a_bucket_that_was_used_before_owes_nothing",
+        "tenants/rate.py",
+        "extract(epoch FROM clock_timestamp() - b.at)::float8)) - %(cost)s::float8,",
+        "extract(epoch FROM clock_timestamp() - b.at)::float8))"
+        " - least(%(cost)s::float8, %(full)s::float8),",
+        RATE_TEST,
+    ),
+    stored(
+        "what_costs_more_than_a_bucket_holds_is_refused_for_ever",
+        "tenants/rate.py",
+        "    >= least(%(cost)s::float8, %(full)s::float8)",
+        "    >= %(cost)s::float8",
+        RATE_TEST,
+    ),
+    stored(
+        "every_round_breaks_in_pools_of_own_rows",
+        "scheduling/engine/seal.py",
+        "if not broken or visibility != Pool.Visibility.OWN:",
+        "if visibility != Pool.Visibility.OWN:",
+        f"{BREAK_TESTS}::test_a_round_that_follows_breaks_nothing_in_any_pool",
+    ),
+    stored(
+        "a_break_names_others_in_pools_of_own_rows",
+        "scheduling/engine/seal.py",
+        "if not broken or visibility != Pool.Visibility.OWN:",
+        "if not broken or visibility:",
+        f"{BREAK_TESTS}::test_a_break_is_told_whole_where_others_may_be_seen",
+    ),
+    stored(
+        "a_start_before_the_forecast_counts_as_foreseen",
+        "scheduling/services/forecasts.py",
+        "l.job_id = one.job_id AND l.granted_round > f.round",
+        "l.job_id = one.job_id",
+        FATE_TEST,
+    ),
+    stored(
+        "a_start_is_hidden_from_its_forecast",
+        "scheduling/services/forecasts.py",
+        "SELECT one.id, min(l.started_at) AS started_at",
+        "SELECT one.id, max(l.started_at) AS started_at",
+        FATE_TEST,
+    ),
+    stored(
+        "a_cancelled_job_that_started_is_hidden_from_forecasts",
+        "scheduling/services/start_history.py",
+        ".exclude(state=JobRow.State.CANCELLED, first_started_at=None)",
+        ".exclude(state=JobRow.State.CANCELLED)",
+        "tests/integration/test_forecasts.py::TestThePast",
+    ),
+)

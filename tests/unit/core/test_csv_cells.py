@@ -1,0 +1,54 @@
+"""No cell of a CSV file is a formula, and what reads it gets back what was written."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenshare_core.csv_cells import neutral_cell, plain_cell, write_csv
+from evenshare_core.simulation.tables import read_table
+
+TEXTS = st.text(alphabet="'=+-@\t\r19.e a\",\n", max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-cmd", "'-cmd"),
+        ("-1+1", "'-1+1"),
+        ("@sum", "'@sum"),
+        ("\tx", "'\tx"),
+        ("\rx", "'\rx"),
+        ("-1.500000", "-1.500000"),
+        ("-1e-05", "-1e-05"),
+        ("a=b", "a=b"),
+        ("'=x", "''=x"),
+        ("'tis", "'tis"),
+        ("", ""),
+    ],
+)
+def test_a_cell_is_no_formula(text: str, written: str) -> None:
+    assert neutral_cell(text) == written
+
+
+@given(TEXTS)
+def test_a_cell_is_read_as_it_was(text: str) -> None:
+    assert plain_cell(neutral_cell(text)) == text
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=3))
+def test_a_table_is_read_as_it_was(rows: list[tuple[str, str]]) -> None:
+    lines = csv.reader(io.StringIO(write_csv(("a", "b"), rows), newline=""))
+    assert [tuple(plain_cell(cell) for cell in line) for line in lines][1:] == rows
+
+
+def test_tables_of_the_core_are_read_as_they_were() -> None:
+    text = write_csv(("a", "b"), [("=1+1", "-2")])
+    (row,) = read_table(text, "rows", required=("a", "b"))
+    assert (row.cells["a"], row.cells["b"]) == ("=1+1", "-2")

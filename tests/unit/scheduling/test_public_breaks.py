@@ -1,0 +1,24 @@
+"""What the log says of a round that does not follow: in pools of own rows, nothing of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.engine.seal import _public_breaks
+from scheduling.models import Pool
+
+SAYS = ("tenant 7 had received 777 GPU-seconds", "job 3 is not there any more")
+
+
+@pytest.mark.parametrize("visibility", list(Pool.Visibility))
+def test_a_round_that_follows_breaks_nothing_in_any_pool(visibility: str) -> None:
+    assert _public_breaks((), 9, visibility) == ()
+
+
+@pytest.mark.parametrize("visibility", list(Pool.Visibility))
+def test_a_break_is_told_whole_where_others_may_be_seen(visibility: str) -> None:
+    said = _public_breaks(SAYS, 9, visibility)
+    if visibility == Pool.Visibility.OWN:
+        assert said == ("It does not begin with what round 8 left.",)
+    else:
+        assert said == SAYS
