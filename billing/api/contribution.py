@@ -321,6 +321,7 @@ def _alphas(history: RevenueHistory | None, names: dict[int, str]) -> list[dict[
             "cost": credits_text(sum_to_credits(whole.cost.get(tenant, 0))),
             "utility": credits_text(sum_to_credits(whole.utility.get(tenant, 0))),
             "full_alpha": _number(whole.full_alpha[tenant]),
+            "unreadable_jobs": whole.unreadable.get(tenant, 0),
         }
         for tenant, part in whole.parts.items()
     ]

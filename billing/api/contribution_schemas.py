@@ -121,6 +121,9 @@ class AlphaItem(s.Serializer[object]):
     cost = Credits(help_text="What it paid for borrowing.")
     utility = Credits(help_text="What its completed jobs were worth, those that say it.")
     full_alpha = s.FloatField(allow_null=True, help_text="alpha with utilities.")
+    unreadable_jobs = s.IntegerField(
+        help_text="Completed jobs whose utility cannot be read; it is in no sum."
+    )
 
 
 class RevenueFairnessAnswer(s.Serializer[object]):

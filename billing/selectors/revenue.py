@@ -20,12 +20,13 @@ from billing.selectors.contribution import HOUR
 from billing.selectors.quota_use import quota_steps
 from billing.selectors.statements import Given
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.domain.utilities import read_utility
+from evenshare_core.domain.utilities import UtilityError, stated_utility
 from evenshare_core.money.fixed_point import sum_to_micro
 from evenshare_core.money.quota_use import EntitledStep, quota_time
 from evenshare_core.money.revenue import OPERATOR
 from evenshare_core.money.revenue_fairness import resource_parts, revenue_fairness
 from tenants.scopes import site_reading
+from tenants.unreadable import note_unreadable
 
 
 class FairnessStep(StrEnum):
@@ -50,7 +51,8 @@ class RevenuePeriod:
     """Income, quota and alpha of all tenants over some settled hours; tenant 0 is the operator.
 
     `income`, `cost` and `utility` in micro-credits: what lending brought, what borrowing cost, and
-    what jobs that completed and say it were worth. `parts`: of all quota, the mean over GPU types.
+    what jobs that completed and say it were worth. `unreadable`: how many of these say it so that
+    it cannot be read; nothing counts them. `parts`: of all quota, the mean over GPU types.
     `alpha`: the part of the income over the part of the quota, with income alone as the gain;
     `full_alpha`: the same with utility + income - cost as the gain, as in the paper
     (`evenshare_core.money.revenue_fairness`). None where there was nothing to share, or no quota.
@@ -60,6 +62,7 @@ class RevenuePeriod:
     income: Mapping[int, int]
     cost: Mapping[int, int]
     utility: Mapping[int, int]
+    unreadable: Mapping[int, int]
     parts: Mapping[int, Fraction]
     alpha: Mapping[int, Fraction | None]
     full_alpha: Mapping[int, Fraction | None]
@@ -146,7 +149,7 @@ _MOVED = """
 # An hour's jobs count at its end, as its transfers do.
 _COMPLETED = """
     SELECT date_trunc(%(step)s, date_trunc('hour', job.ended_at, 'UTC') + interval '1 hour', 'UTC'),
-           job.tenant_id, job.utility::text, job.submitted_at, job.ended_at,
+           job.tenant_id, job.uid, job.utility::text, job.submitted_at, job.ended_at,
            (SELECT coalesce(sum(line.gpus * (extract(epoch FROM line.ends_at - line.starts_at)
                                              * 1000000)::bigint), 0)
             FROM billing_usageline line WHERE line.job_id = job.id)::bigint
@@ -158,14 +161,18 @@ _COMPLETED = """
 
 @dataclass(slots=True)
 class _PeriodSums:
-    """Micro-credits by tenant: earned by lending, paid for borrowing, worth of completed jobs."""
+    """Micro-credits by tenant: earned by lending, paid for borrowing, worth of completed jobs.
+
+    `unreadable`: completed jobs whose worth cannot be read.
+    """
 
     income: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     cost: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     utility: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    unreadable: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, other: _PeriodSums) -> None:
-        for name in ("income", "cost", "utility"):
+        for name in ("income", "cost", "utility", "unreadable"):
             for tenant, amount in getattr(other, name).items():
                 getattr(self, name)[tenant] += amount
 
@@ -202,14 +209,23 @@ def _add_utilities(
     until: datetime,
     step: FairnessStep,
 ) -> None:
-    """Add what jobs were worth to their tenants when they completed."""
+    """Add what jobs were worth to their tenants when they completed; count who does not tell it."""
+    unreadable: dict[str, str] = {}
     given: Given = {"pool": pool_id, "since": since, "until": until, "step": step.value}
     with connection.cursor() as cursor:
         cursor.execute(_COMPLETED, given)
-        for begins_at, tenant, raw, submitted_at, ended_at, gpu_us in cursor.fetchall():
-            utility = read_utility(0, json.loads(raw))
+        for begins_at, tenant, uid, raw, submitted_at, ended_at, gpu_us in cursor.fetchall():
+            try:
+                utility = stated_utility(0, json.loads(raw))
+            except UtilityError as error:
+                unreadable[str(uid)] = str(error)
+                sums[begins_at].unreadable[tenant] += 1
+                continue
+            if utility is None:
+                continue
             after_us = max(1, to_us(ended_at) - to_us(submitted_at))
             sums[begins_at].utility[tenant] += utility.value_micro(after_us, gpu_us)
+    note_unreadable("value of a job", unreadable)
 
 
 def _period(
@@ -233,6 +249,7 @@ def _period(
         sums.income,
         sums.cost,
         sums.utility,
+        sums.unreadable,
         resource_parts(rows),
         revenue_fairness(sums.income, rows),
         revenue_fairness(gains, rows) if has_utilities else dict.fromkeys(tenants),

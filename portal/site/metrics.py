@@ -51,6 +51,7 @@ from portal.site.health import (
     tick_age_s,
 )
 from portal.site.shared_counts import WebProcesses, kept, shared_folder
+from portal.site.unreadable import UnreadableCollector
 from scheduling.engine.clock import pool_time
 from scheduling.selectors.sealing import BREAK, DAMAGE
 from scheduling.selectors.vitals import (
@@ -420,3 +421,4 @@ def _pulses() -> Metric:
 
 REGISTRY.register(DatabaseCollector())
 REGISTRY.register(QueueCollector())
+REGISTRY.register(UnreadableCollector())

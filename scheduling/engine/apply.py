@@ -305,7 +305,7 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
         snapshot_us=plan.snapshot_us,
         decide_us=plan.decide_us,
         summary={
-            "gpus": Node.objects.filter(pool_id=snapshot.pool).aggregate(all=Sum("gpus"))["all"],
+            "gpus": _gpus_of_nodes(snapshot.pool),
             **summary_row(snapshot, decision, granted=granted, renewed=renewed, ended=ended),
             **preempted_row(write.preempted),
         },
@@ -316,3 +316,10 @@ def _record_round(write: RoundWrite, *, granted: int, renewed: int, ended: int) 
         state_sha256=left.sha256(),
         state_note=plan.left.note[:NOTE_CHARACTERS],
     )
+
+
+def _gpus_of_nodes(pool_id: int) -> int:
+    """All GPUs of a pool's nodes, up or not; 0 if it has no node."""
+    nodes = Node.objects.filter(pool_id=pool_id)
+    gpus: int = nodes.aggregate(all=Sum("gpus", default=0))["all"]
+    return gpus

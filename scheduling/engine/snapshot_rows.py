@@ -17,7 +17,7 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.measured_speeds import MeasuredProfile
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.profiles import Profile
-from evenshare_core.domain.utilities import Utility, read_utility
+from evenshare_core.domain.utilities import Utility, stated_utility
 from evenshare_core.domain.values import canonical_bytes, decode
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
@@ -168,8 +168,9 @@ def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
 def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
     """What these jobs are worth, of those that say it, in the order given."""
     # Django leaves jsonb as text on raw cursors.
-    said = ((row.id, msgspec.json.decode(row.utility)) for row in rows if row.utility is not None)
-    return tuple(read_utility(job, utility) for job, utility in said if utility)
+    stated = ((row.id, msgspec.json.decode(row.utility)) for row in rows if row.utility is not None)
+    utilities = (stated_utility(job, raw) for job, raw in stated)
+    return tuple(utility for utility in utilities if utility is not None)
 
 
 def job_deadlines(rows: Iterable[StoredJob]) -> tuple[Deadline, ...]:

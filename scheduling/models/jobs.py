@@ -156,6 +156,11 @@ class Job(models.Model):
                 condition=Q(deadline_steps__isnull=True) | Q(job_class="soft_slo"),
                 name="job_steps_of_a_soft_deadline",
             ),
+            # No utility is NULL: readers need to know one form of nothing.
+            models.CheckConstraint(
+                condition=Q(utility__isnull=True) | Q(utility__has_key="kind"),
+                name="job_utility_has_its_kind",
+            ),
             models.CheckConstraint(
                 condition=Q(iterations__isnull=True) | Q(iterations__gte=1),
                 name="job_iterations_at_least_1",

@@ -11,7 +11,7 @@ from django.db.models import Q
 from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.offers import lower_price
-from evenshare_core.domain.utilities import Utility, UtilityError, read_utility
+from evenshare_core.domain.utilities import Utility, UtilityError, stated_utility
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.simulation.trace_fields import NAME_MAX
 from evenshare_core.simulation.workloads import SimJob
@@ -159,6 +159,6 @@ def values_of(row: Job) -> tuple[tuple[int, int], ...]:
 def utility_of(row: Job) -> Utility | None:
     """Return what a job is worth; None where it says nothing, or nothing that can be read."""
     try:
-        return read_utility(row.pk, row.utility) if row.utility else None
+        return stated_utility(row.pk, row.utility)
     except UtilityError:
         return None

@@ -343,6 +343,8 @@ def _claims(
 def _bar(row: dict[str, Any], total: int) -> RoundSummary:
     """A round's summary; GPUs that it did not count were blocked, or not there yet."""
     summary = row["summary"]
+    # Null: a round of an earlier version that found no node.
+    gpus = summary.get("gpus", total) or 0
     idle = summary["idle"]
     # Leases on a node that was drained go on beyond what could be scheduled: idle is below 0.
     held_away = max(0, -idle)
@@ -350,7 +352,7 @@ def _bar(row: dict[str, Any], total: int) -> RoundSummary:
         number=row["number"],
         at=row["at"],
         idle=max(0, idle),
-        blocked=max(0, summary.get("gpus", total) - summary["capacity"] - held_away),
+        blocked=max(0, gpus - summary["capacity"] - held_away),
         waiting=summary["waiting"],
         waiting_gpus=summary["waiting_gpus"],
         reasons=tuple(summary.get("reasons", {}).items()),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.reasons import Reason
-from evenshare_core.domain.utilities import read_utility
+from evenshare_core.domain.utilities import stated_utility
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
 from evenshare_core.policies.policy import PricedStart
 from evenshare_core.policies.registry import POLICIES
@@ -231,7 +231,7 @@ def _price_above_value(
     most = question.max_price
     start = PricedStart(
         gpus=request.gpus,
-        utility=read_utility(0, request.utility) if request.utility else None,
+        utility=stated_utility(0, request.utility),
         max_price_micro=None if most is None else to_micro(most),
         base_micro=to_micro(choice.base),
         price_micro=to_micro(choice.price),

@@ -12,6 +12,7 @@ import pytest
 from billing.models import Account, Entry, UsageShare
 from scheduling.models import Job
 from tests.functional.pool_stage import Stage, headline
+from tests.functional.test_metrics import sample, scrape
 
 ALL = "from=2001-01-01&to=2032-12-31&by=month"
 PAGE, FILE = "/t/beta/ledger/contribution/", "/t/beta/ledger/contribution.csv"
@@ -210,3 +211,22 @@ class TestRevenueFairness:
         own = there.get("owner", f"/t/alpha/ledger/contribution/?{ALL}").context
         assert own["fairness"].full_alpha == rows["alpha"].full_alpha
         assert [one.name for one in own["alpha_chart"].series] == ["income alone", "with utilities"]
+
+    def test_stands_beside_a_utility_that_cannot_be_read(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is left out and said so, counted for monitors, and named to who runs the site."""
+        monkeypatch.setattr("portal.site.unreadable._own", {})
+        hour = UsageShare.objects.order_by("hour")[0].hour
+        done = Job.objects.filter(tenant__slug="alpha").order_by("pk")[:1].get()
+        Job.objects.filter(pk=done.pk).update(
+            state="succeeded", ended_at=hour, utility={"kind": "steep"}
+        )
+        own = there.page("owner", f"/t/alpha/ledger/contribution/?{ALL}")
+        assert "1 completed job left out: the stored utility cannot" in " ".join(own.split())
+        assert "left out" not in there.page("neighbour", f"{PAGE}?{ALL}")
+        assert "1 completed job left out" in there.page(
+            "operator", f"{there.url('revenue/')}?{ALL}"
+        )
+        assert sample(scrape(there.client(None)), "unreadable_rows", what="value of a job") == 1
+        assert f"of {done.uid}: kind must be one of" in there.page("operator", "/operate/")

@@ -184,6 +184,23 @@ class TestThePoolPage:
         heads = re.findall(r">(GPUs in use by [^<]+)</th>", page)
         assert heads == [f"GPUs in use by {name}" for name in ("alpha", "beta", "gamma", "delta")]
 
+    def test_stands_for_a_pool_whose_nodes_were_all_removed_and_came_back(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its summary counts 0 GPUs; earlier versions stored null."""
+        nodes = Node.objects.filter(pool=there.lab.pool)
+        LeaseSlot.objects.update(holding=False, planned=False)
+        gone = list(nodes.values_list("pk", flat=True))
+        nodes.update(pool=None)
+        there.lab.round(after_s=900)
+        assert last_round(there).summary["gpus"] == 0
+        there.page("operator", there.url())
+        Node.objects.filter(pk__in=gone).update(pool=there.lab.pool)
+        monkeypatch.setattr("scheduling.engine.apply._gpus_of_nodes", lambda _: None)
+        there.lab.round(after_s=10)
+        assert last_round(there).summary["gpus"] is None
+        there.page("operator", there.url())
+
     def test_draws_no_rho_for_who_sees_none(self, there: Stage) -> None:
         """The stranger's tenant joins and asks for nothing; what others ask is not shown."""
         there.see("own")

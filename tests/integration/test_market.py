@@ -116,10 +116,9 @@ class TestAJob:
         before = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
         assert (before.schema, before.utilities) == (2, ())
         stated = lab.submit("a", 1, 60, utility=bid("0.8"))
-        empty = lab.submit("a", 1, 60, utility={})
         seen = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
         assert seen.utilities == (Utility(stated.pk, UtilityKind.BID, 800_000),)
-        assert {row.id for row in seen.jobs} == {plain.pk, stated.pk, empty.pk}
+        assert {row.id for row in seen.jobs} == {plain.pk, stated.pk}
         assert seen.schema == 6
 
     def test_whose_utility_cannot_be_read_is_set_aside_alone(self) -> None:

@@ -22,7 +22,8 @@ OPERATOR_BADGE = TenantBadge("operator, for unallocated quota", OTHERS, "OP")
 class AlphaRow:
     """One tenant's gain, its part of all income and of all quota, and alpha both ways.
 
-    `utility` and `cost` in credits; `full_alpha` is the one with utilities.
+    `utility` and `cost` in credits; `full_alpha` is the one with utilities. `unreadable`: jobs
+    whose utility cannot be read, which it leaves out.
     """
 
     badge: TenantBadge
@@ -33,6 +34,7 @@ class AlphaRow:
     quota_part: float
     alpha: float | None
     full_alpha: float | None
+    unreadable: int = 0
 
     @property
     def net_utility(self) -> Decimal:
@@ -52,6 +54,7 @@ def alpha_row(whole: RevenuePeriod, tenant: int, badge: TenantBadge) -> AlphaRow
         quota_part=float(whole.parts[tenant]),
         alpha=_number(whole.alpha.get(tenant)),
         full_alpha=_number(whole.full_alpha.get(tenant)),
+        unreadable=whole.unreadable.get(tenant, 0),
     )
 
 

@@ -183,6 +183,7 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
             "earned": sum(row.earned for row in rows),
             "until": clocks(facts).instant(history.until),
             "has_utilities": bool(history.whole.utility),
+            "unreadable": sum(row.unreadable for row in rows),
             "charts": pool_alpha_charts(history, badges, pool=facts.name),
         }
     status = 422 if asked.errors else 200

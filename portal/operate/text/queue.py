@@ -11,6 +11,7 @@ from django.urls import reverse
 from portal.charts.figures import credits_text, duration, plural, thousands
 from portal.site.clocks import LATE_INTERVALS, pool_now
 from portal.site.credit_text import budget_text
+from portal.site.unreadable import UnreadableRows, unreadable_rows
 from scheduling.models import Node
 from scheduling.selectors import operate
 from scheduling.selectors.executors import is_refusal
@@ -56,6 +57,7 @@ def queue(
         *_late(pools),
         *_executors(pools, now),
         *(_quarantined(row) for row in quarantined),
+        *(_unreadable(kind, with_jobs=with_jobs) for kind in unreadable_rows()),
         *(
             _off(row)
             for row in sorted(operate.unavailable_nodes(), key=lambda row: row.state == "drained")
@@ -248,6 +250,22 @@ def _quarantined(row: operate.QuarantinedJob) -> Alert:
         f"{row.why} Rounds go on without it until somebody releases it.",
         reverse("job", args=[row.uid]),
         release=reverse("operate-release", args=[row.uid]),
+    )
+
+
+def _unreadable(kind: UnreadableRows, *, with_jobs: bool) -> Alert:
+    row, why = next(iter(kind.why.items()))
+    count = len(kind.why)
+    named = f"The last one is of {row}: {why}. " if with_jobs else ""
+    return Alert(
+        f"unreadable-{'-'.join(kind.what.split())}",
+        "warn",
+        "Rows unreadable",
+        f"{plural(count, 'row')} that {'tells' if count == 1 else 'tell'} the {kind.what} cannot be"
+        " read.",
+        f"{named}Pages count without it. Somebody or something wrote to the database past the"
+        " portal: compare with a backup.",
+        reverse("job", args=[row]) if with_jobs else reverse("operate"),
     )
 
 

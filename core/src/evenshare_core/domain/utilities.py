@@ -144,6 +144,15 @@ def read_utility(job: int, raw: object) -> Utility:
     return utility
 
 
+def stated_utility(job: int, raw: object) -> Utility | None:
+    """Return the utility of a job's field; None if it states none: nothing, or an empty object.
+
+    Raises:
+        UtilityError: as `read_utility`.
+    """
+    return None if raw is None or raw == {} else read_utility(job, raw)
+
+
 def utility_data(utility: Utility) -> dict[str, str]:
     """Return the object that a utility is stored as: numbers as texts."""
     numbers = (utility.scale_micro, utility.rate_micro)
