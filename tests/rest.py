@@ -24,7 +24,8 @@ FILES = {
         first_job verify_pages
     """,
     "integration": """
-        archive deadline_preview deadlines_pool forecast_turns forecasts game_day import_trace
+        archive deadline_preview deadlines_pool forecast_turns forecasts game_day hostile_files
+        import_trace
         income_factors interventions job_answers job_deadlines job_estimates learning_curves
         local_evaluations local_executor_backoff local_executor_limits local_executor_rounds
         local_iterations local_usage market_histories market_prospects measured_speeds offers

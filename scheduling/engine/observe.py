@@ -32,6 +32,7 @@ from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
 Kind = LeaseEvent.Kind
+SAID_LETTERS = 200  # of a contradiction that an event keeps
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 # Jobs that are over where their process stops, by why it was stopped.
 _STATE_AFTER = {
@@ -104,6 +105,7 @@ def observe(
                     _started(observed, lease, report)
             if ended:
                 over.append(report.token)  # recorded now, or already
+        _note_contradictions(observed, by_token, held, at)
         _write(observed)
         keep_runs([one.job for one in observed.jobs if one.state == Job.State.SUCCEEDED])
         _write_progress(reports)
@@ -117,13 +119,35 @@ def observe(
 
 def _concerned(pool_id: int, reports: Sequence[Report]) -> list[Lease]:
     """The leases that reports may change: not the many that run and go on running."""
-    ended = [token_job(r.token) for r in reports if r.state in OVER]
+    ended = [token_job(r.token) for r in reports if r.state in OVER or r.contradiction]
     return list(
         Lease.objects.filter(pool_id=pool_id)
         .exclude(state=Lease.State.ENDED)
         .filter(Q(started_at__isnull=True) | Q(job_id__in=ended))
         .order_by("id")
     )
+
+
+def _note_contradictions(
+    observed: _Observed, leases: Mapping[str, Lease], reports: Sequence[Report], at: datetime
+) -> None:
+    """Note what files of jobs say against the engine, once for each lease."""
+    said = {
+        leases[report.token].pk: report
+        for report in reports
+        if report.contradiction and report.token in leases
+    }
+    if not said:
+        return
+    events = LeaseEvent.objects.filter(lease__in=said, kind=Kind.CONTRADICTED)
+    noted = set(events.values_list("lease_id", flat=True))
+    for pk in sorted(said.keys() - noted):
+        report, lease = said[pk], leases[said[pk].token]
+        log.warning("executor.contradicted", token=report.token, said=report.contradiction)
+        observed.events.add(
+            Kind.CONTRADICTED, at, {"said": report.contradiction[:SAID_LETTERS]},
+            lease=lease.pk, job=lease.job_id, tenant=lease.tenant_id, term=lease.term,
+        )  # fmt: skip
 
 
 class _ReportBounds:

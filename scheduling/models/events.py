@@ -31,6 +31,8 @@ class LeaseEvent(models.Model):
       {"valid_from_round", "prices": [{"gpu_type", "price", "used", "capacity", "base",
       "theta"}, ...]}; with "queued", "surcharge", "surcharge_step", "surcharge_cap" where the queue
       may add to the price
+    - `contradicted`: files of the job say of its start or end what cannot be by the executor, whose
+      word is recorded; once for a lease at most. {"said"}
     - `traded`: two tenants exchange quota, or undo that (no lease). The fields of
       `evenshare_core.domain.decision.Trade` by name
     """
@@ -46,6 +48,7 @@ class LeaseEvent(models.Model):
         ENDED = "ended"
         PRICED = "priced"
         TRADED = "traded"
+        CONTRADICTED = "contradicted"
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="events")
     number = models.BigIntegerField()

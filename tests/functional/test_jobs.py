@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from billing.selectors import job_charges
 from billing.tasks import meter
 from evenshare_core.domain.reasons import EndReason, Reason
+from scheduling.engine.executors import Report
+from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Intent, Job, Lease, Pool, PoolClock, VirtualWork
 from scheduling.selectors import jobs as read
 from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
@@ -151,6 +154,20 @@ class TestTheJobPage:
         assert re.search(until + r"at least\.", text_of(busy, job))
         assert "This lease" in page
         assert "First lease" in page
+
+    def test_says_once_that_its_files_contradict_the_engine(
+        self, busy: Town, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
+        told = VirtualExecutor.list
+        said = "it ended at 1970-01-01 00:00:01 UTC; the engine: it runs"
+
+        def contradicted(self: VirtualExecutor, pool_id: int, at_us: int) -> list[Report]:
+            return [replace(one, contradiction=said) for one in told(self, pool_id, at_us)]
+
+        monkeypatch.setattr(VirtualExecutor, "list", contradicted)
+        busy.play(2)
+        assert text_of(busy, job).count(f"the job&#x27;s files say: {said}.") == 1
 
     def test_says_that_it_starts_while_its_process_does_not_run(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")

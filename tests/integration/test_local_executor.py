@@ -340,8 +340,8 @@ class TestAShimThatIsKilled:
         world.lab.pool.leases.update(state="running")
         world.job_folder(token).rename(world.root.with_name("gone"))
         age(world.root / "active" / token)
-        assert world.listed()[token].state is STOPPED
-        eventually(lambda: not world.processes())
+        assert world.ended(token).state is STOPPED
+        assert not world.processes()
 
 
 class TestTheFolderOfAllJobs:

@@ -21,6 +21,7 @@ from scheduling.engine.executors import (
 )
 from scheduling.engine.executors.slurm import commands
 from scheduling.engine.executors.slurm.commands import Slurm, is_over, job_name
+from scheduling.engine.executors.slurm.executor import SlurmExecutor
 from scheduling.engine.executors.slurm.lease_submission import lease_submission
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.models import Job, Pool
@@ -247,18 +248,13 @@ class TestWhatAJobDoesToItsFolder:
     def test_does_not_let_it_run_on_when_it_seems_over(
         self, world: SlurmWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("scheduling.engine.executors.slurm.executor.CUT_OFF_S", 0.5)
+        monkeypatch.setattr(SlurmExecutor, "cut_off_s", 0.5)
         forged = '{"code": 0, "started_us": 1, "ended_us": 2}'
         token = world.shell(f"echo '{forged}' > leases/1/exit.json; sleep 6000")
-        assert world.ended(token).state is FINISHED
-        world.executor.forget([token])
-
-        def over() -> bool:
-            world.listed()
-            job = world.queued(token)
-            return job is None or is_over(job.state)
-
-        eventually(over)
+        assert world.listed()[token].state is RUNNING
+        assert world.ended(token).state is STOPPED
+        job = world.queued(token)
+        assert job is None or is_over(job.state)
 
     def test_keeps_no_node_waiting_at_a_pipe(self, world: SlurmWorld) -> None:
         token = world.shell("mkdir -p leases/2; mkfifo leases/2/shim.log; echo ready")

@@ -26,7 +26,7 @@ def cluster() -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def world(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[UsersWorld]:
-    monkeypatch.setattr(executor, "CUT_OFF_S", 0.5)
+    monkeypatch.setattr(executor.SlurmExecutor, "cut_off_s", 0.5)
     with users_world(cluster) as world:
         yield world
 
@@ -93,9 +93,8 @@ class TestAJob:
         forged = """echo '{"code": 0, "started_us": 1, "ended_us": 2}' > leases/1/exit.json"""
         dated = "touch -d 2100-01-01 leases/1/exit.json; touch done; "
         token, job_id = begun(world, f"{forged}; {dated}{RUNS}")
-        assert world.ended(token).state is ReportState.FINISHED
-        world.executor.forget([token])
-        eventually(lambda: is_ended(world, job_id))
+        assert world.ended(token).state is ReportState.STOPPED
+        assert is_over(job_of(world, job_id).state)
 
     @pytest.mark.parametrize(
         "said",

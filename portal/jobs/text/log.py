@@ -317,6 +317,12 @@ def _afterwards(logged: _LoggedEvent) -> str:
     return text
 
 
+def _contradicted(logged: _LoggedEvent) -> LogLine:
+    said = str(logged.event.data.get("said", ""))
+    text = f"the job's files say: {said}. The engine's word is recorded."
+    return LogLine(logged.at, "bad", "Contradiction:", text, logged.event.round)
+
+
 def _ending(event: LeaseEvent) -> str:
     reason = str(event.data.get("reason", ""))
     return ENDINGS.get(reason, reason.replace("_", " "))
@@ -343,4 +349,5 @@ _WRITERS: dict[str, Writer] = {
     Kind.RENEWED: _renewed,
     Kind.STOP_ASKED: _stop_asked,
     Kind.ENDED: _ended,
+    Kind.CONTRADICTED: _contradicted,
 }

@@ -106,7 +106,8 @@ class Report:
     `started_us` of an accepted one is the instant as of which it was asked. `progress` is what
     the job says of itself: a JSON object, bounded and checked, or None. `iterations` are of this
     lease alone; `refused` says why what was reported of them cannot be used. `evaluations`: None
-    where it says nothing of its metric.
+    where it says nothing of its metric. `contradiction`: what the job's files say against the
+    engine, whose word the instants are; empty: nothing.
     """
 
     token: str
@@ -118,6 +119,7 @@ class Report:
     iterations: Iterations | None = None
     refused: str = ""
     evaluations: Evaluations | None = None
+    contradiction: str = ""
 
 
 class ExecutorTraits(NamedTuple):

@@ -12,16 +12,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+from evenshare_core.units import MICROSECOND_NS, SECOND_US
 from scheduling.engine.executors.base import ExecutorTraits
+from scheduling.engine.executors.local_shims import LivingShim, LivingShims
 from scheduling.engine.executors.local_spec import LeaseSpec, Surroundings, read_specs, search_path
-from scheduling.engine.executors.shim.files import lease_folder, read_json
-from scheduling.engine.executors.shim.processes import is_alive, marked, signal_process
-from scheduling.engine.executors.shim_executor import ShimExecutor
+from scheduling.engine.executors.shim.files import lease_folder, make_private, read_json, write_json
+from scheduling.engine.executors.shim.processes import marked, signal_process
+from scheduling.engine.executors.shim_executor import CLAIM_S, ShimExecutor
+from scheduling.engine.executors.spans import GRAIN_US, Seen, instant
 
 SHIM = Path(__file__).with_name("shim")
 # A shim answers within tens of milliseconds; one that does not is adopted later.
@@ -30,6 +35,8 @@ ANSWER_S = 3.0
 NICE = 5
 # Without O_NONBLOCK a pipe that nobody reads would be waited for.
 _ERRORS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+
+log = structlog.get_logger(__name__)
 
 # Shims whose starter this process is, to be collected when they end.
 _started: list[subprocess.Popen[bytes]] = []
@@ -56,6 +63,9 @@ class LocalExecutor(ShimExecutor):
         )
 
     def _spawn(self, token: str, start: LeaseSpec) -> subprocess.Popen[bytes]:
+        span = self._note(token, "span")
+        make_private(self._root, span.parent)
+        start.spec["span"] = str(span)
         self._prepare(token, start)
         folder = lease_folder(self._root, token)
         with os.fdopen(os.open(folder / "shim.log", _ERRORS, 0o600), "ab") as log:
@@ -72,32 +82,96 @@ class LocalExecutor(ShimExecutor):
         _started.append(process)
         return process
 
-    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> None:
-        for record in tokens.values():
-            if record is not None:
-                signal_process(record, signal.SIGTERM)
+    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, Seen]:
+        shims = LivingShims(self._root)
+        for token, claim in tokens.items():
+            shim = self._shim(token, shims, claim)
+            if shim is not None:
+                signal_process(shim.record, signal.SIGTERM)
+        return self._seen(tokens, shims)
 
-    def _settle(self, pool_id: int, tokens: Sequence[str]) -> set[str]:  # noqa: ARG002 - one host
+    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, Seen | None]:  # noqa: ARG002 - each can be told of
+        seen = self._seen(tokens, LivingShims(self._root))
+        return {token: seen.get(token) for token in tokens}
+
+    def _settle(self, pool_id: int, tokens: Sequence[str]) -> tuple[set[str], dict[str, Seen]]:  # noqa: ARG002 - one host
         """Shims that are not alive are dead; what one left behind is killed."""
         _collect()
+        shims = LivingShims(self._root)
         for token in tokens:
-            self._give_up_unclaimed(token)
-            self._clearing(token, partial(self._bury, token))
-        return set()
+            self._give_up_unclaimed(token, shims)
+            self._clearing(token, partial(self._bury, token, shims))
+        return set(), self._seen(tokens, shims)
 
-    def _bury(self, token: str) -> None:
+    def _shim(
+        self, token: str, shims: LivingShims, claim: Mapping[str, Any] | None
+    ) -> LivingShim | None:
+        return shims.of(lease_folder(self._root, token), self._span(token), claim)
+
+    def _span(self, token: str) -> dict[str, Any] | None:
+        """What the shim of a lease wrote where its job does not: its start, and then its end."""
+        return read_json(self._note(token, "span"))
+
+    def _seen(self, tokens: Iterable[str], shims: LivingShims) -> dict[str, Seen]:
+        saw = {token: self._saw(token, shims) for token in tokens}
+        return {token: one for token, one in saw.items() if one is not None}
+
+    def _saw(self, token: str, shims: LivingShims) -> Seen | None:
+        """When a lease's shim ran, by the kernel and by its own word; None: nothing is known."""
+        claim = self._claim(token)
+        shim = self._shim(token, shims, claim)
+        # It says its end before it dies, so this is read after the look for it.
+        span = self._span(token) or {}
+        started_us = instant(span.get("started_us"))
+        if shim is None:
+            ended_us = instant(span.get("ended_us"))
+            if started_us is None and ended_us is None:
+                return None
+            return Seen(started_us, ended_us, None if ended_us is None else span)
+        now_us = time.time_ns() // MICROSECOND_NS
+        if started_us is not None and shim.began_us - GRAIN_US <= started_us <= now_us:
+            return Seen(started_us)
+        # It has not come to its program yet, or its job removed what it wrote.
+        says_start = instant((claim or {}).get("started_us")) is not None
+        is_late = now_us - shim.began_us > CLAIM_S * SECOND_US
+        return Seen(shim.began_us if says_start or is_late else None)
+
+    def _bury(self, token: str, shims: LivingShims) -> None:
         folder = lease_folder(self._root, token)
-        record = self._claim(token)
-        # In this order: a shim writes its exit before it dies.
-        if record is None or record.get("never") or is_alive(record):
+        claim = self._claim(token)
+        shim = self._shim(token, shims, claim)
+        if shim is not None:
+            if self._is_overdue(token):
+                log.warning("executor.cut_off", token=token)
+                signal_process(shim.record, signal.SIGKILL)
+                self._kill_left(folder)
             return
-        if read_json(folder / "exit.json") is not None:
+        span = self._span(token)
+        if span is None:
+            # In this order: a shim writes its exit before it dies.
+            if claim is None or claim.get("never") or self._exit(token) is not None:
+                return
+        elif "ended_us" in span:
             return
+        self._kill_left(folder)
+        if span is not None:
+            lost = {**span, "ended_us": time.time_ns() // MICROSECOND_NS, "lost": True}
+            write_json(self._note(token, "span"), lost, durably=True)
+        self._note_lost(token)
+
+    def _kill_left(self, folder: Path) -> None:
+        """Kill what a shim left behind, or does not end."""
         job, number = folder.parents[1], folder.name
         for pid in marked({"EVENSHARE_JOB_DIR": str(job), "EVENSHARE_LEASE": number}):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._note_lost(token)
+
+    def _give_up_unclaimed(self, token: str, shims: LivingShims | None = None) -> None:
+        """A job can remove its claim; its shim runs on."""
+        if shims is None or self._claim(token) is not None:
+            return
+        if self._shim(token, shims, None) is None:
+            super()._give_up_unclaimed(token)
 
 
 def _await_answers(shims: Sequence[subprocess.Popen[bytes]]) -> None:

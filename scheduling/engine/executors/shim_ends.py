@@ -1,18 +1,25 @@
-"""When and how a program ended, by what its shim wrote down: in a pool's time, as a report has it.
-
-A job may write in these files what it likes: what cannot be counts as not said.
-"""
+"""What a lease's files and its engine say of its program, as a report in a pool's time has it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeGuard
 
 from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.units import MICROSECOND_NS
 from scheduling.engine.clock import pool_time
-from scheduling.engine.executors.base import ReportState
+from scheduling.engine.executors.base import Report, ReportState, token_job, token_number
+from scheduling.engine.executors.local_evaluations import parse_evaluations
+from scheduling.engine.executors.local_files import (
+    read_evaluations,
+    read_iterations,
+    read_progress,
+)
+from scheduling.engine.executors.local_iterations import parse_iterations
+from scheduling.engine.executors.spans import Seen, span_of
 from scheduling.models import PoolClock
 
 
@@ -23,15 +30,62 @@ class PoolInstants:
     clock: PoolClock
     skew: timedelta
 
-    def pool_us(self, wall_us: object, default_us: int) -> int:
-        """Return microseconds of pool time; `default_us` where a file holds no instant, or one
-        that the pool's clock never shows: a job may write here what it likes."""
-        if not isinstance(wall_us, int) or not 0 < wall_us < 2**53:
+    def pool_us(self, wall_us: int | None, default_us: int) -> int:
+        """Return microseconds of pool time; `default_us` where there is no instant, or one that
+        the pool's clock never shows."""
+        if wall_us is None:
             return default_us
         try:
             return to_us(pool_time(self.clock, from_us(wall_us) + self.skew))
         except OverflowError:
             return default_us
+
+
+def report_of(
+    token: str,
+    at_us: int,
+    instants: PoolInstants,
+    *,
+    claim: Mapping[str, Any] | None,
+    ended: Mapping[str, Any] | None,
+    seen: Seen | None,
+) -> Report | None:
+    """Return what is to be reported as of `at_us`; None: it is on its way to its start.
+
+    `seen` None: the engine knows nothing of it, so what its files say is all there is.
+    """
+    if seen is None:
+        if claim is None:
+            return None
+        if claim.get("never"):
+            return Report(token, ReportState.STOPPED, at_us, at_us)
+    now_us = time.time_ns() // MICROSECOND_NS
+    span = span_of(seen, claim, ended, now_us)
+    if span.started_us is None and span.ended_us is None:
+        return None
+    heard = _heard(token, span.started_us, instants.clock.scale)
+    started_us = instants.pool_us(span.started_us, at_us)
+    if span.ended_us is not None:
+        # It is over, so of an end that is still to come the clock is wrong, or the job's words.
+        is_to_come = span.ended_us >= now_us
+        ended_us = at_us if is_to_come else instants.pool_us(span.ended_us, at_us)
+        how = (ended if seen is None else seen.exit or ended) or {"lost": True}
+        is_lost = bool(how.get("lost"))
+        if ended_us <= at_us or is_lost:
+            state, code = outcome(how)
+            return Report(
+                token, state, min(started_us, ended_us), ended_us, code,
+                contradiction=span.contradiction, **heard,
+            )  # fmt: skip
+    return Report(token, ReportState.RUNNING, started_us, contradiction=span.contradiction, **heard)
+
+
+def _heard(token: str, started_us: int | None, scale: int) -> dict[str, Any]:
+    """Return what a job says of its own work."""
+    job, lease = token_job(token), token_number(token)
+    said = parse_iterations(read_iterations(job), lease=lease, started_us=started_us, scale=scale)
+    metric = parse_evaluations(read_evaluations(job), lease=lease)
+    return {"progress": read_progress(job), "evaluations": metric, **said._asdict()}
 
 
 def outcome(ended: Mapping[str, Any]) -> tuple[ReportState, int | None]:

@@ -15,7 +15,7 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -38,17 +38,9 @@ from scheduling.engine.executors.base import (
     executor_traits,
     lease_token,
     token_job,
-    token_number,
 )
 from scheduling.engine.executors.limits import clock_skew, dead_mans_limit
-from scheduling.engine.executors.local_evaluations import parse_evaluations
-from scheduling.engine.executors.local_files import (
-    jobs_root,
-    read_evaluations,
-    read_iterations,
-    read_progress,
-)
-from scheduling.engine.executors.local_iterations import parse_iterations
+from scheduling.engine.executors.local_files import jobs_root
 from scheduling.engine.executors.local_spec import LeaseSpec
 from scheduling.engine.executors.shim.files import (
     SPEC_BYTES,
@@ -59,6 +51,7 @@ from scheduling.engine.executors.shim.files import (
     lease_folder,
     make_private,
     move_away,
+    number,
     read_json,
     read_text,
     remove,
@@ -67,7 +60,8 @@ from scheduling.engine.executors.shim.files import (
     write_json,
     write_text,
 )
-from scheduling.engine.executors.shim_ends import PoolInstants, outcome
+from scheduling.engine.executors.shim_ends import PoolInstants, report_of
+from scheduling.engine.executors.spans import Seen
 from scheduling.models import Job, Lease, Pool, PoolClock
 from tenants.scopes import engine_scope, site_scope
 
@@ -84,12 +78,15 @@ log = structlog.get_logger(__name__)
 
 # Inside the class, `list` is what the protocol calls so.
 Reports = list[Report]
+Strings = list[str]
 
 
 class ShimExecutor(ABC):
     """Executor protocol over shims and their folders."""
 
     traits: ExecutorTraits
+    # A shim ends within its grace; one that has not by so much more is cut off.
+    cut_off_s = 20.0
 
     def __init__(self) -> None:
         self._root = jobs_root()
@@ -107,16 +104,22 @@ class ShimExecutor(ABC):
         """
 
     @abstractmethod
-    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> None:
+    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, Seen]:
         """Have shims, named with their claims, look at their `stop`; without a claim there is
-        none yet, and there must be none."""
+        none yet, and there must be none. Return what the engine saw of them."""
 
     @abstractmethod
-    def _settle(self, pool_id: int, tokens: Sequence[str]) -> set[str]:
-        """Record the ends of what ended without its shim's word; return those that nobody knows.
+    def _settle(self, pool_id: int, tokens: Sequence[str]) -> tuple[set[str], dict[str, Seen]]:
+        """Record the ends of what ended without its shim's word; return those that nobody knows,
+        and what the engine saw of others.
 
         What runs on in the engine although its folder says that it is over is ended.
         """
+
+    @abstractmethod
+    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, Seen | None]:
+        """Return what the engine sees of tokens that were launched before, or now (`fresh`): of
+        those alone that can be told of already. None: it knows nothing of that one."""
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start a shim per token, unless one claimed it; report what runs after a moment.
@@ -127,8 +130,10 @@ class ShimExecutor(ABC):
         specs = self._specs([one.job_id for one in launches])
         with refusing("no process can be started"):
             self._require_folder()
-            self._reopening(specs, lambda: self._begin(launches, specs))
-            reports = self._reports({one.token: one.at_us for one in launches})
+            fresh = self._reopening(specs, lambda: self._begin(launches, specs))
+            seen = self._look([one.token for one in launches], fresh)
+            asked = {one.token: one.at_us for one in launches if one.token in seen}
+            reports = self._reports(asked, seen)
         known = {report.token for report in reports}
         # Their shims are on their way: to their claim, or from there to the program.
         return reports + [
@@ -137,12 +142,13 @@ class ShimExecutor(ABC):
             if one.token in specs and one.token not in known
         ]
 
-    def _begin(self, launches: Sequence[Launch], specs: Mapping[str, LeaseSpec]) -> None:
-        """Have what nobody claimed started."""
+    def _begin(self, launches: Sequence[Launch], specs: Mapping[str, LeaseSpec]) -> Strings:
+        """Have what nobody claimed started; return it."""
         for one in specs.values():
             self._put_aside(one.lease)
         fresh = [one.token for one in launches if self._claim(one.token) is None]
         self._start({token: specs[token] for token in fresh if token in specs})
+        return fresh
 
     def stop(self, stops: Sequence[Stop]) -> list[Report]:
         """Ask shims to have their programs checkpoint; the end is reported by `list`."""
@@ -152,8 +158,8 @@ class ShimExecutor(ABC):
             for stop in stops:
                 scale = clocks[stop.token].scale if stop.token in clocks else 1
                 grace[stop.token] = stop.grace_us / SECOND_US / scale
-            self._ask(grace)
-            reports = self._reports({stop.token: stop.at_us for stop in stops})
+            seen = self._ask(grace)
+            reports = self._reports({stop.token: stop.at_us for stop in stops}, seen)
         return [report for report in reports if report.state is not ReportState.RUNNING]
 
     def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
@@ -190,10 +196,12 @@ class ShimExecutor(ABC):
         tokens = self._active(pool_id)
         # Their leases have ended in the database (restored from a backup, say).
         self._ask({token: 0.0 for token in tokens if token not in live})
-        unknown = self._settle(pool_id, [*tokens])
-        reports = self._reports(dict.fromkeys([*tokens, *sorted(live - tokens.keys())], at_us))
+        # A job can remove the entry of its lease: what is live is looked for all the same.
+        every = [*tokens, *sorted(live - tokens.keys())]
+        unknown, seen = self._settle(pool_id, every)
+        asked = {token: at_us for token in every if token not in unknown}
+        reports = self._reports(asked, seen)
         reported = {report.token for report in reports} | unknown
-        reports = [report for report in reports if report.token not in unknown]
         # Their shims were started, and have not come to their claim.
         return reports + [
             Report(token, ReportState.ACCEPTED, at_us) for token in tokens if token not in reported
@@ -203,7 +211,9 @@ class ShimExecutor(ABC):
         """Drop specifications; claims, exits and logs stay, so that nothing starts again."""
         for token in tokens:
             folder = lease_folder(self._root, token)
-            for path in (self._root / "active" / token, folder / "spec.json", folder / "until"):
+            notes = (self._root / "active" / token, self._note(token, "span"),
+                     self._note(token, "stop"))  # fmt: skip
+            for path in (*notes, folder / "spec.json", folder / "until"):
                 remove(path)
 
     def _require_folder(self) -> None:
@@ -295,26 +305,46 @@ class ShimExecutor(ABC):
                 move_away(*places)
         return act()
 
-    def _ask(self, grace: Mapping[str, float]) -> None:
-        """Ask the shims of tokens to stop, with seconds of grace; unclaimed, none starts."""
+    def _ask(self, grace: Mapping[str, float]) -> dict[str, Seen]:
+        """Ask the shims of tokens to stop, with seconds of grace; unclaimed, none starts.
+
+        Return what the engine saw of them.
+        """
         failed: OSError | None = None
         for token, grace_s in grace.items():
             try:
                 self._clearing(token, partial(self._note_stop, token, grace_s))
             except OSError as error:  # a tenant's quota, say: others are asked all the same
                 failed = failed or error
-        if grace:
-            self._wake({token: self._claim(token) for token in grace})
+        seen = self._wake({token: self._claim(token) for token in grace}) if grace else {}
         if failed is not None:
             raise failed
+        return seen
 
     def _note_stop(self, token: str, grace_s: float) -> None:
-        folder = lease_folder(self._root, token)
-        if self._claim(token) is None and self._claim_for_ever(token):
-            return  # taken before its shim could: it never starts
+        folder, noted = lease_folder(self._root, token), self._note(token, "stop")
+        if not noted.exists():
+            make_private(self._root, noted.parent)
+            write_json(noted, {"grace_s": grace_s})
+        if self._claim(token) is None:
+            # Taken before its shim could: it never starts. If a job removed it, its shim runs.
+            self._claim_for_ever(token)
         # A job's own user may have put one there, with a grace without end.
         if not is_ours(folder / "stop"):
             write_json(folder / "stop", {"grace_s": grace_s})
+
+    def _note(self, token: str, name: str) -> Path:
+        """A note on a lease outside of its job's folder: `span`, when it ran, by the process that
+        waited for it; `stop`, that it was asked to stop."""
+        return self._root / "engine" / f"{token}.{name}"
+
+    def _is_overdue(self, token: str) -> bool:
+        """Whether a shim was asked to stop, and is long past its grace."""
+        stop = self._note(token, "stop")
+        asked = read_json(stop)
+        return (
+            asked is not None and age_s(stop) > number(asked.get("grace_s"), 0.0) + self.cut_off_s
+        )
 
     def _claim_for_ever(self, token: str) -> bool:
         """Take a claim so that no program starts for it; False: a shim was quicker."""
@@ -352,15 +382,18 @@ class ShimExecutor(ABC):
         entries = active(self._root)
         return {entry.name: None for entry in entries if read_text(entry) == str(pool_id)}
 
-    def _reports(self, asked: Mapping[str, int]) -> Reports:
-        """What the folders say of tokens, as of an instant each."""
+    def _reports(self, asked: Mapping[str, int], seen: Mapping[str, Seen | None]) -> Reports:
+        """What the engine saw of tokens, and their folders say, as of an instant each."""
         clocks = self._clocks(asked)
         skew = clock_skew() if clocks else timedelta(0)
         reports = []
         for token, at_us in asked.items():
             clock = clocks.get(token)
             if clock is not None:
-                report = self._report(token, at_us, PoolInstants(clock, skew))
+                report = report_of(
+                    token, at_us, PoolInstants(clock, skew), claim=self._claim(token),
+                    ended=self._exit(token), seen=seen.get(token),
+                )  # fmt: skip
                 reports += [report] if report is not None else []
         return reports
 
@@ -376,33 +409,6 @@ class ShimExecutor(ABC):
                 pools[token] = int(noted)
         clocks = PoolClock.objects.in_bulk(set(pools.values()))
         return {token: clocks[pool] for token, pool in pools.items() if pool in clocks}
-
-    def _report(self, token: str, at_us: int, instants: PoolInstants) -> Report | None:
-        record, ended = self._claim(token), self._exit(token)
-        if record is None:
-            return None
-        if record.get("never"):
-            return Report(token, ReportState.STOPPED, at_us, at_us)
-        if not isinstance(record.get("started_us"), int) and ended is None:
-            return None
-        progress = read_progress(token_job(token))
-        started = record.get("started_us") or (ended or {}).get("started_us")
-        said = parse_iterations(
-            read_iterations(token_job(token)), lease=token_number(token), started_us=started,
-            scale=instants.clock.scale,
-        )  # fmt: skip
-        metric = parse_evaluations(read_evaluations(token_job(token)), lease=token_number(token))
-        heard: dict[str, Any] = {"progress": progress, "evaluations": metric, **said._asdict()}
-        started_us = instants.pool_us(started, at_us)
-        if ended is not None:
-            # Of an end to come nobody can know: that clock is wrong, or the job's own words.
-            now_us = instants.pool_us(time.time_ns() // MICROSECOND_NS, at_us)
-            ended_us = instants.pool_us(ended.get("ended_us"), at_us)
-            ended_us = max(at_us if ended_us > now_us else ended_us, started_us)
-            if ended_us <= at_us or ended.get("lost"):
-                state, code = outcome(ended)
-                return Report(token, state, started_us, ended_us, code, **heard)
-        return Report(token, ReportState.RUNNING, started_us, **heard)
 
 
 @contextlib.contextmanager

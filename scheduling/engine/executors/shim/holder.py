@@ -18,6 +18,7 @@ from .files import (
     number,
     read_json,
     read_text,
+    remove,
     write_json,
 )
 from .gang import BROKEN
@@ -67,6 +68,7 @@ class Shim:
         self._kill_at = 0.0
         self._look_at = self._lifeline_at = 0.0
         self._usage: Usage | None = None
+        self._record: dict[str, Any] = {}
 
     def run(self, record: dict[str, Any]) -> None:
         """Start the program, see it through, leave nothing of it behind."""
@@ -77,6 +79,8 @@ class Shim:
         if not fence(self._folder.parents[1], int(self._folder.name)):
             self._end({"started_us": started_us, "never": True})
             return
+        self._keep({**record, "started_us": started_us})
+        self._record = record
         refusal = self._start()
         if refusal is None:
             child = {"child": self._child, "child_start": start_of_process(self._child)}
@@ -106,9 +110,21 @@ class Shim:
         )
 
     def _end(self, facts: dict[str, Any]) -> None:
-        ended_us = max(_wall_us(), facts["started_us"])
-        write_json(self._folder / "exit.json", {**facts, "ended_us": ended_us}, durably=True)
+        facts = {**facts, "ended_us": max(_wall_us(), facts["started_us"])}
+        self._keep({**self._record, **facts})
+        path = self._folder / "exit.json"
+        with contextlib.suppress(OSError):
+            remove(path, only_folders=True)
+        write_json(path, facts, durably=True)
         _answer_starter()
+
+    def _keep(self, facts: dict[str, Any]) -> None:
+        """Write when it began, and how it ended, where its job does not write."""
+        span = self._spec.get("span")
+        if isinstance(span, str):
+            with contextlib.suppress(OSError):
+                remove(Path(span), only_folders=True)
+                write_json(Path(span), facts, durably="ended_us" in facts)
 
     def _start(self) -> int | None:
         """Start the program; return an exit code where it cannot be started."""

@@ -85,6 +85,22 @@ def signal_process(record: Mapping[str, Any], number: signal.Signals) -> bool:
     return True
 
 
+def shim_folder(pid: int) -> str:
+    """The folder that a process was started to be the shim of; empty: it is none."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    is_one = len(command) > 5 and command[1:3] == [b"-I", b"-S"]
+    return os.fsdecode(command[-2]) if is_one else ""
+
+
+def is_leader(pid: int) -> bool:
+    """Whether a process leads its session, as a program that was started in its own does."""
+    fields = _stat(pid)
+    return bool(fields) and fields[3] == str(pid)
+
+
 def marked(environment: Mapping[str, str]) -> list[int]:
     """Processes that were started with all of these variables, where we may look."""
     marks = [f"{key}={value}".encode() for key, value in environment.items()]

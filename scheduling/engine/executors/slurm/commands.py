@@ -394,11 +394,22 @@ _OVER = frozenset(
         "DEADLINE", "OUT_OF_MEMORY", "REVOKED",
     )
 )  # fmt: skip
+_QUEUED = frozenset(
+    (
+        "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+    )
+)  # fmt: skip
 
 
 def is_over(state: str) -> bool:
     """Whether a job in this state of Slurm's has no process any more, and gets none."""
     return state in _OVER
+
+
+def is_queued(state: str) -> bool:
+    """Whether nothing of a job in this state of Slurm's runs yet."""
+    return state in _QUEUED
 
 
 def parse_minutes(limit: str) -> int:

@@ -22,6 +22,7 @@ import structlog
 from django.conf import settings
 
 from evenshare_core.domain.instants import from_us
+from evenshare_core.units import MICROSECOND_NS, SECOND_US
 from scheduling.engine.executors.base import ExecutorTraits, Extension, token_job
 from scheduling.engine.executors.limits import clock_skew, dead_mans_limit
 from scheduling.engine.executors.local_spec import (
@@ -32,10 +33,7 @@ from scheduling.engine.executors.local_spec import (
 )
 from scheduling.engine.executors.node_source import EngineNode
 from scheduling.engine.executors.shim.files import (
-    is_ours,
     lease_folder,
-    number,
-    read_json,
     read_text,
     remove,
     write_text,
@@ -49,6 +47,7 @@ from scheduling.engine.executors.slurm.commands import (
     Submission,
     SubmissionRefusedError,
     is_over,
+    is_queued,
     lease_jobs,
 )
 from scheduling.engine.executors.slurm.gang import gang_spec
@@ -71,6 +70,7 @@ from scheduling.engine.executors.slurm.users import (
     submitted_as,
     user_of,
 )
+from scheduling.engine.executors.spans import Seen
 from scheduling.models import Job, Lease, Pool
 from tenants.scopes import site_scope
 
@@ -78,8 +78,6 @@ from tenants.scopes import site_scope
 SILENCE_S = 600
 # How long after the end of a Slurm job the word of its shim may take to be seen here.
 LAST_WORD_S = 5.0
-# A shim ends within its grace; one that has not by so much more is cut off.
-CUT_OFF_S = 20.0
 # A job that runs for so long without a claim is not ours, or its node reads no folder.
 NO_SHIM_S = 120.0
 LEAST_LEFT_S = 300.0
@@ -264,17 +262,41 @@ class SlurmExecutor(ShimExecutor):
         Log(folder, LOG_BYTES).note(f"Slurm does not run this: {why}")
         return True
 
-    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> None:
+    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, Seen]:
+        seen: dict[str, Seen] = {}
         for pool_id, own in self._by_pool([*tokens]).items():
             slurm = self._cluster(pool_id)
             queue = self._queue(slurm)
             jobs = {token: queue[token] for token in own if token in queue}
+            seen |= {token: self._saw(token, job) for token, job in jobs.items()}
             claims = {token: tokens[token] or {"never": True} for token in jobs}
             going = {token: job for token, job in jobs.items() if not is_over(job.state)}
             slurm.cancel(job.job_id for one, job in going.items() if claims[one].get("never"))
             # It looks by itself, a little later, where this does not arrive.
             shims = [job for one, job in going.items() if not claims[one].get("never")]
             slurm.cancel((job.job_id for job in shims), signal="TERM")
+        return seen
+
+    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, Seen | None]:
+        """Slurm is not asked about what it was just given."""
+        seen: dict[str, Seen | None] = {}
+        for pool_id, own in self._by_pool([one for one in tokens if one not in fresh]).items():
+            queue = self._queue(self._cluster(pool_id))
+            seen |= {
+                token: self._saw(token, queue[token]) if token in queue else None for token in own
+            }
+        return seen
+
+    def _saw(self, token: str, job: SlurmJob) -> Seen:
+        """When Slurm started and ended a job; its shim has a little time to say how."""
+        started_us = None if job.started is None else job.started * SECOND_US
+        if not is_over(job.state):
+            return Seen(None if is_queued(job.state) else started_us)
+        is_silent = self._exit(token) is None and not (self._claim(token) or {}).get("never")
+        if is_silent and _seconds_since(job.ended) <= LAST_WORD_S:
+            return Seen(started_us)
+        ended_us = time.time_ns() // MICROSECOND_NS if job.ended is None else job.ended * SECOND_US
+        return Seen(started_us, ended_us)
 
     def _end_what_runs_on(self, slurm: Slurm, queue: Mapping[str, SlurmJob]) -> None:
         """A job writes in its lease's folder, so it can seem over and run on."""
@@ -301,14 +323,14 @@ class SlurmExecutor(ShimExecutor):
         if not seen.exists():
             with contextlib.suppress(OSError):
                 write_text(seen, "")
-        return age_s(seen) > CUT_OFF_S
+        return age_s(seen) > self.cut_off_s
 
-    def _settle(self, pool_id: int, tokens: Sequence[str]) -> set[str]:
+    def _settle(self, pool_id: int, tokens: Sequence[str]) -> tuple[set[str], dict[str, Seen]]:
         """What Slurm ended without a word of its shim is lost; what it does not know is silent."""
         try:
             slurm = self._cluster(pool_id)
         except Pool.DoesNotExist:
-            return set()
+            return set(), {}
         jobs = slurm.jobs()
         queue = lease_jobs(jobs, submitted_as(self._root))
         self._end_what_runs_on(slurm, queue)
@@ -329,7 +351,8 @@ class SlurmExecutor(ShimExecutor):
             elif token in renamed or self._is_overdue(token) or self._hides_its_start(token, job):
                 overdue.append(job.job_id)
         _end(slurm, overdue)
-        return unknown
+        known = {token: queue.get(token) or renamed.get(token) for token in tokens}
+        return unknown, {token: self._saw(token, job) for token, job in known.items() if job}
 
     def _renamed(
         self, jobs: Iterable[tuple[SlurmJob, int]], tokens: Sequence[str]
@@ -388,12 +411,6 @@ class SlurmExecutor(ShimExecutor):
             and bool(job.started)
             and _seconds_since(job.started) > NO_SHIM_S
         )
-
-    def _is_overdue(self, token: str) -> bool:
-        """Whether a shim was asked to stop, and is long past its grace."""
-        stop = lease_folder(self._root, token) / "stop"
-        asked = read_json(stop) if is_ours(stop) else None
-        return asked is not None and age_s(stop) > number(asked.get("grace_s"), 0.0) + CUT_OFF_S
 
     def _by_pool(self, tokens: Sequence[str]) -> dict[int, list[str]]:
         """Tokens by the pool that launched them, or that their job is in."""

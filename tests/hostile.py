@@ -1,0 +1,111 @@
+"""Whatever a job can make of a file of its lease: cases that Hypothesis draws."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+# Below the folder of a lease, whose number is 1.
+PLACES = (
+    "shim.json",
+    "exit.json",
+    "stop",
+    "until",
+    "spec.json",
+    "out.log",
+    "usage.0.json",
+    "../../progress.json",
+    "../../iterations.json",
+    "../../evaluations.json",
+    "../../uid",
+    "../../lease",
+)
+# What changes when a program ends: no lease is asked to stop by its job's own hand.
+WORDS = ("shim.json", "exit.json")
+WAYS = ("gone", "link", "loop", "pipe", "folder", "huge", "closed")
+KEYS = (
+    "started_us", "ended_us", "code", "signal", "lost", "never", "asked", "pid", "start", "boot",
+    "grace_s", "child",
+)  # fmt: skip
+_HOUR_US = 3_600_000_000
+
+
+@dataclass(frozen=True)
+class HostileFile:
+    """A file that a job changed: by its bytes, or in one of `WAYS`.
+
+    `near`: instants that are added to the wall time at which it is written, by key.
+    """
+
+    place: str
+    way: str = ""
+    content: bytes = b""
+    near: tuple[tuple[str, int], ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """Put it in place of what lies there, as a job does that may write there."""
+        path = folder / self.place
+        _clear(path)
+        if self.near:
+            now_us = time.time_ns() // 1000
+            said = json.loads(self.content) if self.content else {}
+            said |= {key: now_us + offset for key, offset in self.near}
+            _put(path, json.dumps(said).encode())
+        elif not self.way:
+            _put(path, self.content)
+        elif self.way == "link":
+            path.symlink_to("/etc/passwd")
+        elif self.way == "loop":
+            path.symlink_to(path.name)
+        elif self.way == "pipe":
+            os.mkfifo(path)
+        elif self.way == "folder":
+            (path / "with" / "something").mkdir(parents=True)
+        elif self.way == "huge":
+            with path.open("wb") as file:
+                file.truncate(2**40)
+        elif self.way == "closed":
+            _put(path, b"{}")
+            path.chmod(0)
+
+
+def hostile_files(places: tuple[str, ...] = PLACES) -> st.SearchStrategy[HostileFile]:
+    """Return files of a lease that a job changed."""
+    where = st.sampled_from(places)
+    offsets = st.integers(-_HOUR_US, _HOUR_US)
+    instants = st.lists(
+        st.tuples(st.sampled_from(("started_us", "ended_us")), offsets), min_size=1, max_size=2
+    )
+    values = (
+        st.integers() | st.floats() | st.booleans() | st.none() | st.text(max_size=5)
+        | st.sampled_from((1, 2**51, 2**53, 2**63, 10**400, -1, [], {}))
+    )  # fmt: skip
+    said = st.dictionaries(st.sampled_from(KEYS), values, max_size=6).map(
+        lambda one: json.dumps(one).encode()
+    )
+    return st.one_of(
+        st.builds(HostileFile, where, content=st.binary(max_size=40)),
+        st.builds(HostileFile, where, content=said),
+        st.builds(HostileFile, where, content=said, near=instants.map(tuple)),
+        st.builds(HostileFile, where, way=st.sampled_from(WAYS)),
+    )
+
+
+def _put(path: Path, content: bytes) -> None:
+    # By a rename, so that a shim that writes meanwhile is not stood in the way of for ever.
+    fresh = path.with_name(f".{path.name}.theirs")
+    fresh.write_bytes(content)
+    fresh.replace(path)
+
+
+def _clear(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
