@@ -28,7 +28,8 @@ from evenshare_core.simulation.figures import Figures, figures_of
 from evenshare_core.simulation.scenario import Scenario, infinite
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
-from evenshare_core.simulation.trace_formats import Read, TraceLine, trace_lines
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.trace_reads import Read, TraceLine
 from evenshare_core.simulation.workloads import (
     Workload,
     make_nodes,

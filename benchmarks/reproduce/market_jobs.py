@@ -23,7 +23,8 @@ from evenshare_core.market.model import (
     Utility,
 )
 from evenshare_core.money.fixed_point import largest_remainder
-from evenshare_core.simulation.trace_formats import TraceLine, trace_lines
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.trace_reads import TraceLine
 from evenshare_core.units import HOUR_US
 
 TRACE = Path(__file__).resolve().parents[1] / "data" / "philly.csv.gz"

@@ -13,10 +13,14 @@ WINDOW_BYTES = 256 * 1024
 # C0 and C1 controls but tab and newline, and signs that turn the direction of writing.
 _ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
+_RETURN = re.compile("\r\n?")
+
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
     """A piece of a lease's log; offsets are bytes of what the program wrote.
+
+    A carriage return is a new line in `text`, as on the job's page: progress bars write them.
 
     `lease` None: the job had none yet. `complete`: the lease ended, and this is the last piece.
     """
@@ -42,10 +46,17 @@ def log_page(job: Job, *, lease: int | None, offset: int, limit: int) -> LogPage
     window = LogWindow(b"", 0, 0)
     if executor_traits(job.pool.executor).keeps_output:
         window = read_log(job.pk, number, offset, max(1, min(limit, WINDOW_BYTES)))
-    data, text = _whole_signs(window)
+    data, text = _whole_signs(window, after_return=_follows_return(job, number, window))
     next_offset = window.offset + len(data)
     ended = state == Lease.State.ENDED and next_offset >= window.total
     return LogPage(number, window.offset, next_offset, window.total, text, complete=ended)
+
+
+def _follows_return(job: Job, lease: int, window: LogWindow) -> bool:
+    """Whether a window begins between a carriage return and its newline, which are one new line."""
+    if not window.offset or not window.data.startswith(b"\n"):
+        return False
+    return read_log(job.pk, lease, window.offset - 1, 1).data == b"\r"
 
 
 def inert(text: str) -> str:
@@ -58,17 +69,22 @@ def _escape(sign: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _whole_signs(window: LogWindow) -> tuple[bytes, str]:
+def _whole_signs(window: LogWindow, *, after_return: bool = False) -> tuple[bytes, str]:
     """Cut a window to whole characters, and so that its text stays within `WINDOW_BYTES`."""
     data = window.data
     if window.next_offset < window.total:
         data = data[: _last_whole(data)] or data
-    text = inert(data.decode(errors="replace"))
+    text = _shown(data, after_return=after_return)
     while len(text.encode()) > WINDOW_BYTES:
         data = data[: len(data) // 2]
         data = data[: _last_whole(data)] or data
-        text = inert(data.decode(errors="replace"))
+        text = _shown(data, after_return=after_return)
     return data, text
+
+
+def _shown(data: bytes, *, after_return: bool) -> str:
+    text = data.decode(errors="replace")
+    return inert(_RETURN.sub("\n", text[1:] if after_return else text))
 
 
 def _last_whole(data: bytes) -> int:

@@ -18,13 +18,15 @@ from typing import IO, Any
 from django.db import connection, models, transaction
 
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.simulation.trace_formats import (
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.trace_reads import (
     BadLine,
     Columns,
     LeftOut,
     Read,
     TraceLine,
-    trace_lines,
+    TraceTally,
+    tallied,
 )
 from scheduling.engine.arrivals import job_fields
 from scheduling.engine.bulk import document, insert_rows, next_ids
@@ -75,17 +77,18 @@ class ImportOptions:
 class ImportReport:
     """What came of an import. `bad` holds the first `SHOWN` of `bad_total` lines.
 
-    `unknown` counts the lines of tenants that do not exist. `kept` is False where everything
+    `tally` counts lines that were left out or read otherwise. `unknown` counts the lines of tenants
+    that do not exist. `kept` is False where everything
     was rolled back: by a dry run, or strictly because of a bad line.
     """
 
     format: str = ""
     jobs: int = 0
     gpus: int = 0
-    left_out: int = 0
     bad_total: int = 0
     bad: list[BadLine] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
+    tally: TraceTally = field(default_factory=TraceTally)
     made: list[str] = field(default_factory=list)
     span: timedelta = timedelta()
     kept: bool = True
@@ -114,7 +117,7 @@ def import_into_pool(
 
     Raises:
         TraceImportError: no such pool, or one whose executor runs real processes.
-        evenshare_core.simulation.trace_formats.HeaderError: the columns are not understood.
+        evenshare_core.simulation.trace_reads.HeaderError: the columns are not understood.
     """
     with site_scope():
         where = _pool(pool)
@@ -185,12 +188,12 @@ def _good(
 ) -> Iterator[_Row]:
     """The lines that become jobs; the others are noted."""
     types = set(GpuType.objects.values_list("name", flat=True))
-    for done, line in enumerate(lines, 1):
+    for done, line in enumerate(tallied(lines, report.tally), 1):
         if done % BATCH == 0:
             progress(done)
         if isinstance(line, LeftOut):
-            report.left_out += 1
-        elif isinstance(line, BadLine):
+            continue
+        if isinstance(line, BadLine):
             report.note(line)
         elif wrong := _unknown_types(line, types):
             report.note(BadLine(line.line, "gpu_types", f"there is no type {wrong}"))

@@ -16,6 +16,8 @@ from portal.site.access import about
 from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
 from scheduling.models import Job, Lease
 from scheduling.selectors.jobs import JobStory, LeaseView
+from scheduling.services.logs import log_page
+from tests.functional.test_job_usage import leased
 from tests.functional.visitors import Town, town
 
 HOSTILE = (
@@ -70,6 +72,22 @@ class TestTheLines:
         (line,) = output_lines(b"x" * 250_000)
         assert len(line) < LINE_CHARACTERS + 60
         assert line.endswith("246,000 more characters of this line]")
+
+
+class TestAWindowOverRest:
+    def test_has_the_lines_of_the_page_wherever_it_is_cut(
+        self, place: Town, tmp_path: Path
+    ) -> None:
+        written = b"start\r 1%\r 2%\r\n\nwindows\r\nend\r"
+        job = wrote(place, tmp_path, written)
+        leased(place, job, 1, place.cluster.at)
+        for limit in (1, 2, 7, len(written)):
+            text, offset = "", 0
+            while offset < len(written):
+                page = log_page(job, lease=1, offset=offset, limit=limit)
+                assert page is not None
+                text, offset = text + page.text, page.next_offset
+            assert text.splitlines() == output_lines(written)
 
 
 def story_of(place: Town, job: Job, *ends: EndReason) -> JobStory:

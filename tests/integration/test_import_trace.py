@@ -89,9 +89,16 @@ class TestABacklog:
 
     def test_lets_what_failed_fail_again(self, place: Cluster) -> None:
         out, _ = run(place, DATA / "helios_like.csv", "--create-tenants")
-        assert "1 lines ask for no GPU" in out
+        assert "1 line asks for no GPU and is left out (line 3)" in out
+        assert "1 job failed, and fails here too" in out
         codes = VirtualWork.objects.order_by("job_id").values_list("exit_code", flat=True)
-        assert list(codes) == [0, 1, 0]
+        assert list(codes) == [0, 1, 143]
+
+    def test_is_one_of_slurm(self, place: Cluster) -> None:
+        out, _ = run(place, DATA / "jobs_dump.txt", "--create-tenants")
+        assert "imported 7 jobs" in out
+        assert "format sacct, 0 bad lines" in out
+        assert "2 lines are parts of jobs" in out
 
     def test_takes_optional_columns(self, place: Cluster, tmp_path: Path) -> None:
         header = HEADER.strip() + ",weight,gpu_types,max_price,estimate_s,cpus\n"
@@ -129,20 +136,19 @@ class TestABadLine:
             "good-3",
         ]
         for words in (
-            "line 3, gpus: must be at least 1",
-            "line 4, gpus: is no whole number: 'many'",
+            "line 4, gpus: is no number of GPUs from 0 on: 'many'",
             "line 5: has 3 cells, the header has 7",
             "line 8: is no CSV",
             "line 10, tenant: there is no tenant 'west'",
             "line 11, gpu_types: there is no type 'h100'",
         ):
             assert words in err
-        assert "8 bad lines" in out
+        assert "7 bad lines" in out
 
     def test_is_counted_beyond_the_first_20(self, place: Cluster, tmp_path: Path) -> None:
-        file = written(tmp_path, *["x,north,0,0,1"] * 30, "good,north,1,0,1")
+        file = written(tmp_path, *["x,north,x,0,1"] * 30, "good,north,1,0,1")
         out, err = run(place, file, status=1)
-        assert err.count("must be at least 1") == 20
+        assert err.count("is no number of GPUs") == 20
         assert "and 10 more bad lines" in err
         assert "imported 1 jobs" in out
 

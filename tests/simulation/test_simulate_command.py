@@ -133,6 +133,23 @@ class TestARun:
             command(*SMALL, "--jobs-out", GAVEL)
         assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
 
+    def test_takes_the_columns_that_it_was_told(self, tmp_path: Path) -> None:
+        path, out, err = tmp_path / "team.csv", StringIO(), StringIO()
+        path.write_text("team,gpus,submit_s,length\na,1,0,9\nb,0.5,0,9\nb,0,0,9\n")
+        maps = ("--map", "team=tenant", "length=duration")
+        args = ("simulate", "--trace", str(path), *maps, "--nodes", "1", "--json")
+        call_command(*args, stdout=out, stderr=err)
+        assert json.loads(out.getvalue())["results"][0]["jobs"] == 2
+        assert "1 line asks for no GPU and is left out (line 4)" in err.getvalue()
+        assert "1 job asks for a fraction of a GPU" in err.getvalue()
+
+    @pytest.mark.parametrize(
+        ("name", "jobs"), [("jobs_dump.txt", 7), ("two_jobs.swf", 1), ("philly_log.json", 1)]
+    )
+    def test_reads_what_schedulers_write(self, name: str, jobs: int) -> None:
+        args = ("--trace", str(DATA / name), "--nodes", "2", "--policy", "fifo")
+        assert result(*args)["jobs"] == jobs
+
     def test_reads_packed_files(self, tmp_path: Path) -> None:
         packed = tmp_path / "gavel.csv.gz"
         packed.write_bytes(gzip.compress(Path(GAVEL).read_bytes()))
@@ -164,6 +181,10 @@ class TestWhatIsWrong:
             ((*SMALL, "--round-s", "nan"), "--round-s must be at least 0"),
             ((*SMALL, "--estimate-error", "2"), "--estimate-error"),
             ((*SMALL, "--set", "SLO"), "--set chooses among the sets of a --trace"),
+            ((*SMALL, "--map", "a=tenant"), "--map and --format say how to read a --trace"),
+            ((*SMALL, "--format", "swf"), "--map and --format say how to read a --trace"),
+            (("--trace", GAVEL, "--map", "tenant", "--nodes", "1"), "--map takes COLUMN=FIELD"),
+            (("--trace", GAVEL, "--map", "a=x", "a=y", "--nodes", "1"), "column 'a' twice"),
             ((*SMALL, "--partitions", NODES), "one of them"),
             ((*SMALL, *TYPES), "one of them"),
             ((*SMALL, "--speeds", GAVEL), "needs --gpu-types"),
@@ -191,7 +212,7 @@ class TestWhatIsWrong:
             (("--trace", "nowhere.csv", "--nodes", "1"), "nowhere.csv: No such file"),
             (("--trace", str(DATA), "--nodes", "1"), "Is a directory"),
             (("--trace", GAVEL, "--nodes", "1"), "no column for tenant"),
-            (("--trace", str(ROOT / "Makefile"), "--nodes", "1"), "no column for tenant"),
+            (("--trace", str(ROOT / "Makefile"), "--nodes", "1"), "spaces separate the words"),
             (("--trace", CHRONUS, "--nodes", "1"), "choose one with --set"),
             (("--trace", CHRONUS, "--set", "MIX9", "--nodes", "1"), "has no job in set 'MIX9'"),
             (("--trace", CHRONUS, "--set", "SLO", "--speeds", GAVEL, *TYPES), "no speeds of model"),
@@ -204,7 +225,7 @@ class TestWhatIsWrong:
     def test_of_a_file_without_jobs_is_said_with_its_first_line(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.csv"
         path.write_text("tenant,gpus,submit_s,duration_s\na,many,0,1\n")
-        with pytest.raises(CommandError, match="has no job; line 2 is no whole number"):
+        with pytest.raises(CommandError, match="has no job; line 2 is no number of GPUs"):
             command("--trace", str(path), "--nodes", "1")
 
     def test_of_some_lines_is_told_beside_the_results(self, tmp_path: Path) -> None:
@@ -214,8 +235,14 @@ class TestWhatIsWrong:
             *("simulate", "--trace", str(path), "--nodes", "1", "--json"), stdout=out, stderr=err
         )
         assert json.loads(out.getvalue())["results"][0]["jobs"] == 1
-        assert "1 line is no job: line 2, gpus is no whole number" in err.getvalue()
+        assert "1 line is no job: line 2, gpus is no number of GPUs" in err.getvalue()
         assert f"{DEFAULT}: 1 job never ends" in err.getvalue()
+
+    def test_of_a_file_of_left_out_lines_is_said(self, tmp_path: Path) -> None:
+        path = tmp_path / "no_gpus.csv"
+        path.write_text("tenant,gpus,submit_s,duration_s\na,0,0,1\na,0.0,0,1\n")
+        with pytest.raises(CommandError, match="has no job; 2 lines ask for no GPU"):
+            command("--trace", str(path), "--nodes", "1")
 
     def test_of_a_partition_without_nodes_is_said(self, tmp_path: Path) -> None:
         path = tmp_path / "nodes.csv"

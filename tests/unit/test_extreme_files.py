@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evenshare_core.domain.instants import from_us
-from evenshare_core.simulation.trace_formats import FORMATS, BadLine, TraceLine, trace_lines
+from evenshare_core.simulation.trace_formats import FORMATS, trace_lines
+from evenshare_core.simulation.trace_reads import BadLine, TraceLine
 from portal.jobs.forms.job_yaml import YamlError, read_yaml
 from scheduling.requests.jobs import JobRequest
 from scheduling.services.job_requests import read_job_request

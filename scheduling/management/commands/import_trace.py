@@ -11,7 +11,9 @@ from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from evenshare_core.simulation.trace_formats import FIELDS, FORMATS, HeaderError
+from evenshare_core.cli.files import InputError
+from evenshare_core.cli.trace_options import add_trace_arguments, read_mapping
+from evenshare_core.simulation.trace_reads import HeaderError
 from scheduling.engine.clock import read_clock
 from scheduling.services.traces import (
     SHOWN,
@@ -29,11 +31,11 @@ BAR = 30
 class Command(BaseCommand):
     """Read a trace line by line and submit its jobs, now or each at its own instant."""
 
-    help = "Import a trace (Philly, Helios, Chronus, own; plain or gzip). docs/traces.md"
+    help = "Import a trace (Philly, Helios, Chronus, Slurm, SWF, own). docs/traces.md"
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the file, where its jobs go, and how its columns are to be read."""
-        parser.add_argument("file", nargs="?", help="a CSV file, plain or gzip")
+        parser.add_argument("file", nargs="?", help="a trace, plain or gzip")
         parser.add_argument("--pool", required=True, help="name of a pool of virtual jobs")
         parser.add_argument(
             "--as",
@@ -42,16 +44,7 @@ class Command(BaseCommand):
             default=Manner.BACKLOG.value,
             help="backlog: all jobs now; replay: each at its own instant from now on (%(default)s)",
         )
-        parser.add_argument("--format", choices=["auto", *FORMATS], default="auto")
-        parser.add_argument(
-            "--map",
-            nargs="+",
-            action="extend",
-            default=[],
-            metavar="COLUMN=FIELD",
-            help=f"what a column means; fields: {', '.join(FIELDS)}",
-        )
-        parser.add_argument("--set", default="", help="the set of jobs, where a file has several")
+        add_trace_arguments(parser)
         parser.add_argument("--limit", type=int, help="stop after so many jobs")
         parser.add_argument("--tenant-map", metavar="FILE", help="CSV: name in the trace, tenant")
         parser.add_argument("--create-tenants", action="store_true", help="make those that lack")
@@ -71,7 +64,7 @@ class Command(BaseCommand):
             if not options["file"]:
                 raise CommandError("which file?")
             report, seconds = self._import(Path(options["file"]), options)
-        except (HeaderError, TraceImportError, OSError) as error:
+        except (HeaderError, InputError, TraceImportError, OSError) as error:
             raise CommandError(str(error)) from error
         self._tell(report, seconds, options)
         if report.bad_total:
@@ -82,7 +75,7 @@ class Command(BaseCommand):
             manner=Manner(options["manner"]),
             form=options["format"],
             chosen=options["set"],
-            mapping=_pairs(options["map"]),
+            mapping=read_mapping(options["map"]),
             tenants=_tenant_map(options["tenant_map"]),
             create_tenants=options["create_tenants"],
             limit=options["limit"],
@@ -108,8 +101,8 @@ class Command(BaseCommand):
             self.stderr.write(f"no tenant {name!a}: {lines:,} lines")
         if report.unknown:
             self.stderr.write("make them with --create-tenants, or name others with --tenant-map")
-        if report.left_out:
-            self.stdout.write(f"{report.left_out:,} lines ask for no GPU and were left out")
+        for sentence in report.tally.sentences():
+            self.stdout.write(sentence)
         if report.made and report.kept:
             names = ", ".join(report.made)
             self.stdout.write(f"new tenants, without quota so far: {names}")
@@ -119,16 +112,6 @@ class Command(BaseCommand):
             f"{done} {report.jobs:,} jobs ({report.gpus:,} GPUs asked for{span}), format"
             f" {report.format}, {report.bad_total:,} bad lines, {seconds:.1f} s"
         )
-
-
-def _pairs(texts: list[str]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        column, sign, name = text.partition("=")
-        if not sign:
-            raise CommandError(f"--map takes COLUMN=FIELD, not {text!r}")
-        pairs[column.strip()] = name.strip()
-    return pairs
 
 
 def _tenant_map(name: str | None) -> dict[str, str]:

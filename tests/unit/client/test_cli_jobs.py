@@ -320,9 +320,12 @@ class TestLogs:
         portal.logs = {1: "one\n" * 50 + ESCAPES + "\n\ttab\n"}
         done = run("job", "logs", job["id"])
         assert done.code == 0
-        assert done.out == (
-            "one\n" * 50 + "\\x1b]0;title\\x07 \\x9b31m \\u202e \\x0d\\x7f\n\ttab\n"
-        )
+        assert done.out == ("one\n" * 50 + "\\x1b]0;title\\x07 \\x9b31m \\u202e \n\\x7f\n\ttab\n")
+
+    def test_of_a_progress_bar_are_a_line_each(self, run: Run, portal: Portal) -> None:
+        job = portal.job("running")
+        portal.logs = {1: "start\r 1%\r 2%\r\ndone\n"}
+        assert run("job", "logs", job["id"]).out == "start\n 1%\n 2%\ndone\n"
 
     def test_are_followed_over_leases_to_the_end(self, run: Run, portal: Portal) -> None:
         job = portal.job("running")

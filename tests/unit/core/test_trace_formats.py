@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenshare_core.simulation.trace_formats import (
-    LINE_MAX,
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.trace_reads import (
     BadLine,
     Columns,
     HeaderError,
     LeftOut,
     Read,
     TraceLine,
-    trace_lines,
 )
+from evenshare_core.simulation.trace_text import LINE_MAX
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 OWN = b"name,tenant,gpus,submit_s,duration_s\n"
@@ -70,7 +70,7 @@ class TestHelios:
 
     def test_lets_fail_what_failed_and_lasts_a_second_at_least(self) -> None:
         jobs = [line for line in self.LINES[1] if isinstance(line, TraceLine)]
-        assert [job.extra.get("exit_code") for job in jobs] == [None, 1, None]
+        assert [job.extra.get("exit_code") for job in jobs] == [None, 1, 143]
         assert jobs[2].duration_us == 1_000_000
 
 
@@ -86,7 +86,6 @@ class TestABrokenFile:
 
     def test_names_line_and_field_of_each_bad_one(self) -> None:
         assert bad(self.CONTENT) == [
-            (3, "gpus"),
             (4, "gpus"),
             (5, ""),
             (7, "submit"),
@@ -103,7 +102,8 @@ class TestABrokenFile:
             (b"a,north,1,99999999999,1\n", "submit"),
             (b"a,north,1,tomorrow,1\n", "submit"),
             (b"a,north,1_0,0,1\n", "gpus"),
-            (b"a,north,1.5,0,1\n", "gpus"),
+            (b"a,north,1.5.0,0,1\n", "gpus"),
+            (b"a,north,-1,0,1\n", "gpus"),
             (b"a,north,999999999,0,1\n", "gpus"),
             ("a,north,\u0663,0,1\n".encode(), "gpus"),
             (b"a" * 121 + b",north,1,0,1\n", "name"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.slurm.cluster_text import (
     expand_nodes,
     parse_config,
@@ -11,7 +14,8 @@ from scheduling.engine.executors.slurm.cluster_text import (
     parse_gpus,
     parse_nodes,
 )
-from scheduling.engine.executors.slurm.observation import ObservedRow, join, parse_look
+from scheduling.engine.executors.slurm.observation import ObservedRow, join, look, parse_look
+from scheduling.engine.executors.slurm.options import SlurmOptions
 
 
 class TestGpus:
@@ -98,6 +102,45 @@ def line(**cells: str) -> str:
         "list": "n1", **cells,
     }  # fmt: skip
     return "|".join(f"{cell:<20}" for cell in row.values()) + "|"
+
+
+class NarrowSqueue:
+    """squeue as it prints one job: fields of --Format are cut to their widths, others are not."""
+
+    options = SlurmOptions(partition="gpu")
+
+    def __init__(self, nodes: str, *, is_gone: bool = False) -> None:
+        self.nodes, self.is_gone = nodes, is_gone
+
+    def ask(self, tool: str, *arguments: str) -> str:
+        assert tool == "squeue"
+        if arguments[-1] == "--format=%i|%N":
+            return "" if self.is_gone else f"7|{self.nodes}\n"
+        cells = [cell.strip() for cell in line(list=self.nodes).split("|")]
+        columns = [column.split(":") for column in arguments[-1].rstrip("|").split("|,")]
+        return "".join(
+            f"{cell[: int(width)]:<{width}}|"
+            for cell, (_, width) in zip(cells, columns, strict=False)
+        )
+
+
+class TestALongListOfNodes:
+    NAMES = tuple(f"rack{n}-gpu-server-{n * 7}" for n in range(64))
+
+    def test_is_asked_for_as_a_whole(self) -> None:
+        squeue: Any = NarrowSqueue(",".join(self.NAMES))
+        (row,) = look(squeue, 200).values()
+        assert row.nodes == self.NAMES
+
+    def test_that_is_gone_meanwhile_fails_the_look(self) -> None:
+        squeue: Any = NarrowSqueue(",".join(self.NAMES), is_gone=True)
+        with pytest.raises(ExecutorError, match="did not list the nodes of job 7"):
+            look(squeue, 200)
+
+    def test_is_not_asked_for_where_all_are_short(self) -> None:
+        squeue: Any = NarrowSqueue("n[1-64]", is_gone=True)
+        (row,) = look(squeue, 200).values()
+        assert len(row.nodes) == 64
 
 
 def seen(at: int, *lines: str, tenant: str = "account") -> dict[tuple[str, int], ObservedRow]:

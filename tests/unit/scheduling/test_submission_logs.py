@@ -32,6 +32,23 @@ class TestInertText:
         assert _whole_signs(window(b"\xff\xfeok"))[1] == "\ufffd\ufffdok"
 
 
+class TestACarriageReturn:
+    @pytest.mark.parametrize(
+        ("written", "shown"),
+        [
+            (b"start\r 1%\r 2%\ndone\n", "start\n 1%\n 2%\ndone\n"),
+            (b"windows\r\nline\r\n", "windows\nline\n"),
+            (b"\r\r\n\n", "\n\n\n"),
+        ],
+    )
+    def test_is_a_new_line(self, written: bytes, shown: str) -> None:
+        assert _whole_signs(window(written)) == (written, shown)
+
+    def test_and_its_newline_in_the_next_window_are_one(self) -> None:
+        assert _whole_signs(window(b"a\r", more=2))[1] == "a\n"
+        assert _whole_signs(window(b"\nb"), after_return=True) == (b"\nb", "b")
+
+
 class TestAWindow:
     @pytest.mark.parametrize("sign", ["é", "\N{SNOWMAN}", "\N{PARTY POPPER}"])
     def test_ends_between_characters(self, sign: str) -> None:

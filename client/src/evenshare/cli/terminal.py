@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 _SUSPECT = re.compile(r"[^\x20-\x7e]")
+_RETURN = re.compile(r"\r\n?")
 _BROKEN = re.compile(r"[^\x20-\x7e\n\t]")
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 # A sign, a word and a colour: state never shows by colour alone.
@@ -36,8 +37,8 @@ def inert(value: object) -> str:
 
 
 def inert_lines(text: str) -> str:
-    """Lines and tabs stay; all else as `inert`."""
-    return _BROKEN.sub(_escaped, text)
+    """Lines and tabs stay, a carriage return ends a line too; all else as `inert`."""
+    return _BROKEN.sub(_escaped, _RETURN.sub("\n", text))
 
 
 def _escaped(match: re.Match[str]) -> str:

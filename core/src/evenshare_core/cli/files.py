@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from evenshare_core.simulation.trace_formats import GZIP_MAGIC
+from evenshare_core.simulation.trace_text import GZIP_MAGIC
 
 
 class InputError(ValueError):

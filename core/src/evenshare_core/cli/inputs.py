@@ -15,6 +15,7 @@ from typing import Any
 from evenshare_core.cli.command import Options
 from evenshare_core.cli.files import InputError, opened
 from evenshare_core.cli.pool_inputs import pool_inputs, whole_number
+from evenshare_core.cli.trace_options import read_mapping
 from evenshare_core.domain.snapshot import lease_bounds_of
 from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import UnknownPolicyError
@@ -22,7 +23,8 @@ from evenshare_core.policies.registry import options as options_parse
 from evenshare_core.simulation.scenario import Scenario
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.throughputs import Speeds, read_speeds
-from evenshare_core.simulation.trace_formats import HeaderError, trace_lines
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.trace_reads import HeaderError
 from evenshare_core.simulation.workloads import (
     NodeChange,
     Workload,
@@ -187,6 +189,8 @@ def _workload(options: Options) -> tuple[Workload, Speeds | None]:
     if options["synthetic"]:
         if options["set"]:
             raise InputError("--set chooses among the sets of a --trace")
+        if options["map"] or options["format"] != "auto":
+            raise InputError("--map and --format say how to read a --trace; leave them out")
         if options["estimates"] == "given":
             raise InputError("--estimates given is of a --trace; drawn jobs have true ones or none")
         drawn = _Drawn.parse(options["synthetic"])
@@ -204,19 +208,19 @@ def _known(workload: Workload, options: Options) -> Workload:
 
 def _trace(options: Options) -> Workload:
     path = Path(options["trace"])
-    chosen = options["set"] or ""
+    chosen, mapping = options["set"], read_mapping(options["map"])
     try:
         with path.open("rb") as file:
-            _, lines = trace_lines(file, chosen=chosen)
+            _, lines = trace_lines(file, form=options["format"], mapping=mapping, chosen=chosen)
             workload = read_workload(lines, true_estimates=options["estimates"] == "true")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except HeaderError as error:
         raise InputError(f"{path}: {error}") from error
     if not workload.jobs:
-        first = f"; line {workload.bad[0].line} {workload.bad[0].reason}" if workload.bad else ""
+        bad = [f"line {line.line} {line.reason}" for line in workload.bad[:1]]
         where = f" in set {chosen!r}" if chosen else ""
-        raise InputError(f"{path}: has no job{where}{first}")
+        raise InputError("; ".join([f"{path}: has no job{where}", *bad, *workload.remarks]))
     return workload
 
 

@@ -16,6 +16,7 @@ from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream, s
 from evenshare_core.cli.files import InputError
 from evenshare_core.cli.inputs import rules_of, scenario_of
 from evenshare_core.cli.policy_help import add_policy_help
+from evenshare_core.cli.trace_options import add_trace_arguments
 from evenshare_core.domain.plurals import plural
 from evenshare_core.formulations.problems import ShareError
 from evenshare_core.policies.registry import DEFAULT
@@ -60,7 +61,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--trace", metavar="FILE", help="jobs: as import_trace reads them")
-    add("--set", metavar="NAME", help="the set of jobs to take, where the trace has several")
+    add_trace_arguments(parser)
     add("--synthetic", metavar="JOBS,TENANTS,HOURS", help=f"drawn from --seed; also {DRAWN}")
     add("--workload-out", metavar="FILE", help="write the jobs as a trace, to repeat the run")
     add(
@@ -114,6 +115,8 @@ def _report_bad_lines(workload: Workload, err: Stream) -> None:
         where = f"line {first.line}{first.field and ', ' + first.field}"
         lines = plural(count, "line is no job", "lines are no jobs")
         say(err, f"{lines}: {where} {first.reason}")
+    for sentence in workload.remarks:
+        say(err, sentence)
 
 
 def _report_without_quota(scenario: Scenario, options: Options, err: Stream) -> None:

@@ -15,8 +15,10 @@ SECONDS_MAX = 100 * 366 * 86_400
 YEARS = range(1970, 2200)
 NAME_MAX = 120
 LISTED_MAX = 16
+GPUS_MAX = 100_000
 
 _WHOLE = re.compile(r"[0-9]{1,15}(?:\.0{1,9})?", re.ASCII)
+_GPUS = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,30}))?", re.ASCII)
 _SECONDS = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,12}))?", re.ASCII)
 _PRICE = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", re.ASCII)
 _TYPE = re.compile(r"[-A-Za-z0-9_]{1,31}", re.ASCII)
@@ -40,6 +42,18 @@ def whole(text: str, name: str, *, most: int = 2**31 - 1) -> int:
     if value > most:
         raise UnfitError(name, f"is more than {most:,}: {shown(text)}")
     return value
+
+
+def gpus_of(text: str) -> tuple[int, bool]:
+    """Return the GPUs of a number, rounded up, and whether it was a fraction."""
+    match = _GPUS.fullmatch(text)
+    if not match:
+        raise UnfitError("gpus", f"is no number of GPUs from 0 on: {shown(text)}")
+    is_fraction = bool((match[2] or "").strip("0"))
+    gpus = int(match[1]) + is_fraction
+    if gpus > GPUS_MAX:
+        raise UnfitError("gpus", f"is more than {GPUS_MAX:,}: {shown(text)}")
+    return gpus, is_fraction
 
 
 def seconds(text: str, name: str) -> int:

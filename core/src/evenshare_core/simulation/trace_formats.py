@@ -2,7 +2,7 @@
 
 A bad line never costs a good one: lines are read one at a time, bounded in length, and each is
 parsed on its own, so an open quotation mark or a torn byte ends with its line. Nothing but the
-present line is in memory.
+present line is in memory, and the hashes by which doubled jobs are found.
 
 | format | columns that are read | tenant | submission |
 |---|---|---|---|
@@ -10,16 +10,19 @@ present line is in memory.
 | helios | job_id, vc, gpu_num, cpu_num, state, submit_time, duration | vc | instant |
 | chronus | set, job_id, tenant, submit_time_min, duration_min, gpus, model, job_type, | tenant | |
 | | deadline_min_list and value_list, both with `-` between; after the submission | | minutes |
-| own | name (or trace_id), tenant, gpus, submit_s, duration_s, and `OPTIONAL` | tenant | seconds |
+| own | name (trace_id), tenant, gpus, submit_s, duration_s, state, `OPTIONAL` | tenant | seconds |
+| sacct | `evenshare_core.simulation.trace_slurm` | account | instant |
+| swf | `evenshare_core.simulation.trace_swf` | group | seconds |
+| philly_json | `evenshare_core.simulation.trace_json` | vc | instant |
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
-import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from itertools import islice
 from typing import IO
 
 from evenshare_core.csv_cells import plain_cell
@@ -27,19 +30,31 @@ from evenshare_core.simulation.trace_fields import (
     NAME_MAX,
     OPTIONAL_READERS,
     UnfitError,
+    gpus_of,
     seconds,
+    shown,
     submission,
-    whole,
 )
+from evenshare_core.simulation.trace_json import is_json, json_lines
+from evenshare_core.simulation.trace_reads import (
+    BadLine,
+    Columns,
+    Doubles,
+    HeaderError,
+    LeftOut,
+    Read,
+    Remark,
+    TraceLine,
+)
+from evenshare_core.simulation.trace_slurm import is_sacct, sacct_columns, sacct_lines
+from evenshare_core.simulation.trace_states import end_of
+from evenshare_core.simulation.trace_swf import SWF_FIELDS, is_swf, swf_lines
+from evenshare_core.simulation.trace_text import head_of, numbered_lines, unpacked
 from evenshare_core.units import SECOND_US
-
-GZIP_MAGIC = b"\x1f\x8b"
-LINE_MAX = 64 * 1024
-GPUS_MAX = 100_000
 
 REQUIRED = ("tenant", "gpus", "submit", "duration")
 OPTIONAL = (
-    *("name", "cpus", "memory_mb", "weight", "gpu_types", "max_price", "estimate_s"),
+    *("name", "cpus", "memory_mb", "weight", "gpu_types", "max_price", "utility", "estimate_s"),
     *("exit_code", "model", "deadline_s", "values", "cancel_s", "cold_s", "checkpoint_s"),
 )
 FIELDS = (*REQUIRED, *OPTIONAL, "state", "job_class", "set")
@@ -52,6 +67,7 @@ FORMATS: dict[str, dict[str, str]] = {
         "submit_time_s": "submit",
         "duration_s": "duration",
         "gpus": "gpus",
+        "state": "state",
     },
     "helios": {
         "job_id": "name",
@@ -80,9 +96,12 @@ FORMATS: dict[str, dict[str, str]] = {
         "submit_s": "submit",
         "duration_s": "duration",
         "trace_id": "name",
+        "state": "state",
         **{name: name for name in OPTIONAL},
     },
 }
+# What `form` may be besides: files without a header that names cells as above.
+FORMS = (*FORMATS, "sacct", "swf", "philly_json")
 # A header that has all of these is of that format.
 _SIGNS: dict[str, frozenset[str]] = {
     "philly": frozenset({"tenant", "submit_time_s", "duration_s", "gpus"}),
@@ -96,65 +115,10 @@ _UNITS = {"chronus": 60}
 _KNOWN = frozenset({"submit_ts", "user", "node_num", "start_time", "end_time", "queue"})
 # Their names are bare numbers.
 _NUMBERED = frozenset({"philly", "helios", "chronus"})
-# A job without GPUs is sound there, and left out.
-_ON_CPUS = frozenset({"helios", "chronus"})
+# More columns are not named in a message.
+NAMED = 12
 _NO_DEADLINE = frozenset({"best", "best_effort"})
-_FAILED = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY"})
-
-
-class HeaderError(Exception):
-    """The file's first line does not say which columns are what; nothing was read."""
-
-
-@dataclass(frozen=True, slots=True)
-class TraceLine:
-    """One job of a trace. `submit_us` counts from wherever the file's own clock begins.
-
-    `extra` holds the optional fields that the file gives, by the names of `OPTIONAL`;
-    `deadline_s` (a list, after the submission), `cancel_s`, `cold_s` and `checkpoint_s` in
-    microseconds.
-    """
-
-    line: int
-    name: str
-    tenant: str
-    gpus: int
-    submit_us: int
-    duration_us: int
-    extra: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class BadLine:
-    """A line that is no job: where, in which field (empty: the line as a whole), and why."""
-
-    line: int
-    field: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A line that is sound but asks for no GPU, as Helios' jobs on CPUs do."""
-
-    line: int
-
-
-Read = TraceLine | BadLine | LeftOut
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which cell of a line is which field; `format` says whose words the header speaks."""
-
-    format: str
-    width: int
-    at: dict[str, int]
-
-    @property
-    def unread(self) -> int:
-        """How many columns are not read."""
-        return self.width - len(self.at)
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 def trace_lines(
@@ -166,19 +130,34 @@ def trace_lines(
 ) -> tuple[Columns, Iterator[Read]]:
     """Return a file's columns, and an iterator over its lines, plain or gzip.
 
-    `form` is one of `FORMATS` or `auto`; `mapping` is column -> field and wins over the format.
+    `form` is one of `FORMS` or `auto`; `mapping` is column -> field and wins over the format.
     `chosen` names the one set to read of a file that holds several.
 
     Raises:
-        HeaderError: a required field has no column, the mapping names none, a set is not chosen
-            where the file has sets, or is where it has none.
+        HeaderError: the file is no text in UTF-8, a required field has no column, the mapping
+            names none, a set is not chosen where the file has sets, or is where it has none.
     """
-    numbered = _numbered(_unpacked(file))
+    plain = unpacked(file)
+    head = head_of(plain)
+    mapping = mapping or {}
+    if form == "philly_json" or (form == "auto" and is_json(head)):
+        _check_fixed(mapping, chosen, "JSON")
+        return json_lines(plain)
+    if form == "swf" or (form == "auto" and is_swf(head)):
+        _check_fixed({}, chosen, "SWF")
+        _check_mapping(SWF_FIELDS, mapping)
+        return swf_lines(numbered_lines(plain, comment=b";"), mapping)
+    numbered = numbered_lines(plain)
     first = next(numbered, None)
     if first is None or isinstance(first, BadLine):
         raise HeaderError(f"the first line cannot be read: {first.reason if first else 'empty'}")
-    header = _cells(first[1].removeprefix("\ufeff"))
-    columns = columns_of([cell.strip() for cell in header], form=form, mapping=mapping or {})
+    text = first[1].removeprefix("\ufeff")
+    if form == "sacct" or (form == "auto" and is_sacct(text)):
+        _check_fixed({}, chosen, "sacct")
+        names = [cell.strip() for cell in text.split("|")]
+        _check_mapping(names, mapping)
+        return sacct_lines(numbered, sacct_columns(names, mapping))
+    columns = columns_of(_header(text), form=form, mapping=mapping)
     if ("set" in columns.at) != bool(chosen):
         raise HeaderError(
             "the file has no column for sets: leave --set out"
@@ -188,15 +167,47 @@ def trace_lines(
     return columns, _rows(numbered, columns, chosen)
 
 
+def _check_fixed(mapping: Mapping[str, str], chosen: str, what: str) -> None:
+    if mapping:
+        raise HeaderError(f"{what} has no columns to map: leave --map out")
+    if chosen:
+        raise HeaderError("the file has no column for sets: leave --set out")
+
+
+def _header(text: str) -> list[str]:
+    """The names of the columns.
+
+    Raises:
+        HeaderError: commas do not separate them, or a quotation mark is out of place.
+    """
+    commas = text.count(",")
+    for sign, name in _SEPARATORS.items():
+        if text.count(sign) > commas:
+            raise HeaderError(f"{name} separate the cells of the first line; write commas")
+    if not commas and len(text.split()) > 2:
+        raise HeaderError(
+            f"spaces separate the words of the first line: {shown(text)}; write commas"
+        )
+    if "\r" in text:
+        raise HeaderError("carriage returns alone end the lines; write newlines")
+    try:
+        return [cell.strip() for cell in _cells(text)]
+    except csv.Error as error:
+        raise HeaderError(
+            f"the first line is no CSV ({error}): {shown(text)};"
+            " it names the columns, as in tenant,gpus,submit_s,duration_s"
+        ) from error
+
+
 def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) -> Columns:
     """Return which column of a header is which field.
 
     Raises:
         HeaderError: as `trace_lines`.
     """
-    doubled = {name for name in header if header.count(name) > 1}
+    doubled = sorted(name for name, times in Counter(header).items() if times > 1)
     if doubled:
-        raise HeaderError(f"columns that are there twice: {', '.join(sorted(doubled))}")
+        raise HeaderError(f"columns that are there twice: {_some(doubled)}")
     _check_mapping(header, mapping)
     known = form if form != "auto" else _format_of(header)
     by_column = {**FORMATS.get(known, FORMATS["own"])}
@@ -213,9 +224,16 @@ def columns_of(header: Sequence[str], *, form: str, mapping: Mapping[str, str]) 
         unknown = [c for c in header if c not in by_column and c not in _KNOWN]
         raise HeaderError(
             f"no column for {', '.join(missing)}; name it with --map COLUMN=FIELD"
-            f" (columns without a meaning: {', '.join(unknown) or 'none'})"
+            f" (columns without a meaning: {_some(unknown)})"
         )
     return Columns(known if known in FORMATS else "mapped", len(header), at)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names as a message may print them: not too many, and without control characters."""
+    plain = ("".join(sign if sign.isprintable() else "?" for sign in name[:40]) for name in names)
+    text = ", ".join(islice(plain, NAMED)) or "none"
+    return text + (f", and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
 
 
 def _check_mapping(header: Sequence[str], mapping: Mapping[str, str]) -> None:
@@ -234,44 +252,10 @@ def _format_of(header: Sequence[str]) -> str:
     return next((name for name, signs in _SIGNS.items() if signs <= set(header)), "")
 
 
-def _unpacked(file: IO[bytes]) -> IO[bytes]:
-    """The file, through gzip where its first bytes say so."""
-    magic = file.read(2)
-    file.seek(0)
-    return gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file  # type: ignore[return-value]  # it reads as IO[bytes] does
-
-
-def _numbered(file: IO[bytes]) -> Iterator[tuple[int, str] | BadLine]:
-    """Lines with their numbers from 1; one that is damaged or too long as a bad line."""
-    number = 0
-    while True:
-        number += 1
-        try:
-            raw = file.readline(LINE_MAX + 1)
-            if not raw:
-                return
-            if len(raw) > LINE_MAX:
-                while raw and not raw.endswith(b"\n"):
-                    raw = file.readline(LINE_MAX)
-                yield BadLine(number, "", f"is longer than {LINE_MAX:,} bytes")
-                continue
-        except (EOFError, OSError, zlib.error) as error:
-            yield BadLine(number, "", f"the file is damaged from here on ({error})")
-            return
-        try:
-            text = raw.decode()
-        except UnicodeDecodeError:
-            yield BadLine(number, "", "is not UTF-8")
-            continue
-        if "\x00" in text:
-            yield BadLine(number, "", "has a NUL character")
-        elif text.strip():
-            yield number, text.rstrip("\r\n")
-
-
 def _rows(
     numbered: Iterator[tuple[int, str] | BadLine], columns: Columns, chosen: str
 ) -> Iterator[Read]:
+    doubles = Doubles()
     for item in numbered:
         if isinstance(item, BadLine):
             yield item
@@ -281,11 +265,18 @@ def _rows(
             cells = _cells(text)
             if chosen and _of_another_set(cells, columns, chosen):
                 continue
-            yield _row(number, cells, columns)
+            read = _row(number, cells, columns)
         except csv.Error as error:
             yield BadLine(number, "", f"is no CSV ({error})")
+            continue
         except UnfitError as error:
             yield BadLine(number, error.name, error.reason)
+            continue
+        if isinstance(read, TraceLine):
+            named = read.name if "name" in columns.at else ""
+            if doubled := doubles.remarks(named, text):
+                read = replace(read, remarks=read.remarks + doubled)
+        yield read
 
 
 def _of_another_set(cells: list[str], columns: Columns, chosen: str) -> bool:
@@ -304,12 +295,9 @@ def _row(number: int, cells: list[str], columns: Columns) -> TraceLine | LeftOut
     if len(cells) != columns.width:
         raise UnfitError("", f"has {len(cells)} cells, the header has {columns.width}")
     at = columns.at
-    asked = cells[at["gpus"]].strip()
-    if asked == "0" and columns.format in _ON_CPUS:
+    gpus, is_fraction = gpus_of(cells[at["gpus"]].strip())
+    if not gpus:
         return LeftOut(number)
-    gpus = whole(asked, "gpus", most=GPUS_MAX)
-    if gpus < 1:
-        raise UnfitError("gpus", "must be at least 1")
     tenant = plain_cell(cells[at["tenant"]].strip())
     if not tenant:
         raise UnfitError("tenant", "is empty")
@@ -319,6 +307,7 @@ def _row(number: int, cells: list[str], columns: Columns) -> TraceLine | LeftOut
     if len(name) > NAME_MAX:
         raise UnfitError("name", f"is longer than {NAME_MAX} characters")
     unit = _UNITS.get(columns.format, 1)
+    extra, remarks = _extra(cells, at, unit)
     return TraceLine(
         number,
         name or f"line-{number}",
@@ -326,22 +315,29 @@ def _row(number: int, cells: list[str], columns: Columns) -> TraceLine | LeftOut
         gpus,
         submission(cells[at["submit"]].strip()) * unit,
         max(seconds(cells[at["duration"]].strip(), "duration") * unit, SECOND_US),
-        _extra(cells, at, unit),
+        extra,
+        (Remark.FRACTION, *remarks) if is_fraction else remarks,
     )
 
 
-def _extra(cells: list[str], at: Mapping[str, int], unit: int) -> dict[str, object]:
+def _extra(
+    cells: list[str], at: Mapping[str, int], unit: int
+) -> tuple[dict[str, object], tuple[Remark, ...]]:
     extra: dict[str, object] = {}
+    remarks: tuple[Remark, ...] = ()
     for name, reader in OPTIONAL_READERS.items():
         text = cells[at[name]].strip() if name in at else ""
         if text:
             extra[name] = reader(text, name)
-    if "state" in at and cells[at["state"]].strip().upper() in _FAILED:
-        extra.setdefault("exit_code", 1)
+    if "state" in at:
+        remark, exit_code = end_of(cells[at["state"]].strip())
+        remarks = () if remark is None else (remark,)
+        if exit_code:
+            extra.setdefault("exit_code", exit_code)
     if "job_class" in at and cells[at["job_class"]].strip() in _NO_DEADLINE:
         extra.pop("deadline_s", None)
     _fit_deadlines(extra, unit)
-    return extra
+    return extra, remarks
 
 
 def _fit_deadlines(extra: dict[str, object], unit: int) -> None:

@@ -22,7 +22,7 @@ from evenshare_core.domain.snapshot import PoolPrice, Surcharge
 from evenshare_core.domain.utilities import Utility, read_utility
 from evenshare_core.money.fixed_point import largest_remainder, to_micro
 from evenshare_core.money.pricing import DEFAULT_THETA_MILLI
-from evenshare_core.simulation.trace_formats import BadLine, Read, TraceLine
+from evenshare_core.simulation.trace_reads import BadLine, Read, TraceLine, TraceTally, tallied
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
 
 ONE_TYPE = "gpu"
@@ -192,11 +192,13 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs in order of their ids, and tenants' names by id. `bad`: lines that were no job."""
+    """Jobs in order of their ids, tenants' names by id, lines that were no job, and sentences that
+    count what else there is to remark on a trace's lines."""
 
     jobs: tuple[SimJob, ...]
     tenants: Mapping[int, str]
     bad: tuple[BadLine, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def utilities_of(jobs: Mapping[int, SimJob], active: Iterable[int]) -> tuple[Utility, ...]:
@@ -219,20 +221,18 @@ def read_workload(lines: Iterable[Read], *, true_estimates: bool = True) -> Work
 
     A job without an estimate is known by its true duration, or not at all.
     """
-    read, bad = [], []
-    for line in lines:
-        if isinstance(line, TraceLine):
-            read.append(line)
-        elif isinstance(line, BadLine):
-            bad.append(line)
+    tally = TraceTally()
+    every = list(tallied(lines, tally))
+    bad = tuple(line for line in every if isinstance(line, BadLine))
+    read = [line for line in every if isinstance(line, TraceLine)]
     read.sort(key=lambda line: (line.submit_us, line.line))
-    names = sorted({line.tenant for line in read})
-    ids = {name: index for index, name in enumerate(names, start=1)}
+    tenants = dict(enumerate(sorted({line.tenant for line in read}), start=1))
+    ids = {name: index for index, name in tenants.items()}
     jobs = tuple(
         _job(index, line, ids[line.tenant], true_estimates=true_estimates)
         for index, line in enumerate(read, start=1)
     )
-    return Workload(jobs, {index: name for name, index in ids.items()}, tuple(bad))
+    return Workload(jobs, tenants, bad, tally.sentences())
 
 
 def _job(index: int, line: TraceLine, tenant: int, *, true_estimates: bool) -> SimJob:

@@ -28,6 +28,7 @@ from scheduling.engine.executors.slurm.commands import UNLIMITED, Slurm, is_over
 MOST_JOBS = 200_000
 TENANT_KEYS = ("account", "user")
 # Columns of squeue with their widths: each row is padded to them, so they are no wider than needed.
+# A list of nodes that fills its column may be cut, and is asked for again.
 _COLUMNS = {
     "jobarrayid": 40, "state": 20, "account": 64, "username": 64, "numnodes": 12, "numtasks": 12,
     "tres-alloc": 200, "tres-per-job": 80, "tres-per-node": 80, "tres-per-task": 80,
@@ -71,33 +72,56 @@ class ObservedRow:
 
 
 def look(slurm: Slurm, at: int, *, tenant: str = "account") -> dict[tuple[str, int], ObservedRow]:
-    """Return the jobs that Slurm lists now, by (id, submission). It is one call of squeue.
+    """Return the jobs that Slurm lists now, by (id, submission).
 
+    It is one call of squeue, and another one if a list of nodes is longer than its column.
     `tenant`: what stands for a tenant, `account` or `user`; of a job without an account its user.
 
     Raises:
-        ExecutorError: Slurm does not answer, or lists more than MOST_JOBS.
+        ExecutorError: Slurm does not answer, or lists more than MOST_JOBS, or a job with a long
+            list of nodes was gone when that was asked for.
     """
     columns = ",".join(f"{name}:{width}|" for name, width in _COLUMNS.items())
     options = ["--noheader", "--states=all", "--array", "--partition", slurm.options.partition]
-    table = slurm.ask("squeue", *options, "--Format", columns)
-    return parse_look(table, at, tenant=tenant)
+    rows = _named_rows(slurm.ask("squeue", *options, "--Format", columns))
+    cut = [row for row in rows if len(row["nodelist"]) >= _COLUMNS["nodelist"]]
+    if cut:
+        # Only the older option prints a field as long as it is.
+        table = slurm.ask("squeue", *options, "--format=%i|%N")
+        whole = dict(line.strip().split("|", 1) for line in table.splitlines() if "|" in line)
+        for row in cut:
+            row["nodelist"] = whole.get(row["jobarrayid"], "")
+            if not row["nodelist"]:
+                raise ExecutorError(f"squeue did not list the nodes of job {row['jobarrayid']}")
+    return _observed_rows(rows, at, tenant)
 
 
 def parse_look(table: str, at: int, *, tenant: str) -> dict[tuple[str, int], ObservedRow]:
     """Return the rows of a look that was taken at `at`."""
+    return _observed_rows(_named_rows(table), at, tenant)
+
+
+def _named_rows(table: str) -> list[dict[str, str]]:
     lines = table.splitlines()
     if len(lines) > MOST_JOBS:
         raise ExecutorError(f"squeue lists {len(lines):,} jobs; at most {MOST_JOBS:,} are watched")
-    rows = (_row(line, at, tenant) for line in lines)
+    rows = ([cell.strip() for cell in line.split("|")] for line in lines)
+    # Behind the last separator there is one more cell, which is empty.
+    return [
+        dict(zip(_COLUMNS, cells, strict=False))
+        for cells in rows
+        if len(cells) == len(_COLUMNS) + 1
+    ]
+
+
+def _observed_rows(
+    named: Iterable[Mapping[str, str]], at: int, tenant: str
+) -> dict[tuple[str, int], ObservedRow]:
+    rows = (_row(cells, at, tenant) for cells in named)
     return {row.key: row for row in rows if row is not None}
 
 
-def _row(line: str, at: int, tenant: str) -> ObservedRow | None:
-    cells = [cell.strip() for cell in line.split("|")]
-    if len(cells) != len(_COLUMNS) + 1:
-        return None
-    named = dict(zip(_COLUMNS, cells, strict=False))
+def _row(named: Mapping[str, str], at: int, tenant: str) -> ObservedRow | None:
     submitted = _instant(named["submittime"])
     if submitted is None:
         return None

@@ -1,0 +1,41 @@
+"""How a trace is to be read, as options that `simulate` and `import_trace` share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from evenshare_core.cli.files import InputError
+from evenshare_core.simulation.trace_formats import FIELDS, FORMS
+
+
+def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take the format, what columns mean, and which set."""
+    add = parser.add_argument
+    forms = ", ".join(FORMS)
+    add(
+        "--format", choices=["auto", *FORMS], default="auto", metavar="FORMAT",
+        help=f"of the trace: {forms}; by default what its beginning says",
+    )  # fmt: skip
+    add(
+        "--map", nargs="+", action="extend", default=[], metavar="COLUMN=FIELD",
+        help=f"what a column of the trace means; fields: {', '.join(FIELDS)}",
+    )  # fmt: skip
+    add("--set", default="", metavar="NAME", help="the set of jobs, if the trace has several")
+
+
+def read_mapping(texts: Sequence[str]) -> dict[str, str]:
+    """Return fields by column, of what `--map` was given.
+
+    Raises:
+        InputError: a text is no COLUMN=FIELD, or names a column again.
+    """
+    pairs: dict[str, str] = {}
+    for text in texts:
+        column, sign, name = (part.strip() for part in text.rpartition("="))
+        if not sign or not column:
+            raise InputError(f"--map takes COLUMN=FIELD, not {text!r}")
+        if column in pairs:
+            raise InputError(f"--map names column {column!r} twice")
+        pairs[column] = name
+    return pairs

@@ -1,0 +1,197 @@
+"""Philly's job log as it was published: a JSON list of jobs with their attempts, on any lines.
+
+It is read job by job, so that the file is never in memory as a whole. A job is as wide as the
+widest of its attempts, and as long as all of them together. A tenant is a `vc`.
+Source: github.com/msr-fiddle/philly-traces, cluster_job_log.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import IO, Any
+
+from evenshare_core.simulation.trace_fields import (
+    GPUS_MAX,
+    NAME_MAX,
+    SECONDS_MAX,
+    UnfitError,
+    shown,
+    submission,
+)
+from evenshare_core.simulation.trace_reads import (
+    BadLine,
+    Columns,
+    Doubles,
+    HeaderError,
+    LeftOut,
+    Read,
+    Remark,
+    TraceLine,
+)
+from evenshare_core.simulation.trace_states import end_of
+from evenshare_core.units import SECOND_US
+
+CHUNK = 256 * 1024
+# No job of the log is near that; what is longer is no list of jobs.
+JOB_MAX = 4 * 1024 * 1024
+FIELDS = ("jobid", "vc", "submitted_time", "attempts")
+_BETWEEN = re.compile(r"[ \t\r\n,\[\]\ufeff]*")
+_NO_INSTANT = frozenset(("", "none", "null"))
+
+
+def is_json(head: bytes) -> bool:
+    """Whether a file begins as a list or an object of JSON."""
+    text = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    if text.startswith(b"["):
+        return text[1:].lstrip()[:1] in (b"{", b"]")
+    return text.startswith(b"{")
+
+
+def json_lines(file: IO[bytes]) -> tuple[Columns, Iterator[Read]]:
+    """Return no columns, and an iterator over the jobs of a log.
+
+    Raises:
+        HeaderError: its first value is no such job.
+    """
+    values = _values(file)
+    first = next(values, None)
+    if first is None:
+        raise HeaderError("the file is JSON without a job")
+    if isinstance(first, BadLine):
+        raise HeaderError(f"the file begins as JSON, and {first.reason}")
+    job = first[1]
+    missing = [name for name in FIELDS if not isinstance(job, dict) or name not in job]
+    if missing:
+        raise HeaderError(
+            f"the file is JSON, and its first job has no {', '.join(missing)}: only Philly's job"
+            " log is read as JSON; write other jobs as CSV"
+        )
+    return Columns("philly_json", 0, {}), _reads(chain([first], values))
+
+
+def _values(file: IO[bytes]) -> Iterator[tuple[int, Any, str] | BadLine]:
+    """The values of a list, with the lines on which they begin, and their texts."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    parser = json.JSONDecoder()
+    buffer, at, line = "", 0, 1
+    is_over = False
+    while True:
+        begin = _BETWEEN.match(buffer, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+        line += buffer.count("\n", at, begin)
+        at = begin
+        problem = ""
+        if at < len(buffer):
+            try:
+                value, end = parser.raw_decode(buffer, at)
+            except (ValueError, RecursionError) as error:
+                problem = str(error)
+            else:
+                yield line, value, buffer[at:end]
+                line += buffer.count("\n", at, end)
+                at = end
+                continue
+        if is_over and not problem:
+            return
+        if is_over or len(buffer) - at > JOB_MAX:
+            yield BadLine(line, "", f"is no JSON from here on ({problem})")
+            return
+        try:
+            chunk = file.read(CHUNK)
+            buffer, at = buffer[at:] + decode(chunk, not chunk), 0
+        except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
+            yield BadLine(line, "", f"the file is damaged from here on ({error})")
+            return
+        is_over = not chunk
+
+
+def _reads(values: Iterator[tuple[int, Any, str] | BadLine]) -> Iterator[Read]:
+    doubles = Doubles()
+    for item in values:
+        if isinstance(item, BadLine):
+            yield item
+            continue
+        line, job, text = item
+        try:
+            read = _job(line, job)
+        except UnfitError as error:
+            name = job.get("jobid") if isinstance(job, dict) else None
+            of_job = f" (of job {shown(name)})" if isinstance(name, str) else ""
+            yield BadLine(line, error.name, error.reason + of_job)
+            continue
+        if isinstance(read, TraceLine) and (doubled := doubles.remarks(read.name, text)):
+            read = replace(read, remarks=read.remarks + doubled)
+        yield read
+
+
+def _job(line: int, job: Any) -> Read:
+    if not isinstance(job, dict):
+        raise UnfitError("", "is no object")
+    name, tenant = _text(job, "jobid"), _text(job, "vc")
+    attempts = job.get("attempts")
+    if not isinstance(attempts, list) or not all(isinstance(one, dict) for one in attempts):
+        raise UnfitError("attempts", "is no list of objects")
+    lengths = [_length_us(attempt) for attempt in attempts]
+    started = [attempt for attempt in attempts if _instant(attempt, "start_time") is not None]
+    if not started:
+        return LeftOut(line, Remark.NEVER_RAN)
+    gpus = max(_gpus(attempt) for attempt in attempts)
+    if not gpus:
+        return LeftOut(line)
+    if gpus > GPUS_MAX:
+        raise UnfitError("gpus", f"are more than {GPUS_MAX:,}")
+    if all(length is None for length in lengths):
+        return LeftOut(line, Remark.NO_LENGTH)
+    length_us = sum(length for length in lengths if length is not None)
+    if length_us > SECONDS_MAX * SECOND_US:
+        raise UnfitError("attempts", "last more than a hundred years")
+    status = job.get("status")
+    remark, exit_code = end_of(status if isinstance(status, str) else "")
+    if remark is None and None in lengths:
+        remark, exit_code = Remark.UNFINISHED, 1
+    return TraceLine(
+        line,
+        name,
+        tenant,
+        gpus,
+        submission(_text(job, "submitted_time")),
+        max(length_us, SECOND_US),
+        {"exit_code": exit_code} if exit_code else {},
+        () if remark is None else (remark,),
+    )
+
+
+def _text(job: dict[str, Any], field: str) -> str:
+    text = job.get(field)
+    if not isinstance(text, str) or not text.strip():
+        raise UnfitError(field, "is no text, or empty")
+    if len(text) > NAME_MAX:
+        raise UnfitError(field, f"is longer than {NAME_MAX} characters")
+    return text.strip()
+
+
+def _instant(attempt: dict[str, Any], field: str) -> int | None:
+    text = attempt.get(field)
+    if text is None or (isinstance(text, str) and text.strip().lower() in _NO_INSTANT):
+        return None
+    if not isinstance(text, str):
+        raise UnfitError(field, "is no text")
+    return submission(text.strip())
+
+
+def _length_us(attempt: dict[str, Any]) -> int | None:
+    """How long an attempt ran; None if its beginning or its end is not told."""
+    start_us, end_us = _instant(attempt, "start_time"), _instant(attempt, "end_time")
+    return None if start_us is None or end_us is None else max(0, end_us - start_us)
+
+
+def _gpus(attempt: dict[str, Any]) -> int:
+    detail = attempt.get("detail")
+    nodes = [node for node in detail if isinstance(node, dict)] if isinstance(detail, list) else []
+    held = [node.get("gpus") for node in nodes]
+    return sum(len(gpus) for gpus in held if isinstance(gpus, list))

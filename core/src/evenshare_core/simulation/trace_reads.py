@@ -1,0 +1,168 @@
+"""What readers of traces return: jobs, bad lines, lines left out, sentences that count them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from evenshare_core.domain.plurals import plural
+from evenshare_core.units import COUNT_MAX
+
+# Doubles are looked for among so many jobs, so that memory is bounded in a file of any size.
+REMEMBERED = COUNT_MAX
+
+
+class HeaderError(Exception):
+    """The file's beginning does not say how to read it; nothing was read."""
+
+
+class Remark(Enum):
+    """What is counted of a trace's lines: a sentence about one of them, and about several."""
+
+    NO_GPU = ("line asks for no GPU and is left out", "lines ask for no GPU and are left out")
+    NEVER_RAN = (
+        "line is of a job that never ran and is left out",
+        "lines are of jobs that never ran and are left out",
+    )
+    NO_LENGTH = (
+        "line does not say how long its job ran and is left out",
+        "lines do not say how long their jobs ran and are left out",
+    )
+    PART = (
+        "line is a part of a job, as a step, and is left out",
+        "lines are parts of jobs, as steps, and are left out",
+    )
+    EARLIER_RUN = (
+        "line is an earlier run of a job that was requeued and is left out",
+        "lines are earlier runs of jobs that were requeued and are left out",
+    )
+    FRACTION = (
+        "job asks for a fraction of a GPU, which is rounded up",
+        "jobs ask for a fraction of a GPU, which is rounded up",
+    )
+    FAILED = ("job failed, and fails here too", "jobs failed, and fail here too")
+    CANCELLED = (
+        "job was cancelled, and fails here after the time that it ran",
+        "jobs were cancelled, and fail here after the time that they ran",
+    )
+    UNFINISHED = (
+        "job had not ended, and fails here after the time that it had run",
+        "jobs had not ended, and fail here after the time that they had run",
+    )
+    UNKNOWN_STATE = (
+        "job has an unknown state and counts as a success",
+        "jobs have unknown states and count as successes",
+    )
+    DOUBLED_ID = (
+        "job has the id or name of an earlier one, and is kept",
+        "jobs have the id or name of an earlier one, and are kept",
+    )
+    DOUBLED_LINE = (
+        "line equals an earlier one, and is kept as another job",
+        "lines equal an earlier one, and are kept as other jobs",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLine:
+    """One job of a trace. `submit_us` counts from wherever the file's own clock begins.
+
+    `extra` holds the optional fields that the file gives, by the names of
+    `evenshare_core.simulation.trace_formats.OPTIONAL`; `deadline_s` (a list, after the
+    submission), `cancel_s`, `cold_s` and `checkpoint_s` in microseconds.
+    """
+
+    line: int
+    name: str
+    tenant: str
+    gpus: int
+    submit_us: int
+    duration_us: int
+    extra: dict[str, object] = field(default_factory=dict)
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no job: where, in which field (empty: the line as a whole), and why."""
+
+    line: int
+    field: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A line that can be read but is no job to run."""
+
+    line: int
+    why: Remark = Remark.NO_GPU
+
+
+Read = TraceLine | BadLine | LeftOut
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which cell of a line is which field; `format` names the rules by which lines are read."""
+
+    format: str
+    width: int
+    at: dict[str, int]
+
+
+class TraceTally:
+    """Counts remarks on lines, with the first line of each."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Remark, int] = {}
+        self._first: dict[Remark, int] = {}
+
+    def add(self, read: Read) -> None:
+        """Count what there is to remark on a line."""
+        if isinstance(read, TraceLine):
+            for remark in read.remarks:
+                self._count(remark, read.line)
+        elif isinstance(read, LeftOut):
+            self._count(read.why, read.line)
+
+    def _count(self, remark: Remark, line: int) -> None:
+        self.counts[remark] = self.counts.get(remark, 0) + 1
+        self._first.setdefault(remark, line)
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return a sentence per remark that was counted, in the order of `Remark`."""
+        return tuple(
+            f"{plural(count, *remark.value)} ({'' if count == 1 else 'first: '}line"
+            f" {self._first[remark]})"
+            for remark in Remark
+            if (count := self.counts.get(remark, 0))
+        )
+
+
+class Doubles:
+    """Finds jobs whose name, or whose whole line, was there before.
+
+    Hashes are kept, not texts: two of 64 bits are equal by chance about never.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[int, int] = {}
+
+    def remarks(self, name: str, text: str) -> tuple[Remark, ...]:
+        """Return what there is to remark on a job of this name and line."""
+        key, line = hash(name or text), hash(text)
+        before = self._lines.get(key)
+        if before is None:
+            if len(self._lines) < REMEMBERED:
+                self._lines[key] = line
+            return ()
+        return (Remark.DOUBLED_LINE if before == line else Remark.DOUBLED_ID,)
+
+
+def tallied(reads: Iterable[Read], tally: TraceTally) -> Iterator[Read]:
+    """Pass lines on, and count what there is to remark on them."""
+    for read in reads:
+        tally.add(read)
+        yield read
