@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0039_node_engine_state")]
+    dependencies = [("scheduling", "0041_utility_has_its_kind")]
 
     operations = [
         migrations.AlterField(

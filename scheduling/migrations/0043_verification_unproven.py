@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0039_node_engine_state'),
+        ('scheduling', '0042_contradicted_event'),
     ]
 
     operations = [
