@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -18,7 +19,7 @@ from tests.factories import BEGIN, Cluster, cluster
 from tests.tools import PATIENCE_S
 
 
-def pool(tenant: str, *, late_s: float, round_s: int, **fields: object) -> Cluster:
+def pool(tenant: str, *, late_s: float, round_s: int, **fields: Any) -> Cluster:
     """A pool whose last round was on its grid, and whose next one is `late_s` late."""
     lab = cluster({tenant: 4}, round_s=round_s, **fields)
     PoolFence.objects.filter(pool=lab.pool).update(last_checked_at=BEGIN)
