@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+
+from evenshare_core.domain.entitlements import effective_quotas
 
 # Whose quota, of what: (tenant id, GPU type id).
 Key = tuple[int, int]
@@ -91,3 +93,71 @@ def _joined(periods: Iterable[Period]) -> tuple[Period, ...]:
         else:
             joined.append(period)
     return tuple(joined)
+
+
+@dataclass(frozen=True, slots=True)
+class Dilution:
+    """Quotas of a GPU type that sum to more than the pool has, from `at` on.
+
+    `losers`: tenants whose quota is not lowered and is worth fewer GPUs than before, as (tenant id,
+    quota, GPUs before, GPUs after).
+    """
+
+    gpu_type: int
+    at: datetime
+    quotas: int
+    capacity: int
+    losers: tuple[tuple[int, int, int, int], ...]
+
+
+def find_dilutions(
+    before: Mapping[Key, Sequence[Period]],
+    after: Mapping[Key, Sequence[Period]],
+    capacity: Mapping[int, int],
+    since: datetime,
+) -> tuple[Dilution, ...]:
+    """Return which quotas a change takes above the GPUs of their type, where they sum to most.
+
+    `before` and `after`: all quotas of a pool, from `since` on; `capacity`: GPUs by type.
+    """
+    changed = {key[1] for key in after if tuple(after[key]) != tuple(before.get(key, ()))}
+    found = []
+    for gpu_type in sorted(changed):
+        edges = {since} | {
+            period.since
+            for key, periods in after.items()
+            for period in periods
+            if key[1] == gpu_type and period.since > since
+        }
+        of_type = (_dilution(before, after, gpu_type, capacity, at) for at in sorted(edges))
+        worst = max((one for one in of_type if one), key=lambda one: one.quotas, default=None)
+        if worst:
+            found.append(worst)
+    return tuple(found)
+
+
+def _dilution(
+    before: Mapping[Key, Sequence[Period]],
+    after: Mapping[Key, Sequence[Period]],
+    gpu_type: int,
+    capacity: Mapping[int, int],
+    at: datetime,
+) -> Dilution | None:
+    gpus = capacity.get(gpu_type, 0)
+    was, becomes = _gpus_at(before, gpu_type, at), _gpus_at(after, gpu_type, at)
+    total = sum(becomes.values())
+    if total <= gpus or total <= sum(was.values()):
+        return None
+    old = dict(zip(was, effective_quotas(list(was.values()), gpus), strict=True))
+    new = dict(zip(becomes, effective_quotas(list(becomes.values()), gpus), strict=True))
+    losers = tuple(
+        (tenant, becomes[tenant], old[tenant], new[tenant])
+        for tenant in becomes
+        if tenant in was and becomes[tenant] >= was[tenant] and new[tenant] < old[tenant]
+    )
+    return Dilution(gpu_type, at, total, gpus, losers)
+
+
+def _gpus_at(quotas: Mapping[Key, Sequence[Period]], gpu_type: int, at: datetime) -> dict[int, int]:
+    held = ((key[0], period_at(quotas[key], at)) for key in sorted(quotas) if key[1] == gpu_type)
+    return {tenant: period.terms.gpus for tenant, period in held if period}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,6 +20,7 @@ from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
+from scheduling.selectors.capacity import gpus_by_type
 from scheduling.selectors.quotas import list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
@@ -39,6 +40,7 @@ from tenants.requests import (
     QuotaRequest,
 )
 from tenants.scopes import site_scope
+from tenants.selectors.quota_records import dilution_text
 from tenants.services.quotas import (
     QuotaEdit,
     basis_of,
@@ -71,8 +73,23 @@ QuotaSet = inline_serializer(
 QuotasSet = inline_serializer(
     "OperateQuotaPage",
     fields={
-        "results": s.ListField(child=QuotaSet),
+        "results": s.ListField(child=type(QuotaSet)()),
         "next": s.CharField(allow_null=True),
+    },
+)
+
+
+def _warnings_field() -> s.ListField:
+    about = "Quotas above the pool's GPUs, and whom they dilute by how much."
+    return s.ListField(child=s.CharField(), help_text=about)
+
+
+QuotasSaved = inline_serializer(
+    "OperateQuotaSaved",
+    fields={
+        "results": s.ListField(child=type(QuotaSet)()),
+        "next": s.CharField(allow_null=True),
+        "warnings": _warnings_field(),
     },
 )
 Drafts = request_serializer(
@@ -109,6 +126,7 @@ class QuotaImpact(s.Serializer[object]):
     waiting_before = s.IntegerField()
     waiting_after = s.IntegerField()
     results = QuotaImpactRow(many=True)
+    warnings = _warnings_field()
     error = s.CharField(allow_blank=True)
 
 
@@ -194,7 +212,7 @@ class OperateQuota(OperatePoolView):
     @extend_schema(
         operation_id="operate_quota_set",
         request=request_serializer(QuotaRequest),
-        responses={200: QuotasSet},
+        responses={200: QuotasSaved},
         parameters=[IF_MATCH],
     )
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
@@ -205,7 +223,7 @@ class OperateQuota(OperatePoolView):
             basis = basis_of(pool.pk, now)
             self.require_match(f'"{basis}"')
             with _named(lambda _: ""):
-                save_quotas(
+                record = save_quotas(
                     actor=self.actor,
                     pool_id=pool.pk,
                     pool_name=pool.name,
@@ -215,9 +233,12 @@ class OperateQuota(OperatePoolView):
                     now=now,
                     basis=basis,
                     next_round=next_number(pool.pk),
+                    capacity=gpus_by_type(pool.pk),
                     reason=wanted.reason,
                 )
-            return _periods_answer(pool, now, key)
+            said = _periods_answer(pool, now, key)
+            said.data["warnings"] = _warnings(record.after.get("dilutes", ()) if record else ())
+            return said
 
 
 class QuotaPreview(OperateView):
@@ -312,6 +333,10 @@ def _row(pool: Pool, key: Key, period: Period, names: QuotaNames) -> dict[str, A
     }
 
 
+def _warnings(dilutes: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [dilution_text(row) for row in dilutes]
+
+
 def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> dict[str, Any]:
     return {
         "pool": pool.name,
@@ -328,6 +353,7 @@ def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> dict[str, Any]:
             }
             for row in impact.rows
         ],
+        "warnings": impact.warnings,
         "error": impact.error,
     }
 

@@ -27,6 +27,11 @@ def type_capacities(pool_id: int) -> list[TypeCapacity]:
     return [TypeCapacity(id_, name, gpus or 0) for id_, name, gpus in rows]
 
 
+def gpus_by_type(pool_id: int) -> dict[int, int]:
+    """Return a pool's GPUs that are up by the id of their type. One query."""
+    return {row.id: row.gpus for row in type_capacities(pool_id)}
+
+
 def gpu_type_ids() -> dict[str, int]:
     """Return the ids of all GPU types by name. One query."""
     return dict(GpuType.objects.values_list("name", "id"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import structlog
@@ -16,6 +17,7 @@ from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import GpuType
+from scheduling.selectors.capacity import gpus_by_type
 from scheduling.selectors.sharing import NO_RULES, SharingRules, narrowed, sharing_rules
 from scheduling.services.round_impact import (
     NONE_QUEUED,
@@ -26,7 +28,14 @@ from scheduling.services.round_impact import (
 )
 from tenants.periods import Key, Period, QuotaTerms, period_at
 from tenants.scopes import site_scope
-from tenants.services.quotas import QuotaEdit, QuotaPlan, plan_quotas, quota_periods
+from tenants.selectors.quota_records import dilution_text
+from tenants.services.quotas import (
+    QuotaEdit,
+    QuotaPlan,
+    plan_dilutions,
+    plan_quotas,
+    quota_periods,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +53,12 @@ class Impact:
     rows: tuple[ImpactRow, ...] = ()
     waiting: QueuedJobs = NONE_QUEUED
     error: str = ""
+    dilutes: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """Quotas above the pool's GPUs, and whom they dilute by how much."""
+        return [dilution_text(row) for row in self.dilutes]
 
 
 def quota_impact(
@@ -66,14 +81,17 @@ def quota_impact(
         types = dict(GpuType.objects.values_list("id", "name"))
         nominal = _nominal(quota_periods(pool_id, at), at)
         rules = sharing_rules(pool_id, at)
+        dilutes = tuple(plan_dilutions(plan, now.pool_at, gpus_by_type(pool_id)))
     wanted = {**nominal, **{key: _terms_from(plan.after[key], since) for key in plan.keys}}
     try:
         before = decide_round(snapshot)
         after = decide_round(with_quotas(snapshot, wanted, types, rules))
     except Exception as error:
         log.warning("preview.failed", pool=pool_id, exc_info=True)
-        return Impact(plan, number, at, error=f"{type(error).__name__}: {error}"[:300])
-    return Impact(plan, number, at, share_rows(before, after), queued_jobs(before, after))
+        failure = f"{type(error).__name__}: {error}"[:300]
+        return Impact(plan, number, at, error=failure, dilutes=dilutes)
+    rows, waiting = share_rows(before, after), queued_jobs(before, after)
+    return Impact(plan, number, at, rows, waiting, dilutes=dilutes)
 
 
 def with_quotas(

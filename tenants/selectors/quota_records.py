@@ -12,7 +12,7 @@ from typing import Any
 from django.apps import apps
 
 from tenants.models import AuditRecord, Tenant
-from tenants.periods import Key, Period, QuotaTerms
+from tenants.periods import Dilution, Key, Period, QuotaTerms
 
 _FIELDS = ("tenant", "gpu_type")
 
@@ -56,6 +56,37 @@ def periods_from_plain(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Per
         )
         periods[tenant, gpu_type] = (*periods.get((tenant, gpu_type), ()), period)
     return periods
+
+
+def dilutions_to_plain(dilutions: Iterable[Dilution]) -> list[dict[str, Any]]:
+    """Write dilutions by names, for the audit log and for answers."""
+    names = _names()
+    return [
+        {
+            "gpu_type": names["gpu_type"][one.gpu_type],
+            "from": one.at.isoformat(),
+            "quotas": one.quotas,
+            "capacity": one.capacity,
+            "tenants": [
+                {"tenant": names["tenant"][tenant], "quota": quota, "before": old, "after": new}
+                for tenant, quota, old, new in one.losers
+            ],
+        }
+        for one in dilutions
+    ]
+
+
+def dilution_text(row: Mapping[str, Any]) -> str:
+    """Return a warning of a dilution that `dilutions_to_plain` wrote."""
+    begins = row["from"][:16].replace("T", " ")
+    text = (
+        f"{row['gpu_type']}: quotas sum to {row['quotas']:,} GPUs, the pool has"
+        f" {row['capacity']:,} from {begins} on."
+    )
+    losers = [
+        f"{one['tenant']} {one['after']:,} instead of {one['before']:,}" for one in row["tenants"]
+    ]
+    return f"{text} Each quota shrinks in proportion: {', '.join(losers)}." if losers else text
 
 
 def name_periods(records: Sequence[AuditRecord]) -> None:

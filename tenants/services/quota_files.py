@@ -21,8 +21,10 @@ from tenants.quota_files import (
     replace_periods,
     wanted_periods,
 )
+from tenants.selectors.quota_records import dilution_text
 from tenants.services.quotas import (
     QuotaPlan,
+    plan_dilutions,
     quota_periods,
     write_plan,
 )
@@ -64,6 +66,7 @@ class SyncPlan:
     changes: tuple[QuotaChange, ...]
     sums: tuple[QuotaSum, ...]
     plans: tuple[tuple[PoolToday, QuotaPlan], ...]
+    warnings: tuple[str, ...] = ()
 
 
 def plan_quota_sync(
@@ -81,6 +84,7 @@ def plan_quota_sync(
     changes: list[QuotaChange] = []
     sums: list[QuotaSum] = []
     plans: list[tuple[PoolToday, QuotaPlan]] = []
+    warnings: list[str] = []
     slugs = {id_: slug for slug, id_ in tenants.items()}
     names = {id_: name for name, id_ in types.items()}
     for pool in (pools[name] for name in sorted(pools)):
@@ -96,7 +100,14 @@ def plan_quota_sync(
             for tenant, gpu_type in plan.keys
         ]
         sums += _sums(pool, later, names)
-    return SyncPlan(tuple(sorted(changes, key=lambda one: one.name)), tuple(sums), tuple(plans))
+        diluted = plan_dilutions(plan, pool.now, _by_type(pool, types))
+        warnings += [f"{pool.name} {dilution_text(row)}" for row in diluted]
+    ordered = sorted(changes, key=lambda one: one.name)
+    return SyncPlan(tuple(ordered), tuple(sums), tuple(plans), tuple(warnings))
+
+
+def _by_type(pool: PoolToday, types: Mapping[str, int]) -> dict[int, int]:
+    return {types[name]: gpus for name, gpus in pool.capacity.items() if name in types}
 
 
 def _check_names(
@@ -176,11 +187,13 @@ def sync_quotas(
         plan = plan_quota_sync(lines, pools, types)
         for pool, one in plan.plans:
             if one.after:
-                _save(actor, pool, one, reason)
+                _save(actor, pool, one, types, reason)
     return plan
 
 
-def _save(actor: Actor, pool: PoolToday, plan: QuotaPlan, reason: str) -> None:
+def _save(
+    actor: Actor, pool: PoolToday, plan: QuotaPlan, types: Mapping[str, int], reason: str
+) -> None:
     try:
         write_plan(
             plan,
@@ -189,6 +202,7 @@ def _save(actor: Actor, pool: PoolToday, plan: QuotaPlan, reason: str) -> None:
             book=pool.book,
             now=pool.now,
             next_round=pool.next_round,
+            capacity=_by_type(pool, types),
             reason=reason,
         )
     except InvalidInputError as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -16,8 +17,12 @@ from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.models import AuditRecord, Budget, Quota
 from tenants.operator_transaction import operation
-from tenants.periods import Key, OverlapError, Period, QuotaTerms, set_periods
-from tenants.selectors.quota_records import periods_from_plain, periods_to_plain
+from tenants.periods import Key, OverlapError, Period, QuotaTerms, find_dilutions, set_periods
+from tenants.selectors.quota_records import (
+    dilutions_to_plain,
+    periods_from_plain,
+    periods_to_plain,
+)
 
 SAVED, UNDONE = "quota.saved", "quota.undone"
 GPUS_MAX = COUNT_MAX
@@ -131,9 +136,13 @@ def save_quotas(
     now: datetime,
     basis: str,
     next_round: int,
+    capacity: Mapping[int, int],
     reason: str = "",
 ) -> AuditRecord | None:
     """Save edits from `since` on; return their record, or None where they change nothing.
+
+    `capacity` is the pool's GPUs by type. Quotas above it are saved, and the record says whom they
+    dilute (`dilutes`).
 
     `basis` is what the editor saw (`basis_of`): a change of somebody else since is no surprise.
     `next_round` is kept beside the record: until that round, the change can be undone.
@@ -156,8 +165,16 @@ def save_quotas(
             book=book,
             now=now,
             next_round=next_round,
+            capacity=capacity,
             reason=reason,
         )
+
+
+def plan_dilutions(plan: QuotaPlan, now: datetime, capacity: Mapping[int, int]) -> list[Any]:
+    """Return whom a plan that is not written yet dilutes, as `dilutions_to_plain` writes it."""
+    present = quota_periods(plan.pool, now)
+    later = {**present, **plan.after}
+    return dilutions_to_plain(find_dilutions(present, later, capacity, plan.since))
 
 
 def write_plan(
@@ -168,6 +185,7 @@ def write_plan(
     book: str,
     now: datetime,
     next_round: int,
+    capacity: Mapping[int, int],
     reason: str,
 ) -> AuditRecord:
     """Write a plan with its record, inside the caller's transaction.
@@ -176,6 +194,7 @@ def write_plan(
         InvalidInputError: a conflict on `basis`: another save came first.
     """
     _make_budgets(plan, book)
+    dilutes = plan_dilutions(plan, now, capacity)
     try:
         # Another save at this moment: the constraint on overlaps decides who was first.
         with transaction.atomic():
@@ -194,6 +213,7 @@ def write_plan(
             "since": plan.since.isoformat(),
             "planned_at": now.isoformat(),
             "next_round": next_round,
+            **({"dilutes": dilutes} if dilutes else {}),
         },
         reason=reason,
     )

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenshare_core.policies.base import decide_round
+from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import GpuType, Job, Lease, Round
+from scheduling.selectors.capacity import gpus_by_type
 from scheduling.services.quota_impact import quota_impact, with_quotas
 from tenants.audit import Actor, AuditFilter, audit_page, write_audit
 from tenants.input.errors import InvalidInputError
@@ -135,6 +137,7 @@ def save(
         now=lab.at,
         basis=basis,
         next_round=next_number(lab.pool.pk),
+        capacity=gpus_by_type(lab.pool.pk),
         **fields,
     )
 
@@ -186,6 +189,33 @@ class TestASave:
             next_round=record.after["next_round"],
         )  # fmt: skip
         assert quotas(lab, "a") == [(4, BEGIN, None)]
+
+    def test_above_the_pools_gpus_says_whom_it_dilutes_by_how_much(self) -> None:
+        """As the next round scales them: 12 and 4 of 8 GPUs are 6 and 2."""
+        lab = cluster({"a": 4, "b": 4})
+        edits = [edit(lab, "a", 12)]
+        impact = quota_impact(
+            pool_id=lab.pool.pk, edits=edits, since=BEGIN + DAY, now=read_clock(lab.pool.pk)
+        )
+        record = save(lab, operator(), edits, BEGIN + DAY)
+        assert record is not None
+        (row,) = record.after["dilutes"]
+        assert impact.dilutes == (row,)
+        assert (row["gpu_type"], row["quotas"], row["capacity"]) == ("v100", 16, 8)
+        assert row["tenants"] == [{"tenant": "b", "quota": 4, "before": 4, "after": 2}]
+        assert impact.warnings == [
+            (
+                "v100: quotas sum to 16 GPUs, the pool has 8 from 2030-01-02 00:00 on."
+                " Each quota shrinks in proportion: b 2 instead of 4."
+            )
+        ]
+
+    @pytest.mark.parametrize(("tenant", "gpus"), [("a", 2), ("b", 4), ("a", None)])
+    def test_within_the_pools_gpus_dilutes_nobody(self, tenant: str, gpus: int | None) -> None:
+        lab = cluster({"a": 4, "b": 3})
+        record = save(lab, operator(), [edit(lab, tenant, gpus)], BEGIN + DAY)
+        assert record is not None
+        assert "dilutes" not in record.after
 
     def test_from_now_is_used_by_the_next_round(self) -> None:
         lab = cluster({"a": 4, "b": 4})

@@ -79,6 +79,8 @@ class Command(BaseCommand):
             if total.over:
                 line += f": quotas exceed capacity by {total.over}"
             self.stdout.write(line)
+        for warning in plan.warnings:
+            self.stdout.write(f"warning: {warning}")
         if not plan.changes:
             self.stdout.write("no change")
             return

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from portal.charts.figures import plural
+from tenants.selectors.quota_records import dilution_text
 
 ACTION_TEXTS = {
     "quota.saved": "changed quotas",
@@ -69,6 +70,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
     """Every value of a record that differs, nested ones by their path."""
     if "periods" in before or "periods" in after:
         yield from _quotas(before.get("periods", ()), after.get("periods", ()))
+        for row in after.get("dilutes", ()):
+            yield Difference("dilutes", "", dilution_text(row))
         return
     old, new = dict(_flat(before)), dict(_flat(after))
     for name in [*old, *(name for name in new if name not in old)]:

@@ -50,6 +50,7 @@ from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord
 from tenants.periods import Key
 from tenants.scopes import site_scope
+from tenants.selectors.quota_records import dilution_text
 from tenants.selectors.tenants import all_tenants
 from tenants.services.quotas import (
     SAVED,
@@ -177,10 +178,14 @@ def _save(request: HttpRequest, asked: GridRequest, edits: list[QuotaEdit]) -> N
         now=asked.now.pool_at,
         basis=text(request.POST, "basis"),
         next_round=number,
+        capacity={type_id: gpus for type_id, (_, gpus) in asked.form.types.items()},
         reason=text(request.POST, "reason"),
     )
     if record is None:
         tell(request, NOTHING_DIFFERED)
+        return
+    for row in record.after.get("dilutes", ()):
+        messages.warning(request, dilution_text(row))
 
 
 def _show(request: HttpRequest, asked: GridRequest) -> HttpResponse:
