@@ -19,7 +19,7 @@ DOCUMENT = HERE.parent / "docs" / "performance.md"
 BENCHMARKS = (
     *("decide_ltgf", "decide_evenshare", "decide_gandiva_fair", "decide_policies"),
     *("decide_market", "forecast_market"),
-    *("simulate", "certify", "disclose"),
+    *("simulate", "load_traces", "certify", "disclose"),
     *("round_postgres", "bundles", "archive", "submit_http", "polls_http", "oef", "income"),
     "market_schedule",
     *("unisched_selector", "price_board", "estimation", "verify_rounds"),

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from evenshare_core.cli.collector import rare_collections
 from evenshare_core.cli.command import Options
 from evenshare_core.cli.files import InputError, opened
 from evenshare_core.cli.pool_inputs import pool_inputs, whole_number
@@ -210,7 +211,7 @@ def _trace(options: Options) -> Workload:
     path = Path(options["trace"])
     chosen, mapping = options["set"], read_mapping(options["map"])
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, rare_collections():
             _, lines = trace_lines(file, form=options["format"], mapping=mapping, chosen=chosen)
             workload = read_workload(lines, true_estimates=options["estimates"] == "true")
     except OSError as error:

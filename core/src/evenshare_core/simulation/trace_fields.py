@@ -73,9 +73,8 @@ def submission(text: str) -> int:
         return seconds(text, "submit")
     try:
         instant = datetime.fromisoformat(text)
-        if instant.tzinfo is None:
-            instant = instant.replace(tzinfo=UTC)
-        instant = instant.astimezone(UTC)
+        naive = instant.tzinfo is None
+        instant = instant.replace(tzinfo=UTC) if naive else instant.astimezone(UTC)
     except (ValueError, OverflowError):
         reason = f"is neither seconds nor an instant: {shown(text)}"
         raise UnfitError("submit", reason) from None

@@ -136,23 +136,23 @@ def _job(line: int, job: Any) -> Read:
     attempts = job.get("attempts")
     if not isinstance(attempts, list) or not all(isinstance(one, dict) for one in attempts):
         raise UnfitError("attempts", "is no list of objects")
-    lengths = [_length_us(attempt) for attempt in attempts]
-    started = [attempt for attempt in attempts if _instant(attempt, "start_time") is not None]
-    if not started:
+    spans = [(_instant(one, "start_time"), _instant(one, "end_time")) for one in attempts]
+    if all(start_us is None for start_us, _ in spans):
         return LeftOut(line, Remark.NEVER_RAN)
     gpus = max(_gpus(attempt) for attempt in attempts)
     if not gpus:
         return LeftOut(line)
     if gpus > GPUS_MAX:
         raise UnfitError("gpus", f"are more than {GPUS_MAX:,}")
-    if all(length is None for length in lengths):
+    lengths = [max(0, b - a) for a, b in spans if a is not None and b is not None]
+    if not lengths:
         return LeftOut(line, Remark.NO_LENGTH)
-    length_us = sum(length for length in lengths if length is not None)
+    length_us = sum(lengths)
     if length_us > SECONDS_MAX * SECOND_US:
         raise UnfitError("attempts", "last more than a hundred years")
     status = job.get("status")
     remark, exit_code = end_of(status if isinstance(status, str) else "")
-    if remark is None and None in lengths:
+    if remark is None and len(lengths) < len(spans):
         remark, exit_code = Remark.UNFINISHED, 1
     return TraceLine(
         line,
@@ -182,12 +182,6 @@ def _instant(attempt: dict[str, Any], field: str) -> int | None:
     if not isinstance(text, str):
         raise UnfitError(field, "is no text")
     return submission(text.strip())
-
-
-def _length_us(attempt: dict[str, Any]) -> int | None:
-    """How long an attempt ran; None if its beginning or its end is not told."""
-    start_us, end_us = _instant(attempt, "start_time"), _instant(attempt, "end_time")
-    return None if start_us is None or end_us is None else max(0, end_us - start_us)
 
 
 def _gpus(attempt: dict[str, Any]) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from evenshare_core.simulation.trace_fields import (
     NAME_MAX,
@@ -129,19 +129,20 @@ def _reads(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> I
     put_back: dict[str, TraceLine] = {}
     over: set[int] = set()
     doubles = Doubles()
+    job_at = columns.at.get("jobid", -1)
     for item in numbered:
         if isinstance(item, BadLine):
             yield item
             continue
         number, text = item
+        if _is_step(text, job_at):
+            yield LeftOut(number, Remark.PART)
+            continue
         try:
             row = _SacctRow(number, _cells(text, columns), columns)
             read = row.read()
         except UnfitError as error:
             yield BadLine(number, error.name, error.reason)
-            continue
-        if row.is_step:
-            yield read
             continue
         if row.name in put_back:
             yield LeftOut(put_back.pop(row.name).line, Remark.EARLIER_RUN)
@@ -160,8 +161,14 @@ def _reads(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> I
     yield from put_back.values()
 
 
+def _is_step(text: str, job_at: int) -> bool:
+    """Whether a line is of a step, as `17.batch`. Most lines are, so no other cell is made."""
+    cells = text.split("|", job_at + 1)
+    return 0 <= job_at < len(cells) and "." in cells[job_at]
+
+
 def _cells(text: str, columns: Columns) -> list[str]:
-    cells = [cell.strip() for cell in text.split("|")]
+    cells = text.split("|")
     if len(cells) != columns.width:
         raise UnfitError(
             "",
@@ -171,33 +178,20 @@ def _cells(text: str, columns: Columns) -> list[str]:
     return cells
 
 
-@dataclass(frozen=True, slots=True)
 class _SacctRow:
-    """A line of the dump."""
+    """A line of the dump: `name` is the job's id, `word` its state in a word."""
 
-    number: int
-    cells: Sequence[str]
-    columns: Columns
+    __slots__ = ("at", "cells", "name", "number", "word")
+
+    def __init__(self, number: int, cells: Sequence[str], columns: Columns) -> None:
+        self.number, self.cells, self.at = number, cells, columns.at
+        self.name = self.cell("=name") or self.cell("jobid")
+        self.word = state_word(self.cell("=state") or self.cell("state"))
 
     def cell(self, name: str) -> str:
         """A cell by its column in lower case or, after `=`, its field; empty if it is not there."""
-        place = self.columns.at.get(name)
-        return "" if place is None else self.cells[place]
-
-    @property
-    def name(self) -> str:
-        """The job's id."""
-        return self.cell("=name") or self.cell("jobid")
-
-    @property
-    def is_step(self) -> bool:
-        """Whether it is of a step, as `17.batch`."""
-        return "." in self.cell("jobid")
-
-    @property
-    def word(self) -> str:
-        """Its state, in a word."""
-        return state_word(self.cell("=state") or self.cell("state"))
+        place = self.at.get(name)
+        return "" if place is None else self.cells[place].strip()
 
     def read(self) -> Read:
         """The job, or why it is left out.
@@ -207,8 +201,6 @@ class _SacctRow:
         """
         if not self.name:
             raise UnfitError("name", "is empty")
-        if self.is_step:
-            return LeftOut(self.number, Remark.PART)
         length_us = self._length_us()
         if self._never_ran(length_us):
             return LeftOut(self.number, Remark.NEVER_RAN)
@@ -218,7 +210,7 @@ class _SacctRow:
         if length_us is None:
             return LeftOut(self.number, Remark.NO_LENGTH)
         remark, exit_code = end_of(self.word)
-        if remark is None and "end" in self.columns.at and not _is_instant(self.cell("end")):
+        if remark is None and "end" in self.at and not _is_instant(self.cell("end")):
             remark, exit_code = Remark.UNFINISHED, 1
         remarks = ((Remark.FRACTION,) if is_fraction else ()) + (
             () if remark is None else (remark,)
@@ -238,7 +230,7 @@ class _SacctRow:
     def _never_ran(self, length_us: int | None) -> bool:
         if self.word in _MAY_NOT_HAVE_RUN and not length_us:
             return True
-        return "start" in self.columns.at and not _is_instant(self.cell("start"))
+        return "start" in self.at and not _is_instant(self.cell("start"))
 
     def _length_us(self) -> int | None:
         """How long it ran, or has run until the dump; None if nothing says it."""
@@ -281,9 +273,10 @@ class _SacctRow:
                 extra["cpus"] = int(count)
             elif memory_mb := int(int(count) * _IN_MB[unit]):
                 extra["memory_mb"] = memory_mb
-        for name, reader in OPTIONAL_READERS.items():
-            if text := self.cell(f"={name}"):
-                extra[name] = reader(text, name)
+        for column in self.at:
+            name = column[1:] if column[0] == "=" else ""
+            if name in OPTIONAL_READERS and (text := self.cell(column)):
+                extra[name] = OPTIONAL_READERS[name](text, name)
         return extra
 
 

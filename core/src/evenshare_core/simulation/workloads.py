@@ -222,7 +222,7 @@ def read_workload(lines: Iterable[Read], *, true_estimates: bool = True) -> Work
     A job without an estimate is known by its true duration, or not at all.
     """
     tally = TraceTally()
-    every = list(tallied(lines, tally))
+    every = [line for line in tallied(lines, tally) if isinstance(line, TraceLine | BadLine)]
     bad = tuple(line for line in every if isinstance(line, BadLine))
     read = [line for line in every if isinstance(line, TraceLine)]
     read.sort(key=lambda line: (line.submit_us, line.line))
