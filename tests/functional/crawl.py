@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
 from django.test import Client
 
 from tests.functional.access_table import ASKED_FOR, TABLE
-from tests.functional.addresses import fill, said, template_of, words_of
+from tests.functional.addresses import fill, is_api, said, template_of, words_of
 
 Words = Mapping[str, str]
+# It answers 503 when rounds stop, which is what it is for.
+NO_PAGES = frozenset({"readyz"})
 
 
 class Look(NamedTuple):
@@ -31,7 +33,11 @@ def looks(states: Mapping[str, Words]) -> Iterator[Look]:
     seen: set[str] = set()
     for state, words in states.items():
         for address, route in (*TABLE.items(), *ASKED_FOR):
-            if "GET" not in route.methods or not words.keys() >= set(words_of(address, route)):
+            if (
+                "GET" not in route.methods
+                or address in NO_PAGES
+                or not words.keys() >= set(words_of(address, route))
+            ):
                 continue
             path = fill(template_of(address, route), words)
             if path not in seen:
@@ -39,10 +45,16 @@ def looks(states: Mapping[str, Words]) -> Iterator[Look]:
                 yield Look(state, address, path)
 
 
-def failures(client: Callable[[str], Client], look: Look, roles: Iterable[str]) -> Iterator[str]:
+class Clients(Protocol):
+    """How somebody asks, by their role."""
+
+    def __call__(self, role: str, *, api: bool) -> Client: ...
+
+
+def failures(client: Clients, look: Look, roles: Iterable[str]) -> Iterator[str]:
     """What of an address is answered with a failure of the server, by role."""
     for role in roles:
-        status = asked(client(role), look.path).status_code
+        status = asked(client(role, api=is_api(look.address)), look.path).status_code
         if status >= 500:
             yield f"{status} {look.path} ({look.state}, {role})"
 

@@ -1,0 +1,29 @@
+"""No state of a pool, a tenant or a job makes an address fail, for nobody who may ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.functional.access_table import TABLE
+from tests.functional.crawl import failures, looks
+from tests.functional.odd_stage import ROLES, OddStage, odd_stage
+from tests.functional.turns import dealt, some_turns
+from tests.stages import staged
+
+there = staged(odd_stage)
+
+
+class TestEveryAddress:
+    @pytest.mark.parametrize("turn", some_turns(1))
+    def test_of_every_state_is_no_failure_for_anybody(self, there: OddStage, turn: int) -> None:
+        """Each address of a state is asked for by two of the roles in each turn."""
+        every = list(looks(there.states))
+        assert {look.address for look in every} > {
+            address for address, route in TABLE.items() if "{pool}" in route.query
+        }
+        wrong = [
+            failure
+            for row, look in enumerate(every)
+            for failure in failures(there.client, look, dealt(ROLES, row, turn))
+        ]
+        assert not wrong, "\n".join(wrong)
