@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-# Below the folder of a lease, whose number is 1.
+# Below the folder of a lease; with ^, below that of its job.
 PLACES = (
     "shim.json",
     "exit.json",
@@ -20,11 +20,11 @@ PLACES = (
     "spec.json",
     "out.log",
     "usage.0.json",
-    "../../progress.json",
-    "../../iterations.json",
-    "../../evaluations.json",
-    "../../uid",
-    "../../lease",
+    "^progress.json",
+    "^iterations.json",
+    "^evaluations.json",
+    "^uid",
+    "^lease",
 )
 # What changes when a program ends: no lease is asked to stop by its job's own hand.
 WORDS = ("shim.json", "exit.json")
@@ -50,7 +50,8 @@ class HostileFile:
 
     def write(self, folder: Path) -> None:
         """Put it in place of what lies there, as a job does that may write there."""
-        path = folder / self.place
+        is_of_job = self.place.startswith("^")
+        path = (folder.parents[1] if is_of_job else folder) / self.place.removeprefix("^")
         _clear(path)
         if self.near:
             now_us = time.time_ns() // 1000

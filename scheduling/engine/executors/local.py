@@ -26,7 +26,7 @@ from scheduling.engine.executors.local_spec import LeaseSpec, Surroundings, read
 from scheduling.engine.executors.shim.files import lease_folder, make_private, read_json, write_json
 from scheduling.engine.executors.shim.processes import marked, signal_process
 from scheduling.engine.executors.shim_executor import CLAIM_S, ShimExecutor
-from scheduling.engine.executors.spans import GRAIN_US, Seen, instant
+from scheduling.engine.executors.spans import GRAIN_US, EngineWord, instant
 
 SHIM = Path(__file__).with_name("shim")
 # A shim answers within tens of milliseconds; one that does not is adopted later.
@@ -82,7 +82,7 @@ class LocalExecutor(ShimExecutor):
         _started.append(process)
         return process
 
-    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, Seen]:
+    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, EngineWord]:
         shims = LivingShims(self._root)
         for token, claim in tokens.items():
             shim = self._shim(token, shims, claim)
@@ -90,11 +90,15 @@ class LocalExecutor(ShimExecutor):
                 signal_process(shim.record, signal.SIGTERM)
         return self._seen(tokens, shims)
 
-    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, Seen | None]:  # noqa: ARG002 - each can be told of
+    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, EngineWord | None]:  # noqa: ARG002 - each can be told of
         seen = self._seen(tokens, LivingShims(self._root))
         return {token: seen.get(token) for token in tokens}
 
-    def _settle(self, pool_id: int, tokens: Sequence[str]) -> tuple[set[str], dict[str, Seen]]:  # noqa: ARG002 - one host
+    def _settle(
+        self,
+        pool_id: int,  # noqa: ARG002 - one host
+        tokens: Sequence[str],
+    ) -> tuple[set[str], dict[str, EngineWord]]:
         """Shims that are not alive are dead; what one left behind is killed."""
         _collect()
         shims = LivingShims(self._root)
@@ -112,11 +116,11 @@ class LocalExecutor(ShimExecutor):
         """What the shim of a lease wrote where its job does not: its start, and then its end."""
         return read_json(self._note(token, "span"))
 
-    def _seen(self, tokens: Iterable[str], shims: LivingShims) -> dict[str, Seen]:
+    def _seen(self, tokens: Iterable[str], shims: LivingShims) -> dict[str, EngineWord]:
         saw = {token: self._saw(token, shims) for token in tokens}
         return {token: one for token, one in saw.items() if one is not None}
 
-    def _saw(self, token: str, shims: LivingShims) -> Seen | None:
+    def _saw(self, token: str, shims: LivingShims) -> EngineWord | None:
         """When a lease's shim ran, by the kernel and by its own word; None: nothing is known."""
         claim = self._claim(token)
         shim = self._shim(token, shims, claim)
@@ -127,14 +131,14 @@ class LocalExecutor(ShimExecutor):
             ended_us = instant(span.get("ended_us"))
             if started_us is None and ended_us is None:
                 return None
-            return Seen(started_us, ended_us, None if ended_us is None else span)
+            return EngineWord(started_us, ended_us, None if ended_us is None else span)
         now_us = time.time_ns() // MICROSECOND_NS
         if started_us is not None and shim.began_us - GRAIN_US <= started_us <= now_us:
-            return Seen(started_us)
+            return EngineWord(started_us)
         # It has not come to its program yet, or its job removed what it wrote.
         says_start = instant((claim or {}).get("started_us")) is not None
         is_late = now_us - shim.began_us > CLAIM_S * SECOND_US
-        return Seen(shim.began_us if says_start or is_late else None)
+        return EngineWord(shim.began_us if says_start or is_late else None)
 
     def _bury(self, token: str, shims: LivingShims) -> None:
         folder = lease_folder(self._root, token)

@@ -50,15 +50,15 @@ class LivingShims:
     @cached_property
     def _searched(self) -> dict[str, int]:
         """All shims of folders below the root, by folder; of several the one that began first."""
-        found: dict[str, int] = {}
+        shims: dict[str, int] = {}
         below = f"{self._root}/"
         for name in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them
             if name.isdecimal():
                 folder = shim_folder(int(name))
                 if folder.startswith(below) and is_leader(int(name)):
-                    first = found.setdefault(folder, int(name))
-                    found[folder] = min(first, int(name), key=start_of_process)
-        return found
+                    first = shims.setdefault(folder, int(name))
+                    shims[folder] = min(first, int(name), key=start_of_process)
+        return shims
 
 
 def is_shim(pid: int, folder: Path) -> bool:

@@ -19,7 +19,7 @@ from scheduling.engine.executors.local_files import (
     read_progress,
 )
 from scheduling.engine.executors.local_iterations import parse_iterations
-from scheduling.engine.executors.spans import Seen, span_of
+from scheduling.engine.executors.spans import EngineWord, span_of
 from scheduling.models import PoolClock
 
 
@@ -48,7 +48,7 @@ def report_of(
     *,
     claim: Mapping[str, Any] | None,
     ended: Mapping[str, Any] | None,
-    seen: Seen | None,
+    seen: EngineWord | None,
 ) -> Report | None:
     """Return what is to be reported as of `at_us`; None: it is on its way to its start.
 

@@ -61,7 +61,7 @@ from scheduling.engine.executors.shim.files import (
     write_text,
 )
 from scheduling.engine.executors.shim_ends import PoolInstants, report_of
-from scheduling.engine.executors.spans import Seen
+from scheduling.engine.executors.spans import EngineWord
 from scheduling.models import Job, Lease, Pool, PoolClock
 from tenants.scopes import engine_scope, site_scope
 
@@ -104,12 +104,14 @@ class ShimExecutor(ABC):
         """
 
     @abstractmethod
-    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, Seen]:
+    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, EngineWord]:
         """Have shims, named with their claims, look at their `stop`; without a claim there is
         none yet, and there must be none. Return what the engine saw of them."""
 
     @abstractmethod
-    def _settle(self, pool_id: int, tokens: Sequence[str]) -> tuple[set[str], dict[str, Seen]]:
+    def _settle(
+        self, pool_id: int, tokens: Sequence[str]
+    ) -> tuple[set[str], dict[str, EngineWord]]:
         """Record the ends of what ended without its shim's word; return those that nobody knows,
         and what the engine saw of others.
 
@@ -117,7 +119,7 @@ class ShimExecutor(ABC):
         """
 
     @abstractmethod
-    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, Seen | None]:
+    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, EngineWord | None]:
         """Return what the engine sees of tokens that were launched before, or now (`fresh`): of
         those alone that can be told of already. None: it knows nothing of that one."""
 
@@ -305,7 +307,7 @@ class ShimExecutor(ABC):
                 move_away(*places)
         return act()
 
-    def _ask(self, grace: Mapping[str, float]) -> dict[str, Seen]:
+    def _ask(self, grace: Mapping[str, float]) -> dict[str, EngineWord]:
         """Ask the shims of tokens to stop, with seconds of grace; unclaimed, none starts.
 
         Return what the engine saw of them.
@@ -382,7 +384,7 @@ class ShimExecutor(ABC):
         entries = active(self._root)
         return {entry.name: None for entry in entries if read_text(entry) == str(pool_id)}
 
-    def _reports(self, asked: Mapping[str, int], seen: Mapping[str, Seen | None]) -> Reports:
+    def _reports(self, asked: Mapping[str, int], seen: Mapping[str, EngineWord | None]) -> Reports:
         """What the engine saw of tokens, and their folders say, as of an instant each."""
         clocks = self._clocks(asked)
         skew = clock_skew() if clocks else timedelta(0)

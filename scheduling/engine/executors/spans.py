@@ -21,7 +21,7 @@ HONEST_US = 5 * SECOND_US
 LATE_US = 30 * SECOND_US
 
 
-class Seen(NamedTuple):
+class EngineWord(NamedTuple):
     """What an engine itself saw of a lease's process, in microseconds of wall time.
 
     `started_us` None: it has not begun. `ended_us` None: it is not over. `exit`: how it ended;
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
     exit: Mapping[str, Any] | None = None
 
 
-class Span(NamedTuple):
+class LeaseSpan(NamedTuple):
     """When a process ran, in wall time; `contradiction`: what its files say against the engine."""
 
     started_us: int | None
@@ -42,11 +42,11 @@ class Span(NamedTuple):
 
 
 def span_of(
-    seen: Seen | None,
+    seen: EngineWord | None,
     claim: Mapping[str, Any] | None,
     ended: Mapping[str, Any] | None,
     now_us: int,
-) -> Span:
+) -> LeaseSpan:
     """Return when a process ran by what the engine saw, and by its `shim.json` and `exit.json`.
 
     `seen` None: the engine knows nothing of it (any more), so its files are all there is. No
@@ -83,30 +83,34 @@ def _first(
     return next((value for value in values if instant(value) is not None), None)
 
 
-def _by_files(said_start: int | None, said_end: int | None, *, is_over: bool, now_us: int) -> Span:
+def _by_files(
+    said_start: int | None, said_end: int | None, *, is_over: bool, now_us: int
+) -> LeaseSpan:
     started_us = None if said_start is None else min(said_start, now_us)
     if not is_over:
-        return Span(started_us, None)
+        return LeaseSpan(started_us, None)
     ended_us = now_us if said_end is None else min(said_end, now_us)
-    return Span(started_us, max(ended_us, started_us or 0))
+    return LeaseSpan(started_us, max(ended_us, started_us or 0))
 
 
-def _by_engine(seen: Seen, said_start: int | None, said_end: int | None, now_us: int) -> Span:
+def _by_engine(
+    seen: EngineWord, said_start: int | None, said_end: int | None, now_us: int
+) -> LeaseSpan:
     started_us, ended_us = seen.started_us, seen.ended_us
     if ended_us is not None:
         ended_us = min(ended_us, now_us)
         if said_end is not None and abs(said_end - ended_us) <= GRAIN_US:
             ended_us = min(said_end, now_us)
     if started_us is None:
-        return Span(None, ended_us)
+        return LeaseSpan(None, ended_us)
     started_us = min(started_us, now_us)
     if said_start is not None and started_us <= said_start <= started_us + GRAIN_US:
         started_us = min(said_start, now_us)
-    return Span(started_us, None if ended_us is None else max(ended_us, started_us))
+    return LeaseSpan(started_us, None if ended_us is None else max(ended_us, started_us))
 
 
 def _contradiction(
-    span: Span, said_start: int | None, said_end: int | None, says_end: bool, now_us: int
+    span: LeaseSpan, said_start: int | None, said_end: int | None, says_end: bool, now_us: int
 ) -> str:
     """Say what the files claim that cannot be, by the engine's span; empty: nothing."""
     started_us, ended_us = span.started_us, span.ended_us

@@ -18,7 +18,8 @@ from scheduling.engine.executors import Report, ReportState
 from scheduling.engine.executors.local import LocalExecutor
 from scheduling.engine.executors.shim.files import lease_folder, write_json
 from scheduling.engine.executors.shim_ends import PoolInstants, report_of
-from scheduling.engine.executors.spans import Seen, span_of
+from scheduling.engine.executors.spans import EngineWord as Word
+from scheduling.engine.executors.spans import span_of
 from scheduling.models import PoolClock
 from tests.hostile import WORDS, HostileFile, hostile_files
 
@@ -41,7 +42,7 @@ def root() -> Iterator[Path]:
         yield Path(folder)
 
 
-def reported(root: Path, files: list[HostileFile], seen: Seen | None) -> Report | None:
+def reported(root: Path, files: list[HostileFile], seen: Word | None) -> Report | None:
     """What is reported of an honest lease some of whose files its job changed."""
     folder = lease_folder(root, TOKEN)
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,7 @@ def test_a_report_is_the_engines_whatever_the_files_hold(
     root: Path, files: list[HostileFile], *, is_over: bool
 ) -> None:
     now_us = time.time_ns() // 1000
-    seen = Seen(now_us - MINUTE_US, now_us - SECOND_US if is_over else None)
+    seen = Word(now_us - MINUTE_US, now_us - SECOND_US if is_over else None)
     report = reported(root, files, seen)
     assert report is not None
     assert 0 <= report.started_us - (now_us - MINUTE_US) <= SECOND_US
@@ -100,20 +101,20 @@ class TestASpan:
         ("claim", "ended", "seen", "span"),
         [
             # Files are finer than seconds.
-            ({"started_us": NOW - 7}, None, Seen(NOW - SECOND_US), (-7, None)),
+            ({"started_us": NOW - 7}, None, Word(NOW - SECOND_US), (-7, None)),
             (
                 {"started_us": NOW - MINUTE_US + 7}, {"ended_us": NOW - 9},
-                Seen(NOW - MINUTE_US, NOW - 2), (-MINUTE_US + 7, -9),
+                Word(NOW - MINUTE_US, NOW - 2), (-MINUTE_US + 7, -9),
             ),
             # A start or an end that is off by more is the engine's.
-            ({"started_us": NOW - 5}, None, Seen(NOW - MINUTE_US), (-MINUTE_US, None)),
-            ({}, {"ended_us": NOW - MINUTE_US}, Seen(NOW - MINUTE_US, NOW - 2), (-MINUTE_US, -2)),
+            ({"started_us": NOW - 5}, None, Word(NOW - MINUTE_US), (-MINUTE_US, None)),
+            ({}, {"ended_us": NOW - MINUTE_US}, Word(NOW - MINUTE_US, NOW - 2), (-MINUTE_US, -2)),
             # An end is no end while the engine sees it run.
-            ({}, {"ended_us": NOW - 3}, Seen(NOW - MINUTE_US), (-MINUTE_US, None)),
+            ({}, {"ended_us": NOW - 3}, Word(NOW - MINUTE_US), (-MINUTE_US, None)),
             # What waits has no start, whatever it says.
-            ({"started_us": NOW - 5}, None, Seen(None), (None, None)),
+            ({"started_us": NOW - 5}, None, Word(None), (None, None)),
             # A clock of the engine's that is ahead.
-            ({}, {}, Seen(NOW + 5, NOW + MINUTE_US), (0, 0)),
+            ({}, {}, Word(NOW + 5, NOW + MINUTE_US), (0, 0)),
             # Where the engine knows nothing, files say it within what can be.
             ({"started_us": NOW + 5}, {"ended_us": NOW + 9}, None, (0, 0)),
             ({"started_us": NOW - 5}, {"ended_us": NOW - 9}, None, (-5, -5)),
@@ -123,7 +124,7 @@ class TestASpan:
         self,
         claim: dict[str, object],
         ended: dict[str, object] | None,
-        seen: Seen | None,
+        seen: Word | None,
         span: tuple[int | None, int | None],
     ) -> None:
         found = span_of(seen, claim, ended, NOW)
@@ -132,24 +133,24 @@ class TestASpan:
     @pytest.mark.parametrize(
         ("claim", "ended", "seen", "says"),
         [
-            ({"started_us": NOW - MINUTE_US}, {"ended_us": NOW}, Seen(NOW - MINUTE_US, NOW), ""),
-            ({"started_us": NOW - MINUTE_US}, None, Seen(NOW - MINUTE_US - 2 * SECOND_US), ""),
-            ({"started_us": NOW + MINUTE_US}, None, Seen(NOW - MINUTE_US), "it started at 2027"),
-            ({"started_us": 1}, None, Seen(NOW - MINUTE_US), "it started at 1970"),
-            ({}, None, Seen(NOW - MINUTE_US), "no start"),
-            ({}, None, Seen(NOW - 5), ""),
+            ({"started_us": NOW - MINUTE_US}, {"ended_us": NOW}, Word(NOW - MINUTE_US, NOW), ""),
+            ({"started_us": NOW - MINUTE_US}, None, Word(NOW - MINUTE_US - 2 * SECOND_US), ""),
+            ({"started_us": NOW + MINUTE_US}, None, Word(NOW - MINUTE_US), "it started at 2027"),
+            ({"started_us": 1}, None, Word(NOW - MINUTE_US), "it started at 1970"),
+            ({}, None, Word(NOW - MINUTE_US), "no start"),
+            ({}, None, Word(NOW - 5), ""),
             (
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW - MINUTE_US},
-                Seen(NOW - MINUTE_US), "it ended at 2027-01-15 07:59:00 UTC; the engine: it runs",
+                Word(NOW - MINUTE_US), "it ended at 2027-01-15 07:59:00 UTC; the engine: it runs",
             ),
             (
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW - MINUTE_US},
-                Seen(NOW - MINUTE_US, NOW), "it ended at 2027-01-15 07:59:00 UTC; the",
+                Word(NOW - MINUTE_US, NOW), "it ended at 2027-01-15 07:59:00 UTC; the",
             ),
             # That one was written for it: nobody saw its end.
             (
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW, "lost": True},
-                Seen(NOW - MINUTE_US, NOW - MINUTE_US), "",
+                Word(NOW - MINUTE_US, NOW - MINUTE_US), "",
             ),
         ],
     )  # fmt: skip
@@ -157,7 +158,7 @@ class TestASpan:
         self,
         claim: dict[str, object],
         ended: dict[str, object] | None,
-        seen: Seen,
+        seen: Word,
         says: str,
     ) -> None:
         said = span_of(seen, claim, ended, NOW).contradiction

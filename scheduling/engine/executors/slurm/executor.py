@@ -40,7 +40,7 @@ from scheduling.engine.executors.shim.files import (
 )
 from scheduling.engine.executors.shim.log import Log
 from scheduling.engine.executors.shim.rendezvous import single_node_facts
-from scheduling.engine.executors.shim_executor import ShimExecutor, age_s
+from scheduling.engine.executors.shim_executor import CLAIM_S, ShimExecutor, age_s
 from scheduling.engine.executors.slurm.commands import (
     Slurm,
     SlurmJob,
@@ -70,11 +70,11 @@ from scheduling.engine.executors.slurm.users import (
     submitted_as,
     user_of,
 )
-from scheduling.engine.executors.spans import Seen
+from scheduling.engine.executors.spans import EngineWord, instant
 from scheduling.models import Job, Lease, Pool
 from tenants.scopes import site_scope
 
-# A controller that was restarted may forget jobs for a while; their shims go on.
+# A restarted controller may forget jobs for a while; their shims go on.
 SILENCE_S = 600
 # How long after the end of a Slurm job the word of its shim may take to be seen here.
 LAST_WORD_S = 5.0
@@ -89,7 +89,6 @@ SET_BY_SLURM = (
     "GPU_DEVICE_ORDINAL",
     "ZE_AFFINITY_MASK",
 )
-
 # Variables by which Slurm's tools take options: not a job's to set.
 OPTIONS_OF_TOOLS = ("SLURM_", "SBATCH_", "SRUN_", "SCANCEL_", "SQUEUE_")
 
@@ -262,8 +261,8 @@ class SlurmExecutor(ShimExecutor):
         Log(folder, LOG_BYTES).note(f"Slurm does not run this: {why}")
         return True
 
-    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, Seen]:
-        seen: dict[str, Seen] = {}
+    def _wake(self, tokens: Mapping[str, dict[str, Any] | None]) -> dict[str, EngineWord]:
+        seen: dict[str, EngineWord] = {}
         for pool_id, own in self._by_pool([*tokens]).items():
             slurm = self._cluster(pool_id)
             queue = self._queue(slurm)
@@ -277,9 +276,8 @@ class SlurmExecutor(ShimExecutor):
             slurm.cancel((job.job_id for job in shims), signal="TERM")
         return seen
 
-    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, Seen | None]:
-        """Slurm is not asked about what it was just given."""
-        seen: dict[str, Seen | None] = {}
+    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, EngineWord | None]:
+        seen: dict[str, EngineWord | None] = {}
         for pool_id, own in self._by_pool([one for one in tokens if one not in fresh]).items():
             queue = self._queue(self._cluster(pool_id))
             seen |= {
@@ -287,16 +285,19 @@ class SlurmExecutor(ShimExecutor):
             }
         return seen
 
-    def _saw(self, token: str, job: SlurmJob) -> Seen:
+    def _saw(self, token: str, job: SlurmJob) -> EngineWord:
         """When Slurm started and ended a job; its shim has a little time to say how."""
         started_us = None if job.started is None else job.started * SECOND_US
         if not is_over(job.state):
-            return Seen(None if is_queued(job.state) else started_us)
+            # Its program has not begun; without that word it holds GPUs since Slurm's start.
+            says_start = instant((self._claim(token) or {}).get("started_us")) is not None
+            is_due = says_start or _seconds_since(job.started) > CLAIM_S
+            return EngineWord(started_us if is_due and not is_queued(job.state) else None)
         is_silent = self._exit(token) is None and not (self._claim(token) or {}).get("never")
         if is_silent and _seconds_since(job.ended) <= LAST_WORD_S:
-            return Seen(started_us)
+            return EngineWord(started_us)
         ended_us = time.time_ns() // MICROSECOND_NS if job.ended is None else job.ended * SECOND_US
-        return Seen(started_us, ended_us)
+        return EngineWord(started_us, ended_us)
 
     def _end_what_runs_on(self, slurm: Slurm, queue: Mapping[str, SlurmJob]) -> None:
         """A job writes in its lease's folder, so it can seem over and run on."""
@@ -325,7 +326,9 @@ class SlurmExecutor(ShimExecutor):
                 write_text(seen, "")
         return age_s(seen) > self.cut_off_s
 
-    def _settle(self, pool_id: int, tokens: Sequence[str]) -> tuple[set[str], dict[str, Seen]]:
+    def _settle(
+        self, pool_id: int, tokens: Sequence[str]
+    ) -> tuple[set[str], dict[str, EngineWord]]:
         """What Slurm ended without a word of its shim is lost; what it does not know is silent."""
         try:
             slurm = self._cluster(pool_id)
