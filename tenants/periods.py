@@ -121,7 +121,7 @@ def find_dilutions(
     `before` and `after`: all quotas of a pool, from `since` on; `capacity`: GPUs by type.
     """
     changed = {key[1] for key in after if tuple(after[key]) != tuple(before.get(key, ()))}
-    found = []
+    dilutions = []
     for gpu_type in sorted(changed):
         edges = {since} | {
             period.since
@@ -132,8 +132,8 @@ def find_dilutions(
         of_type = (_dilution(before, after, gpu_type, capacity, at) for at in sorted(edges))
         worst = max((one for one in of_type if one), key=lambda one: one.quotas, default=None)
         if worst:
-            found.append(worst)
-    return tuple(found)
+            dilutions.append(worst)
+    return tuple(dilutions)
 
 
 def _dilution(

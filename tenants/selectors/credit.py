@@ -154,7 +154,7 @@ def period_at(budget: Budget, at: datetime) -> tuple[datetime, datetime] | None:
 
 
 @dataclass(slots=True)
-class Charges:
+class PeriodCharges:
     """Micro-credits: what the days of a period cost, and what days before it left unsettled."""
 
     spent: int = 0
@@ -163,11 +163,11 @@ class Charges:
 
 def charges_of_periods(
     book: str, periods: dict[int, tuple[datetime, datetime]]
-) -> dict[int, Charges]:
+) -> dict[int, PeriodCharges]:
     """Return what tenants were charged, seen from their periods, by tenant."""
     if not periods:
         return {}
-    charges: dict[int, Charges] = defaultdict(Charges)
+    charges: dict[int, PeriodCharges] = defaultdict(PeriodCharges)
     first = min(begins for begins, _ in periods.values())
     rows = DailySpend.objects.filter(
         Q(day__gte=first.date()) | Q(unsettled__gt=0), book=book, tenant_id__in=periods
@@ -233,12 +233,12 @@ def _storable(budget: Budget) -> int:
 
 
 def _use(
-    budget: Budget, period: tuple[datetime, datetime] | None, charged: dict[int, Charges]
+    budget: Budget, period: tuple[datetime, datetime] | None, charged: dict[int, PeriodCharges]
 ) -> PeriodUse | None:
     if period is None or budget.period_amount is None:
         return None
     begins, ends = period
-    charges = charged.get(budget.tenant_id, Charges())
+    charges = charged.get(budget.tenant_id, PeriodCharges())
     return PeriodUse(
         kind=BudgetPeriod(budget.period_kind),
         action=BudgetAction(budget.period_action),
