@@ -1,0 +1,116 @@
+"""The demo on a busy machine: it gets late, and does not break.
+
+`python -m benchmarks.busy_machine [BUSY] [MINUTES]`. It starts endless loops, each in a session of
+its own, and then `manage.py up` in an empty data folder. It prints when the portal was ready, how
+often a process was restarted in the minutes after, how long the front page took, and by pool the
+median interval of its rounds, as a multiple of the interval that the pool asks for. The goals: no
+restart, and no pool's multiple above three times another's.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from tests.busy import busy
+from tests.integration.tree import RunningTree
+from tests.ports import free_port
+from tests.tools import eventually
+
+BUSY, MINUTES = 16, 15.0
+EVERY_S, PAGE_EVERY_S = 0.5, 30.0
+MOST_RATIO = 3.0
+CHECKED = """
+SELECT coalesce(json_object_agg(p.name, json_build_array(p.round_s, f.last_checked_at)), '{}')
+FROM scheduling_pool p
+JOIN scheduling_poolfence f ON f.pool_id = p.id
+JOIN scheduling_poolclock c ON c.pool_id = p.id
+WHERE NOT c.paused
+"""
+RESTART = re.compile(r"no sign of life| ended \(")
+
+
+class PoolTimes:
+    """When each pool's fence showed another instant, in wall seconds."""
+
+    def __init__(self) -> None:
+        self.round_s: dict[str, int] = {}
+        self._last: dict[str, object] = {}
+        self._at: dict[str, list[float]] = defaultdict(list)
+
+    def look(self, rows: dict[str, tuple[int, object]]) -> None:
+        """Note which pools were looked at since the last look."""
+        now = time.monotonic()
+        for name, (round_s, checked) in rows.items():
+            self.round_s[name] = round_s
+            if checked != self._last.get(name):
+                self._last[name] = checked
+                self._at[name].append(now)
+
+    def multiples(self) -> dict[str, float]:
+        """Return by pool its median interval in intervals that it asks for; endless without two."""
+        multiples = {}
+        for name, round_s in self.round_s.items():
+            at = self._at[name]
+            gaps = [later - earlier for earlier, later in pairwise(at)]
+            multiples[name] = median(gaps) / round_s if gaps else float("inf")
+        return multiples
+
+
+def watch(tree: RunningTree, minutes: float) -> tuple[PoolTimes, list[float], int]:
+    """Return the pools' times, how long front pages took, and how many had no answer."""
+    times, pages, failed = PoolTimes(), list[float](), 0
+    end, next_page = time.monotonic() + minutes * 60, 0.0
+    while (now := time.monotonic()) < end:
+        if now >= next_page:
+            next_page = now + PAGE_EVERY_S
+            failed += tree.front_page() not in (200, 302)
+            pages.append(time.monotonic() - now)
+        rows = tree.query(CHECKED)
+        if isinstance(rows, dict):
+            times.look(rows)
+        time.sleep(EVERY_S)
+    return times, pages, failed
+
+
+def main(processes: int = BUSY, minutes: float = MINUTES) -> int:
+    """Print the figures; 1 if a goal was missed."""
+    with tempfile.TemporaryDirectory() as folder, busy(processes):
+        began = time.monotonic()
+        tree = RunningTree(Path(folder) / "data", free_port())
+        try:
+            eventually(lambda: "ready in" in tree.text() or tree.ended())
+            ready_s = time.monotonic() - began
+            before = len(tree.text().splitlines())
+            times, pages, failed = watch(tree, minutes)
+            said = tree.text().splitlines()[before:]
+        finally:
+            tree.interrupt()
+            tree.end()
+    restarts = [line for line in said if RESTART.search(line)]
+    multiples = times.multiples()
+    ratio = max(multiples.values()) / min(multiples.values())
+    print(f"beside {processes} busy processes: ready after {ready_s:.0f} s")
+    print(f"in {minutes:g} minutes: {len(restarts)} restarts (goal 0)")
+    for line in restarts:
+        print(f"  {line}")
+    print(
+        f"front page: median {median(pages):.1f} s, most {max(pages):.1f} s,"
+        f" {failed} of {len(pages)} without an answer"
+    )
+    for name, multiple in sorted(multiples.items()):
+        asked = times.round_s[name]
+        print(f"  {name:<14} every {asked:3} s: {multiple * asked:6.1f} s, {multiple:5.1f} times")
+    print(f"most over least: {ratio:.1f} (goal {MOST_RATIO:g})")
+    return 1 if restarts or failed or ratio > MOST_RATIO else 0
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    sys.exit(main(*map(int, given[:1]), *map(float, given[1:2])))
