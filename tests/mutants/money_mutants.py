@@ -80,8 +80,8 @@ MONEY_MUTANTS = (
     stored(
         "each_term_of_a_round_has_all_credit",
         "scheduling/engine/holds.py",
-        "left.get(item.tenant), promised.get(item.tenant, 0) + micro)",
-        "left.get(item.tenant), micro)",
+        "sum_micro = promised.get(item.tenant, 0) + micro",
+        "sum_micro = micro",
         "tests/integration/test_credit_machine.py::test_credit_behaves_like_whole_numbers",
     ),
     stored(
