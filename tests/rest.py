@@ -33,7 +33,7 @@ FILES = {
         profiling profiling_local retention sealing settings_impact simulations slurm_check_pool
         slurm_executor_contract slurm_starting slurm_usage slurm_users_hostile
         slurm_users_settings sync_quota unreadable
-        utility_migration
+        rows_of_before
     """,
     "papers": """
         market_optimum

@@ -13,10 +13,11 @@ class Migration(migrations.Migration):
     dependencies = [("scheduling", "0042_contradicted_event")]
 
     operations = [
+        migrations.RunSQL(migrations.RunSQL.noop, SEAL),
         migrations.AddField(
             model_name="verification",
             name="unproven",
             field=models.PositiveIntegerField(null=True),
         ),
-        migrations.RunSQL(SEAL, SEAL),
+        migrations.RunSQL(SEAL, migrations.RunSQL.noop),
     ]
