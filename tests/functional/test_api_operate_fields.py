@@ -185,7 +185,7 @@ class TestAQuota:
 
     def test_ends_with_null_and_begins_with_a_budget(self, stage: ApiStage) -> None:
         ended = edit(stage, "PUT", QUOTA, {"gpus": None}, seen=self.SEEN)
-        assert ended.json() == {"results": [], "next": None}
+        assert ended.json() == {"results": [], "next": None, "warnings": []}
         Tenant.objects.create(slug="new", name="new", initials="N")
         path = "operate/quotas/{pool}/new/v100"
         assert edit(stage, "PUT", path, {"gpus": 2}, seen=self.SEEN).status_code == 200

@@ -42,6 +42,7 @@ class Party:
     budget: int | None = None
     is_block: bool = False
     spent: dict[str, int] = field(default_factory=dict)  # by day
+    unsettled: dict[str, int] = field(default_factory=dict)  # by day; a part of `reserved`
 
     def most_lent(self, at: int, price: int) -> int:
         """GPUs that may be lent of its quota while all of it is idle."""
@@ -74,7 +75,8 @@ class Party:
         if self.limit is not None:
             rooms.append(self.balance + self.limit - self.reserved)
         if self.budget is not None:
-            used = self.spent_in(month) + self.reserved
+            earlier = sum(micro for day, micro in self.unsettled.items() if day[:7] < month)
+            used = self.spent_in(month) + self.reserved - earlier
             rooms.append(self.budget * (100 if self.is_block else 120) // 100 - used)
         return min(rooms, default=None)
 
@@ -140,17 +142,20 @@ class Model:
                 term.charge = rounded(exact) - before
                 term.hour = max(term.ends // HOUR_S * HOUR_S, self.settled_until)
                 term.shares = self.split(term)
-                self.parties[term.tenant].reserved += term.charge - term.worst
+                party, day = self.parties[term.tenant], day_name(term.hour // (24 * HOUR_S))
+                party.reserved += term.charge - term.worst
+                party.unsettled[day] = party.unsettled.get(day, 0) + term.charge
 
     def settle(self, until: int) -> None:
         """Move what all hours cost that end by an instant."""
         for term in self.every():
             if term.charge is None or term.settled or term.hour >= until:
                 continue
-            party, day = self.parties[term.tenant], term.hour // (24 * HOUR_S)
+            party, day = self.parties[term.tenant], day_name(term.hour // (24 * HOUR_S))
             party.balance -= term.charge
             party.reserved -= term.charge
-            party.spent[day_name(day)] = party.spent.get(day_name(day), 0) + term.charge
+            party.unsettled[day] -= term.charge
+            party.spent[day] = party.spent.get(day, 0) + term.charge
             for lender, micro in term.shares.items():
                 if lender == OPERATOR:
                     self.operator += micro
