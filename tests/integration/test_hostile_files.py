@@ -113,6 +113,8 @@ class TestASlurmJob:
         with slurm_world(tmp_path / "jobs", slurm_cluster) as there:
             yield there
 
+    # Waits for Slurm to give back a slot after each example, for minutes where an example fails.
+    @pytest.mark.soak
     @settings(max_examples=few() // 2, suppress_health_check=HELD)
     @given(files=FEWER_FILES)
     def test_binds_itself_alone(self, world: SlurmWorld, files: list[HostileFile]) -> None:
