@@ -1,15 +1,18 @@
-"""Which pools' rounds are due, and whose comes first: read from PostgreSQL, whatever was sent."""
+"""Which rounds are due, and which comes first. PostgreSQL says it, not the messages that came."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+import structlog
 from django.db.models import DateTimeField, Func, Q
 
 from scheduling.engine.clock import grid_instant, reading
 from scheduling.models import Job, Pool
 from tenants.scopes import engine_scope
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,21 @@ class DueRound:
 def due_rounds(asked: int | None = None) -> list[DueRound]:
     """Return the rounds that are due, the latest relative to its pool's interval first.
 
-    `asked`: a pool for which somebody asked for a round on demand. One query, and one more for
-    each pool with rounds on demand that is not due.
+    `asked`: a pool for which somebody asked for a round on demand. A pool that cannot be read is
+    logged and left out. One query, and one more for each pool with rounds on demand that is not
+    due.
     """
     wall = Func(function="clock_timestamp", output_field=DateTimeField())
     pools = Pool.objects.select_related("clock", "fence", "failure").annotate(wall=wall)
-    rows = [due for pool in pools.order_by("id") if (due := _due(pool, asked)) is not None]
+    rows = []
+    for pool in pools.order_by("id"):
+        try:
+            due = _due(pool, asked)
+        except Exception:
+            log.exception("due.failed", pool=pool.name)
+            continue
+        if due is not None:
+            rows.append(due)
     return sorted(rows, key=lambda due: (-due.intervals_late, due.pool_id))
 
 
@@ -63,7 +75,7 @@ def _due(pool: Pool, asked: int | None) -> DueRound | None:
 def _is_wanted(pool: Pool) -> bool:
     """Whether something came in since the last look that a round on demand would act on.
 
-    Whoever submits asks for a round; this finds the job should that message be lost.
+    A submission asks for a round. This finds its job if that message was lost.
     """
     checked = pool.fence.last_checked_at
     jobs = Job.objects.filter(pool=pool, state__in=Job.ACTIVE_STATES)

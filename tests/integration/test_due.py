@@ -59,6 +59,12 @@ class TestTheOrder:
         PoolClock.objects.filter(pool=lab.pool).update(paused=True)
         assert order() == []
 
+    def test_leaves_out_a_pool_that_cannot_be_read(self) -> None:
+        """So that it keeps no other pool waiting."""
+        Pool.objects.create(name="without-a-clock")
+        well = pool("a", late_s=100, round_s=100)
+        assert order() == [well.pool.pk]
+
     def test_counts_from_the_failure_where_rounds_fail(self) -> None:
         """So that a pool whose rounds fail slowly keeps no other pool waiting."""
         failing = pool("a", late_s=5_000, round_s=100)
