@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 # The worker does the ticks as well.
 SEAL_S = 0.5
-# Begins no further round after so long: a worker that shall end waits for the task.
+# No round begins later in a task, for a worker that is asked to stop waits for its task.
 ROUNDS_S = 2.0
 # What this worker process started: (id, claim) of simulations and forecasts -> their process.
 _simulations: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
@@ -76,8 +76,9 @@ def _wake_sealing() -> None:
 def rounds(asked: int | None = None, **_: Any) -> int:
     """Run the rounds that are due, the latest relative to its interval first; return how many ran.
 
-    Beat calls it every second, and whoever asks for a round on demand of the pool `asked`. What is
-    due is read again after each round. Processes that run it at once share the pools by the fence.
+    Beat calls it every second; a service calls it for a round on demand of the pool `asked`. It
+    reads what is due again after each round. Processes that run it at once share the pools by the
+    fence.
     """
     until = time.monotonic() + ROUNDS_S
     tried: set[int] = set()

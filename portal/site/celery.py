@@ -44,7 +44,7 @@ def broker_url(redis_url: str) -> str:
 def _every(
     seconds: float, task: str, *, queue: str = "default", kwargs: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return an entry of the schedule of beat, whose messages expire when the next ones do."""
+    """Return an entry of the schedule of beat. A message is of use until the next one comes."""
     expires_s = max(seconds, LEAST_EXPIRES_S)
     options = {"queue": queue, "expires": expires_s}
     return {"task": task, "schedule": seconds, "kwargs": dict(kwargs or {}), "options": options}

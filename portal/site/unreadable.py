@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from portal.site.shared_counts import PREFIX, kept
 from tenants.unreadable import LISTENERS
 
-# More rows of a kind are not told apart: whoever mends a hundred looks for the others.
+# Rows that are kept of a kind. Whoever mends a hundred can find the others by their cause.
 ROWS_MOST = 100
 KEPT_S = timedelta(days=1).total_seconds()
 # Where no folder is shared.

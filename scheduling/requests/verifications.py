@@ -57,7 +57,7 @@ class VerificationRequest(Request, frozen=True, kw_only=True):
     ]
     unproven: Annotated[
         Annotated[int, Meta(ge=0, le=COUNT_MAX)] | None,
-        Meta(description="How much that was asked for is not proven; left out: not told."),
+        Meta(description="Parts asked for and not proven; null if the client does not say."),
     ] = None
 
 

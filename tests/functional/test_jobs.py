@@ -159,11 +159,11 @@ class TestTheJobPage:
         self, busy: Town, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
-        told = VirtualExecutor.list
+        honest = VirtualExecutor.list
         said = "it ended at 1970-01-01 00:00:01 UTC; the engine: it runs"
 
         def contradicted(self: VirtualExecutor, pool_id: int, at_us: int) -> list[Report]:
-            return [replace(one, contradiction=said) for one in told(self, pool_id, at_us)]
+            return [replace(one, contradiction=said) for one in honest(self, pool_id, at_us)]
 
         monkeypatch.setattr(VirtualExecutor, "list", contradicted)
         busy.play(2)

@@ -32,7 +32,7 @@ def plain_cell(text: str) -> str:
 def write_csv(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, line_end: str = "\n"
 ) -> str:
-    """Return a table as CSV; None is an empty cell."""
+    """Return a table as CSV. A cell of None is written as an empty one."""
     lines = (
         ",".join("" if cell is None else _written(str(cell)) for cell in row)
         for row in (columns, *rows)

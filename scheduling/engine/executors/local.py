@@ -90,7 +90,7 @@ class LocalExecutor(ShimExecutor):
                 signal_process(shim.record, signal.SIGTERM)
         return self._seen(tokens, shims)
 
-    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, EngineWord | None]:  # noqa: ARG002 - each can be told of
+    def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, EngineWord | None]:  # noqa: ARG002 - the kernel knows new ones too
         seen = self._seen(tokens, LivingShims(self._root))
         return {token: seen.get(token) for token in tokens}
 

@@ -120,8 +120,10 @@ class ShimExecutor(ABC):
 
     @abstractmethod
     def _look(self, tokens: Sequence[str], fresh: Collection[str]) -> dict[str, EngineWord | None]:
-        """Return what the engine sees of tokens that were launched before, or now (`fresh`): of
-        those alone that can be told of already. None: it knows nothing of that one."""
+        """Return what the engine sees of launched tokens; None if it does not know one.
+
+        `fresh` tokens were launched just now. They are left out if the engine cannot know them yet.
+        """
 
     def launch(self, launches: Sequence[Launch]) -> list[Report]:
         """Start a shim per token, unless one claimed it; report what runs after a moment.

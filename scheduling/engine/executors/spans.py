@@ -66,7 +66,7 @@ def span_of(
 
 
 def instant(value: object) -> int | None:
-    """Return an instant of a file; None where it holds none that a clock ever shows."""
+    """Return an instant of a file; None if no clock can show it."""
     if type(value) is not int or not 0 < value < 2**53:
         return None
     try:

@@ -96,7 +96,7 @@ def worse_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[int, byt
     return changed(bend)
 
 
-def told(portal: Portal, pool: StagedPool, answers: Mapping[str, Any]) -> None:
+def forge_answers(portal: Portal, pool: StagedPool, answers: Mapping[str, Any]) -> None:
     """Have the portal answer these in the place of the pool's own, by the last word."""
     portal.rounds = lambda words, query: answers.get(words[-1]) or pool.answer(words, query)
     portal.jobs = pool.jobs()
@@ -138,7 +138,7 @@ class TestAForgery:
         forge: Callable[[StagedPool], Mapping[str, Any]],
         gap: str,
     ) -> None:
-        told(portal, pool, forge(pool))
+        forge_answers(portal, pool, forge(pool))
         done = verify_all()
         assert done.code == 5, done.out + done.err
         [line] = [line for line in done.out.splitlines() if line.startswith(f"NOT PROVEN: {gap}: ")]
@@ -158,7 +158,7 @@ class TestAForgery:
         gap: str,
     ) -> None:
         """Tenants of a pool of own rows, or with an archived history, know it and say so."""
-        told(portal, pool, forge(pool))
+        forge_answers(portal, pool, forge(pool))
         done = verify_all("--accept", gap)
         assert done.code == 0, done.out + done.err
         assert f"accepted, not proven: {gap}: " in done.out

@@ -1,4 +1,4 @@
-"""Files as people have them: what is told of odd lines, and of files that cannot be read."""
+"""Files as people have them: what is said of odd lines, and of files that cannot be read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestALineOfNoGpu:
 
     def test_is_one_of_pandas(self) -> None:
         trace = Trace.of("helios_pandas.csv")
-        assert trace.told() == [("helios-2", "vcA", 1, 0, 3600, 0)]
+        assert trace.summary() == [("helios-2", "vcA", 1, 0, 3600, 0)]
         assert trace.sentences == ["1 line asks for no GPU and is left out (line 2)"]
 
 
@@ -149,7 +149,7 @@ class TestPhillysLog:
     def test_is_read_attempt_by_attempt(self) -> None:
         trace = Trace.of("philly_log.json")
         assert trace.columns.format == "philly_json"
-        assert trace.told() == [("application_1_1", "vc1", 2, 0, 74, 1)]
+        assert trace.summary() == [("application_1_1", "vc1", 2, 0, 74, 1)]
         assert trace.sentences == [
             "1 line is of a job that never ran and is left out (line 1)",
             "1 job had not ended, and fails here after the time that it had run (line 1)",
@@ -183,8 +183,8 @@ class TestPhillysLog:
             ("jobid", begins[1]),
             ("", len(lines) - 1),
         ]
-        told = [sentence.partition(" (")[0] for sentence in trace.sentences]
-        assert told == [
+        sentences = [sentence.partition(" (")[0] for sentence in trace.sentences]
+        assert sentences == [
             "1 line asks for no GPU and is left out",
             "2 jobs were cancelled, and fail here after the time that they ran",
             "1 line equals an earlier one, and is kept as another job",
@@ -192,9 +192,9 @@ class TestPhillysLog:
 
     def test_is_read_in_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
         content = json.dumps([self.job(jobid=f"é{n}") for n in range(30)], ensure_ascii=False)
-        whole = Trace(content).told()
+        whole = Trace(content).summary()
         monkeypatch.setattr("evenshare_core.simulation.trace_json.CHUNK", 7)
-        assert Trace(content).told() == whole
+        assert Trace(content).summary() == whole
 
     def test_that_is_torn_gives_what_came_before(self) -> None:
         trace = Trace(json.dumps([self.job()] * 3)[:-40])

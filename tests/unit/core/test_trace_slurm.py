@@ -1,4 +1,4 @@
-"""What sacct and SWF say of jobs: steps, arrays, runs, states, and what is not told."""
+"""What sacct and SWF say of jobs: steps, arrays, runs, states, and what they leave out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TestADump:
     def test_gives_its_jobs(self) -> None:
         assert self.TRACE.columns.format == "sacct"
         assert self.TRACE.bad == []
-        assert sorted(self.TRACE.told()) == [
+        assert sorted(self.TRACE.summary()) == [
             ("slurm-101", "bio", 4, 0, 3600, 0),
             ("slurm-102_1", "bio", 1, 120, 30, 1),
             ("slurm-102_2", "bio", 2, 120, 60, 1),
@@ -46,11 +46,11 @@ class TestADump:
     def test_gives_the_same_jobs_without_earlier_runs_and_steps(self) -> None:
         lines = (DATA / "jobs_dump.txt").read_text().splitlines(keepends=True)
         kept = [line for line in lines if "|REQUEUED|" not in line and ".batch" not in line]
-        assert sorted(Trace("".join(kept)).told()) == sorted(self.TRACE.told())
+        assert sorted(Trace("".join(kept)).summary()) == sorted(self.TRACE.summary())
 
     def test_may_end_its_lines_with_a_bar(self) -> None:
         lines = (DATA / "jobs_dump.txt").read_text().splitlines()
-        assert Trace("".join(f"{line}|\n" for line in lines)).told() == self.TRACE.told()
+        assert Trace("".join(f"{line}|\n" for line in lines)).summary() == self.TRACE.summary()
 
     def test_may_take_users_as_tenants(self) -> None:
         trace = Trace.of("jobs_dump.txt", mapping={"User": "tenant"})
@@ -71,7 +71,7 @@ class TestALine:
     def test_may_have_its_length_between_two_instants(self) -> None:
         header = "JobID|Account|State|Submit|Start|End|ReqTRES"
         begin = "7|b|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:00:10"
-        assert row(f"{begin}|2024-01-01T00:01:10|gres/gpu=1", header).told()[0][4] == 60
+        assert row(f"{begin}|2024-01-01T00:01:10|gres/gpu=1", header).summary()[0][4] == 60
         unknown = row(f"{begin}|Unknown|gres/gpu=1", header)
         assert unknown.sentences[0].startswith("1 line does not say how long its job ran")
 
@@ -137,12 +137,12 @@ class TestAWorkloadOfTheStandardFormat:
     def test_is_read(self) -> None:
         trace = Trace.of("two_jobs.swf")
         assert trace.columns.format == "swf"
-        assert trace.told() == [("swf-1", "group-1", 16, 0, 120, 0)]
+        assert trace.summary() == [("swf-1", "group-1", 16, 0, 120, 0)]
         assert trace.sentences == ["1 line is of a job that never ran and is left out (line 5)"]
 
     def test_has_parts_ends_and_numbers_that_are_not_known(self) -> None:
         trace = Trace.of("partial_jobs.swf")
-        assert trace.told() == [
+        assert trace.summary() == [
             ("swf-7", "user-3", 4, 0, 100, 0),
             ("swf-8", "group-2", 2, 10, 60, 1),
             ("swf-9", "group-2", 1, 20, 30, 143),

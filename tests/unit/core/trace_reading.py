@@ -31,7 +31,7 @@ class Trace:
         """A file of tests/data."""
         return cls((DATA / name).read_bytes(), mapping=mapping)
 
-    def told(self) -> list[tuple[str, str, int, int, int, object]]:
+    def summary(self) -> list[tuple[str, str, int, int, int, object]]:
         """(name, tenant, GPUs, seconds of submission, seconds of length, exit code) of jobs."""
         first_us = min(job.submit_us for job in self.jobs)
         return [

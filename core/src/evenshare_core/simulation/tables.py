@@ -194,5 +194,5 @@ def _cell(place: str, name: str, value: Any) -> str:
 
 
 def write_table(columns: Sequence[str], rows: Collection[Sequence[object]]) -> str:
-    """Return a CSV that `read_table` reads; None is an empty cell."""
+    """Return a CSV that `read_table` reads. A cell of None is written as an empty one."""
     return write_csv(columns, rows)

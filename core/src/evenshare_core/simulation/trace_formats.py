@@ -21,7 +21,6 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import IO
 
@@ -272,11 +271,7 @@ def _rows(
         except UnfitError as error:
             yield BadLine(number, error.name, error.reason)
             continue
-        if isinstance(read, TraceLine):
-            named = read.name if "name" in columns.at else ""
-            if doubled := doubles.remarks(named, text):
-                read = replace(read, remarks=read.remarks + doubled)
-        yield read
+        yield doubles.marked(read, text, is_named="name" in columns.at)
 
 
 def _of_another_set(cells: list[str], columns: Columns, chosen: str) -> bool:

@@ -12,7 +12,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import IO, Any
 
@@ -124,9 +123,7 @@ def _reads(values: Iterator[tuple[int, Any, str] | BadLine]) -> Iterator[Read]:
             of_job = f" (of job {shown(name)})" if isinstance(name, str) else ""
             yield BadLine(line, error.name, error.reason + of_job)
             continue
-        if isinstance(read, TraceLine) and (doubled := doubles.remarks(read.name, text)):
-            read = replace(read, remarks=read.remarks + doubled)
-        yield read
+        yield doubles.marked(read, text)
 
 
 def _job(line: int, job: Any) -> Read:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from evenshare_core.domain.plurals import plural
 from evenshare_core.units import COUNT_MAX
 
-# Doubles are looked for among so many jobs, so that memory is bounded in a file of any size.
+# Jobs among which doubles are found. The bound keeps the memory small for a file of any size.
 REMEMBERED = COUNT_MAX
 
 
@@ -150,15 +150,21 @@ class Doubles:
     def __init__(self) -> None:
         self._lines: dict[int, int] = {}
 
-    def remarks(self, name: str, text: str) -> tuple[Remark, ...]:
-        """Return what there is to remark on a job of this name and line."""
-        key, line = hash(name or text), hash(text)
+    def marked(self, read: Read, text: str, *, is_named: bool = True) -> Read:
+        """Return what was read of the line `text`, with a remark if its job is a double.
+
+        `is_named`: the file names its jobs. If not, only whole lines are compared.
+        """
+        if not isinstance(read, TraceLine):
+            return read
+        key, line = hash(read.name if is_named else text), hash(text)
         before = self._lines.get(key)
         if before is None:
             if len(self._lines) < REMEMBERED:
                 self._lines[key] = line
-            return ()
-        return (Remark.DOUBLED_LINE if before == line else Remark.DOUBLED_ID,)
+            return read
+        double = Remark.DOUBLED_LINE if before == line else Remark.DOUBLED_ID
+        return replace(read, remarks=(*read.remarks, double))
 
 
 def tallied(reads: Iterable[Read], tally: TraceTally) -> Iterator[Read]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from evenshare_core.simulation.trace_fields import (
     NAME_MAX,
@@ -155,9 +154,7 @@ def _reads(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> I
                     put_back[row.name] = read
                 continue
             over.add(hash(row.name))
-            if doubled := doubles.remarks(row.name, text):
-                read = replace(read, remarks=read.remarks + doubled)
-        yield read
+        yield doubles.marked(read, text)
     yield from put_back.values()
 
 

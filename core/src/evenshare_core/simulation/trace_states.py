@@ -45,7 +45,7 @@ def state_word(text: str) -> str:
 def end_of(text: str) -> tuple[Remark | None, int]:
     """Return what there is to remark on a state, and the exit code that a job has by it.
 
-    Nothing is remarked on a success, nor on a state that is not told.
+    A success and an empty state have no remark.
     """
     word = state_word(text)
     if not word or word in _SUCCEEDED:

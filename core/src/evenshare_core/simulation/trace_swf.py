@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from evenshare_core.simulation.trace_fields import (
     OPTIONAL_READERS,
@@ -79,9 +78,7 @@ def _reads(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> I
         except UnfitError as error:
             yield BadLine(number, error.name, error.reason)
             continue
-        if isinstance(read, TraceLine) and (doubled := doubles.remarks(read.name, text)):
-            read = replace(read, remarks=read.remarks + doubled)
-        yield read
+        yield doubles.marked(read, text)
 
 
 def _row(number: int, cells: list[str], at: Mapping[str, int]) -> Read:

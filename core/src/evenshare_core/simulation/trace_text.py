@@ -47,7 +47,7 @@ def unpacked(file: IO[bytes]) -> IO[bytes]:
 def head_of(file: IO[bytes]) -> bytes:
     """Return the file's first bytes, up to `HEAD_BYTES`; it is read from its beginning after that.
 
-    They are empty if the file is damaged so early; who reads its lines is told why.
+    They are empty if the file is damaged so early; `numbered_lines` then says why.
 
     Raises:
         HeaderError: the bytes are of no text, or of one in another encoding.
@@ -71,7 +71,7 @@ def head_of(file: IO[bytes]) -> bytes:
 def numbered_lines(file: IO[bytes], *, comment: bytes = b"") -> Iterator[tuple[int, str] | BadLine]:
     """Lines with their numbers from 1; one that is damaged or too long as a bad line.
 
-    Lines that are empty, or begin with `comment`, are passed over.
+    Lines that are empty or begin with `comment` are left out.
     """
     number = 0
     while True:

@@ -28,9 +28,9 @@ NOT_RECOMPUTED = "certificate not recomputed"
 
 
 class CertificateFinding(NamedTuple):
-    """What came of a certificate: what is wrong, None where it was not recomputed; remarks.
+    """The result of recomputing a certificate.
 
-    `unproven`: what of it was not recomputed.
+    `broken`: what is wrong; None if it was not recomputed. `unproven`: parts that were not.
     """
 
     broken: tuple[str, ...] | None

@@ -33,7 +33,7 @@ class OwnAnswer(msgspec.Struct, frozen=True):
 
 
 class ExcerptFinding(NamedTuple):
-    """What came of own rows: what is wrong, None where there are none to compare; remarks."""
+    """The result of comparing own rows. `broken`: what is wrong; None if there are no rows."""
 
     broken: tuple[str, ...] | None
     unproven: tuple[Unproven, ...]
