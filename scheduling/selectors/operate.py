@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from django.db.models import Count, DateTimeField, Exists, F, Func, Max, OuterRef, Q, Sum
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, Sum
 
 from evenshare_core.units import MILLISECOND_US, SECOND_US
 from scheduling.models import (
@@ -20,7 +20,6 @@ from scheduling.models import (
     MaintenanceWindow,
     Node,
     Pool,
-    PoolFence,
     Round,
     RoundFailure,
     RoundScrub,
@@ -169,13 +168,6 @@ def pool_failures() -> list[PoolFailure]:
         PoolFailure(*row)
         for row in rows.values_list("pool__name", "first_at", "at", "count", "error")
     ]
-
-
-def running_rounds() -> list[str]:
-    """Names of the pools of which a round runs now."""
-    now = Func(function="clock_timestamp", output_field=DateTimeField())
-    rows = PoolFence.objects.filter(until__gt=now).order_by("pool_id")
-    return list(rows.values_list("pool__name", flat=True))
 
 
 def quarantined_jobs(pool_id: int | None = None) -> list[QuarantinedJob]:

@@ -20,7 +20,6 @@ from scheduling.models import (
     Job,
     MaintenanceWindow,
     Node,
-    Pool,
     PoolClock,
     PoolFence,
     RoundFailure,
@@ -217,10 +216,11 @@ class TestTheQueue:
         )
         shown = page(there.operator, "/operate/")
         assert f"Pool {there.cluster.pool.name} had no round for 1 h." in shown
-        assert "No round runs anywhere" in shown
-        other = Pool.objects.create(name="slow-pool")
-        PoolFence.objects.create(pool=other, until=wall_now() + timedelta(hours=1))
-        assert "is busy with slow-pool." in page(there.operator, "/operate/")
+        assert "The worker of rounds is behind: its last round ended " in shown
+        PoolFence.objects.update(until=wall_now() - timedelta(hours=1))
+        assert "check that beat and the worker" in page(there.operator, "/operate/")
+        PoolFence.objects.update(until=wall_now() + timedelta(hours=1))
+        assert "of rounds is busy with pool-" in page(there.operator, "/operate/")
         health = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/health/")
         assert headline(health) == f"Rounds of {there.cluster.pool.name} are late."
 

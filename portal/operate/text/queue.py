@@ -16,6 +16,7 @@ from scheduling.models import Node
 from scheduling.selectors import operate
 from scheduling.selectors.executors import is_refusal
 from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.round_worker import round_activity
 from scheduling.selectors.sealing import (
     BREAK,
     DAMAGE,
@@ -24,6 +25,9 @@ from scheduling.selectors.sealing import (
     sealing_problems,
 )
 from tenants.selectors.credit import UsedBudget, used_up_budgets
+
+# Beat wakes the worker every second; on a busy machine it may take a while.
+WORKER_SILENT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +147,10 @@ def _sealed_damaged(row: ChainFindings) -> Alert:
 
 
 def _late(pools: Sequence[PoolFacts]) -> list[Alert]:
-    """Pools without a round for too long. One query if there is one: what keeps the worker busy."""
+    """Pools without a round for too long. One query if there is one: what the worker does."""
     silent = [(facts, _silent_s(facts)) for facts in pools]
     late = [(facts, s) for facts, s in silent if s > LATE_INTERVALS * facts.round_s]
-    running = operate.running_rounds() if late else []
-    if running:
-        why = f"The worker of rounds is busy with {', '.join(running)}."
-    else:
-        why = "No round runs anywhere: check that beat and the worker of rounds run."
+    why = _worker_text(*round_activity()) if late else ""
     return [
         Alert(
             f"late-{facts.name}",
@@ -162,6 +162,15 @@ def _late(pools: Sequence[PoolFacts]) -> list[Alert]:
         )
         for facts, silent_s in late
     ]
+
+
+def _worker_text(running: Sequence[str], ended_s: float | None) -> str:
+    """Say what the worker of rounds does, by the rounds of all pools."""
+    if running:
+        return f"The worker of rounds is busy with {', '.join(running)}."
+    if ended_s is not None and ended_s < WORKER_SILENT_S:
+        return f"The worker of rounds is behind: its last round ended {duration(ended_s)} ago."
+    return "No round of any pool runs: check that beat and the worker of rounds run."
 
 
 def _silent_s(facts: PoolFacts) -> float:
