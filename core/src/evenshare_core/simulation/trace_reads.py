@@ -20,6 +20,9 @@ class HeaderError(Exception):
 class Remark(Enum):
     """What is counted of a trace's lines: a sentence about one of them, and about several."""
 
+    # That of Enum hashes the name by a call in Python, for each line of a file.
+    __hash__ = object.__hash__
+
     NO_GPU = ("line asks for no GPU and is left out", "lines ask for no GPU and are left out")
     NEVER_RAN = (
         "line is of a job that never ran and is left out",

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from evenshare_core.simulation.trace_fields import (
     NAME_MAX,
@@ -129,6 +131,7 @@ def _reads(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> I
     over: set[int] = set()
     doubles = Doubles()
     job_at = columns.at.get("jobid", -1)
+    mapped = tuple(name for name in OPTIONAL_READERS if f"={name}" in columns.at)
     for item in numbered:
         if isinstance(item, BadLine):
             yield item
@@ -139,7 +142,7 @@ def _reads(numbered: Iterator[tuple[int, str] | BadLine], columns: Columns) -> I
             continue
         try:
             row = _SacctRow(number, _cells(text, columns), columns)
-            read = row.read()
+            read = row.read(mapped)
         except UnfitError as error:
             yield BadLine(number, error.name, error.reason)
             continue
@@ -165,7 +168,7 @@ def _is_step(text: str, job_at: int) -> bool:
 
 
 def _cells(text: str, columns: Columns) -> list[str]:
-    cells = text.split("|")
+    cells = [cell.strip() for cell in text.split("|")]
     if len(cells) != columns.width:
         raise UnfitError(
             "",
@@ -188,10 +191,10 @@ class _SacctRow:
     def cell(self, name: str) -> str:
         """A cell by its column in lower case or, after `=`, its field; empty if it is not there."""
         place = self.at.get(name)
-        return "" if place is None else self.cells[place].strip()
+        return "" if place is None else self.cells[place]
 
-    def read(self) -> Read:
-        """The job, or why it is left out.
+    def read(self, mapped: Sequence[str]) -> Read:
+        """The job, or why it is left out. `mapped`: the optional fields that have a column.
 
         Raises:
             UnfitError: a cell cannot be read.
@@ -212,7 +215,7 @@ class _SacctRow:
         remarks = ((Remark.FRACTION,) if is_fraction else ()) + (
             () if remark is None else (remark,)
         )
-        extra = self._extra()
+        extra = self._extra(mapped)
         if exit_code:
             extra.setdefault("exit_code", exit_code)
         name = f"slurm-{self.name}"
@@ -246,7 +249,7 @@ class _SacctRow:
         if mapped := self.cell("=gpus"):
             return gpus_of(mapped)
         for column in ("alloctres", "reqtres"):
-            if gpus := _counted(_TRES_GPU.findall(self.cell(column))):
+            if gpus := _tres(self.cell(column)).gpus:
                 return gpus_of(str(gpus))
         nodes = self.cell("nnodes")
         times = int(nodes) if nodes.isascii() and nodes.isdigit() and len(nodes) < 7 else 1
@@ -262,19 +265,31 @@ class _SacctRow:
                 return tenant
         raise UnfitError("tenant", "is empty: neither an account nor a user is there")
 
-    def _extra(self) -> dict[str, object]:
-        extra: dict[str, object] = {}
-        tres = self.cell("alloctres") or self.cell("reqtres")
-        for kind, count, unit in _TRES.findall(tres):
-            if kind == "cpu":
-                extra["cpus"] = int(count)
-            elif memory_mb := int(int(count) * _IN_MB[unit]):
-                extra["memory_mb"] = memory_mb
-        for column in self.at:
-            name = column[1:] if column[0] == "=" else ""
-            if name in OPTIONAL_READERS and (text := self.cell(column)):
+    def _extra(self, mapped: Sequence[str]) -> dict[str, object]:
+        extra = dict(_tres(self.cell("alloctres") or self.cell("reqtres")).extra)
+        for name in mapped:
+            if text := self.cell(f"={name}"):
                 extra[name] = OPTIONAL_READERS[name](text, name)
         return extra
+
+
+class _Tres(NamedTuple):
+    """What a list of trackable resources says: GPUs, and by field of a job what else it has."""
+
+    gpus: int
+    extra: Mapping[str, object]
+
+
+# Many jobs of a dump ask for the same.
+@lru_cache(maxsize=4096)
+def _tres(text: str) -> _Tres:
+    extra: dict[str, object] = {}
+    for kind, count, unit in _TRES.findall(text):
+        if kind == "cpu":
+            extra["cpus"] = int(count)
+        elif memory_mb := int(int(count) * _IN_MB[unit]):
+            extra["memory_mb"] = memory_mb
+    return _Tres(_counted(_TRES_GPU.findall(text)), extra)
 
 
 def _is_instant(text: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from evenshare_core.simulation.trace_reads import Remark
 
 _SUCCEEDED = frozenset(
@@ -31,6 +33,7 @@ _KNOWN = sorted(_SUCCEEDED | _MEANS.keys())
 _EXIT_CODES = {Remark.FAILED: 1, Remark.CANCELLED: 143, Remark.UNFINISHED: 1}
 
 
+@lru_cache(maxsize=256)
 def state_word(text: str) -> str:
     """Return a state without what stands behind it, as in `CANCELLED by 1000`.
 
