@@ -52,7 +52,7 @@ from portal.site.health import (
 )
 from portal.site.shared_counts import WebProcesses, kept, shared_folder
 from portal.site.unreadable import UnreadableCollector
-from scheduling.engine.clock import pool_time
+from scheduling.engine.clock import pool_time, round_late_s
 from scheduling.selectors.sealing import BREAK, DAMAGE
 from scheduling.selectors.vitals import (
     CertificateVitals,
@@ -235,6 +235,7 @@ def _clocks(pools: list[PoolVitals]) -> Iterator[Metric]:
 def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator[Metric]:
     rounds = _counter("rounds", "Rounds that were committed, ever.", "pool")
     age = _gauge("round_age_seconds", "Wall time since an instant was last looked at.", "pool")
+    late = _gauge("round_late_seconds", "Wall time that a due round has waited; 0: none.", "pool")
     failing = _gauge("round_failures", "Rounds that failed in a row, up to now.", "pool")
     seconds = _summary("round_seconds", "Time of a round's steps.", "pool", "step")
     damaged = _gauge(
@@ -253,13 +254,15 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
         fallbacks.add_metric([pool.name], total.fallbacks)
         if not pool.clock.paused:
             age.add_metric([pool.name], round_age_s(pool))
+            late_s = round_late_s(pool.clock, pool.wall, pool.checked_at, pool.round_s)
+            late.add_metric([pool.name], late_s or 0.0)
         for step, spent_us in (("snapshot", total.snapshot_us), ("decide", total.decide_us)):
             seconds.add_metric([pool.name, step], total.rounds, spent_us / SECOND_US)
         for decision in ("granted", "renewed", "ended"):
             leases.add_metric([pool.name, decision], getattr(total, decision))
         for rule in PreemptionRule:
             early.add_metric([pool.name, rule.value], getattr(total, rule.value))
-    yield from (rounds, age, failing, damaged, seconds, fallbacks, leases, early)
+    yield from (rounds, age, late, failing, damaged, seconds, fallbacks, leases, early)
 
 
 def _certificates(

@@ -28,6 +28,7 @@ from scheduling.models import (
 from scheduling.selectors.operate import all_pools
 from tenants.models import AuditRecord, Budget, DailySpend, Membership, Quota, Tenant, User
 from tenants.scopes import site_scope
+from tests.factories import cluster
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
 from tests.stages import staged
@@ -214,6 +215,7 @@ class TestTheQueue:
         PoolClock.objects.filter(pool=there.cluster.pool).update(
             anchor_pool=there.cluster.at + timedelta(hours=1)
         )
+        PoolFence.objects.update(until=wall_now())
         shown = page(there.operator, "/operate/")
         assert f"Pool {there.cluster.pool.name} had no round for 1 h." in shown
         assert "The worker of rounds is behind: its last round ended " in shown
@@ -223,6 +225,13 @@ class TestTheQueue:
         assert "of rounds is busy with pool-" in page(there.operator, "/operate/")
         health = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/health/")
         assert headline(health) == f"Rounds of {there.cluster.pool.name} are late."
+
+    def test_says_when_a_new_pool_waits_for_its_first_round(self, there: Town) -> None:
+        new = cluster({"t": 1}).pool
+        waits = f"Pool {new.name} had no round for 1 h."
+        assert waits not in page(there.operator, "/operate/")
+        PoolClock.objects.filter(pool=new).update(anchor_wall=wall_now() - timedelta(hours=1))
+        assert waits in page(there.operator, "/operate/")
 
 
 class TestTenants:
