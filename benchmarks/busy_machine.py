@@ -35,7 +35,7 @@ JOIN scheduling_poolclock c ON c.pool_id = p.id
 LEFT JOIN scheduling_roundfailure x ON x.pool_id = p.id
 WHERE NOT c.paused
 """
-RESTART = re.compile(r"no sign of life| ended \(")
+RESTART = re.compile(r" starts anew: | ended \(")
 
 
 class PoolTimes:

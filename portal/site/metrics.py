@@ -42,6 +42,8 @@ from redis import RedisError
 from billing.selectors.vitals import BookVitals, book_vitals
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.units import SECOND_US
+from portal.embedded.life import touched_at
+from portal.embedded.restarts import read_restarts
 from portal.site.celery import QUEUES
 from portal.site.health import (
     broker_client,
@@ -407,19 +409,21 @@ class QueueCollector(Collector):
             up.add_metric([], 1)
             for queue, length in zip(QUEUES, lengths, strict=True):
                 waiting.add_metric([queue], length)
-        yield from (up, waiting, _pulses())
+        yield from (up, waiting, *_pulses())
 
 
-def _pulses() -> Metric:
+def _pulses() -> Iterator[Metric]:
     age = _gauge("queue_pulse_age_seconds", "Since a worker last answered its queue.", "queue")
+    starts = _counter("process_restarts", "Processes that were started anew.", "process")
     run = os.environ.get("EVENSHARE_RUN_DIR")
-    for queue in QUEUES if run else ():
-        try:
-            touched = (Path(str(run)) / f"pulse-{queue}").stat().st_mtime
-        except OSError:
-            continue
-        age.add_metric([queue], max(0.0, time.time() - touched))
-    return age
+    if run:
+        for queue in QUEUES:
+            at = touched_at(Path(run), f"pulse-{queue}")
+            if at is not None:
+                age.add_metric([queue], max(0.0, time.monotonic() - at))
+        for row in read_restarts(Path(run)):
+            starts.add_metric([row.name], row.count)
+    yield from (age, starts)
 
 
 REGISTRY.register(DatabaseCollector())

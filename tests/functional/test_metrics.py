@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from portal.embedded import pulse
+from portal.embedded.restarts import note_restart
 from portal.site.health import broker_client
 from portal.site.metrics import DatabaseCollector, RoundTotals
 from scheduling.engine.clock import wall_now
@@ -218,7 +219,9 @@ class TestQueues:
     ) -> None:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
         pulse.touch(tmp_path, "rounds")
+        note_restart(tmp_path, "beat", "no sign of life", at=0.0)
         found = scrape(client)
+        assert sample(found, "process_restarts_total", process="beat") == 1
         assert sample(found, "queue_pulse_age_seconds", queue="rounds") >= 0
         assert not [key for key in found if ("queue", "default") in key[1] and "pulse" in key[0]]
 

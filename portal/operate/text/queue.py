@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.urls import reverse
 
 from portal.charts.figures import credits_text, duration, plural, thousands
+from portal.operate.text.alerts import Alert
+from portal.operate.text.restarted import restarted
 from portal.site.clocks import LATE_INTERVALS
 from portal.site.credit_text import budget_text
 from portal.site.unreadable import UnreadableRows, unreadable_rows
@@ -31,20 +32,6 @@ from tenants.selectors.credit import UsedBudget, used_up_budgets
 WORKER_SILENT_S = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """One line of the queue. `kind` is a state (bad, warn, note); `release` a job's address."""
-
-    key: str
-    kind: str
-    label: str
-    title: str
-    text: str
-    href: str
-    button: str = "Look"
-    release: str = ""
-
-
 def queue(
     pools: Sequence[PoolFacts], now: Mapping[int, datetime], *, with_jobs: bool
 ) -> list[Alert]:
@@ -60,6 +47,7 @@ def queue(
         *(_damaged(row) for row in operate.damaged_rounds()),
         *_chained(),
         *_late(pools),
+        *restarted(),
         *_executors(pools, now),
         *(_quarantined(row) for row in quarantined),
         *(_unreadable(kind, with_jobs=with_jobs) for kind in unreadable_rows()),
