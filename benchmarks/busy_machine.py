@@ -3,8 +3,9 @@
 `python -m benchmarks.busy_machine [BUSY] [MINUTES]`. It starts endless loops, each in a session of
 its own, and then `manage.py up` in an empty data folder. It prints when the portal was ready, how
 often a process was restarted in the minutes after, how long the front page took, and by pool the
-median interval of its rounds, as a multiple of the interval that the pool asks for. The goals: no
-restart, and no pool's multiple above three times another's.
+median time between two looks at it, as a multiple of the interval that the pool asks for. A look
+that finds nothing to decide stores no round and counts. The goals: no restart, and no pool's
+multiple above three times another's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import re
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -26,40 +26,51 @@ BUSY, MINUTES = 16, 15.0
 EVERY_S, PAGE_EVERY_S = 0.5, 30.0
 MOST_RATIO = 3.0
 CHECKED = """
-SELECT coalesce(json_object_agg(p.name, json_build_array(p.round_s, f.last_checked_at)), '{}')
+SELECT coalesce(json_object_agg(p.name, json_build_array(
+    p.round_s, f.last_checked_at, coalesce(x.error, '')
+)), '{}')
 FROM scheduling_pool p
 JOIN scheduling_poolfence f ON f.pool_id = p.id
 JOIN scheduling_poolclock c ON c.pool_id = p.id
+LEFT JOIN scheduling_roundfailure x ON x.pool_id = p.id
 WHERE NOT c.paused
 """
-RESTART = re.compile(r"no sign of life| ended \(")
+RESTART = re.compile(r" starts anew: | ended \(")
 
 
 class PoolTimes:
-    """When each pool's fence showed another instant, in wall seconds."""
+    """When each pool's fence showed another instant, by this process's clock."""
 
     def __init__(self) -> None:
         self.round_s: dict[str, int] = {}
+        self.errors: dict[str, str] = {}
+        self._began = time.monotonic()
         self._last: dict[str, object] = {}
-        self._at: dict[str, list[float]] = defaultdict(list)
+        self._at: dict[str, list[float]] = {}
 
-    def look(self, rows: dict[str, tuple[int, object]]) -> None:
+    def look(self, rows: dict[str, tuple[int, object, str]]) -> None:
         """Note which pools were looked at since the last look."""
         now = time.monotonic()
-        for name, (round_s, checked) in rows.items():
+        for name, (round_s, checked, error) in rows.items():
             self.round_s[name] = round_s
-            if checked != self._last.get(name):
-                self._last[name] = checked
+            if error:
+                self.errors[name] = error
+            if name not in self._at:
+                self._at[name] = []
+            elif checked != self._last[name]:
                 self._at[name].append(now)
+            self._last[name] = checked
 
-    def multiples(self) -> dict[str, float]:
-        """Return by pool its median interval in intervals that it asks for; endless without two."""
-        multiples = {}
-        for name, round_s in self.round_s.items():
-            at = self._at[name]
-            gaps = [later - earlier for earlier, later in pairwise(at)]
-            multiples[name] = median(gaps) / round_s if gaps else float("inf")
-        return multiples
+    def waits(self) -> dict[str, list[float]]:
+        """Return by pool the seconds between two looks.
+
+        A pool that was not looked at twice has waited for as long as the watch at least.
+        """
+        watched_s = time.monotonic() - self._began
+        return {
+            name: [later - earlier for earlier, later in pairwise(at)] or [watched_s]
+            for name, at in self._at.items()
+        }
 
 
 def watch(tree: RunningTree, minutes: float) -> tuple[PoolTimes, list[float], int]:
@@ -95,7 +106,8 @@ def main(processes: int = BUSY, minutes: float = MINUTES) -> int:
             tree.interrupt()
             tree.end()
     restarts = [line for line in said if RESTART.search(line)]
-    multiples = times.multiples()
+    waits = times.waits()
+    multiples = {name: median(waits[name]) / times.round_s[name] for name in waits}
     ratio = max(multiples.values()) / min(multiples.values())
     print(f"beside {processes} busy processes: ready after {ready_s:.0f} s")
     print(f"in {minutes:g} minutes: {len(restarts)} restarts (goal 0)")
@@ -107,7 +119,12 @@ def main(processes: int = BUSY, minutes: float = MINUTES) -> int:
     )
     for name, multiple in sorted(multiples.items()):
         asked = times.round_s[name]
-        print(f"  {name:<14} every {asked:3} s: {multiple * asked:6.1f} s, {multiple:5.1f} times")
+        print(
+            f"  {name:<14} every {asked:3} s: {multiple * asked:6.1f} s, {multiple:5.1f} times,"
+            f" longest {max(waits[name]):6.1f} s, {len(waits[name])} waits"
+        )
+        if name in times.errors:
+            print(f"    a round failed: {times.errors[name]}")
     print(f"most over least: {ratio:.1f} (goal {MOST_RATIO:g})")
     return 1 if restarts or failed or ratio > MOST_RATIO else 0
 

@@ -14,7 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from portal.embedded.pulse import PATIENCE_S, STARTING_S
+from portal.embedded.life import complaint, read_life, touched_at
+from portal.embedded.pulse import BEAT, PATIENCE_S, STARTING_S
+from portal.embedded.restarts import note_restart
 
 ANSWER_S = 5.0
 
@@ -35,30 +37,35 @@ def answers(path: str) -> bool:
         connection.close()
 
 
-def silence_s(role: str, now: float) -> float:
-    """Seconds since beat or a queue's worker gave a sign of life; endless if none ever did."""
-    try:
-        stamp = (Path(os.environ["EVENSHARE_RUN_DIR"]) / f"pulse-{role}").stat().st_mtime
-    except OSError:
-        return float("inf")
-    return now - stamp
-
-
-def alive(role: str, now: float) -> bool:
-    """Whether beat sends messages, or a queue is consumed."""
-    return silence_s(role, now) <= PATIENCE_S[role]
+def problem(role: str, now: float) -> str:
+    """Return why beat or a queue's worker is not well, or an empty text; `now` is monotonic."""
+    run = Path(os.environ["EVENSHARE_RUN_DIR"])
+    patience_s = PATIENCE_S[role]
+    pulse_at = touched_at(run, f"pulse-{role}")
+    sign_at = pulse_at if role == BEAT else touched_at(run, f"life-{role}")
+    # What a former boot left is later than now.
+    if sign_at is None or sign_at > now:
+        return "it gave no sign of life"
+    if now - sign_at > patience_s:
+        return f"no sign of life for {now - sign_at:.0f} s"
+    if role == BEAT:
+        return ""
+    progress_at = pulse_at or 0.0
+    return complaint(read_life(run, role), now, progress_at=progress_at, patience_s=patience_s)
 
 
 def main(role: str, *options: str) -> int:
     """The exit status: 0 is well."""
     if role in ("web", "ready"):
         return 0 if answers("/healthz" if role == "web" else "/readyz") else 1
-    now = time.time()
-    if alive(role, now):
+    why = problem(role, time.monotonic())
+    if not why:
         return 0
-    first = Path("/proc/1")
+    print(why)
     # Until it has started, the sign is the former process's.
-    if "--or-end" in options and now - first.stat().st_mtime > STARTING_S:
+    if "--or-end" in options and time.time() - Path("/proc/1").stat().st_mtime > STARTING_S:
+        name = role if role == BEAT else f"worker-{role}"
+        note_restart(Path(os.environ["EVENSHARE_RUN_DIR"]), name, why, at=time.time())
         os.kill(1, signal.SIGTERM)
     return 1
 

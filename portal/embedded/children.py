@@ -9,9 +9,9 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+from .log_handlers import FileHandler
 from .watchdog import Watchdog
 
 LOG_BYTES = 5 * 2**20
@@ -194,9 +194,7 @@ class Child:
 def _rotating_log(name: str, logs: Path) -> logging.Logger:
     # Not from the registry of loggers: this one is private and ends with its child.
     log = logging.Logger(name)  # noqa: LOG001 - see above
-    log.addHandler(
-        RotatingFileHandler(logs / f"{name}.log", maxBytes=LOG_BYTES, backupCount=1, delay=True)
-    )
+    log.addHandler(FileHandler(logs / f"{name}.log", maxBytes=LOG_BYTES, backupCount=1, delay=True))
     return log
 
 

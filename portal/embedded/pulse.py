@@ -1,24 +1,27 @@
-"""Proof that workers and beat do their work: each touches a file, the supervisor watches it.
+"""Proof that workers and beat do their work, and the supervisor's watch on it.
 
-Workers have stopped consuming after a reconnect to the broker in several versions of
-Celery, while their processes looked healthy. Beat sends every queue a pulse, and touches its own
-file when it does; the worker that receives the pulse touches the file of the queue. A process
-whose file stays untouched is started anew, and no other for its sake: while beat is silent, no
-worker is judged.
+The main process of each worker says every `PULSE_EVERY_S` how it is (`portal.embedded.life`); beat
+gives a sign of life with each message that it sends. A process is started anew only when these
+signs stop, when its task stands still or does not end, or when it says that it is idle while its
+queue holds a message that it does not take: workers have stopped consuming after a reconnect to the
+broker in several versions of Celery, while their processes looked healthy. Beat sends every queue a
+pulse, so that there is always such a message. No process is started anew for another's sake.
 
 A process is judged from its first sign of life on. On a busy machine it starts late, and to end it
-then would have it start for ever.
+then would have it start for ever. Restarts of one process come further and further apart.
 
-A worker of one process receives no pulse while it runs a task, and pulses that waited behind one
-have expired. So a task is a sign of life itself: its begin, its end, and in between the processor
-time of the thread that runs it. A task that waits for ever uses none; one that never ends is
-believed for `LONGEST_S`.
+A worker of one process takes nothing while it runs a task. So a task shows its progress: its begin,
+its end, and in between the processor time of the thread that runs it. A task that waits for ever
+uses none; one that never ends is believed for `LONGEST_S`.
 """
 
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from portal.embedded import life
+from portal.embedded.life import LONGEST_S, complaint, read_life, touched_at
 
 PULSE_EVERY_S = 2.0
 BEAT = "beat"
@@ -27,17 +30,16 @@ BEAT = "beat"
 PATIENCE_S = {BEAT: 60.0, "default": 60.0, "rounds": 120.0}
 # Several times the slowest start that was seen: 120 s, with 16 busy processes on 2 cores.
 STARTING_S = 900.0
-# The wait doubles with each restart that brings no sign of life, this often at most.
+# The wait doubles with each restart, this often at most, until the process was well for so long.
 MOST_DOUBLINGS = 4
+WELL_S = 900.0
 # So much of it counts; a thread that waits in a loop uses less in all of its patience.
 WORK_S = 0.1
-# No task takes so long: a round has lost its fence many times over.
-LONGEST_S = 900.0
 
 
 def touch(run: Path, name: str) -> None:
     """Called by the worker of the queue `name`, or by beat."""
-    (run / f"pulse-{name}").touch()
+    life.touch(run, f"pulse-{name}")
 
 
 @dataclass
@@ -97,18 +99,33 @@ class TaskWatch:
 
 @dataclass
 class Sign:
-    """What is known of a process: its file's time, and when it started or last touched it."""
+    """What is known of a process: its file's time, and when it started or last touched it.
+
+    `well_since`: since when nothing was wrong with it.
+    """
 
     patience_s: float
-    stamp: int
+    stamp: float
     since: float
     is_ready: bool = False
+    well_since: float = 0.0
+    progress: float | None = None
+    progress_at: float = 0.0
     restarts: int = 0
 
-    def wait_s(self) -> float:
-        """How long it may be silent now."""
-        wait_s = self.patience_s if self.is_ready else STARTING_S
-        return wait_s * 2.0 ** min(self.restarts, MOST_DOUBLINGS)
+    @property
+    def factor(self) -> float:
+        """How many times its patience it gets now."""
+        return float(2 ** min(self.restarts, MOST_DOUBLINGS))
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """A process that has to start anew, and why; it may be silent for `next_after_s` then."""
+
+    name: str
+    why: str
+    next_after_s: float
 
 
 class PulseWatch:
@@ -128,30 +145,45 @@ class PulseWatch:
         sign = self._signs[name]
         sign.stamp, sign.since, sign.is_ready = self._stamp(name), now, False
 
-    def stalled(self, now: float) -> list[str]:
-        """The queues, and `beat`, that are silent for too long; each starts from here."""
+    def stalled(self, now: float) -> list[Stalled]:
+        """Return the queues, and `beat`, that have to start anew; each is judged from here."""
         late = []
         for name, sign in self._signs.items():
-            stamp = self._stamp(name)
-            if stamp != sign.stamp:
-                # Two in a row: the restart has helped.
-                sign.restarts = 0 if sign.is_ready else sign.restarts
-                sign.stamp, sign.since, sign.is_ready = stamp, now, True
-            elif name != BEAT and sign.is_ready and not self._sends(now):
-                sign.since = now
-            elif now - sign.since > sign.wait_s():
-                late.append(name)
+            self._look(name, sign, now)
+            if self._complaint(name, sign, now, factor=1.0):
+                sign.well_since = now
+            elif sign.is_ready and now - sign.well_since > WELL_S:
+                sign.restarts = 0
+            why = self._complaint(name, sign, now, factor=sign.factor)
+            if why:
                 sign.restarts += 1
                 self.starts(name, now)
+                late.append(Stalled(name, why, sign.patience_s * sign.factor))
         return late
 
-    def _sends(self, now: float) -> bool:
-        """Whether beat sends pulses, so that silence is the worker's own."""
-        beat = self._signs[BEAT]
-        return beat.is_ready and now - beat.since <= 3 * PULSE_EVERY_S
+    def _look(self, name: str, sign: Sign, now: float) -> None:
+        stamp = self._stamp(name)
+        if stamp != sign.stamp:
+            if not sign.is_ready:
+                sign.well_since = sign.progress_at = now
+            sign.stamp, sign.since, sign.is_ready = stamp, now, True
+        progress = touched_at(self._run, f"pulse-{name}")
+        if progress != sign.progress:
+            sign.progress, sign.progress_at = progress, now
 
-    def _stamp(self, name: str) -> int:
-        try:
-            return (self._run / f"pulse-{name}").stat().st_mtime_ns
-        except OSError:
-            return 0
+    def _complaint(self, name: str, sign: Sign, now: float, *, factor: float) -> str:
+        silent_s = now - sign.since
+        if not sign.is_ready:
+            said = f"no sign of life since its start {silent_s:.0f} s ago"
+            return said if silent_s > STARTING_S * factor else ""
+        patience_s = sign.patience_s * factor
+        if silent_s > patience_s:
+            return f"no sign of life for {silent_s:.0f} s"
+        if name == BEAT:
+            return ""
+        said_of_itself = read_life(self._run, name)
+        progress_at = sign.progress_at
+        return complaint(said_of_itself, now, progress_at=progress_at, patience_s=patience_s)
+
+    def _stamp(self, name: str) -> float:
+        return touched_at(self._run, f"pulse-{BEAT}" if name == BEAT else f"life-{name}") or 0.0

@@ -25,6 +25,8 @@ from portal.embedded.children import NEVER, Child, Spec
 from portal.embedded.errors import StartError
 from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, Postgres
 from portal.embedded.pulse import BEAT, PATIENCE_S, PulseWatch
+from portal.embedded.restarts import FILE as RESTARTS
+from portal.embedded.restarts import note_restart
 from portal.embedded.round_processes import round_processes
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog
@@ -65,6 +67,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         folders.hold_lifeline(place)
         # What web processes of a former run have counted (portal/site/shared_counts.py).
         shutil.rmtree(place.run / "web", ignore_errors=True)
+        (place.run / RESTARTS).unlink(missing_ok=True)
         with Watchdog([held]) as watchdog:
             status = asyncio.run(Tree(place, listener, watchdog, size, round_count).run(begun))
         shutil.rmtree(place.run, ignore_errors=True)
@@ -232,10 +235,14 @@ class Tree:
                 if self._children[child].starts != starts[name]:
                     starts[name] = self._children[child].starts
                     watch.starts(name, time.monotonic())
-            late = [watched[name] for name in watch.stalled(time.monotonic())]
-            for child in late:
-                say(f"no sign of life from {child}: it starts anew")
-            await asyncio.gather(*(self._children[child].restart() for child in late))
+            late = watch.stalled(time.monotonic())
+            for one in late:
+                child = watched[one.name]
+                say(f"{child} starts anew: {one.why}")
+                note_restart(
+                    self._place.run, child, one.why, at=time.time(), next_after_s=one.next_after_s
+                )
+            await asyncio.gather(*(self._children[watched[one.name]].restart() for one in late))
 
     async def _until(self, ready: Callable[[], bool], name: str, patience_s: float) -> None:
         child = self._children[name]

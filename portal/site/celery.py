@@ -16,6 +16,7 @@ from django.conf import settings
 from kombu.entity import Queue
 
 from portal.embedded import pulse
+from portal.site.worker_life import LifeThread
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
 
@@ -130,6 +131,18 @@ def beat_begins(**_: Any) -> None:
         signals.after_task_publish.connect(
             lambda **_: pulse.touch(Path(run), pulse.BEAT), weak=False
         )
+
+
+_life = LifeThread()
+
+
+@signals.worker_ready.connect
+def worker_is_ready(sender: Any = None, **_: Any) -> None:
+    """From here on the worker says how it is, and is judged by it."""
+    run = os.environ.get("EVENSHARE_RUN_DIR")
+    if run:
+        consumed = sender.app.amqp.queues.consume_from
+        _life.start(Path(run), [queue for queue in QUEUES if queue in consumed])
 
 
 _tasks = pulse.TaskWatch()

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from portal.charts.notes import Instant
 from portal.charts.page import LATE, LIVE, PAUSED, RoundLine
-from scheduling.engine.clock import PoolNow, grid_instant, pool_time
+from scheduling.engine.clock import PoolNow, grid_instant, pool_time, silent_s
 from scheduling.selectors.lines import PoolFacts
 
 # So many round intervals without a look at the grid, and the line says that rounds are late.
@@ -80,13 +80,12 @@ def round_line(facts: PoolFacts, *, url: str, round_url: str, pool_url: str) -> 
     """Return the line under the masthead; its seconds are of the wall, as docs/look.md says."""
     now = pool_now(facts)
     step_s = facts.round_s
-    checked = facts.checked_at or now.pool_at
-    silent_s = (now.pool_at - checked).total_seconds() / now.scale
+    silent = silent_s(facts.clock, facts.wall, facts.checked_at)
     behind = (now.pool_at - grid_instant(now, step_s)).total_seconds() / now.scale
     state = LIVE
     if now.paused:
         state = PAUSED
-    elif silent_s > LATE_INTERVALS * step_s:
+    elif silent > LATE_INTERVALS * step_s:
         state = LATE
     elif facts.number is None:
         state = "none"
@@ -106,6 +105,6 @@ def round_line(facts: PoolFacts, *, url: str, round_url: str, pool_url: str) -> 
         policy=facts.policy,
         pool_url=pool_url,
         scale=now.scale,
-        late_s=max(0, silent_s - step_s),
+        late_s=max(0, silent - step_s),
         checked="" if facts.checked_at is None else facts.checked_at.isoformat(),
     )

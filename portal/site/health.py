@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db import Error, connection
 from django.db.migrations.loader import MigrationLoader
 
-from scheduling.engine.clock import pool_time
+from scheduling.engine.clock import pool_time, silent_s
 from scheduling.selectors.round_space import file_problems
 from scheduling.selectors.sealing import BREAK, DAMAGE
 from scheduling.selectors.vitals import PoolVitals, pool_vitals
@@ -159,11 +159,8 @@ def tick_age_s(pool: PoolVitals) -> float:
 
 
 def round_age_s(pool: PoolVitals) -> float:
-    """Seconds of the wall since the last instant that was looked at; a new pool counts from now."""
-    if pool.checked_at is None:
-        return (pool.wall - pool.clock.anchor_wall).total_seconds()
-    now = pool_time(pool.clock, pool.wall)
-    return (now - pool.checked_at).total_seconds() / pool.clock.scale
+    """Seconds of the wall since the last instant that was looked at; of a new pool, its age."""
+    return silent_s(pool.clock, pool.wall, pool.checked_at)
 
 
 def intent_age_s(pool: PoolVitals) -> float:

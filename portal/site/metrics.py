@@ -42,6 +42,8 @@ from redis import RedisError
 from billing.selectors.vitals import BookVitals, book_vitals
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.units import SECOND_US
+from portal.embedded.life import touched_at
+from portal.embedded.restarts import read_restarts
 from portal.site.celery import QUEUES
 from portal.site.health import (
     broker_client,
@@ -52,7 +54,7 @@ from portal.site.health import (
 )
 from portal.site.shared_counts import WebProcesses, kept, shared_folder
 from portal.site.unreadable import UnreadableCollector
-from scheduling.engine.clock import pool_time
+from scheduling.engine.clock import pool_time, round_late_s
 from scheduling.selectors.sealing import BREAK, DAMAGE
 from scheduling.selectors.vitals import (
     CertificateVitals,
@@ -235,6 +237,7 @@ def _clocks(pools: list[PoolVitals]) -> Iterator[Metric]:
 def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator[Metric]:
     rounds = _counter("rounds", "Rounds that were committed, ever.", "pool")
     age = _gauge("round_age_seconds", "Wall time since an instant was last looked at.", "pool")
+    late = _gauge("round_late_seconds", "Wall time that a due round has waited; 0: none.", "pool")
     failing = _gauge("round_failures", "Rounds that failed in a row, up to now.", "pool")
     seconds = _summary("round_seconds", "Time of a round's steps.", "pool", "step")
     damaged = _gauge(
@@ -253,13 +256,15 @@ def _rounds(pools: list[PoolVitals], totals: dict[int, RoundsSince]) -> Iterator
         fallbacks.add_metric([pool.name], total.fallbacks)
         if not pool.clock.paused:
             age.add_metric([pool.name], round_age_s(pool))
+            late_s = round_late_s(pool.clock, pool.wall, pool.checked_at, pool.round_s)
+            late.add_metric([pool.name], late_s or 0.0)
         for step, spent_us in (("snapshot", total.snapshot_us), ("decide", total.decide_us)):
             seconds.add_metric([pool.name, step], total.rounds, spent_us / SECOND_US)
         for decision in ("granted", "renewed", "ended"):
             leases.add_metric([pool.name, decision], getattr(total, decision))
         for rule in PreemptionRule:
             early.add_metric([pool.name, rule.value], getattr(total, rule.value))
-    yield from (rounds, age, failing, damaged, seconds, fallbacks, leases, early)
+    yield from (rounds, age, late, failing, damaged, seconds, fallbacks, leases, early)
 
 
 def _certificates(
@@ -404,19 +409,21 @@ class QueueCollector(Collector):
             up.add_metric([], 1)
             for queue, length in zip(QUEUES, lengths, strict=True):
                 waiting.add_metric([queue], length)
-        yield from (up, waiting, _pulses())
+        yield from (up, waiting, *_pulses())
 
 
-def _pulses() -> Metric:
+def _pulses() -> Iterator[Metric]:
     age = _gauge("queue_pulse_age_seconds", "Since a worker last answered its queue.", "queue")
+    starts = _counter("process_restarts", "Processes that were started anew.", "process")
     run = os.environ.get("EVENSHARE_RUN_DIR")
-    for queue in QUEUES if run else ():
-        try:
-            touched = (Path(str(run)) / f"pulse-{queue}").stat().st_mtime
-        except OSError:
-            continue
-        age.add_metric([queue], max(0.0, time.time() - touched))
-    return age
+    if run:
+        for queue in QUEUES:
+            at = touched_at(Path(run), f"pulse-{queue}")
+            if at is not None:
+                age.add_metric([queue], max(0.0, time.monotonic() - at))
+        for row in read_restarts(Path(run)):
+            starts.add_metric([row.name], row.count)
+    yield from (age, starts)
 
 
 REGISTRY.register(DatabaseCollector())

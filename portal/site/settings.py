@@ -296,7 +296,9 @@ LOGGING: dict[str, Any] = {
             ],
         }
     },
-    "handlers": {"output": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "handlers": {
+        "output": {"class": "portal.embedded.log_handlers.StreamHandler", "formatter": "line"}
+    },
     "root": {"handlers": ["output"], "level": text("LOG_LEVEL", "INFO")},
     "loggers": {
         # Every 404 as a warning would let a stranger fill the log.

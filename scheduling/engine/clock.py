@@ -11,7 +11,7 @@ tokens' validity in their own statements, and a job's process, which has this ma
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
@@ -141,6 +141,39 @@ def grid_instant(now: PoolNow, round_s: int) -> datetime:
     """Return the latest instant of the round grid: whole multiples of round_s x scale."""
     step_us = round_s * now.scale * SECOND_US
     return from_us(to_us(now.pool_at) // step_us * step_us)
+
+
+def silent_s(clock: PoolClock, wall: datetime, checked_at: datetime | None) -> float:
+    """Return the wall seconds since an instant of the pool was looked at; 0 if it is paused.
+
+    A pool that never had a look is silent since its clock was set.
+    """
+    if clock.paused:
+        return 0.0
+    if checked_at is None:
+        return max(0.0, (wall - clock.anchor_wall).total_seconds())
+    return (pool_time(clock, wall) - checked_at).total_seconds() / clock.scale
+
+
+def round_late_s(
+    clock: PoolClock, wall: datetime, checked_at: datetime | None, round_s: int
+) -> float | None:
+    """Return for how many wall seconds a round has been due; None if none is due.
+
+    It is due since the first grid instant after `checked_at`. A new pool waits since its clock
+    was set: if it counted from the latest instant, pools that are always late would keep it
+    waiting for ever.
+    """
+    now = reading(clock, wall)
+    if now.paused:
+        return None
+    if checked_at is None:
+        return silent_s(clock, wall, None)
+    if grid_instant(now, round_s) <= checked_at:
+        return None
+    at_checked = grid_instant(replace(now, pool_at=checked_at), round_s)
+    first = at_checked + timedelta(seconds=round_s * now.scale)
+    return (now.pool_at - first).total_seconds() / now.scale
 
 
 def wall_now() -> datetime:

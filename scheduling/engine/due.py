@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
 
 import structlog
 from django.db.models import DateTimeField, Func, Q
 
-from scheduling.engine.clock import grid_instant, reading
+from scheduling.engine.clock import round_late_s
 from scheduling.models import Job, Pool
 from tenants.scopes import engine_scope
 
@@ -51,25 +50,17 @@ def due_rounds(asked: int | None = None) -> list[DueRound]:
 
 
 def _due(pool: Pool, asked: int | None) -> DueRound | None:
-    now = reading(pool.clock, pool.wall)  # type: ignore[attr-defined]  # annotated
-    if now.paused:
+    wall = pool.wall  # type: ignore[attr-defined]  # annotated
+    if pool.clock.paused:
         return None
-    checked = pool.fence.last_checked_at
-    latest = grid_instant(now, pool.round_s)
-    if checked is not None and latest <= checked:
+    late_s = round_late_s(pool.clock, wall, pool.fence.last_checked_at, pool.round_s)
+    if late_s is None:
         wanted = pool.on_demand and (pool.pk == asked or _is_wanted(pool))
         return DueRound(pool.pk, pool.name, on_demand=True, intervals_late=0.0) if wanted else None
-    first = latest
-    if checked is not None:
-        at_checked = grid_instant(replace(now, pool_at=checked), pool.round_s)
-        first = at_checked + timedelta(seconds=pool.round_s * now.scale)
-    late = (now.pool_at - first) / now.scale
     failure = getattr(pool, "failure", None)
     if failure is not None:
-        late = min(late, max(timedelta(0), now.wall - failure.at))
-    return DueRound(
-        pool.pk, pool.name, on_demand=False, intervals_late=late.total_seconds() / pool.round_s
-    )
+        late_s = min(late_s, max(0.0, (wall - failure.at).total_seconds()))
+    return DueRound(pool.pk, pool.name, on_demand=False, intervals_late=late_s / pool.round_s)
 
 
 def _is_wanted(pool: Pool) -> bool:

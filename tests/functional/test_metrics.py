@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from portal.embedded import pulse
+from portal.embedded.restarts import note_restart
 from portal.site.health import broker_client
 from portal.site.metrics import DatabaseCollector, RoundTotals
-from scheduling.models import Arrival, Job, PoolClock
+from scheduling.engine.clock import wall_now
+from scheduling.models import Arrival, Job, Pool, PoolClock, PoolFence
 from scheduling.selectors.vitals import pool_vitals
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -121,6 +124,23 @@ class TestAPool:
         assert sample(found, "database_up") == sample(found, "broker_up") == 1
         assert sample(found, "queue_messages", queue="rounds") == 0
 
+    def test_says_how_late_its_round_is(self, place: Cluster, client: Client) -> None:
+        pool = place.pool.name
+        Pool.objects.update(round_s=1_000)
+        PoolFence.objects.update(last_checked_at=BEGIN)
+        told_s = []
+        for elapsed_s in (0, 2_000):
+            PoolClock.objects.update(
+                paused=False,
+                anchor_wall=wall_now(),
+                anchor_pool=BEGIN + timedelta(seconds=elapsed_s),
+            )
+            told_s.append(sample(scrape(client), "round_late_seconds", pool=pool))
+        assert told_s[0] == 0
+        assert 1_000 <= told_s[1] < 2_000
+        PoolClock.objects.update(paused=True)
+        assert ("evenshare_round_late_seconds", frozenset({("pool", pool)})) not in scrape(client)
+
     def test_that_pauses_has_no_age_that_alarms(self, place: Cluster, client: Client) -> None:
         PoolClock.objects.update(paused=True)
         found = scrape(client)
@@ -199,7 +219,9 @@ class TestQueues:
     ) -> None:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
         pulse.touch(tmp_path, "rounds")
+        note_restart(tmp_path, "beat", "no sign of life", at=0.0)
         found = scrape(client)
+        assert sample(found, "process_restarts_total", process="beat") == 1
         assert sample(found, "queue_pulse_age_seconds", queue="rounds") >= 0
         assert not [key for key in found if ("queue", "default") in key[1] and "pulse" in key[0]]
 

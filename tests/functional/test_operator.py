@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import get_resolver
 
+from portal.embedded.restarts import note_restart
 from portal.operate.text.queue import queue
 from portal.operate.urls import urlpatterns
 from scheduling.engine.clock import wall_now
@@ -28,6 +31,7 @@ from scheduling.models import (
 from scheduling.selectors.operate import all_pools
 from tenants.models import AuditRecord, Budget, DailySpend, Membership, Quota, Tenant, User
 from tenants.scopes import site_scope
+from tests.factories import cluster
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
 from tests.stages import staged
@@ -214,6 +218,7 @@ class TestTheQueue:
         PoolClock.objects.filter(pool=there.cluster.pool).update(
             anchor_pool=there.cluster.at + timedelta(hours=1)
         )
+        PoolFence.objects.update(until=wall_now())
         shown = page(there.operator, "/operate/")
         assert f"Pool {there.cluster.pool.name} had no round for 1 h." in shown
         assert "The worker of rounds is behind: its last round ended " in shown
@@ -223,6 +228,26 @@ class TestTheQueue:
         assert "of rounds is busy with pool-" in page(there.operator, "/operate/")
         health = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/health/")
         assert headline(health) == f"Rounds of {there.cluster.pool.name} are late."
+
+    def test_says_which_process_was_started_anew_and_why(
+        self, there: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
+        note_restart(tmp_path, "beat", "no sign of life", at=time.time() - 2 * 3600)
+        why = "it is idle and has taken no message for 121 s"
+        note_restart(tmp_path, "worker-rounds", why, at=time.time(), next_after_s=240)
+        shown = page(there.operator, "/operate/")
+        assert "worker-rounds was started anew 1 time" in shown
+        assert why in shown
+        assert "no earlier than 4 min after" in shown
+        assert "beat was started" not in shown
+
+    def test_says_when_a_new_pool_waits_for_its_first_round(self, there: Town) -> None:
+        new = cluster({"t": 1}).pool
+        waits = f"Pool {new.name} had no round for 1 h."
+        assert waits not in page(there.operator, "/operate/")
+        PoolClock.objects.filter(pool=new).update(anchor_wall=wall_now() - timedelta(hours=1))
+        assert waits in page(there.operator, "/operate/")
 
 
 class TestTenants:

@@ -35,6 +35,14 @@ def show(lab: Cluster, elapsed: timedelta) -> None:
     )
 
 
+def show_new(lab: Cluster, elapsed: timedelta) -> None:
+    """Start the clock of a pool without a round so long ago."""
+    PoolFence.objects.filter(pool=lab.pool).update(last_checked_at=None)
+    PoolClock.objects.filter(pool=lab.pool).update(
+        anchor_wall=wall_now() - elapsed, anchor_pool=BEGIN
+    )
+
+
 def order(asked: int | None = None) -> list[int]:
     return [due.pool_id for due in due_rounds(asked)]
 
@@ -53,6 +61,13 @@ class TestTheOrder:
         late = pool("a", late_s=1, round_s=1_000)
         new = cluster({"b": 4}, round_s=1_000)
         assert order() == [late.pool.pk, new.pool.pk]
+
+    def test_counts_a_new_pool_from_the_start_of_its_clock(self) -> None:
+        """Where rounds are always late, a pool would otherwise never have its first one."""
+        late = pool("a", late_s=1_000, round_s=1_000)
+        new = cluster({"b": 4}, round_s=1_000)
+        show_new(new, timedelta(seconds=5_000))
+        assert order() == [new.pool.pk, late.pool.pk]
 
     def test_leaves_out_a_pool_that_is_paused(self) -> None:
         lab = pool("a", late_s=100, round_s=100)

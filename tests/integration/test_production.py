@@ -16,6 +16,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,9 @@ from redis import Redis
 from redis.exceptions import AuthenticationError
 
 from deploy import healthcheck
+from portal.embedded.life import Life, write_life
 from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, create_database, drop_database
+from portal.embedded.restarts import read_restarts
 from portal.embedded.valkey import find_program
 from tests.architecture.sources import ROOT, files, name_of
 from tests.plugin import Services
@@ -326,11 +329,22 @@ class TestAHealthCheck:
         well: bool,
     ) -> None:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
-        now = 1_900_000_000.0
+        now = 100_000.0
         for queue, age_s in ages.items():
-            (tmp_path / f"pulse-{queue}").touch()
-            os.utime(tmp_path / f"pulse-{queue}", (now - age_s, now - age_s))
-        assert healthcheck.alive(role, now) is well
+            file = tmp_path / (f"pulse-{queue}" if queue == "beat" else f"life-{queue}")
+            file.touch()
+            os.utime(file, (now - age_s, now - age_s))
+        assert (not healthcheck.problem(role, now)) is well
+
+    def test_of_a_queue_judges_what_its_worker_says(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
+        now = time.monotonic()
+        write_life(tmp_path, "rounds", Life(now, waits_since=now - 100))
+        assert not healthcheck.problem("rounds", time.monotonic())
+        write_life(tmp_path, "rounds", Life(now, waits_since=now - 130))
+        assert "idle and has taken no message" in healthcheck.problem("rounds", time.monotonic())
 
     def test_asks_the_first_process_to_end_only_where_it_is_told_to(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -343,6 +357,8 @@ class TestAHealthCheck:
         assert ended == []
         assert healthcheck.main("rounds", "--or-end") == 1
         assert ended == [(1, signal.SIGTERM)]
+        (noted,) = read_restarts(tmp_path)
+        assert (noted.name, noted.why) == ("worker-rounds", "it gave no sign of life")
 
 
 class TestTheBroker:

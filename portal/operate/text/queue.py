@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.urls import reverse
 
 from portal.charts.figures import credits_text, duration, plural, thousands
-from portal.site.clocks import LATE_INTERVALS, pool_now
+from portal.operate.text.alerts import Alert
+from portal.operate.text.restarted import restarted
+from portal.site.clocks import LATE_INTERVALS
 from portal.site.credit_text import budget_text
 from portal.site.unreadable import UnreadableRows, unreadable_rows
+from scheduling.engine.clock import silent_s
 from scheduling.models import Node
 from scheduling.selectors import operate
 from scheduling.selectors.executors import is_refusal
@@ -30,20 +32,6 @@ from tenants.selectors.credit import UsedBudget, used_up_budgets
 WORKER_SILENT_S = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """One line of the queue. `kind` is a state (bad, warn, note); `release` a job's address."""
-
-    key: str
-    kind: str
-    label: str
-    title: str
-    text: str
-    href: str
-    button: str = "Look"
-    release: str = ""
-
-
 def queue(
     pools: Sequence[PoolFacts], now: Mapping[int, datetime], *, with_jobs: bool
 ) -> list[Alert]:
@@ -59,6 +47,7 @@ def queue(
         *(_damaged(row) for row in operate.damaged_rounds()),
         *_chained(),
         *_late(pools),
+        *restarted(),
         *_executors(pools, now),
         *(_quarantined(row) for row in quarantined),
         *(_unreadable(kind, with_jobs=with_jobs) for kind in unreadable_rows()),
@@ -148,19 +137,19 @@ def _sealed_damaged(row: ChainFindings) -> Alert:
 
 def _late(pools: Sequence[PoolFacts]) -> list[Alert]:
     """Pools without a round for too long. One query if there is one: what the worker does."""
-    silent = [(facts, _silent_s(facts)) for facts in pools]
-    late = [(facts, s) for facts, s in silent if s > LATE_INTERVALS * facts.round_s]
+    silent = [(facts, silent_s(facts.clock, facts.wall, facts.checked_at)) for facts in pools]
+    late = [(facts, for_s) for facts, for_s in silent if for_s > LATE_INTERVALS * facts.round_s]
     why = _worker_text(*round_activity()) if late else ""
     return [
         Alert(
             f"late-{facts.name}",
             "bad",
             "Rounds late",
-            f"Pool {facts.name} had no round for {duration(silent_s)}.",
+            f"Pool {facts.name} had no round for {duration(for_s)}.",
             f"One is due every {duration(facts.round_s)}. Leases stay, running jobs go on. {why}",
             reverse("operate-health", args=[facts.name]),
         )
-        for facts, silent_s in late
+        for facts, for_s in late
     ]
 
 
@@ -171,14 +160,6 @@ def _worker_text(running: Sequence[str], ended_s: float | None) -> str:
     if ended_s is not None and ended_s < WORKER_SILENT_S:
         return f"The worker of rounds is behind: its last round ended {duration(ended_s)} ago."
     return "No round of any pool runs: check that beat and the worker of rounds run."
-
-
-def _silent_s(facts: PoolFacts) -> float:
-    """Wall seconds since an instant of the pool was looked at; 0 if it is paused or new."""
-    now = pool_now(facts)
-    if now.paused or facts.checked_at is None:
-        return 0.0
-    return (now.pool_at - facts.checked_at).total_seconds() / now.scale
 
 
 def executor_label(error: str) -> str:

@@ -1,12 +1,26 @@
 """The watch on workers and beat: who is silent for too long, and when."""
 
+from __future__ import annotations
+
+import errno
+import json
 import os
 import threading
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from portal.embedded import pulse
+from portal.embedded.life import (
+    Life,
+    Worker,
+    complaint,
+    read_life,
+    touched_at,
+    write_life,
+)
 from portal.embedded.pulse import (
     BEAT,
     LONGEST_S,
@@ -14,13 +28,19 @@ from portal.embedded.pulse import (
     PATIENCE_S,
     PULSE_EVERY_S,
     STARTING_S,
+    WELL_S,
     WORK_S,
     PulseWatch,
     RunningTask,
     TaskWatch,
-    touch,
 )
+from portal.embedded.restarts import Restarts, note_restart, read_restarts
 from tests.tools import eventually
+
+IDLE = Life(0.0)
+# Between two looks in a long story.
+COARSE_S = 30.0
+DOUBLINGS = [*range(1 + MOST_DOUBLINGS), MOST_DOUBLINGS]
 
 
 class Watched:
@@ -30,16 +50,28 @@ class Watched:
         self.folder = folder
         self.now = 0.0
         self.watch = PulseWatch(folder, now=0.0)
+        self.why: list[str] = []
 
-    def passes(self, seconds: float, *alive: str) -> list[str]:
-        """Who is found silent meanwhile; those that are `alive` give signs of life."""
+    def passes(self, seconds: float, *alive: str, step_s: float = PULSE_EVERY_S) -> list[str]:
+        """Who has to start anew meanwhile; those that are `alive` say that they are well."""
+        return self.passes_with(seconds, dict.fromkeys(alive, IDLE), step_s=step_s)
+
+    def passes_with(
+        self, seconds: float, said: Mapping[str, Life], step_s: float = PULSE_EVERY_S
+    ) -> list[str]:
+        """The same with what workers say of themselves in each beat."""
         late = []
         end = self.now + seconds
         while self.now < end:
-            self.now += PULSE_EVERY_S
-            for name in alive:
-                sign(self.folder / f"pulse-{name}", self.now)
-            late += self.watch.stalled(self.now)
+            self.now += step_s
+            for name, life in said.items():
+                if name != BEAT:
+                    text = json.dumps(asdict(replace(life, at=self.now)))
+                    (self.folder / f"life-{name}").write_text(text)
+                sign(self.folder / (f"pulse-{BEAT}" if name == BEAT else f"life-{name}"), self.now)
+            stalled = self.watch.stalled(self.now)
+            late += [one.name for one in stalled]
+            self.why += [one.why for one in stalled]
         return late
 
 
@@ -70,11 +102,10 @@ class TestAPulseWatch:
         assert watched.passes(2 * AT_ONCE, *others) == [name]
 
     def test_blames_no_worker_for_a_silent_beat(self, watched: Watched) -> None:
+        """It sends nothing, so that no message waits for them."""
         watched.passes(10, *ALL)
-        assert watched.passes(PATIENCE_S[BEAT] + AT_ONCE) == [BEAT]
-        # They count anew from when it sends again.
-        assert watched.passes(PATIENCE_S["default"] - AT_ONCE, BEAT) == []
-        assert watched.passes(2 * AT_ONCE, BEAT) == ["default"]
+        late = watched.passes(PATIENCE_S[BEAT] + AT_ONCE, "default", "rounds")
+        assert late == [BEAT]
 
     def test_lets_all_start_as_slowly_as_a_busy_machine_does(self, watched: Watched) -> None:
         assert watched.passes(STARTING_S - AT_ONCE) == []
@@ -89,23 +120,123 @@ class TestAPulseWatch:
     def test_waits_longer_each_time_for_one_that_never_gets_well(self, watched: Watched) -> None:
         waits, since = [], 0.0
         for _ in range(2 + MOST_DOUBLINGS):
-            while "rounds" not in watched.passes(PULSE_EVERY_S, BEAT, "default"):
+            while "rounds" not in watched.passes(COARSE_S, BEAT, "default", step_s=COARSE_S):
                 pass
             waits.append(watched.now - since)
             since = watched.now
-        doublings = [*range(1 + MOST_DOUBLINGS), MOST_DOUBLINGS]
-        assert waits == pytest.approx([STARTING_S * 2**n for n in doublings], abs=AT_ONCE)
+        assert waits == pytest.approx([STARTING_S * 2**n for n in DOUBLINGS], abs=2 * COARSE_S)
+
+    def test_waits_longer_each_time_for_one_that_is_well_for_a_moment(
+        self, watched: Watched
+    ) -> None:
+        """It starts, says that it is idle, and takes nothing: a restart does not help."""
+        waits, since = [], 0.0
+        for _ in range(2 + MOST_DOUBLINGS):
+            said = {BEAT: IDLE, "default": IDLE, "rounds": Life(0.0, waits_since=since)}
+            while "rounds" not in watched.passes_with(COARSE_S, said, step_s=COARSE_S):
+                pass
+            waits.append(watched.now - since)
+            since = watched.now
+        expected = [PATIENCE_S["rounds"] * 2**n for n in DOUBLINGS]
+        assert waits == pytest.approx(expected, abs=2 * COARSE_S)
 
     def test_forgets_former_restarts_of_one_that_is_well(self, watched: Watched) -> None:
         watched.passes(STARTING_S + AT_ONCE, BEAT, "default")
-        watched.passes(10, *ALL)
+        watched.passes(WELL_S + AT_ONCE, *ALL)
         assert watched.passes(PATIENCE_S["rounds"] + AT_ONCE, BEAT, "default") == ["rounds"]
 
     def test_ignores_what_the_former_run_left(self, tmp_path: Path) -> None:
-        touch(tmp_path, "default")
+        write_life(tmp_path, "default", Life(0.0))
         watched = Watched(tmp_path)
         assert watched.passes(STARTING_S - AT_ONCE, BEAT, "rounds") == []
         assert watched.passes(2 * AT_ONCE, BEAT, "rounds") == ["default"]
+
+
+class TestTheRules:
+    """What a worker says of itself, and what becomes of it. Its patience is 120 s."""
+
+    @pytest.mark.parametrize(
+        ("waits_since", "task", "since", "progress_at", "why"),
+        [
+            (None, "", 0, 0, ""),  # idle, nothing waits
+            (985, "", 0, 0, ""),  # a message came a moment ago
+            (879, "", 0, 0, "it is idle and has taken no message for 121 s"),
+            (None, "scheduling.rounds", 990, 0, ""),
+            (None, "scheduling.rounds", 200, 995, ""),  # it computes
+            (None, "scheduling.rounds", 200, 879, "its task scheduling.rounds has stood still"),
+            (None, "scheduling.rounds", -21, 999, "its task scheduling.rounds has run for 1021 s"),
+        ],
+    )
+    def test_judge(
+        self, *, waits_since: float | None, task: str, since: float, progress_at: float, why: str
+    ) -> None:
+        said = Life(1_000.0, task, since, waits_since)
+        found = complaint(said, 1_000.0, progress_at=progress_at, patience_s=120.0)
+        assert found.startswith(why)
+        assert bool(found) == bool(why)
+
+    def test_judge_no_worker_whose_words_are_old_or_missing(self) -> None:
+        """On a full disk it gives signs of life and cannot say more."""
+        for said in (None, Life(900.0, waits_since=0.0)):
+            assert complaint(said, 1_000.0, progress_at=0.0, patience_s=120.0) == ""
+
+
+class TestAWorker:
+    def test_says_since_when_its_queue_holds_a_message_that_it_does_not_take(self) -> None:
+        worker = Worker()
+        looks: list[tuple[float, dict[str, str], int, int | None, float | None]] = [
+            (10, {}, 0, 0, None),
+            (12, {}, 0, 3, 12),
+            (14, {}, 0, 5, 12),
+            (16, {}, 0, None, None),  # the broker does not answer
+            (18, {}, 0, 5, 18),
+            (20, {}, 1, 5, None),  # it took one, and ended it
+            (22, {}, 1, 5, 22),
+            (24, {"x": "a task"}, 1, 5, None),
+        ]
+        for now, tasks, taken, waiting, since in looks:
+            life = worker.look(now, tasks=tasks, taken=taken, waiting=waiting)
+            assert life.waits_since == since, now
+
+    def test_says_on_which_task_it_works_since_when(self) -> None:
+        worker = Worker()
+        worker.look(10, tasks={"1": "rounds"}, taken=1, waiting=0)
+        life = worker.look(12, tasks={"2": "seal", "1": "rounds"}, taken=2, waiting=0)
+        assert (life.task, life.since) == ("rounds", 10)
+        life = worker.look(14, tasks={"2": "seal"}, taken=2, waiting=0)
+        assert (life.task, life.since) == ("seal", 12)
+
+    def test_gives_a_sign_of_life_on_a_full_disk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_life(tmp_path, "rounds", IDLE)
+        os.utime(tmp_path / "life-rounds", (1, 1))
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(Path, "write_text", full)
+        write_life(tmp_path, "rounds", Life(7.0))
+        assert (touched_at(tmp_path, "rounds") or 0) == 0
+        assert (touched_at(tmp_path, "life-rounds") or 0) > 1
+        assert read_life(tmp_path, "rounds") == IDLE
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", '{"at": 1, "unknown": 2}', "null"])
+    def test_whose_words_cannot_be_read_has_said_nothing(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "life-rounds").write_text(text)
+        assert read_life(tmp_path, "rounds") is None
+
+
+class TestRestarts:
+    def test_are_counted_with_their_last_reason(self, tmp_path: Path) -> None:
+        assert read_restarts(tmp_path) == []
+        note_restart(tmp_path, "worker-rounds", "first", at=5.0)
+        note_restart(tmp_path, "beat", "only", at=6.0)
+        note_restart(tmp_path, "worker-rounds", "last", at=7.0, next_after_s=240.0)
+        assert read_restarts(tmp_path) == [
+            Restarts("beat", 1, "only", 6.0),
+            Restarts("worker-rounds", 2, "last", 7.0, 240.0),
+        ]
 
 
 class Story:
@@ -119,10 +250,11 @@ class Story:
 
     def killed_at(self, *, until_s: int, work_share: float) -> float | None:
         """When the supervisor ends a worker whose task uses this share of a processor."""
+        said = {BEAT: IDLE, "default": IDLE, "rounds": Life(0.0, "scheduling.rounds", 0.0)}
         while (now := self.watched.now) < until_s:
             if self.task.look(now, 5.0 + work_share * now):
                 sign(self.file, now)
-            if self.watched.passes(PULSE_EVERY_S, BEAT, "default"):
+            if self.watched.passes_with(PULSE_EVERY_S, said):
                 return now
         return None
 
