@@ -15,13 +15,14 @@ from django.db.models.functions import Coalesce
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.reasons import Reason
+from evenshare_core.policies.job_reasons import group_numbers, turns_of
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, Lease, LeaseTerm, Node, Round
 from scheduling.selectors.job_phases import has_begun
 from scheduling.selectors.quotas import kept_quotas
 from scheduling.selectors.reasons import ReasonText, why
 from scheduling.selectors.sharing import narrowed, sharing_rules
-from scheduling.selectors.stored_rounds import ReplayError, round_decision
+from scheduling.selectors.stored_rounds import ReplayError, round_values
 from scheduling.selectors.too_large import Sizes, read_sizes, why_too_large
 from tenants.models import Quota
 from tenants.scopes import site_reading
@@ -232,11 +233,14 @@ def _skips(kept: _Kept) -> tuple[SkipTotals, ...]:
     jobs takes a while; a few hundred of these rows take no room.
     """
     try:
-        decision = round_decision(kept.round)
+        snapshot, decision = round_values(kept.round)
     except ReplayError:
         return ()
+    turns = turns_of(snapshot, decision)
     return tuple(
-        SkipTotals(skip.tenant, skip.reason.value, len(skip.jobs), skip.gpus, skip.numbers)
+        SkipTotals(
+            skip.tenant, skip.reason.value, len(skip.jobs), skip.gpus, group_numbers(skip, turns)
+        )
         for skip in decision.skips
     )
 

@@ -14,8 +14,7 @@ from evenshare_core.money.fixed_point import to_text
 from scheduling.models import Job, Lease, Round
 from scheduling.selectors.dashboard import node_names, term_length
 from scheduling.selectors.job_phases import STARTING, is_starting
-from scheduling.selectors.reasons import numbers_of_job
-from scheduling.selectors.stored_rounds import ReplayError, round_decision
+from scheduling.selectors.round_reasons import read_reason
 
 TEXT_MAX = 80
 
@@ -130,7 +129,7 @@ def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
 
 @dataclass(frozen=True, slots=True)
 class JobWait:
-    """Why a job waits, as of a round: the code and the numbers that its decision holds."""
+    """Why a job waits, as of a round: the code, and its own numbers by the decision."""
 
     code: str
     round: int | None = None
@@ -147,14 +146,9 @@ def read_job_wait(job: Job) -> JobWait:
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
     if last is None:
         return JobWait("")
-    try:
-        skips = round_decision(last).skips
-    except ReplayError:
-        skips = ()
-    for skip in skips:
-        if job.pk in skip.jobs:
-            numbers = numbers_of_job(skip.numbers, cpus=job.cpus, memory_mb=job.memory_mb)
-            return JobWait(skip.reason.value, last.number, last.at, numbers)
+    wait = read_reason(last, job.pk)
+    if wait is not None:
+        return JobWait(wait.reason.value, last.number, last.at, wait.numbers)
     return JobWait(job.reason_code, job.reason_round or last.number, last.at)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import Count, Exists, OuterRef, Q
@@ -27,8 +27,8 @@ from scheduling.selectors.queue_order import (
     read_queue_order,
     read_queue_orders,
 )
-from scheduling.selectors.reasons import ReasonText, numbers_of_job, why
-from scheduling.selectors.stored_rounds import ReplayError, round_decision
+from scheduling.selectors.reasons import ReasonText, why
+from scheduling.selectors.round_reasons import read_reason
 from scheduling.selectors.too_large import Sizes, read_sizes, why_now, why_of_job
 
 PAGE = 50
@@ -333,15 +333,11 @@ class RoundInstant(NamedTuple):
 
 
 class CurrentWait(NamedTuple):
-    """Why a job waits by the last round, `round`, with its numbers; `jobs` share the reason.
-
-    `is_own`: the numbers are the job's own, else those of the smallest of these jobs.
-    """
+    """Why a job waits by the last round, `round`, with its own numbers; `jobs` share the reason."""
 
     round: int
     reason: ReasonText
     jobs: int
-    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,9 +402,9 @@ def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
     asked = {lease.granted_round - 1: lease for lease in leases[-LOOKED_UP:]}
     reasons: dict[int, ReasonText] = {}
     for round_ in Round.objects.filter(pool_id=job.pool_id, number__in=asked):
-        skip = _skip_of(round_, job)
-        if skip is not None:
-            reasons[asked[round_.number].number] = why(skip.code, skip.numbers)
+        past = read_reason(round_, job.pk)
+        if past is not None:
+            reasons[asked[round_.number].number] = why(past.reason, past.numbers)
     return reasons
 
 
@@ -417,29 +413,7 @@ def _waits_for(job: Job) -> CurrentWait | None:
     if not is_queued(job):
         return None
     last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
-    skip = _skip_of(last, job) if last else None
-    if last is None or skip is None:
+    wait = read_reason(last, job.pk) if last else None
+    if last is None or wait is None:
         return None
-    is_own = skip.code in (Reason.CPUS_OR_MEMORY, Reason.TOO_LARGE)
-    reason = why_now(job, skip.code, skip.numbers)
-    return CurrentWait(last.number, reason, skip.jobs, is_own)
-
-
-class _JobSkip(NamedTuple):
-    """Why a round did not grant a job, one of `jobs` with the same reason."""
-
-    code: str
-    numbers: dict[str, Any]
-    jobs: int
-
-
-def _skip_of(round_: Round, job: Job) -> _JobSkip | None:
-    try:
-        skips = round_decision(round_).skips
-    except ReplayError:
-        return None
-    for skip in skips:
-        if job.pk in skip.jobs:
-            numbers = numbers_of_job(skip.numbers, cpus=job.cpus, memory_mb=job.memory_mb)
-            return _JobSkip(skip.reason.value, numbers, len(skip.jobs))
-    return None
+    return CurrentWait(last.number, why_now(job, wait.reason, wait.numbers), wait.jobs)

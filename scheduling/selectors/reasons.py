@@ -10,7 +10,7 @@ from typing import Any
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.plurals import plural
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
-from evenshare_core.units import CREDIT_MICRO
+from evenshare_core.units import CREDIT_MICRO, HOUR_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,12 @@ class ReasonWording:
     """How a reason reads.
 
     `text` is its name. `sentence` is a format string over the skip's numbers, in which
-    "{free:was|were}" is a word of one or of many; `plain` what
-    stands where they are not known. `next_step` is what helps, and names no number: those of a
-    skip are of its round. `kind` is how a timeline draws the wait: turn, price or blocked.
-    `now` is the sentence over numbers of this moment (a dry run), where that reads otherwise.
+    "{free:was|were}" is a word of one or of many; `others` are further ones, over other numbers.
+    The first whose numbers are known is shown, `plain` where none is. `next_step` is what helps,
+    and names no number: those of a skip are of its round. `kind` is how a timeline draws the wait:
+    turn, price or blocked. `now` is the sentence over numbers of this moment (a dry run), where
+    that reads otherwise; `early` the sentence of a job whose lease the round ended
+    before its expiry.
     """
 
     text: str
@@ -30,6 +32,8 @@ class ReasonWording:
     next_step: str
     kind: str = "blocked"
     now: str = ""
+    others: tuple[str, ...] = ()
+    early: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,26 @@ class ReasonText:
     sentence: str
     next_step: str
 
+
+# By what the default policy ranks: tenants by their sums (with its tight preset by what they hold),
+# then the jobs of all of them.
+_CAME_FIRST = (
+    "Its {needed} {needed:GPU was|GPUs were} free when the round began, but other jobs came first,"
+    " and what was left did not fit."
+)
+RECEIVED = (
+    f"{_CAME_FIRST} Tenants that received less than they deserve are served first: over the"
+    " policy's window its own received {received_gpu} of {deserved_gpu} GPU-hours, a ratio of"
+    " {own_ratio} with what the round gave to it."
+)
+ATTAINED = (
+    "Then jobs that received least go first, and long ones last: it has received {attained_gpu}"
+    " GPU-hours."
+)
+HELD = (
+    f"{_CAME_FIRST} Tenants that hold less than their share are served first: its own holds"
+    " {held} {held:GPU|GPUs} of a share of {share}."
+)
 
 WORDINGS: dict[Reason, ReasonWording] = {
     Reason.LEASE_TURN: ReasonWording(
@@ -55,6 +79,8 @@ WORDINGS: dict[Reason, ReasonWording] = {
         "Its GPUs were free when the round began, but jobs with a higher priority took them.",
         "It moves up as leases end; each round decides anew.",
         "turn",
+        others=(f"{RECEIVED} {ATTAINED}", RECEIVED, HELD),
+        early="Its lease ended before its expiry, to make room for another job.",
     ),
     Reason.TENANT_PASSED_OVER: ReasonWording(
         "behind the first job",
@@ -255,13 +281,6 @@ class _ShownNumber(str):
         return str(self)
 
 
-class _Shown(dict[str, _ShownNumber]):
-    """Numbers that are missing read as a dash."""
-
-    def __missing__(self, key: str) -> _ShownNumber:
-        return _ShownNumber("\N{EN DASH}")
-
-
 def why(code: str, numbers: Mapping[str, Any] | None = None, *, now: bool = False) -> ReasonText:
     """Return a reason in words; with its numbers if they are known, an unknown code as it is.
 
@@ -278,15 +297,20 @@ def written(
     code: str, wording: ReasonWording, numbers: Mapping[str, Any] | None, *, now: bool = False
 ) -> ReasonText:
     """Return a wording of a reason with its numbers, as `why`."""
-    sentence = wording.now if now and wording.now else wording.sentence
+    sentences = (wording.now if now and wording.now else wording.sentence, *wording.others)
     if not numbers:
         return ReasonText(code, wording.text, wording.plain, wording.next_step)
-    if "{own_rho}" in sentence and numbers.get("own_rho") is None:
-        text = wording.plain
-    else:
-        values = _read(numbers).items()
-        shown = _Shown({name: _ShownNumber(_show(value)) for name, value in values})
-        text = sentence.format_map(shown)
+    known = {name: value for name, value in _read(numbers).items() if value is not None}
+    shown = {name: _ShownNumber(_show(value)) for name, value in known.items()}
+    text = wording.plain
+    if wording.early and numbers.get("preempted"):
+        sentences = (wording.early,)
+    for one in sentences:
+        try:
+            text = one.format_map(shown)
+        except KeyError:
+            continue
+        break
     others = numbers.get("other_types")
     if others:
         text = f"On {numbers['gpu_type']}: {text} It could not start on {any_of(others)} either."
@@ -308,10 +332,17 @@ def wait_kind(code: str) -> str:
 
 
 def _read(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Micro-credits as credits and microseconds as instants, under the name without its unit."""
+    """Micro-credits as credits, GPU-time as GPU-hours and microseconds as instants.
+
+    Their names have no unit then.
+    """
     read: dict[str, Any] = {}
     for name, value in numbers.items():
-        if name.endswith("_micro"):
+        if value is None:
+            continue
+        if name.endswith("_gpu_us"):
+            read[name.removesuffix("_us")] = value / HOUR_US
+        elif name.endswith("_micro"):
             read[name.removesuffix("_micro")] = value / CREDIT_MICRO
         elif name.endswith("_us"):
             read[name.removesuffix("_us")] = f"{from_us(value):%Y-%m-%d %H:%M:%S}"
@@ -320,12 +351,6 @@ def _read(numbers: Mapping[str, Any]) -> dict[str, Any]:
     if "cpus" in read or "memory_mb" in read:
         read["resources"] = resources_text(read.get("cpus", 0), read.get("memory_mb", 0))
     return read
-
-
-def numbers_of_job(numbers: Mapping[str, Any], *, cpus: int, memory_mb: int) -> dict[str, Any]:
-    """Return a skip's numbers with what this one of its jobs needs besides GPUs."""
-    own = {"cpus": cpus, "memory_mb": memory_mb}
-    return {**numbers, **{name: own[name] for name in own if name in numbers}}
 
 
 def resources_text(cpus: int, memory_mb: int) -> str:
@@ -337,8 +362,6 @@ def resources_text(cpus: int, memory_mb: int) -> str:
 
 
 def _show(value: object) -> str:
-    if value is None:
-        return "none yet"
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int | Decimal) else str(value)

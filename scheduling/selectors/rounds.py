@@ -12,6 +12,7 @@ from evenshare_core.domain.decision import Decision, Grant, Preemption, Renew, S
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.policies.job_reasons import Turns, group_numbers, turns_of
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Node, Round
 from scheduling.selectors.following import Following, following_seen
@@ -388,6 +389,7 @@ class _RowReader:
 
     def _skips(self) -> tuple[SkipGroup, ...]:
         """Groups by reason, most jobs first."""
+        turns = turns_of(self.snapshot, self.decision)
         groups: dict[Reason, list[Skip]] = {}
         for skip in self.decision.skips:
             groups.setdefault(skip.reason, []).append(skip)
@@ -397,7 +399,7 @@ class _RowReader:
                 jobs=sum(len(skip.jobs) for skip in skips),
                 gpus=sum(skip.gpus for skip in skips),
                 rows=tuple(
-                    self._skip(skip, seen)
+                    self._skip(skip, seen, turns)
                     for skip in skips
                     if (seen := self.visibility.of(skip.tenant))
                 ),
@@ -406,14 +408,12 @@ class _RowReader:
         ]
         return tuple(sorted(reason_groups, key=lambda group: (-group.jobs, group.reason.value)))
 
-    def _skip(self, skip: Skip, seen: VisibleTenant) -> SkipRow:
+    def _skip(self, skip: Skip, seen: VisibleTenant, turns: Turns) -> SkipRow:
         # What a tenant would pay at most, and what it has left, is its own affair.
         private = skip.reason in PRIVATE and not self.visibility.jobs_of(skip.tenant)
-        numbers = {} if private else skip.numbers
-        return SkipRow(seen, len(skip.jobs), skip.gpus, numbers, self._named(skip.jobs))
-
-    def _named(self, jobs: Sequence[int]) -> tuple[JobRef, ...]:
-        return tuple(self.jobs[job] for job in jobs[:NAMED_JOBS] if job in self.jobs)
+        numbers = {} if private else group_numbers(skip, turns)
+        named = tuple(self.jobs[job] for job in skip.jobs[:NAMED_JOBS] if job in self.jobs)
+        return SkipRow(seen, len(skip.jobs), skip.gpus, numbers, named)
 
     def _prices(self) -> tuple[RoundPrice, ...]:
         valid = {row.gpu_type: row.price_micro for row in self.snapshot.prices}

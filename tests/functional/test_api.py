@@ -115,7 +115,18 @@ class TestAJob:
         assert (why["reason_code"], why["round"]) == ("lease_turn", 1)
         (told,) = live.get(f"rounds/{live.pool}/1", as_="bob").json()["decision"]["skips"]
         assert told["reason_code"] == why["reason_code"]
-        assert told["tenants"][0]["numbers"] == why["numbers"]
+        # What the job itself received is nobody else's number.
+        assert {**told["tenants"][0]["numbers"], "attained_gpu_us": 0} == why["numbers"]
+        assert None not in why["numbers"].values()
+
+    def test_is_told_its_own_need_beside_smaller_jobs_that_wait(self, live: ApiStage) -> None:
+        for gpus in (8, 4, 6):
+            live.cluster.submit("bb", gpus, 900)
+        live.cluster.round(after_s=15)
+        for job in Job.objects.filter(state=Job.State.PENDING):
+            why = live.get(f"jobs/{job.uid}/why", as_="bob").json()
+            assert why["numbers"]["needed"] == job.gpus
+            assert f"{job.gpus} GPUs" in why["words"]
 
     def test_is_cancelled_and_again(self, stage: ApiStage) -> None:
         uid = stage.post("jobs", stage.spec()).json()["id"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from evenshare_core.domain.reasons import Reason
+from evenshare_core.units import HOUR_US
 from scheduling.selectors.reasons import why
 
 KNOWN = {"gpu_type": "k80", "needed": 4, "free": 2}
@@ -22,3 +25,38 @@ def test_names_the_type_and_the_others(reason: Reason, numbers: dict[str, object
     alone = why(reason.value, numbers).sentence
     told = why(reason.value, {**numbers, "other_types": ["p100", "v100"]}).sentence
     assert told == f"On k80: {alone} It could not start on p100 or v100 either."
+
+
+def turn(**numbers: object) -> str:
+    return why(Reason.LEASE_TURN.value, {"gpu_type": "v100", "needed": 4, **numbers}).sentence
+
+
+class TestATurn:
+    """Each policy's numbers have a sentence, and none shows a number that is missing."""
+
+    SUMS: ClassVar[dict[str, object]] = {
+        "received_gpu_us": 9 * HOUR_US, "deserved_gpu_us": 4 * HOUR_US, "own_ratio": 2.25,
+    }  # fmt: skip
+
+    def test_tells_rho(self) -> None:
+        assert "received 2.12" in turn(own_rho=2.12)
+
+    def test_tells_what_a_tenant_received_and_deserves(self) -> None:
+        told = turn(**self.SUMS)
+        assert "9.00 of 4.00 GPU-hours, a ratio of 2.25" in told
+        assert "it has received" not in told
+
+    def test_tells_what_the_job_received(self) -> None:
+        told = turn(**self.SUMS, attained_gpu_us=HOUR_US // 2)
+        assert told.endswith("it has received 0.50 GPU-hours.")
+
+    def test_tells_what_a_tenant_holds(self) -> None:
+        assert "holds 1 GPU of a share of 4." in turn(held=1, share=4)
+
+    def test_tells_a_lease_that_ended_early(self) -> None:
+        assert "ended before its expiry" in turn(**self.SUMS, preempted=True)
+
+    @pytest.mark.parametrize("missing", ["received_gpu_us", "deserved_gpu_us", "own_ratio"])
+    def test_is_plain_where_a_number_is_missing(self, missing: str) -> None:
+        known = {name: value for name, value in self.SUMS.items() if name != missing}
+        assert turn(**known) == why(Reason.LEASE_TURN.value).sentence

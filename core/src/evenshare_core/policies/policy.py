@@ -167,6 +167,18 @@ class Policy(ABC):
         """Return what a tenant may expect of its quota with these options, in such a pool."""
         return QuotaPromise(self.quota_kind, self.quota_text)
 
+    def turn_numbers(
+        self,
+        options: Options,  # noqa: ARG002 - for policies that rank by numbers of tenants
+        lease_us: int,  # noqa: ARG002 - the same; the pool's lease length
+        decision: Decision,  # noqa: ARG002 - the same; of a round that is over
+    ) -> Mapping[tuple[int, str], Mapping[str, Any]]:
+        """Return by which numbers a round ranked tenants, by (tenant, GPU type); no value is None.
+
+        They explain `Reason.LEASE_TURN`. Empty if its rows have them, or if it ranks by none.
+        """
+        return {}
+
     def guarantee(
         self,
         options: Options,  # noqa: ARG002 - for policies that guarantee quotas

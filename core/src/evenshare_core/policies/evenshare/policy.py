@@ -89,6 +89,7 @@ from evenshare_core.policies.evenshare.queues import (
     queue_up,
 )
 from evenshare_core.policies.evenshare.session import IncrementalEvenshare
+from evenshare_core.policies.evenshare.turns import turn_numbers
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.policies.quota_promise import (
@@ -205,6 +206,13 @@ class Evenshare(Policy):
         if not options.is_tight:
             conditions = (*conditions, OWED_CONDITION)
         return QuotaPromise(self.quota_kind, self.quota_text, parts, conditions)
+
+    def turn_numbers(
+        self, options: Options, lease_us: int, decision: Decision
+    ) -> dict[ClaimKey, dict[str, Any]]:
+        """Return the sums of rule 1 after the round; with the tight preset what it holds."""
+        assert isinstance(options, EvenshareOptions)  # noqa: S101 - narrows; of `options_type`
+        return turn_numbers(options, lease_us, decision)
 
     def guarantee(self, options: Options, decision: Decision) -> Guarantee | None:
         """Return who is owed GPUs by rule 4 (a), by the sums that the round left."""

@@ -1,0 +1,63 @@
+"""By which numbers a round ranked tenants, read from its decision."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from evenshare_core.domain.cluster import placement_gpus
+from evenshare_core.domain.decision import Decision
+from evenshare_core.policies.evenshare.memory import DecayedSums
+from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.picks import MOVED
+from evenshare_core.policies.evenshare.queues import ClaimKey, TenantStanding
+
+
+def turn_numbers(
+    options: EvenshareOptions, lease_us: int, decision: Decision
+) -> dict[ClaimKey, dict[str, Any]]:
+    """Return by claim what it received and deserved over the window, and its key of rule 1.
+
+    `own_ratio` is its key after the round's grants, `served_ratio` the highest key at which the
+    round served a tenant below what it deserves. With the tight preset: the GPUs that it holds,
+    and min(D, Q), its `share`.
+    """
+    claims = decision.service.claims
+    sums = DecayedSums(options.window_us)
+    sums.begin(decision.memory, claims, decision.at_us, 0)
+    held = {(row.tenant, row.gpu_type): row.own + row.borrowed for row in decision.shares}
+    granted, served = _given(decision)
+    numbers = {}
+    for row in claims:
+        claim = row.tenant, row.gpu_type
+        standing = TenantStanding(row, row.tenant, sums.sums(row), held.get(claim, 0))
+        standing.granted_us = lease_us * granted.get(claim, 0)
+        own = _held(standing) if options.is_tight else _received(standing)
+        highest = served.get(row.gpu_type)
+        numbers[claim] = own if highest is None else {**own, "served_ratio": highest}
+    return numbers
+
+
+def _given(decision: Decision) -> tuple[dict[ClaimKey, int], dict[str, float]]:
+    """GPUs that claims were charged for, and the highest key below 1 that was served by type."""
+    picks = [
+        (row, placement_gpus(row.placement)) for row in decision.grants if row.key.note != MOVED
+    ]
+    granted: dict[ClaimKey, int] = {}
+    served: dict[str, float] = {}
+    for row, gpus in (*picks, *((row, row.gpus) for row in decision.renewals)):
+        claim, key = (row.tenant, row.gpu_type), row.key.tenant_rho
+        granted[claim] = granted.get(claim, 0) + gpus
+        if key is not None and key < 1:
+            served[row.gpu_type] = max(key, served.get(row.gpu_type, key))
+    return granted, served
+
+
+def _held(standing: TenantStanding) -> dict[str, Any]:
+    return {"held": standing.held, "share": standing.share}
+
+
+def _received(standing: TenantStanding) -> dict[str, Any]:
+    key = standing.key()
+    sums = {"received_gpu_us": standing.received, "deserved_gpu_us": standing.deserved}
+    return sums if key == inf else {**sums, "own_ratio": key}

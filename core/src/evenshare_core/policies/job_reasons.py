@@ -1,0 +1,116 @@
+"""Why one job waits, by a decision that groups jobs by reason: the reason with its own numbers.
+
+A decision keeps a reason's numbers for one job of each group, the smallest or the first, because
+ten thousand jobs wait in a round. What a round stored stays as it is. The numbers of a job follow
+from the snapshot and the decision, and a number that does not follow is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from evenshare_core.domain.decision import Decision, Skip
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.money.fixed_point import worst_case_micro
+from evenshare_core.policies.options import OptionError
+from evenshare_core.policies.registry import POLICIES, options
+
+# Reasons whose numbers are of the first job of a group, beside those that each job has itself.
+OF_THE_FIRST = frozenset({Reason.PLANNED_LATER, Reason.PRICE_ABOVE_VALUE})
+Turns = Mapping[tuple[int, str], Mapping[str, Any]]  # by tenant and GPU type
+OF_EACH = frozenset({"gpu_type", "needed", "other_types"})
+
+
+class JobReason(NamedTuple):
+    """Why a job waits, with its own numbers; `jobs` of its tenant wait for the same reason."""
+
+    reason: Reason
+    numbers: dict[str, Any]
+    jobs: int
+
+
+def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> JobReason | None:
+    """Return why a round left a job waiting; None if it did not, or does not know the job."""
+    skip = next((row for row in decision.skips if job_id in row.jobs), None)
+    job = next((row for row in snapshot.jobs if row.id == job_id), None)
+    if skip is None or job is None:
+        return None
+    is_turn = skip.reason is Reason.LEASE_TURN
+    turns = turns_of(snapshot, decision) if is_turn else {}
+    numbers = {**group_numbers(skip, turns), **_own(snapshot, decision, skip, job)}
+    known = {name: value for name, value in numbers.items() if value is not None}
+    return JobReason(skip.reason, known, len(skip.jobs))
+
+
+def turns_of(snapshot: Snapshot, decision: Decision) -> Turns:
+    """Return by which numbers a round ranked its tenants, by (tenant, GPU type).
+
+    Empty for a policy that ranks by none, and for a round of another version of it.
+    """
+    policy = POLICIES.get(snapshot.policy)
+    if policy is None or policy.version != snapshot.policy_version:
+        return {}  # its memory may have another shape
+    try:
+        chosen = options(snapshot.policy, snapshot.options)
+    except OptionError:
+        return {}
+    return policy.turn_numbers(chosen, snapshot.lease_us, decision)
+
+
+def group_numbers(skip: Skip, turns: Turns) -> dict[str, Any]:
+    """Return a group's numbers that are known, and where turns decide those of its tenant."""
+    numbers = {name: value for name, value in skip.numbers.items() if value is not None}
+    if skip.reason is not Reason.LEASE_TURN:
+        return numbers
+    return {**numbers, **turns.get((skip.tenant, numbers.get("gpu_type", "")), {})}
+
+
+def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[str, Any]:
+    """The numbers that are of this job; None: what it is for this job is not known."""
+    numbers = skip.numbers
+    own: dict[str, Any] = {}
+    if skip.reason in OF_THE_FIRST and job.id != skip.jobs[0]:
+        own |= dict.fromkeys(set(numbers) - OF_EACH)
+    if "needed" in numbers or skip.reason is Reason.LEASE_TURN:
+        own["needed"] = job.gpus
+    if "max_price_micro" in numbers:
+        own["max_price_micro"] = job.max_price_micro
+        posted = {row.gpu_type: row.price_micro for row in snapshot.prices}
+        is_posted = numbers.get("price_micro") == posted.get(numbers.get("gpu_type", ""))
+        if not is_posted and job.id != skip.jobs[0]:
+            own["price_micro"] = None  # the first job's plan found it
+    if "needed_micro" in numbers:
+        own["needed_micro"] = _term_cost(snapshot, decision, skip, job)
+    if skip.reason is Reason.CPUS_OR_MEMORY:
+        needs = next((row for row in snapshot.job_resources if row.id == job.id), None)
+        if needs is not None:
+            own |= {"cpus": needs.cpus, "memory_mb": needs.memory_mb}
+    if skip.reason is Reason.LEASE_TURN:
+        sums = next((row for row in decision.service.jobs if row.job == job.id), None)
+        own["attained_gpu_us"] = None if sums is None else job_received(sums, decision.at_us)
+    return own
+
+
+def _term_cost(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> int | None:
+    """What a term of the job would cost at most; None where the stored sum does not follow.
+
+    The GPUs that its tenant would borrow for it are those that its quota has no room for after
+    the round.
+    """
+    gpu_type = skip.numbers.get("gpu_type", "")
+    stored = skip.numbers["needed_micro"]
+    price = next((row.price_micro for row in snapshot.prices if row.gpu_type == gpu_type), 0)
+    share = next(
+        (row for row in decision.shares if (row.tenant, row.gpu_type) == (job.tenant, gpu_type)),
+        None,
+    )
+    left = 0 if share is None else max(0, share.quota - share.own)
+    gpus = {row.id: row.gpus for row in snapshot.jobs}
+    for sample in sorted({gpus[one] for one in skip.jobs if one in gpus}):
+        if worst_case_micro(max(0, sample - left), price, snapshot.lease_us) == stored:
+            return worst_case_micro(max(0, job.gpus - left), price, snapshot.lease_us)
+    return stored if job.id == skip.jobs[0] and len(skip.jobs) == 1 else None

@@ -1,0 +1,146 @@
+"""Each job that waits is told its own numbers, whatever group of jobs a decision put it in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import canonical_bytes, decode
+from evenshare_core.money.fixed_point import worst_case_micro
+from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.evenshare.policy import POLICY
+from evenshare_core.policies.job_reasons import JobReason, group_numbers, reason_of, turns_of
+from evenshare_core.policies.registry import POLICIES
+from evenshare_core.units import HOUR_US, SECOND_US
+from tests.papers.evenshare_pools import LEASE_US, pool, running
+from tests.unit.core.snapshots import job, lease, snapshot
+
+BORROWER = Entitlement(1, "v100", 2)
+LENDER = Entitlement(2, "v100", 6)
+FULL = lease(1, 1, (1, 8), expires_us=2 * HOUR_US)
+
+
+def told(round_: Snapshot, number: int) -> JobReason:
+    reason = reason_of(round_, decide_round(round_), number)
+    assert reason is not None
+    return reason
+
+
+def alone(round_: Snapshot, number: int, *others: int) -> JobReason:
+    """What the same round tells the job if the other ones do not wait."""
+    kept = tuple(one for one in round_.jobs if one.id not in others)
+    changes = tuple(one for one in round_.changes if one.job not in others)
+    return told(replace(round_, jobs=kept, changes=changes), number)
+
+
+class TestAJob:
+    @pytest.mark.parametrize("policy", sorted(POLICIES))
+    def test_is_told_what_it_needs_itself(self, policy: str) -> None:
+        """Jobs of 4, 6 and 400 GPUs wait behind one that holds all 8, under each policy."""
+        jobs = [job(1, 8), job(2, 4), job(3, 6), job(4, 400), job(5, 4)]
+        round_ = snapshot(jobs, [FULL], nodes={1: 8}, policy=policy)
+        decision = decide_round(round_)
+        waiting = {one: reason_of(round_, decision, one) for one in (2, 3, 4, 5)}
+        needs = {one: row.numbers["needed"] for one, row in waiting.items() if row is not None}
+        assert needs == {2: 4, 3: 6, 4: 400, 5: 4}
+
+    @pytest.mark.parametrize("gpus", [4, 6])
+    def test_is_told_what_a_term_of_it_would_cost(self, gpus: int) -> None:
+        round_ = snapshot(
+            [job(2, 4), job(3, 6)], nodes={1: 8}, quotas=[BORROWER, LENDER],
+            price_micro=3_600_000_000, credit={1: 5}, lease_us=600 * SECOND_US,
+        )  # fmt: skip
+        number = {4: 2, 6: 3}[gpus]
+        row = told(round_, number)
+        cost = worst_case_micro(gpus - 2, 3_600_000_000, 600 * SECOND_US)
+        assert (row.reason, row.numbers["needed_micro"]) == (Reason.BUDGET, cost)
+        assert row == alone(round_, number, 5 - number)._replace(jobs=2)
+
+    def test_is_told_the_price_that_it_pays_at_most(self) -> None:
+        jobs = [job(2, 4, max_price_micro=7), job(3, 4, max_price_micro=9)]
+        round_ = snapshot(jobs, nodes={1: 8}, quotas=[BORROWER, LENDER], price_micro=20)
+        for number, most in ((2, 7), (3, 9)):
+            numbers = told(round_, number).numbers
+            assert (numbers["price_micro"], numbers["max_price_micro"]) == (20, most)
+
+    def test_that_runs_has_no_reason(self) -> None:
+        round_ = snapshot([job(1, 8)], [FULL], nodes={1: 8})
+        assert reason_of(round_, decide_round(round_), 1) is None
+
+    def test_is_told_nothing_that_is_not_known(self) -> None:
+        """No policy but one ranks by rho; nulls would read as if it were known to be nothing."""
+        jobs = [job(1, 8), job(2, 8)]
+        for policy in POLICIES:
+            round_ = snapshot(jobs, nodes={1: 8}, policy=policy)
+            decision = decide_round(round_)
+            for row in decision.skips:
+                numbers = group_numbers(row, turns_of(round_, decision))
+                assert None not in numbers.values()
+
+
+class TestTheDefaultPolicysTurn:
+    """A tenant is told by what it ranks: what it received, what it deserves, and their ratio."""
+
+    QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
+
+    def turn(self, waits: int = 1, **options: Any) -> dict[str, Any]:
+        """Tenant 2 received less, so its job of 8 GPUs goes first, unless what is held decides."""
+        round_ = pool(
+            [job(1, 8), job(2, 8, tenant=2)], nodes={1: 8}, quotas=self.QUOTAS,
+            sums={1: (9_000, 10_000), 2: (5_000, 10_000)}, attained={1: 600}, options=options,
+            policy_version=POLICY.version,
+        )  # fmt: skip
+        decision = decide_round(round_)
+        row = reason_of(round_, decode(canonical_bytes(decision), type(decision)), waits)
+        assert row is not None
+        assert row.reason is Reason.LEASE_TURN
+        return row.numbers
+
+    def test_tells_its_sums_and_the_ratio_of_who_was_served(self) -> None:
+        numbers = self.turn()
+        assert numbers["needed"] == 8
+        assert numbers["received_gpu_us"] == 9_000 * SECOND_US
+        assert numbers["deserved_gpu_us"] == 10_000 * SECOND_US
+        assert numbers["attained_gpu_us"] == 600 * SECOND_US
+        # (A + granted) / (F + 300 s x min(D, Q)), as in rule 1
+        assert numbers["own_ratio"] == pytest.approx(9_000 / (10_000 + 300 * 4))
+        assert numbers["served_ratio"] == pytest.approx(5_000 / (10_000 + 300 * 4))
+        assert not {"own_rho", "served_rho"} & set(numbers)
+
+    def test_counts_what_the_round_granted_to_its_tenant(self) -> None:
+        round_ = pool(
+            [job(1, 2), job(2, 6, tenant=2), job(3, 6)], nodes={1: 8}, quotas=self.QUOTAS,
+            sums={1: (1_000, 10_000), 2: (1_500, 10_000)}, policy_version=POLICY.version,
+        )  # fmt: skip
+        numbers = told(round_, 3).numbers
+        granted = 2 * LEASE_US / SECOND_US
+        assert numbers["own_ratio"] == pytest.approx((1_000 + granted) / (10_000 + 300 * 4))
+
+    def test_tells_gpus_held_with_the_tight_preset(self) -> None:
+        numbers = self.turn(2, preset="tight", guarantee=False)
+        assert (numbers["held"], numbers["share"]) == (0, 4)
+        assert "received_gpu_us" not in numbers
+
+    def test_is_left_out_of_a_round_of_another_version(self) -> None:
+        round_ = pool([job(1, 8), job(2, 8)], nodes={1: 8}, policy_version=POLICY.version)
+        decision = decide_round(round_)
+        other = replace(round_, policy_version="0")
+        assert turns_of(round_, decision)
+        assert not turns_of(other, decision)
+
+    def test_tells_a_preempted_job_why(self) -> None:
+        round_ = pool(
+            [job(1, 4), job(2, 4), job(3, 4, tenant=2)],
+            [running(1, 1, 4), running(2, 1, 4)],
+            nodes={1: 8}, quotas=self.QUOTAS, sums={1: (20_000, 10_000), 2: (1_000, 10_000)},
+        )  # fmt: skip
+        decision = decide_round(round_)
+        (early,) = decision.preemptions
+        row = reason_of(round_, decision, early.job)
+        assert row is not None
+        assert (row.reason, row.numbers["preempted"]) == (Reason.LEASE_TURN, True)
