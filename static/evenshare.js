@@ -195,7 +195,11 @@
     });
   }
   function settleScrollers(root) {
-    each(root, "[data-scroll=end]", function (box) { box.scrollLeft = box.scrollWidth; });
+    each(root, "[data-scroll]", function (box) {
+      var now = box.dataset.scroll === "now" ? box.querySelector(".now") : null;
+      var at = now ? now.getBoundingClientRect().left - box.getBoundingClientRect().left + box.scrollLeft : Infinity;
+      box.scrollLeft = Math.min(at - 0.6 * box.clientWidth, box.scrollWidth);
+    });
   }
 
   /* ---- htmx ---- */

@@ -6,7 +6,7 @@ What somebody may not see is not there: 404, the same as for what does not exist
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
@@ -40,6 +40,9 @@ class About:
     access: Access | None = None
     tenant: Tenant | None = None
     pool: PoolFacts | None = None
+    # Whether the address names the pool; else it is the tenant's first one, or that of a job.
+    chose_pool: bool = False
+    own_pools: dict[int, list[str]] = field(default_factory=dict)
 
 
 def about(request: HttpRequest) -> About:
@@ -111,7 +114,8 @@ def pool_or_404(request: HttpRequest, name: str) -> PoolFacts:
         tenants = pool_tenants(facts.id) if facts is not None else frozenset()
     if facts is None or not may_see_pool(access(request), tenants):
         raise Http404
-    about(request).pool = facts
+    note = about(request)
+    note.pool, note.chose_pool = facts, True
     return facts
 
 
@@ -133,8 +137,18 @@ def tenant_pool(request: HttpRequest, tenant: Tenant, name: str = "") -> PoolFac
         if name and wanted not in pools:
             raise Http404
         facts = pool_facts(wanted) if wanted is not None else None
-    about(request).pool = facts
+    note = about(request)
+    note.pool, note.chose_pool = facts, bool(name)
     return facts
+
+
+def pools_of_tenant(request: HttpRequest, tenant_id: int) -> list[str]:
+    """Return the names of a tenant's pools, oldest first; read once per request."""
+    known = about(request).own_pools
+    if tenant_id not in known:
+        with site_scope():
+            known[tenant_id] = pool_names_of_tenant(tenant_id)
+    return known[tenant_id]
 
 
 def visible_pool_names(request: HttpRequest) -> list[str]:
@@ -145,14 +159,16 @@ def visible_pool_names(request: HttpRequest) -> list[str]:
     who = access(request)
     if who.user_id is None or who.is_unassigned:
         return []
+    if not may_on_site(who.site_role, Action.SEE_POOL) and len(who.tenant_ids) == 1:
+        return pools_of_tenant(request, *who.tenant_ids)
     with site_scope():
         if may_on_site(who.site_role, Action.SEE_POOL):
             return all_pool_names()
         return pool_names_of_tenant(*who.tenant_ids)
 
 
-def book_pool(request: HttpRequest, tenant: Tenant, book: str) -> PoolFacts:
-    """Return a pool that charges to a book: the tenant's first of them.
+def book_pool(request: HttpRequest, tenant: Tenant, book: str, name: str = "") -> PoolFacts:
+    """Return a pool that charges to a book: the tenant's one of this name, else its first of them.
 
     Where it has none, whoever may see every pool gets the book's first one.
 
@@ -161,12 +177,14 @@ def book_pool(request: HttpRequest, tenant: Tenant, book: str) -> PoolFacts:
     """
     with site_scope():
         pools, own = pools_of_book(book), pools_of(tenant.pk)
-    facts = next((pool for pool in pools if pool.id in own), None)
+    named = [pool for pool in pools if pool.id in own and pool.name == name]
+    facts = next((pool for pool in (*named, *pools) if pool.id in own), None)
     if facts is None and pools and may_on_site(access(request).site_role, Action.SEE_POOL):
         facts = pools[0]
     if facts is None:
         raise Http404
-    about(request).pool = facts
+    note = about(request)
+    note.pool, note.chose_pool = facts, bool(named)
     return facts
 
 

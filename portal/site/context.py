@@ -7,6 +7,7 @@ that knows better puts its own value into its context.
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -30,6 +31,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "viewer": SimpleLazyObject(lambda: viewer(request)),
         "round_line": SimpleLazyObject(lambda: line(request)),
         "pool_choices": SimpleLazyObject(lambda: pool_choices(request)),
+        "pool_query": SimpleLazyObject(lambda: pool_query(request)),
         "recompute_command": SimpleLazyObject(lambda: recompute_command(request)),
         "login_url": reverse("login"),
         "logout_url": reverse("logout"),
@@ -49,18 +51,36 @@ def nav(request: HttpRequest) -> list[NavItem]:
         return []
     slug = note.tenant.slug if note.tenant else who.home.slug if who.home else ""
     items = []
+    pool, asked = access.pool_of_page(request), pool_query(request)
     if slug and _may_open(who, note, slug):
-        items.append(NavItem("overview", "Overview", reverse("dashboard", args=[slug])))
-        items.append(NavItem("jobs", "Jobs", reverse("job-list", args=[slug])))
-    pool = access.pool_of_page(request)
+        jobs = asked if note.chose_pool else ""
+        items.append(NavItem("overview", "Overview", reverse("dashboard", args=[slug]) + asked))
+        items.append(NavItem("jobs", "Jobs", reverse("job-list", args=[slug]) + jobs))
     if pool is not None:
         items.append(NavItem("pool", "Pool", reverse("pool", args=[pool.name])))
         items.append(NavItem("rounds", "Rounds", reverse("round-list", args=[pool.name])))
     if who.home is not None or may_on_site(who.site_role, Action.SEE_MONEY):
-        items.append(NavItem("ledger", "Ledger", reverse("ledger")))
+        items.append(NavItem("ledger", "Ledger", reverse("ledger") + asked))
     if may_on_site(who.site_role, Action.SEE_SITE):
         items.append(NavItem("operator", "Operator", reverse("operate")))
     return items
+
+
+def pool_query(request: HttpRequest) -> str:
+    """The query by which a tenant's pages show the page's pool; empty if they do anyway.
+
+    The tenant is the page's, else the viewer's own. Without a pool in the address, tenants' pages
+    show the first one.
+    """
+    who, note, pool = access.access(request), access.about(request), access.pool_of_page(request)
+    tenant_id = note.tenant.pk if note.tenant else who.home.tenant_id if who.home else None
+    if pool is None or tenant_id is None:
+        return ""
+    own = access.pools_of_tenant(request, tenant_id)
+    is_default = own[:1] == [pool.name] and not note.chose_pool
+    if is_default or len(own) < 2 or pool.name not in own:
+        return ""
+    return f"?{urlencode({'pool': pool.name})}"
 
 
 def _may_open(who: Access, note: access.About, slug: str) -> bool:

@@ -11,9 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from portal.charts.page import PoolChoice
-from portal.site.access import about, pool_of_page, visible_pool_names
-from scheduling.selectors.lines import pool_names_of_tenant
-from tenants.scopes import site_scope
+from portal.site.access import about, pool_of_page, pools_of_tenant, visible_pool_names
 
 # What a page of one pool leads to in another, where a round, trade or simulation has no twin.
 LISTS = {
@@ -25,6 +23,7 @@ LISTS = {
 # Pages of a tenant that take a pool as `?pool=`, and the list that stands for one of its things.
 TENANT_PAGES = {
     "dashboard": "dashboard",
+    "sharing": "sharing",
     "job-list": "job-list",
     "job": "job-list",
     "job-log": "job-list",
@@ -57,8 +56,7 @@ def _pools_of_tenant(request: HttpRequest) -> list[str]:
     tenant = about(request).tenant
     if tenant is None or _route(request) not in TENANT_PAGES:
         return []
-    with site_scope():
-        return pool_names_of_tenant(tenant.pk)
+    return pools_of_tenant(request, tenant.pk)
 
 
 def _route(request: HttpRequest) -> str:

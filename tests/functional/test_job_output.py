@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from evenshare_core.domain.reasons import EndReason
+from portal.jobs.text.failure import LINES, exit_meaning
 from portal.jobs.text.losses import HEAD_BYTES, TAIL_BYTES, loss_texts
 from portal.jobs.text.output import LINE_CHARACTERS, TAIL_LINES, output_lines, reported
 from portal.site.access import about
@@ -17,7 +18,7 @@ from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, rea
 from scheduling.models import Job, Lease
 from scheduling.selectors.jobs import JobStory, LeaseView
 from scheduling.services.logs import log_page
-from tests.functional.test_job_usage import leased
+from tests.functional.test_job_usage import ended, leased
 from tests.functional.visitors import Town, town
 
 HOSTILE = (
@@ -234,6 +235,47 @@ class TestThePage:
         place.cluster.pool.executor = "virtual"
         place.cluster.pool.save(update_fields=["executor"])
         assert place.owner.get(f"/jobs/{place.submit().uid}/log/").status_code == 404
+
+
+class TestAFailedJob:
+    def test_shows_first_how_its_log_ends_and_what_ended_it(
+        self, place: Town, tmp_path: Path
+    ) -> None:
+        written = b"".join(b"step %d\n" % n for n in range(100)) + b"<b>no such file</b>\n"
+        job = wrote(place, tmp_path, written)
+        ended(leased(place, job, 1, place.cluster.at), place.cluster.at + timedelta(seconds=90))
+        Job.objects.filter(pk=job.pk).update(
+            state=Job.State.FAILED, exit_code=137, ended_at=place.cluster.at + timedelta(seconds=90)
+        )
+        page = place.owner.get(f"/jobs/{job.uid}/").content.decode()
+        first, rest = page[page.index('id="failure"') :].split('id="tl"')
+        assert first.count("step ") == LINES - 1
+        assert "&lt;b&gt;no such file&lt;/b&gt;" in first
+        assert "ended by SIGKILL" in first
+        assert ">137<" in first
+        assert 'id="job-log"' in rest
+
+    @pytest.mark.parametrize("state", [Job.State.SUCCEEDED, Job.State.RUNNING, Job.State.CANCELLED])
+    def test_alone_is_shown_so(self, place: Town, tmp_path: Path, state: str) -> None:
+        job = wrote(place, tmp_path, b"line\n")
+        leased(place, job, 1, place.cluster.at)
+        Job.objects.filter(pk=job.pk).update(state=state)
+        assert 'id="failure"' not in place.owner.get(f"/jobs/{job.uid}/").content.decode()
+
+    @pytest.mark.parametrize(
+        ("code", "meaning"),
+        [
+            (None, ""),
+            (1, ""),
+            (127, "the command was not found"),
+            (-9, "ended by SIGKILL, often for memory, by the system"),
+            (134, "ended by SIGABRT"),
+            (255, ""),
+            (-(2**31), ""),
+        ],
+    )
+    def test_says_what_its_exit_code_means(self, code: int | None, meaning: str) -> None:
+        assert exit_meaning(code) == meaning
 
 
 class TestWhatAJobReports:

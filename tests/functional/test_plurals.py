@@ -13,6 +13,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock
 from scheduling.selectors.reasons import WORDINGS, why
 from tenants.models import Membership, User
+from tenants.tokens import Scope, create_token
 from tests.factories import cluster
 from tests.functional.visitors import visitor
 
@@ -21,7 +22,15 @@ NOUNS = (
     *("GPUs", "slots", "jobs", "rounds", "leases", "nodes", "hours", "minutes", "tenants", "terms"),
     *("lines", "types", "renewals", "were", "are", "have", "run", "times", "quotas", "people"),
 )
-WRONG = re.compile(rf"(?<![\w.,:#/-])(?<!round )(?<!and )1 (?:{'|'.join(NOUNS)})\b")
+VERBS_OF_ONE = r"is|was|has|does|goes|runs|waits|acts|takes|holds|stands"
+VERBS_OF_MANY = r"are|were|have|do|go|run|wait|act|take|hold|stand"
+# A version, a price or a number of something is no count.
+COUNT = r"(?<![\w.,:#/-])(?<!round )(?<!and )"
+WRONG = re.compile(
+    rf"{COUNT}1 (?:{'|'.join(NOUNS)})\b"
+    rf"|{COUNT}1 [a-z]+ (?:{VERBS_OF_MANY})\b"
+    rf"|{COUNT}(?:[2-9]|[1-9][\d,]+) [a-z]+s (?:{VERBS_OF_ONE})\b"
+)
 
 
 def text_of(page: str) -> str:
@@ -52,12 +61,22 @@ def visited(client: Client, *starts: str) -> dict[str, str]:
     return pages
 
 
+def tokens(name: str, count: int) -> None:
+    """Make API tokens, so that a page counts two of something."""
+    person = User.objects.get(username=name)
+    for number in range(count):
+        scopes = frozenset({Scope.JOBS_READ})
+        create_token(user=person, name=f"t{number}", scopes=scopes, days=1, now=wall_now())
+
+
 class TestOneOfEverything:
     def test_is_one_on_every_page(self, committed_db: str) -> None:
         assert committed_db
         lab = cluster({"solo": 1}, nodes=1, gpus=1, lease_s=60, policy="ltgf")
         owner = visitor("ada", lab.tenants["solo"], Membership.Role.MANAGER)
         operator = visitor("eve", site_role=User.SiteRole.OPERATOR)
+        tokens("ada", 2)
+        tokens("eve", 1)
         lab.submit("solo", 1, 100_000)
         lab.submit("solo", 1, 100_000)
         lab.rounds(8, every_s=10)

@@ -26,6 +26,7 @@ from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
 from portal.jobs.text.metric import metric_context
+from portal.jobs.text.failure import failure_context
 from portal.jobs.text.output import output_context
 from portal.jobs.text.start import queues_text, start_context
 from portal.jobs.text.usage import usage_context
@@ -184,6 +185,7 @@ def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     context |= submit_links(access(request), job.tenant)
     context |= spec_context(job, request.build_absolute_uri("/api/v1/jobs"))
     context |= output_context(job, number_asked(request, "lease"))
+    context |= failure_context(job, context["story"], context.get("output"), context["clock"])
     return render(request, "jobs/job.html", context)
 
 

@@ -35,7 +35,14 @@ from portal.jobs.forms.submit import (
     form_of_text,
 )
 from portal.jobs.views.feasibility import Feasibility, answer_feasibility
-from portal.site.access import View, access, signed_in, tenant_or_404, tenant_pool
+from portal.site.access import (
+    View,
+    access,
+    pools_of_tenant,
+    signed_in,
+    tenant_or_404,
+    tenant_pool,
+)
 from portal.site.submit_links import submit_command
 from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import executor_traits
@@ -81,6 +88,9 @@ def submitters_only(view: View) -> View:
     def guarded(request: HttpRequest, slug: str) -> HttpResponseBase:
         tenant = tenant_or_404(request, slug)
         if not may_in_tenant(access(request), Action.SUBMIT, tenant.pk):
+            pool = request.GET.get("pool", "")
+            if pool in pools_of_tenant(request, tenant.pk):
+                tenant_pool(request, tenant, pool)
             context = {"tenant": tenant, "nav_key": "jobs"}
             return render(request, "jobs/submit_refused.html", context, status=403)
         return view(request, tenant)
@@ -97,7 +107,7 @@ def job_new(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
         return _sent(request, tenant)
     pools = _pools(tenant)
     source = request.GET.get("from", "")
-    draft = _cloned(tenant, source) if source else _blank(request, pools)
+    draft = _cloned(tenant, source) if source else _blank(request, tenant, pools)
     if source and (due := request.GET.get("deadline", "")[:TEXT_MAX]):
         draft = Draft({**draft, "deadline": due})
     form = form_of_draft(draft, tenant=tenant.slug)
@@ -169,9 +179,10 @@ def _resized(draft: Draft, gpus: str) -> Draft:
     return Draft({**draft, "gpus": gpus[:18]})
 
 
-def _blank(request: HttpRequest, pools: list[str]) -> Draft:
+def _blank(request: HttpRequest, tenant: Tenant, pools: list[str]) -> Draft:
+    """The form at first: of the pool that the address names, else of the overview's."""
     wanted = request.GET.get("pool", "")
-    pool = wanted if wanted in pools else next(iter(pools), "")
+    pool = wanted if wanted in pools else next(iter(pools_of_tenant(request, tenant.pk)), "")
     return Draft(pool=pool, gpus="1")
 
 

@@ -95,7 +95,8 @@ def accounts(request: HttpRequest) -> HttpResponseBase:
     if not may_on_site(who.site_role, Action.SEE_MONEY):
         if who.home is None:
             raise Http404
-        return redirect("ledger", slug=who.home.slug)
+        query = request.GET.urlencode()
+        return redirect(reverse("ledger", args=[who.home.slug]) + (f"?{query}" if query else ""))
     with site_scope():
         books = [_book(balances(book), book) for book in sorted(all_books())]
     context = {
@@ -337,10 +338,10 @@ def _ask(request: HttpRequest, tenant: Tenant, book: str) -> None:
 
 
 def _asked_pool(request: HttpRequest, tenant: Tenant) -> PoolFacts | None:
-    """The pool whose book and clock are asked for, by `book` or `pool`: the tenant's first one."""
+    """The pool whose book and clock are asked for, by `book` or `pool`; else the tenant's first."""
     book = request.GET.get("book", "")
     if book:
-        return book_pool(request, tenant, book)
+        return book_pool(request, tenant, book, request.GET.get("pool", ""))
     return tenant_pool(request, tenant, request.GET.get("pool", ""))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
@@ -62,7 +63,11 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
         starts_url = reverse("starts", args=[pool.name])
         context |= board_context(board)
         context |= submit_links(access(request), tenant, pool.name)
+        here = pool.name if context["uses"] else ""
         context |= {
+            "jobs_url": _jobs_url(tenant, here),
+            "queue_url": _jobs_url(tenant, here, "pending"),
+            "holding_url": _jobs_url(tenant, here, "holding"),
             "board": board,
             "clock": clock,
             **dated_context(dated, clock, more=more_dated),
@@ -72,6 +77,13 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             " renews it, or others who are further below their fair share get the GPUs.",
         }
     return render(request, "overview/dashboard.html", context)
+
+
+def _jobs_url(tenant: Tenant, pool: str, state: str = "") -> str:
+    """The list of a tenant's jobs, narrowed to a pool and a state where they are given."""
+    asked = {name: value for name, value in (("pool", pool), ("state", state)) if value}
+    url = reverse("job-list", args=[tenant.slug])
+    return f"{url}?{urlencode(asked)}" if asked else url
 
 
 def _all_pools(tenant: Tenant, pool: PoolFacts) -> list[PoolUseRow]:

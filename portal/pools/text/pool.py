@@ -172,7 +172,7 @@ def pool_context(name: str, view: PoolOverview, badges: Badges) -> dict[str, Any
     used, idle, blocked = (view.total(key) for key in ("used", "idle", "blocked"))
     last = view.rounds[-1] if view.rounds else None
     return {
-        "parts": [_part(type_, badges) for type_ in view.types],
+        "parts": [_part(type_, badges, name) for type_ in view.types],
         "gpus": view.total("gpus"),
         "nodes": sum(len(type_.nodes) for type_ in view.types),
         "used": used,
@@ -264,7 +264,7 @@ def price_note(price: PriceNow) -> Note:
     )
 
 
-def _part(type_: TypeUse, badges: Badges) -> TypeSection:
+def _part(type_: TypeUse, badges: Badges, pool: str) -> TypeSection:
     text = f"{type_.name}: {thousands(type_.used)} of {thousands(type_.gpus)} in use"
     if type_.idle:
         text += f", {thousands(type_.idle)} idle"
@@ -274,14 +274,17 @@ def _part(type_: TypeUse, badges: Badges) -> TypeSection:
         use=type_,
         text=text,
         svg=node_map([_node(node, badges) for node in type_.nodes], label=text),
-        rows=tuple(_row(claim, badges) for claim in type_.claims),
+        rows=tuple(_row(claim, badges, pool) for claim in type_.claims),
     )
 
 
-def _row(claim: ClaimUse, badges: Badges) -> TenantUseRow:
+def _row(claim: ClaimUse, badges: Badges, pool: str) -> TenantUseRow:
     if claim.tenant is None:
         return TenantUseRow(HIDDEN, claim)
-    href = reverse("dashboard", args=[claim.tenant.slug]) if claim.tenant.slug else ""
+    slug = claim.tenant.slug
+    href = reverse("dashboard", args=[slug]) if slug else ""
+    # Without quota in the pool the tenant has no overview of it.
+    href += f"?pool={pool}" if slug and claim.quota else ""
     return TenantUseRow(badges[claim.tenant.id], claim, href)
 
 

@@ -22,7 +22,7 @@ from portal.pools.text.pool import (
 )
 from portal.pools.text.preemptions import preemption_context
 from portal.pools.text.throughput import throughput_context
-from portal.site.access import access, pool_or_404, signed_in
+from portal.site.access import access, pool_or_404, pools_of_tenant, signed_in
 from portal.site.clocks import clocks, pool_now
 from portal.site.quota_promises import pool_promise_text
 from portal.site.trades import trade_rows, trades_title
@@ -38,7 +38,7 @@ from scheduling.selectors.round_lists import round_instants
 from scheduling.selectors.throughput import read_throughput
 from scheduling.selectors.trades import list_trades
 from scheduling.selectors.visibility import read_visibility
-from tenants.permissions import Action, may_on_site
+from tenants.permissions import Action, may_in_tenant, may_on_site
 from tenants.scopes import site_scope
 
 OLDER_POINTS = 80
@@ -94,10 +94,19 @@ def pool(request: HttpRequest, name: str) -> HttpResponseBase:
         "pool": facts,
         "visibility": visibility,
         "may_simulate": is_operator,
+        "submits_for": _submitting_tenant(request, name),
         "nav_key": "pool",
         "live": True,
     }
     return render(request, "pools/pool.html", context)
+
+
+def _submitting_tenant(request: HttpRequest, pool: str) -> str:
+    """The viewer's own tenant, if they may submit for it to this pool; else empty."""
+    who = access(request)
+    if who.home is None or not may_in_tenant(who, Action.SUBMIT, who.home.tenant_id):
+        return ""
+    return who.home.slug if pool in pools_of_tenant(request, who.home.tenant_id) else ""
 
 
 def _gpu_type(request: HttpRequest, view: PoolOverview) -> str:

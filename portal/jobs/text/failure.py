@@ -1,0 +1,89 @@
+"""A failed job in two parts: how its log ends, and what ended it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from evenshare_core.domain.reasons import EndReason
+from portal.charts.notes import Instant
+from portal.jobs.text.job import where
+from portal.jobs.text.output import Output
+from portal.site.clocks import Clocks
+from scheduling.models import Job
+from scheduling.selectors.jobs import JobStory
+from scheduling.selectors.reasons import ENDINGS
+
+LINES = 20
+# What a shell and this portal's shim mean by a code, see docs/executors.md.
+CODES = {
+    126: "the command could not be executed",
+    127: "the command was not found",
+}
+SIGNALS = {
+    signal.SIGKILL: "often for memory, by the system",
+    signal.SIGSEGV: "an invalid access to memory",
+    signal.SIGTERM: "it was asked to stop",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The end of a failed job's log and how it failed; `code` empty: no exit code is known."""
+
+    lines: tuple[str, ...]
+    lease: int
+    is_cut: bool
+    code: str
+    meaning: str
+    reason: str
+    place: str
+    at: Instant | None
+
+    @property
+    def text(self) -> str:
+        """The lines as one text."""
+        return "\n".join(self.lines)
+
+
+def failure_context(
+    job: Job, story: JobStory, output: Output | None, clock: Clocks
+) -> dict[str, Any]:
+    """Return what templates/jobs/_failure.html reads; empty if the job did not fail after a start.
+
+    `output`: of the lease that is shown, None where jobs write nothing.
+    """
+    if job.state != Job.State.FAILED or output is None or not story.holds:
+        return {}
+    hold = story.holds[-1]
+    is_last = output.lease == hold.lease.number
+    reason = str(hold.lease.end_reason or "")
+    lines = output.lines[-LINES:] if is_last else ()
+    failure = Failure(
+        lines=lines,
+        lease=hold.lease.number,
+        is_cut=is_last and (output.earlier or len(output.lines) > LINES),
+        code="" if job.exit_code is None else str(job.exit_code),
+        meaning=exit_meaning(job.exit_code),
+        reason="" if reason == EndReason.FAILED else ENDINGS.get(reason, ""),
+        place=where(hold) if hold.places else "",
+        at=clock.instant(job.ended_at),
+    )
+    return {"failure": failure}
+
+
+def exit_meaning(code: int | None) -> str:
+    """Return what an exit code says beside its number; empty for a program's own codes.
+
+    A process that a signal ends has minus its number, or 128 more than it from a shell.
+    """
+    if code is None:
+        return ""
+    number = -code if code < 0 else code - 128
+    try:
+        sent = signal.Signals(number)
+    except ValueError:
+        return CODES.get(code, "")
+    hint = SIGNALS.get(sent, "")
+    return f"ended by {sent.name}" + (f", {hint}" if hint else "")

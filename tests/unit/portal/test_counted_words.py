@@ -1,0 +1,83 @@
+"""Words that follow a count: "2 tokens act", "1 token acts", wherever a pair of them is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PLACES = {"portal": "*.py", "scheduling": "*.py", "billing": "*.py", "templates": "*.html"}
+NOUN = re.compile(r'\|plural:"([^",]+)"|\bplural\([^"\n]*?, "([^"]+)"\)')
+TEXT = r"""["']([^"'{}]*)["']"""
+# All three give the word of one first.
+PAIRS = (
+    re.compile(r'\|plural(?:ize)?:"([^",]*),([^"]*)"'),
+    re.compile(rf"\bplural\([^\"'\n]*?, {TEXT}, {TEXT}\)"),
+    re.compile(rf"{TEXT} if (?![^\"'\n]*number)[^\"'\n]* == 1 else {TEXT}"),
+)
+# Word of one, word of many, where neither is the other with an s.
+IRREGULAR = {
+    ("is", "are"),
+    ("was", "were"),
+    ("has", "have"),
+    ("does", "do"),
+    ("goes", "go"),
+    ("it", "they"),
+    ("it", "them"),
+    ("its", "their"),
+    ("person", "people"),
+    ("policy", "policies"),
+    ("entry", "entries"),
+}
+VERBS_OF_ONE = frozenset({"is", "was", "has", "does", "goes"})
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    for folder, kind in PLACES.items():
+        for path in sorted((ROOT / folder).rglob(kind)):
+            yield path.relative_to(ROOT).as_posix(), path.read_text()
+
+
+def nouns() -> frozenset[str]:
+    """What is counted somewhere: each word that stands last in a regular `plural`."""
+    found = (match for _, text in sources() for match in NOUN.finditer(text))
+    return frozenset((match[1] or match[2]).split()[-1] for match in found) | {"error", "other"}
+
+
+def wrong_words(one: str, many: str, known: frozenset[str]) -> list[str]:
+    """Words of a pair that do not follow the count; none if the pair cannot be compared.
+
+    The first that differs is what is counted, or its verb where that stands alone; the others are
+    verbs.
+    """
+    ones, manys = one.split(), many.split()
+    if len(ones) != len(manys):
+        return []
+    words = list(zip(ones, manys, strict=True))
+    differ = [(a, b) for a, b in words if a != b]
+    wrong = [(a, b) for a, b in words if a == b and a in VERBS_OF_ONE and differ]
+    for a, b in differ:
+        is_noun = b == f"{a}s" and (len(words) > 1 or a in known) and (a, b) == differ[0]
+        is_verb = a == f"{b}s" and (len(words) > 1 or b not in known)
+        if not (is_noun or is_verb or (a.lower(), b.lower()) in IRREGULAR):
+            wrong.append((a, b))
+    return [f"{a}/{b}" for a, b in wrong]
+
+
+class TestEveryPairOfWords:
+    def test_gives_the_word_of_one_first(self) -> None:
+        known, pairs = nouns(), 0
+        wrong = []
+        for place, text in sources():
+            for found in (match for pattern in PAIRS for match in pattern.finditer(text)):
+                pairs += 1
+                wrong += [f"{place}: {words}" for words in wrong_words(*found.groups(), known)]
+        assert pairs > 60
+        assert not wrong, "\n".join(wrong)
+
+    @pytest.mark.parametrize("pair", ["act,acts", "are,is", "jobs,job", "job goes,jobs goes"])
+    def test_in_another_order_is_found(self, pair: str) -> None:
+        assert wrong_words(*pair.split(","), frozenset({"job"}))
