@@ -16,6 +16,7 @@ from django.conf import settings
 from kombu.entity import Queue
 
 from portal.embedded import pulse
+from portal.site.beat import every
 from portal.site.worker_life import LifeThread
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
@@ -48,7 +49,12 @@ def _every(
     """Return an entry of the schedule of beat. A message is of use until the next one comes."""
     expires_s = max(seconds, LEAST_EXPIRES_S)
     options = {"queue": queue, "expires": expires_s}
-    return {"task": task, "schedule": seconds, "kwargs": dict(kwargs or {}), "options": options}
+    return {
+        "task": task,
+        "schedule": every(seconds),
+        "kwargs": dict(kwargs or {}),
+        "options": options,
+    }
 
 
 app = Celery("evenshare")
@@ -80,6 +86,7 @@ app.conf.update(
     worker_send_task_events=False,
     timezone="UTC",
     enable_utc=True,
+    beat_scheduler="portal.site.beat:SteadyScheduler",
     beat_schedule={
         "tick": _every(TICK_EVERY_S, "scheduling.tick"),
         "rounds": _every(TICK_EVERY_S, "scheduling.rounds", queue="rounds"),
