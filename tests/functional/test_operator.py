@@ -224,7 +224,7 @@ class TestTheQueue:
         assert "The worker of rounds is behind: its last round ended " in shown
         PoolFence.objects.update(until=wall_now() - timedelta(hours=1))
         assert "check that beat and the worker" in page(there.operator, "/operate/")
-        PoolFence.objects.update(until=wall_now() + timedelta(hours=1))
+        PoolFence.objects.update(until=wall_now() + timedelta(hours=1), holder="a worker")
         assert "of rounds is busy with pool-" in page(there.operator, "/operate/")
         health = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/health/")
         assert headline(health) == f"Rounds of {there.cluster.pool.name} are late."
