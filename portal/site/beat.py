@@ -25,7 +25,7 @@ def every(seconds: float) -> schedule:
     return schedule(seconds, nowfun=steady_now)
 
 
-class SteadyScheduler(PersistentScheduler):
+class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # untyped in the library
     """Keeps what was sent when; what was sent after now, by a clock that was set back, is due."""
 
     def setup_schedule(self) -> None:

@@ -16,6 +16,7 @@ from django.conf import settings
 from kombu.entity import Queue
 
 from portal.embedded import pulse
+from portal.embedded.life import LONGEST_S
 from portal.site.beat import every
 from portal.site.worker_life import LifeThread
 
@@ -79,7 +80,7 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=False,
     # A process that hangs in a task is ended, and its worker starts another.
-    task_time_limit=pulse.LONGEST_S,
+    task_time_limit=LONGEST_S,
     worker_prefetch_multiplier=1,
     worker_soft_shutdown_timeout=5.0,
     worker_cancel_long_running_tasks_on_connection_loss=False,

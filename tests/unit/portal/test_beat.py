@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,9 +21,9 @@ class Clocks:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.wall_s = self.passed_s = 0.0
-        wall, steady = datetime.now(UTC), beat.time.monotonic()
+        wall, steady = datetime.now(UTC), time.monotonic()
         patch.setattr(Celery, "now", lambda _: wall + timedelta(seconds=self.wall_s))
-        patch.setattr(beat.time, "monotonic", lambda: steady + self.passed_s)
+        patch.setattr(time, "monotonic", lambda: steady + self.passed_s)
 
 
 @pytest.fixture
