@@ -28,6 +28,8 @@ ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Refused)\b.*|.*\b(FATAL|PANIC):
 NEVER = re.compile(r"(?!)")
 
 Say = Callable[[str], None]
+# Takes the name of a child that ended unasked, and why.
+Note = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -47,18 +49,31 @@ class Spec:
     popen: Mapping[str, object] = field(default_factory=dict)
     # Which lines the terminal shows when it is not verbose.
     alarm: re.Pattern[str] = ALARM
+    # Which lines tell that it started anew by itself.
+    trouble: re.Pattern[str] = NEVER
 
 
 class Child:
     """A child process in a group of its own."""
 
-    def __init__(self, spec: Spec, logs: Path, watchdog: Watchdog, say: Say, *, verbose: bool):
+    def __init__(
+        self,
+        spec: Spec,
+        logs: Path,
+        watchdog: Watchdog,
+        say: Say,
+        *,
+        verbose: bool,
+        note: Note | None = None,
+    ):
         self.spec = spec
         self.lines: list[str] = []
         self.starts = 0
         self._watchdog = watchdog
         self._say = say
         self._verbose = verbose
+        self._note = note or _note_nothing
+        self._is_ordered = False
         self._shown_at: list[float] = []
         self._stopping = False
         self._process: asyncio.subprocess.Process | None = None
@@ -88,6 +103,7 @@ class Child:
 
     async def restart(self) -> None:
         """End this instance; the keeper starts the next one."""
+        self._is_ordered = self.running
         await self._end()
 
     async def stop(self) -> None:
@@ -117,6 +133,9 @@ class Child:
             status = await self._finish(await self._start())
             if self._stopping:
                 return
+            if not self._is_ordered:
+                self._note(self.spec.name, f"it ended ({_describe(status)})")
+            self._is_ordered = False
             failures = 0 if time.monotonic() - born > HEALTHY_S else failures
             pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
             failures += 1
@@ -181,6 +200,8 @@ class Child:
         if not line.strip():
             return
         self.lines = [*self.lines[-199:], line]
+        if self.spec.trouble.search(line):
+            self._note(self.spec.name, line.strip()[:200])
         if self._verbose or (self.spec.alarm.search(line) and self._may_show()):
             self._say(f"[{self.spec.name}] {line[:400]}")
 
@@ -189,6 +210,10 @@ class Child:
         self._shown_at = [at for at in self._shown_at if now - at < TERMINAL_WINDOW_S]
         self._shown_at.append(now)
         return len(self._shown_at) <= TERMINAL_LINES
+
+
+def _note_nothing(_name: str, _why: str) -> None:
+    """For children that are of no interest once they have ended."""
 
 
 def _rotating_log(name: str, logs: Path) -> logging.Logger:

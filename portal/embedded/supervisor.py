@@ -13,6 +13,7 @@ A child that dies is started again, later each time. Nothing here imports Django
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from portal.embedded import folders, slurm
 from portal.embedded.children import NEVER, Child, Spec
+from portal.embedded.clocks import FILE as CLOCK
 from portal.embedded.errors import StartError
 from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, Postgres
 from portal.embedded.pulse import BEAT, PATIENCE_S, PulseWatch
@@ -43,6 +45,8 @@ USAGE = (
 START_PATIENCE_S = 900.0
 FIRST_WEB = "web-1"
 PULSE_CHECK_S = 2.0
+# PostgreSQL ends all its sessions and starts anew, within the same process.
+BACKEND_KILLED = re.compile(r"was terminated by signal")
 # A program by its path: the process tree imports nothing of the scheduling.
 SHIM = folders.CHECKOUT / "scheduling/engine/executors/shim"
 
@@ -67,7 +71,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         folders.hold_lifeline(place)
         # What web processes of a former run have counted (portal/site/shared_counts.py).
         shutil.rmtree(place.run / "web", ignore_errors=True)
-        (place.run / RESTARTS).unlink(missing_ok=True)
+        for told in (RESTARTS, CLOCK):
+            (place.run / told).unlink(missing_ok=True)
         with Watchdog([held]) as watchdog:
             status = asyncio.run(Tree(place, listener, watchdog, size, round_count).run(begun))
         shutil.rmtree(place.run, ignore_errors=True)
@@ -172,6 +177,7 @@ class Tree:
                 stop_s=20.0,
                 popen={**postgres.identity.popen, "cwd": postgres.identity.home},
                 alarm=NEVER,
+                trouble=BACKEND_KILLED,
             )
         )
         await self._until(postgres.ready, "postgres", START_PATIENCE_S)
@@ -301,9 +307,15 @@ class Tree:
 
     def _child(self, spec: Spec) -> Child:
         spec = Spec(**{**vars(spec), "environment": {**self._environment, **spec.environment}})
-        child = Child(spec, self._place.logs, self._watchdog, say, verbose=self._verbose)
+        child = Child(
+            spec, self._place.logs, self._watchdog, say, verbose=self._verbose, note=self._note
+        )
         self._children[spec.name] = child
         return child
+
+    def _note(self, name: str, why: str) -> None:
+        if not self._ending.is_set():
+            note_restart(self._place.run, name, why, at=time.time())
 
     @property
     def _url(self) -> str:

@@ -16,6 +16,8 @@ from django.conf import settings
 from kombu.entity import Queue
 
 from portal.embedded import pulse
+from portal.embedded.life import LONGEST_S
+from portal.site.beat import every
 from portal.site.worker_life import LifeThread
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
@@ -48,7 +50,12 @@ def _every(
     """Return an entry of the schedule of beat. A message is of use until the next one comes."""
     expires_s = max(seconds, LEAST_EXPIRES_S)
     options = {"queue": queue, "expires": expires_s}
-    return {"task": task, "schedule": seconds, "kwargs": dict(kwargs or {}), "options": options}
+    return {
+        "task": task,
+        "schedule": every(seconds),
+        "kwargs": dict(kwargs or {}),
+        "options": options,
+    }
 
 
 app = Celery("evenshare")
@@ -73,13 +80,14 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=False,
     # A process that hangs in a task is ended, and its worker starts another.
-    task_time_limit=pulse.LONGEST_S,
+    task_time_limit=LONGEST_S,
     worker_prefetch_multiplier=1,
     worker_soft_shutdown_timeout=5.0,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_send_task_events=False,
     timezone="UTC",
     enable_utc=True,
+    beat_scheduler="portal.site.beat:SteadyScheduler",
     beat_schedule={
         "tick": _every(TICK_EVERY_S, "scheduling.tick"),
         "rounds": _every(TICK_EVERY_S, "scheduling.rounds", queue="rounds"),

@@ -12,6 +12,7 @@ import structlog
 from celery import signals
 from celery.worker import state
 
+from portal.embedded.clocks import note_clocks, read_clocks
 from portal.embedded.life import Worker, write_life
 from portal.embedded.pulse import PULSE_EVERY_S
 
@@ -37,8 +38,13 @@ class LifeThread:
         self._taken += 1
 
     def _say(self, run: Path, workers: dict[str, Worker]) -> None:
+        clocks = read_clocks()
         while True:
             try:
+                # One worker looks for the machine.
+                if "default" in workers:
+                    before, clocks = clocks, read_clocks()
+                    note_clocks(run, before, clocks)
                 tasks = {str(request.id): str(request.name) for request in _running()}
                 for queue, worker in workers.items():
                     waiting = _waiting(queue)
@@ -69,6 +75,6 @@ def _waiting(queue: str) -> int | None:
 
     try:
         with broker_client() as client:
-            return int(client.llen(queue))  # type: ignore[arg-type]  # not asynchronous
+            return int(client.llen(queue))
     except (redis.RedisError, OSError):
         return None

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import structlog
 from django.db import Error, connection
-from django.db.models import DateTimeField, Func
+from django.db.models import DateTimeField, Func, Q
 
 from scheduling.engine.executors import CALL_S, Executor, ExecutorError, Extension, Launch, Stop
 from scheduling.engine.well_formed import Listing, well_formed
@@ -126,9 +126,13 @@ class GuardedExecutor:
         if self.health is None or self.health.failures < FAILURES:
             return
         now = Func(function="clock_timestamp", output_field=DateTimeField())
+        # No cool-down ends so late, unless the clock was set back since.
+        too_late = now + timedelta(seconds=max(COOL_DOWN_MAX_S, PROBE_S))
         # Compare-and-swap: of several processes one is the probe.
         over = ExecutorHealth.objects.filter(
-            pool=self._pool, failures__gte=FAILURES, open_until__lte=now
+            Q(open_until__lte=now) | Q(open_until__gt=too_late),
+            pool=self._pool,
+            failures__gte=FAILURES,
         )
         if not may_probe or not over.update(open_until=now + timedelta(seconds=PROBE_S)):
             raise BreakerOpenError(

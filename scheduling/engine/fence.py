@@ -33,12 +33,16 @@ def take_fence(pool_id: int, *, holder: str, hold_s: float = HOLD_S) -> int | No
                 until = clock_timestamp() + make_interval(secs => %s)
             WHERE pool_id = (
                 SELECT pool_id FROM scheduling_poolfence
-                WHERE pool_id = %s AND until < clock_timestamp()
+                WHERE pool_id = %s
+                -- After a look it is nobody's, and nobody has it for longer than asked: a clock
+                -- that was set back since would keep it for as long.
+                AND (until < clock_timestamp() OR holder = ''
+                     OR until > clock_timestamp() + make_interval(secs => %s))
                 -- A holder that is writing has the row locked: it has the pool, too.
                 FOR UPDATE SKIP LOCKED)
             RETURNING token
             """,
-            [holder, hold_s, pool_id],
+            [holder, hold_s, pool_id, max(hold_s, HOLD_S)],
         )
         row = cursor.fetchone()
     if row is None:
@@ -63,7 +67,7 @@ def release_fence(pool_id: int, token: int) -> None:
     """Let the pool go, unless another has taken it."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE scheduling_poolfence SET until = clock_timestamp()"
+            "UPDATE scheduling_poolfence SET until = clock_timestamp(), holder = ''"
             " WHERE pool_id = %s AND token = %s",
             [pool_id, token],
         )

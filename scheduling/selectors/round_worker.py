@@ -17,8 +17,9 @@ def round_activity() -> tuple[list[str], float | None]:
     now = Func(function="clock_timestamp", output_field=DateTimeField())
     age = ExpressionWrapper(now - F("until"), output_field=DurationField())
     fences = PoolFence.objects.filter(token__gt=0).order_by("pool_id").annotate(age=age)
-    ages = dict(fences.values_list("pool__name", "age"))
-    # A round that runs holds its fence until an instant to come. Its end sets that to now.
-    running = [name for name, since in ages.items() if since < timedelta(0)]
-    ended = (since.total_seconds() for since in ages.values() if since >= timedelta(0))
+    rows = list(fences.values_list("pool__name", "holder", "age"))
+    # A round that runs has its holder and an instant to come. Its end takes the one away and sets
+    # the other to now, which a clock that was set back shows as to come.
+    running = [name for name, holder, since in rows if holder and since < timedelta(0)]
+    ended = [max(0.0, since.total_seconds()) for name, _, since in rows if name not in running]
     return running, min(ended, default=None)

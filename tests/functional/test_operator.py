@@ -14,7 +14,9 @@ import pytest
 from django.test import Client
 from django.urls import get_resolver
 
+from portal.embedded.clocks import Reading, note_clocks
 from portal.embedded.restarts import note_restart
+from portal.operate.text.machine import machine_alerts
 from portal.operate.text.queue import queue
 from portal.operate.urls import urlpatterns
 from scheduling.engine.clock import wall_now
@@ -224,7 +226,7 @@ class TestTheQueue:
         assert "The worker of rounds is behind: its last round ended " in shown
         PoolFence.objects.update(until=wall_now() - timedelta(hours=1))
         assert "check that beat and the worker" in page(there.operator, "/operate/")
-        PoolFence.objects.update(until=wall_now() + timedelta(hours=1))
+        PoolFence.objects.update(until=wall_now() + timedelta(hours=1), holder="a worker")
         assert "of rounds is busy with pool-" in page(there.operator, "/operate/")
         health = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/health/")
         assert headline(health) == f"Rounds of {there.cluster.pool.name} are late."
@@ -241,6 +243,32 @@ class TestTheQueue:
         assert why in shown
         assert "no earlier than 4 min after" in shown
         assert "beat was started" not in shown
+
+    @pytest.mark.parametrize(
+        ("wall_s", "with_sleep_s", "words"),
+        [
+            (3600, 0, "clock was set ahead by 1 h."),
+            (-600, 0, "clock was set back by 10 min."),
+            (3600, 3600, "The machine slept for 1 h."),
+            (1, 1, ""),
+        ],
+    )
+    def test_says_what_the_clocks_of_the_machine_did(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        wall_s: float,
+        with_sleep_s: float,
+        words: str,
+    ) -> None:
+        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
+        now = time.time()
+        before = Reading(now - wall_s, 0.0, 0.0)
+        note_clocks(tmp_path, before, Reading(now, 0.0, with_sleep_s))
+        titles = [alert.title for alert in machine_alerts()]
+        assert len(titles) == bool(words)
+        assert all(title.endswith(words) for title in titles)
 
     def test_says_when_a_new_pool_waits_for_its_first_round(self, there: Town) -> None:
         new = cluster({"t": 1}).pool

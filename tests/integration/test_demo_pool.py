@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from portal.embedded.restarts import read_restarts
 from tests.integration.tree import ROOT, RunningTree
 from tests.ports import free_port
 from tests.tools import PATIENCE_S, eventually
@@ -77,6 +78,11 @@ def wait_for_pulses(demo: RunningTree) -> None:
 
 def newer(path: Path, stamp_ns: int) -> bool:
     return path.stat().st_mtime_ns > stamp_ns
+
+
+def whys(demo: RunningTree) -> str:
+    """Why processes were started anew, as the operator's queue says it."""
+    return " ".join(row.why for row in read_restarts(demo.data / "run"))
 
 
 def counted(demo: RunningTree) -> tuple[float, int]:
@@ -218,6 +224,23 @@ class TestARunningTree:
         os.kill(postmaster, signal.SIGKILL)
         eventually(lambda: demo.query("SELECT 1") == 1)
         eventually(lambda: demo.front_page() in (200, 302))
+        wait_for_rounds(demo, 2)
+        eventually(lambda: "it ended (SIGKILL)" in whys(demo))
+
+    def test_heals_after_a_session_of_the_database_was_killed_for_memory(
+        self, demo: RunningTree
+    ) -> None:
+        """PostgreSQL ends all other sessions too: rounds that run, and what they have written."""
+        sessions = (
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() LIMIT 1"
+        )
+        os.kill(one(demo, sessions), signal.SIGKILL)
+        eventually(lambda: "was terminated by signal 9" in whys(demo))
+        eventually(lambda: demo.query("SELECT 1") == 1)
+        wait_for_rounds(demo, 2)
+        held = one(demo, "SELECT count(*) FROM scheduling_leaseslot WHERE holding")
+        assert held <= one(demo, "SELECT sum(gpus) FROM scheduling_node")
 
 
 class TestTheBooks:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db.models import F
 
 import scheduling.engine.rounds as engine
 from evenshare_core.domain.decision import Decision
@@ -55,6 +56,11 @@ def expire_fence() -> None:
         cursor.execute("UPDATE scheduling_poolfence SET until = clock_timestamp()")
 
 
+def later_fence(seconds: int) -> None:
+    """Set the database's clock back, as the fence sees it."""
+    PoolFence.objects.update(until=F("until") + timedelta(seconds=seconds))
+
+
 class TestTheFence:
     def test_is_held_by_one_until_released(self) -> None:
         lab = busy_cluster()
@@ -62,6 +68,23 @@ class TestTheFence:
         assert token is not None
         assert take_fence(lab.pool.pk, holder="two") is None
         release_fence(lab.pool.pk, token)
+        assert take_fence(lab.pool.pk, holder="two") == token + 1
+
+    @pytest.mark.parametrize("back_s", [10, 600])
+    def test_is_free_once_released_though_the_clock_was_set_back(self, back_s: int) -> None:
+        lab = busy_cluster()
+        token = take_fence(lab.pool.pk, holder="one")
+        assert token is not None
+        release_fence(lab.pool.pk, token)
+        later_fence(back_s)
+        assert take_fence(lab.pool.pk, holder="two") == token + 1
+
+    def test_is_no_longer_held_than_asked_though_the_clock_was_set_back(self) -> None:
+        """Its holder died, and its time would end in ten minutes."""
+        lab = busy_cluster()
+        token = take_fence(lab.pool.pk, holder="one")
+        assert token is not None
+        later_fence(10 * 60)
         assert take_fence(lab.pool.pk, holder="two") == token + 1
 
     def test_is_not_released_by_a_stale_holder(self) -> None:

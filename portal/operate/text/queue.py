@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from portal.charts.figures import credits_text, duration, plural, thousands
 from portal.operate.text.alerts import Alert
-from portal.operate.text.restarted import restarted
+from portal.operate.text.machine import machine_alerts
 from portal.site.clocks import LATE_INTERVALS
 from portal.site.credit_text import budget_text
 from portal.site.unreadable import UnreadableRows, unreadable_rows
@@ -47,7 +47,7 @@ def queue(
         *(_damaged(row) for row in operate.damaged_rounds()),
         *_chained(),
         *_late(pools),
-        *restarted(),
+        *machine_alerts(),
         *_executors(pools, now),
         *(_quarantined(row) for row in quarantined),
         *(_unreadable(kind, with_jobs=with_jobs) for kind in unreadable_rows()),

@@ -8,6 +8,7 @@ import io
 import logging
 import logging.config
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ class TestOnAFullDisk:
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = 1_000.0
-        monkeypatch.setattr(log_handlers.time, "monotonic", lambda: now)
+        monkeypatch.setattr(time, "monotonic", lambda: now)
         handler = configured()
         assert isinstance(handler, logging.StreamHandler)
         handler.stream = FullDisk()

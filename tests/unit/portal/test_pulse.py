@@ -14,6 +14,7 @@ import pytest
 
 from portal.embedded import pulse
 from portal.embedded.life import (
+    LONGEST_S,
     Life,
     Worker,
     complaint,
@@ -23,7 +24,6 @@ from portal.embedded.life import (
 )
 from portal.embedded.pulse import (
     BEAT,
-    LONGEST_S,
     MOST_DOUBLINGS,
     PATIENCE_S,
     PULSE_EVERY_S,

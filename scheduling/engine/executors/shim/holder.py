@@ -49,6 +49,23 @@ def hold(folder: Path) -> None:
         shim.run(record)
 
 
+class Limit:
+    """The dead man's limit, on a clock that does not jump and stands still in a sleeping machine.
+
+    It is given as an instant of the wall. What is left of it is worked out once, as it is read: a
+    wall clock that jumps ahead, or a laptop that slept, would end a job whose lease is renewed.
+    """
+
+    def __init__(self) -> None:
+        self._given_s = self._at_s = math.inf
+
+    def is_past(self, given_s: float, *, wall_s: float, steady_s: float) -> bool:
+        """Whether the limit has passed; `steady_s` is the same instant as `wall_s`."""
+        if given_s != self._given_s:
+            self._given_s, self._at_s = given_s, steady_s + (given_s - wall_s)
+        return steady_s > self._at_s
+
+
 class Shim:
     """The life of one claimed lease, from start to exit file."""
 
@@ -67,6 +84,7 @@ class Shim:
         self._killed = False
         self._kill_at = 0.0
         self._look_at = self._lifeline_at = 0.0
+        self._limit = Limit()
         self._usage: Usage | None = None
         self._record: dict[str, Any] = {}
 
@@ -259,7 +277,7 @@ class Shim:
             if not self._is_its_folder():
                 return True
             limit = number(self._spec.get("until"), math.inf)
-        return time.time() > limit
+        return self._limit.is_past(limit, wall_s=time.time(), steady_s=time.monotonic())
 
     def _is_its_folder(self) -> bool:
         """Whether the folder is the one it began in: one made anew means that it was given up."""

@@ -1,0 +1,79 @@
+"""The machine's clock jumps, or the machine slept: rounds go on, and no engine is left unasked.
+
+What is stored of the wall is moved the other way.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+
+from scheduling import tasks
+from scheduling.engine import breaker
+from scheduling.engine.breaker import BreakerOpenError, GuardedExecutor
+from scheduling.engine.clock import read_clock, set_clock, wall_now
+from scheduling.engine.executors import executor_for
+from scheduling.engine.rounds import RoundOutcome
+from scheduling.models import ExecutorHealth, Lease, PoolClock, PoolFence
+from tests.factories import BEGIN, cluster
+
+JUMPS = [pytest.param(-600, id="ten minutes back"), pytest.param(3600, id="an hour ahead")]
+
+
+def jump(seconds: int) -> None:
+    """Set the database's clock, as everything sees it that was stored before."""
+    by = timedelta(seconds=seconds)
+    PoolClock.objects.update(
+        anchor_wall=F("anchor_wall") - by,
+        seen_wall=F("seen_wall") - by,
+        viewed_wall=F("viewed_wall") - by,
+    )
+    PoolFence.objects.update(until=F("until") - by)
+
+
+@pytest.mark.usefixtures("committed_db")
+@pytest.mark.parametrize("seconds", JUMPS)
+@pytest.mark.parametrize("scale", [1, 60])
+def test_rounds_go_on(seconds: int, scale: int) -> None:
+    lab = cluster({"a": 4}, round_s=1_000, lease_s=1_000_000, policy="ltgf")
+    lab.submit("a", 1, 10_000_000)
+    set_clock(lab.pool.pk, scale=scale)
+    PoolClock.objects.update(anchor_pool=BEGIN + timedelta(seconds=1_000 * scale))
+    assert tasks.run_round(lab.pool.pk) is RoundOutcome.COMMITTED
+    before = read_clock(lab.pool.pk).pool_at
+    jump(seconds)
+    lab.submit("a", 1, 10_000_000)
+    PoolClock.objects.update(anchor_pool=F("anchor_pool") + timedelta(seconds=1_000 * scale))
+    assert tasks.run_round(lab.pool.pk) is RoundOutcome.COMMITTED
+    passed = read_clock(lab.pool.pk).pool_at - before
+    # At scale 1 a jump ahead is taken for a time without rounds, in which jobs ran on.
+    jumped_s = seconds if scale == 1 and seconds > 0 else 0
+    # But for what passes meanwhile, a jump is told from none.
+    unexplained = passed - timedelta(seconds=1_000 * scale + jumped_s)
+    assert abs(unexplained) < timedelta(seconds=300 * scale)
+    assert Lease.objects.filter(ended_at=None).count() == 2
+
+
+@pytest.mark.django_db
+class TestABreaker:
+    @pytest.mark.parametrize(
+        ("open_s", "is_asked"),
+        [(-1, True), (breaker.COOL_DOWN_MAX_S - 60, False), (breaker.COOL_DOWN_MAX_S + 600, True)],
+    )
+    def test_does_not_stay_open_for_a_clock_that_was_set_back(
+        self, open_s: int, *, is_asked: bool
+    ) -> None:
+        pool = cluster({"a": 4}).pool
+        ExecutorHealth.objects.create(
+            pool=pool,
+            failures=breaker.FAILURES,
+            open_until=wall_now() + timedelta(seconds=open_s),
+        )
+        guarded = GuardedExecutor(pool, executor_for("virtual"), "here")
+        if is_asked:
+            assert list(guarded.list(0).reports) == []
+        else:
+            with pytest.raises(BreakerOpenError):
+                guarded.list(0)

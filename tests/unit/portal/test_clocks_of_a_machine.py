@@ -1,0 +1,34 @@
+"""What the clocks of a machine did, on clocks that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from portal.embedded.clocks import Reading, jumped_s, read_clocks, slept_s
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "steady_s", "with_sleep_s", "jumped", "slept"),
+    [
+        (2, 2, 2, 0, 0),
+        (300, 300, 300, 0, 0),  # no look for long: neither a jump nor a sleep
+        (3602, 2, 2, 3600, 0),
+        (-598, 2, 2, -600, 0),
+        (3602, 2, 3602, 0, 3600),
+        (3002, 2, 3602, -600, 3600),  # it slept, and was set back as it woke
+        (4, 2, 2, 0, 0),  # it is being corrected
+    ],
+)
+def test_are_told_apart(
+    wall_s: float, steady_s: float, with_sleep_s: float, jumped: float, slept: float
+) -> None:
+    before = Reading(1e9, 50.0, 70.0)
+    now = Reading(1e9 + wall_s, 50.0 + steady_s, 70.0 + with_sleep_s)
+    assert jumped_s(before, now) == pytest.approx(jumped)
+    assert slept_s(before, now) == pytest.approx(slept)
+
+
+def test_of_this_machine_go_ahead() -> None:
+    before, now = read_clocks(), read_clocks()
+    assert now.steady_s >= before.steady_s
+    assert jumped_s(before, before) == slept_s(before, before) == 0

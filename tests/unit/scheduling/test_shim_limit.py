@@ -1,0 +1,44 @@
+"""The dead man's limit of a job's process, on clocks that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduling.engine.executors.shim.holder import Limit
+
+HOUR_S = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "steady_s", "is_past"),
+    [
+        (99.0, 99.0, False),
+        (101.0, 101.0, True),
+        (1.0 + HOUR_S, 1.0, False),  # the clock jumped an hour ahead
+        (1.0 + HOUR_S, 101.0, True),
+        (1.0 - 600.0, 1.0, False),  # ten minutes back
+        (101.0 - 600.0, 101.0, True),
+        (HOUR_S, 2.0, False),  # the machine slept
+    ],
+)
+def test_passes_when_its_time_has_passed(*, wall_s: float, steady_s: float, is_past: bool) -> None:
+    limit = Limit()
+    assert not limit.is_past(100.0, wall_s=0.0, steady_s=0.0)
+    assert limit.is_past(100.0, wall_s=wall_s, steady_s=steady_s) is is_past
+
+
+def test_moves_with_a_renewal_after_a_jump() -> None:
+    limit = Limit()
+    assert not limit.is_past(100.0, wall_s=0.0, steady_s=0.0)
+    renewed_s = HOUR_S + 190.0
+    assert not limit.is_past(renewed_s, wall_s=HOUR_S + 90.0, steady_s=90.0)
+    assert not limit.is_past(renewed_s, wall_s=HOUR_S + 180.0, steady_s=180.0)
+    assert limit.is_past(renewed_s, wall_s=HOUR_S + 191.0, steady_s=191.0)
+
+
+def test_that_is_past_as_it_is_read_is_past() -> None:
+    assert Limit().is_past(100.0, wall_s=200.0, steady_s=0.0)
+
+
+def test_that_is_none_never_passes() -> None:
+    assert not Limit().is_past(float("inf"), wall_s=0.0, steady_s=1e12)
