@@ -26,6 +26,7 @@ from scheduling.api.render import (
     credits_text,
     job_json,
     jobs_json,
+    next_round_json,
     plan_json,
     preemption_json,
 )
@@ -186,6 +187,7 @@ class JobDryRun(SchedulingView):
                 "currency": currency,
                 "note": answer.note,
                 "deadline_answer": preview_json(answer.deadline),
+                "next_round": next_round_json(answer.next_round),
             }
         )
 

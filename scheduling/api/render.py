@@ -27,6 +27,7 @@ from scheduling.selectors.quota_promises import pool_promise
 from scheduling.selectors.start_estimates import StartView, read_starts
 from scheduling.selectors.trades import TradeSideView, TradeView
 from scheduling.selectors.visibility import VisibleTenant
+from scheduling.services.next_round import NextRound
 from tenants.api.times import time_text
 
 
@@ -301,3 +302,28 @@ def _trade_side(side: TradeSideView | None) -> dict[str, float] | None:
 def job_ref_json(job: JobRef | None) -> dict[str, str] | None:
     """Return a job by id and name; null where it is not for the viewer."""
     return None if job is None else {"id": str(job.uid), "name": job.name}
+
+
+def next_round_json(row: NextRound | None) -> dict[str, Any] | None:
+    """Return what a dry run says of the next round."""
+    if row is None:
+        return None
+    return {
+        "round": row.number,
+        "at": time_text(row.at),
+        "starts": row.starts,
+        "reason_code": row.reason_code,
+        "preempted": {
+            "leases": row.preempted,
+            "own_leases": row.preempted_own,
+            "other_tenants": row.preempted_tenants,
+            "moved": row.moved,
+            "notice_s": row.notice_s,
+        },
+        "eta": {
+            "p50": time_text(row.p50),
+            "p90": time_text(row.p90),
+            "reason": row.eta_reason,
+        },
+        "words": row.text,
+    }

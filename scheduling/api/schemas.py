@@ -190,6 +190,36 @@ class BulkMade(s.Serializer[object]):
     results = JobRow(many=True)
 
 
+class PreemptedForIt(s.Serializer[object]):
+    """Leases that would end early for the job; `own_leases` are of its own tenant."""
+
+    leases = s.IntegerField()
+    own_leases = s.IntegerField()
+    other_tenants = s.IntegerField()
+    moved = s.IntegerField(help_text="Leases that would go on on other nodes.")
+    notice_s = s.IntegerField(help_text="How long they have to stop, at most.")
+
+
+class EtaBand(s.Serializer[object]):
+    """When it is expected to start, in pool time. Without a p50 `reason` says why."""
+
+    p50 = s.DateTimeField(allow_null=True)
+    p90 = s.DateTimeField(allow_null=True)
+    reason = s.CharField(allow_blank=True)
+
+
+class NextRoundRow(s.Serializer[object]):
+    """What the next round would do with the job, if nothing else changes."""
+
+    round = s.IntegerField()
+    at = s.DateTimeField()
+    starts = s.BooleanField()
+    reason_code = s.CharField(allow_blank=True, help_text="Why it would not start.")
+    preempted = PreemptedForIt()
+    eta = EtaBand()
+    words = s.CharField()
+
+
 class DryRunAnswer(s.Serializer[object]):
     """Whether a job could run, and what a borrowed GPU-hour costs.
 
@@ -208,6 +238,9 @@ class DryRunAnswer(s.Serializer[object]):
     note = s.CharField()
     deadline_answer = PreviewRow(
         allow_null=True, help_text="What the next round would answer; null: without a deadline."
+    )
+    next_round = NextRoundRow(
+        allow_null=True, help_text="Null: it was not decided, as of a job that is not feasible."
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from evenshare_core.policies.job_reasons import JobReason, reason_of
+from evenshare_core.policies.job_reasons import OwnReason, reason_of
 from scheduling.models import Round
 from scheduling.selectors.stored_rounds import ReplayError, round_values
 
 
-def read_reason(round_: Round, job_id: int) -> JobReason | None:
+def read_reason(round_: Round, job_id: int) -> OwnReason | None:
     """Return why the round left a job waiting, with the numbers of this job.
 
     None if the round does not say so, or if its bytes are gone or damaged.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from time import perf_counter
 from typing import NamedTuple
+
+import structlog
 
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.reasons import Reason
@@ -16,17 +19,24 @@ from evenshare_core.policies.registry import POLICIES
 from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
+from scheduling.models import Round
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.offers import PoolOffer, pool_offer
 from scheduling.selectors.prospects import StartProspect, prospects, spendable
 from scheduling.selectors.reasons import LARGER_THAN_POOL, why, written
 from scheduling.selectors.sharing import price_limit_of
+from scheduling.services.asked_round import AskedRound, ask_round
 from scheduling.services.deadline_preview import DeadlinePreview, preview_deadline
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
+from scheduling.services.next_round import NextRound, next_round
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
-from tenants.scopes import tenant_scope
+from tenants.scopes import site_scope, tenant_scope
 
+log = structlog.get_logger(__name__)
+BUDGET_S = 1.5  # of an answer; what cannot be simulated in it has no honest estimate
+PLANNED = frozenset({Reason.PLANNED_LATER.value, Reason.NEXT_BATCH.value})
+PRICES = frozenset({Reason.PRICE_ABOVE_MAX.value, Reason.PRICE_ABOVE_VALUE.value})
 NOTE = "feasibility, not a reservation"
 ZERO = Decimal("0.000000")
 Now = PoolNow | Callable[[int], PoolNow]
@@ -43,6 +53,8 @@ class DryRun:
     `never`: a submission is refused for it. `gpu_type` is the one that all of this is told of
     (empty where the pool is too small); `other_types`: those that could start it some round too.
     `deadline`: what the next round would answer to it; None: it has none, or is refused.
+    `next_round`: what that round would do with it, which the rest then agrees with; None: it was
+    not asked, could not be, or the job is not feasible.
     """
 
     feasible: bool
@@ -58,10 +70,21 @@ class DryRun:
     gpu_type: str = ""
     other_types: tuple[str, ...] = ()
     deadline: DeadlinePreview | None = None
+    next_round: NextRound | None = None
 
 
-def dry_run_job(*, tenant: Tenant, spec: Mapping[str, object], now: Now) -> DryRun:
+def dry_run_job(
+    *,
+    tenant: Tenant,
+    spec: Mapping[str, object],
+    now: Now,
+    looks_ahead: bool = True,
+    timer: Callable[[], float] = perf_counter,
+) -> DryRun:
     """Return whether a job could run as `spec` writes it down.
+
+    With `looks_ahead` the next round is decided with it and, where that leaves it waiting, the
+    time after it is simulated; both within `BUDGET_S` of `timer`, unless one decision takes longer.
 
     A job larger than the pool (`too_large`) or than what the tenant may ever hold (`quota_limit`)
     is an answer, everything else that is wrong with a specification an error.
@@ -69,12 +92,69 @@ def dry_run_job(*, tenant: Tenant, spec: Mapping[str, object], now: Now) -> DryR
     Raises:
         InvalidInputError: the specification is wrong.
     """
+    began_s = timer()
     answer, request, offer = _dry_run(tenant, spec, now)
-    if request is None or offer is None or not request.deadline:
+    if request is None or offer is None or not (looks_ahead or request.deadline):
         return answer
     at = now if isinstance(now, PoolNow) else now(offer.id)
-    preview = preview_deadline(tenant_id=tenant.pk, request=request, offer=offer, now=at)
+    asked = None
+    if looks_ahead and answer.feasible and _is_quick(offer):
+        asked = _ask(tenant, request, offer, at)
+    if asked is not None and asked.decision is not None:
+        left_s = BUDGET_S - (timer() - began_s)
+        answer = _agreeing(answer, next_round(asked, budget_s=left_s, timer=timer))
+    if not request.deadline:
+        return answer
+    preview = preview_deadline(
+        tenant_id=tenant.pk, request=request, offer=offer, now=at, asked=asked
+    )
     return replace(answer, deadline=preview)
+
+
+def _is_quick(offer: PoolOffer) -> bool:
+    """Whether the pool's last round left time for an answer."""
+    with site_scope():
+        last = Round.objects.filter(pool_id=offer.id).order_by("-number")
+        took_us = last.values_list("snapshot_us", "decide_us").first() or (0, 0)
+    return sum(took_us) < BUDGET_S * SECOND_US
+
+
+def _ask(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: PoolNow) -> AskedRound | None:
+    """The next round with the job; None where it cannot be read: the answer does without it."""
+    try:
+        return ask_round(tenant_id=tenant.pk, request=request, offer=offer, now=at)
+    except Exception:
+        log.warning("dry_run.round_failed", pool=offer.id, exc_info=True)
+        return None
+
+
+def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
+    """The answer by what the round would do: quotas and free GPUs alone do not say it."""
+    if not preview.starts:
+        code = preview.reason_code
+        if code in {"", Reason.TOO_LARGE.value}:
+            return replace(answer, next_round=preview)
+        if code in PLANNED and answer.reason_code in PRICES:  # why its plan is for later
+            return replace(answer, next_round=preview, detail=f"{answer.detail} {preview.text}")
+        return replace(answer, next_round=preview, reason_code=code, detail=preview.text)
+    same = (preview.gpu_type, preview.own, preview.borrowed) == (
+        answer.gpu_type, answer.own, answer.borrowed,
+    )  # fmt: skip
+    if same and not answer.reason_code and not (preview.preempted or preview.moved):
+        return replace(answer, next_round=preview)
+    types = {answer.gpu_type, *answer.other_types} - {preview.gpu_type}
+    return replace(
+        answer,
+        next_round=preview,
+        reason_code="",
+        detail=preview.text,
+        gpu_type=preview.gpu_type,
+        other_types=tuple(sorted(types)),
+        own=preview.own,
+        borrowed=preview.borrowed,
+        price=to_credits(preview.price_micro),
+        price_after=to_credits(preview.after_micro),
+    )
 
 
 def _dry_run(

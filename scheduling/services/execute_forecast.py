@@ -104,7 +104,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
     with site_scope():
         work = work_done(snapshot)  # what is left is drawn
         history = read_history(pool_id, at)
-        scores = _scores(snapshot, now.pool_at)
+        scores = past_scores(snapshot, now.pool_at)
     watch.begin(BUDGET_S)
     with rare_collections():
         forecast = estimate_starts(
@@ -140,8 +140,8 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
     return State.DONE
 
 
-def _scores(snapshot: Snapshot, now: datetime) -> list[float]:
-    """How far past p90s of this policy were off: those that have passed, the latest ones."""
+def past_scores(snapshot: Snapshot, now: datetime) -> list[float]:
+    """Return how far past p90s of this policy were off: those that have passed, the latest ones."""
     past = (
         StartEstimate.objects.filter(pool_id=snapshot.pool, kept=True, p90__lte=now)
         .filter(forecast__policy=snapshot.policy)

@@ -153,6 +153,16 @@ class TestAJob:
         assert (too_large["own"], too_large["borrowed"]) == (0, 0)
         assert not Job.objects.exists()
 
+    def test_that_is_tried_is_told_what_the_next_round_would_do(self, live: ApiStage) -> None:
+        live.cluster.submit("bb", 8, 900)
+        live.cluster.round(after_s=15)
+        told = live.post("jobs/dry-run", live.spec(gpus=8)).json()
+        row = told["next_round"]
+        assert (row["round"], row["starts"]) == (2, False)
+        assert row["reason_code"] == told["reason_code"] != ""
+        assert row["eta"] == {"p50": None, "p90": None, "reason": "too_little_known"}
+        assert "No honest estimate" in told["detail"]
+
     def test_comes_in_bulk(self, stage: ApiStage) -> None:
         specs = [stage.spec(name=f"n{i}") for i in range(30)]
         made = stage.post("jobs/bulk", {"jobs": specs}, **{"Idempotency-Key": "b"})

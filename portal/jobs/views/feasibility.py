@@ -132,6 +132,11 @@ def _verdict(way: Way) -> Feasibility:
         sentence = f"It can run, but not now: {way.text}."
         return Feasibility("note", "Feasible, later", sentence, run.detail)
     own, borrowed = plural(run.own, "own GPU"), run.borrowed
+    ahead = run.next_round
+    if ahead is not None and (ahead.preempted or ahead.moved):
+        count = plural(ahead.preempted + ahead.moved, "lease")
+        sentence = f"The next round would start it: {count} would make room."
+        return Feasibility("ok", "Feasible", sentence, run.detail)
     if not borrowed:
         text = f"{DECIDES} Within quota: free of charge."
         return Feasibility("ok", "Feasible", f"It fits now, on {own}.", text)
@@ -195,10 +200,10 @@ def _smaller(
 ) -> list[Way]:
     """The same job with fewer GPUs, down to the first that fits now; at most `WAYS`."""
     ways = []
-    # What they would be answered is not asked: each answer decides a round.
+    # The next round is not asked what it would do with them: each answer decides a round.
     plain = {name: value for name, value in spec.items() if name not in DEADLINE_FIELDS}
     for size in sizes:
-        run = dry_run_job(tenant=tenant, spec={**plain, "gpus": size}, now=now)
+        run = dry_run_job(tenant=tenant, spec={**plain, "gpus": size}, now=now, looks_ahead=False)
         if run.reason_code != Reason.TOO_LARGE:
             ways.append(_way(size, run, offer))
         if not run.reason_code:

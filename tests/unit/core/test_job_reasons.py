@@ -14,7 +14,7 @@ from evenshare_core.domain.values import canonical_bytes, decode
 from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.evenshare.policy import POLICY
-from evenshare_core.policies.job_reasons import JobReason, group_numbers, reason_of, turns_of
+from evenshare_core.policies.job_reasons import OwnReason, group_numbers, reason_of, turns_of
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import HOUR_US, SECOND_US
 from tests.papers.evenshare_pools import LEASE_US, pool, running
@@ -25,13 +25,13 @@ LENDER = Entitlement(2, "v100", 6)
 FULL = lease(1, 1, (1, 8), expires_us=2 * HOUR_US)
 
 
-def told(round_: Snapshot, number: int) -> JobReason:
+def told(round_: Snapshot, number: int) -> OwnReason:
     reason = reason_of(round_, decide_round(round_), number)
     assert reason is not None
     return reason
 
 
-def alone(round_: Snapshot, number: int, *others: int) -> JobReason:
+def alone(round_: Snapshot, number: int, *others: int) -> OwnReason:
     """What the same round tells the job if the other ones do not wait."""
     kept = tuple(one for one in round_.jobs if one.id not in others)
     changes = tuple(one for one in round_.changes if one.job not in others)

@@ -25,7 +25,7 @@ Turns = Mapping[tuple[int, str], Mapping[str, Any]]  # by tenant and GPU type
 OF_EACH = frozenset({"gpu_type", "needed", "other_types"})
 
 
-class JobReason(NamedTuple):
+class OwnReason(NamedTuple):
     """Why a job waits, with its own numbers; `jobs` of its tenant wait for the same reason."""
 
     reason: Reason
@@ -33,7 +33,7 @@ class JobReason(NamedTuple):
     jobs: int
 
 
-def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> JobReason | None:
+def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> OwnReason | None:
     """Return why a round left a job waiting; None if it did not, or does not know the job."""
     skip = next((row for row in decision.skips if job_id in row.jobs), None)
     job = next((row for row in snapshot.jobs if row.id == job_id), None)
@@ -43,7 +43,7 @@ def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> JobReason 
     turns = turns_of(snapshot, decision) if is_turn else {}
     numbers = {**group_numbers(skip, turns), **_own(snapshot, decision, skip, job)}
     known = {name: value for name, value in numbers.items() if value is not None}
-    return JobReason(skip.reason, known, len(skip.jobs))
+    return OwnReason(skip.reason, known, len(skip.jobs))
 
 
 def turns_of(snapshot: Snapshot, decision: Decision) -> Turns:

@@ -64,7 +64,7 @@ class NoEstimate(StrEnum):
     TOO_MUCH_WORK = "too_much_work"  # the runs were cut before it started in half of them
     PRICE_ABOVE_MAX = "price_above_max"  # as `beyond`, and its own maximum price blocks it now
     BEYOND = "beyond"  # in half of the runs it had not started at their end
-    REFUTED = "refuted"  # p90 has passed, and a price keeps it waiting: known when it is read
+    REFUTED = "refuted"  # p90 has passed and it still waits: known when it is read
 
 
 class EndedJob(NamedTuple):
@@ -241,11 +241,13 @@ def estimate_starts(
     widening: float = 1.0,
     runs: int = RUNS,
     stop: Callable[[int], bool] = lambda _: False,
+    only: Collection[int] | None = None,
 ) -> Forecast:
     """Return when the queued jobs of a snapshot start, from `runs` runs up to `until_us`.
 
     Of `start.work`, what is left is not looked at. `stop` is asked after every round of a run, of
-    which it is told the number, from 0: where it says so, the run is cut there.
+    which it is told the number, from 0: where it says so, the run is cut there. `only`: the jobs
+    that are asked about; None: all of them.
 
     Raises:
         KeyError: a job of the snapshot has no work.
@@ -258,6 +260,8 @@ def estimate_starts(
     if not futures.knows_all:
         reasons = {job: reasons.get(job, NoEstimate.TOO_LITTLE_KNOWN) for job in waiting}
     wanted = waiting - set(reasons)
+    if only is not None:
+        wanted &= set(only)
     drawn: list[dict[int, int]] = []
     reached, arrivals = until_us, 0
     for number in range(runs if wanted else 0):

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from evenshare_core.domain.cluster import placement_gpus
-from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.policies.evenshare.memory import DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import MOVED
@@ -40,12 +40,13 @@ def turn_numbers(
 
 def _given(decision: Decision) -> tuple[dict[ClaimKey, int], dict[str, float]]:
     """GPUs that claims were charged for, and the highest key below 1 that was served by type."""
-    picks = [
+    picks: list[tuple[Grant | Renew, int]] = [
         (row, placement_gpus(row.placement)) for row in decision.grants if row.key.note != MOVED
     ]
+    picks += [(row, row.gpus) for row in decision.renewals]
     granted: dict[ClaimKey, int] = {}
     served: dict[str, float] = {}
-    for row, gpus in (*picks, *((row, row.gpus) for row in decision.renewals)):
+    for row, gpus in picks:
         claim, key = (row.tenant, row.gpu_type), row.key.tenant_rho
         granted[claim] = granted.get(claim, 0) + gpus
         if key is not None and key < 1:

@@ -1,0 +1,164 @@
+"""The next round of a pool with one job more, decided as the engine would, and not written."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from evenshare_core.deadlines.declared import dated_steps
+from evenshare_core.domain.cluster import Resources
+from evenshare_core.domain.deadlines import Deadline, DeadlineClass
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.estimates import JobEstimate
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.jobs import Job as JobValue
+from evenshare_core.domain.offers import lower_price
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.snapshot import Change, ChangeKind, Snapshot, schema_of
+from evenshare_core.domain.utilities import Utility, stated_utility
+from evenshare_core.estimation.jobs import JobClaims
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.policies.base import decide_round
+from evenshare_core.units import SECOND_US
+from scheduling.engine.clock import PoolNow
+from scheduling.engine.estimates import estimated_job
+from scheduling.engine.snapshot_rows import read_profiles
+from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
+from scheduling.models import Profile as ProfileRow
+from scheduling.requests.job_deadline import deadline_at, parsed_steps
+from scheduling.requests.jobs import JobRequest
+from scheduling.selectors.job_estimates import read_job_types
+from scheduling.selectors.offers import PoolOffer
+from scheduling.selectors.sharing import price_limit_of
+from tenants.scopes import site_scope
+
+log = structlog.get_logger(__name__)
+RowT = TypeVar("RowT")
+FAILED = "The next round could not be decided with it, so that nothing can be said of it."
+NO_QUOTA = "Its tenant has no quota in the pool now, so that the next round has no answer for it."
+
+
+class AskedJob(NamedTuple):
+    """A job that was not submitted, as a round would read it; what it says besides, if it does."""
+
+    job: JobValue
+    deadline: Deadline | None = None
+    estimate: JobEstimate | None = None
+    utility: Utility | None = None
+    resources: Resources | None = None
+    profiles: tuple[Profile, ...] = ()
+
+
+class AskedRound(NamedTuple):
+    """A round with the job in its snapshot. `decision` None: `text` says why there is none."""
+
+    number: int
+    snapshot: Snapshot
+    job: JobValue | None = None
+    decision: Decision | None = None
+    text: str = ""
+
+
+def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: PoolNow) -> AskedRound:
+    """Return the next round as it would be decided if the job was submitted now.
+
+    Raises:
+        RuntimeError: it is called inside a transaction.
+    """
+    with site_scope():
+        number, at = next_number(offer.id), next_instant(offer.id, now)
+        profiles = _profiles(tenant_id, request, offer)
+        types = read_job_types(profiles)
+        limit_micro = price_limit_of(offer.id, tenant_id)
+    snapshot = read_snapshot(offer.id, number=number, at=at)
+    if tenant_id not in {tenant.id for tenant in snapshot.tenants}:
+        return AskedRound(number, snapshot, text=NO_QUOTA)
+    due = deadline_at(request.deadline, now.pool_at) if request.deadline else None
+    own_micro = None if request.max_price is None else to_micro(request.max_price)
+    job = JobValue(
+        _next_id(snapshot),
+        tenant_id,
+        request.gpus,
+        # Within the round that is looked at: what is submitted after it is the next one's.
+        min(max(to_us(now.pool_at), snapshot.service.at_us), snapshot.at_us),
+        tuple(request.gpu_types),
+        request.weight,
+        max_price_micro=lower_price(own_micro, limit_micro),
+        deadline_us=None if due is None else to_us(due),
+        estimate_us=None if request.estimate_s is None else request.estimate_s * SECOND_US,
+        profile=profiles[0].id if profiles else 0,
+    )
+    claims = JobClaims(request.iterations, bool(request.stop_when), job.estimate_us)
+    job, estimate = estimated_job(types, job, claims)
+    asked = AskedJob(
+        job,
+        deadline=None if due is None else _deadline(job, to_us(due), request),
+        estimate=estimate,
+        utility=stated_utility(job.id, request.utility),
+        resources=_resources(job, request, snapshot),
+        profiles=profiles,
+    )
+    snapshot = with_job(snapshot, asked)
+    try:
+        decision = decide_round(snapshot)
+    except Exception:
+        log.warning("asked_round.failed", pool=offer.id, exc_info=True)
+        return AskedRound(number, snapshot, job, text=FAILED)
+    return AskedRound(number, snapshot, job, decision)
+
+
+def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
+    """Return the snapshot as it would be read with one job more, whose id is the highest. Pure."""
+    job = asked.job
+    came = Change(
+        job.submitted_us, ChangeKind.ACTIVE, job.tenant, job.id, job.gpus, job.gpu_types, job.weight
+    )
+    known = {profile.id: profile for profile in (*snapshot.profiles, *asked.profiles)}
+    wider = msgspec.structs.replace(
+        snapshot,
+        jobs=(*snapshot.jobs, job),
+        changes=tuple(sorted((*snapshot.changes, came), key=lambda change: change.at_us)),
+        deadlines=_and(snapshot.deadlines, asked.deadline),
+        estimates=_and(snapshot.estimates, asked.estimate),
+        utilities=_and(snapshot.utilities, asked.utility),
+        job_resources=_and(snapshot.job_resources, asked.resources),
+        profiles=tuple(known[id_] for id_ in sorted(known)),
+    )
+    schema = schema_of(
+        wider.backoffs, wider.lease_bounds_us, wider.node_resources, wider.utilities,
+        wider.surcharges, deadlines=wider.deadlines, estimates=wider.estimates,
+        profilers=wider.profilers, measured=wider.measured,
+    )  # fmt: skip
+    return msgspec.structs.replace(wider, schema=schema)
+
+
+def _and(rows: tuple[RowT, ...], more: RowT | None) -> tuple[RowT, ...]:
+    return rows if more is None else (*rows, more)
+
+
+def _profiles(tenant_id: int, request: JobRequest, offer: PoolOffer) -> tuple[Profile, ...]:
+    """The job type that it names; empty: none."""
+    rows = ProfileRow.objects.filter(tenant_id=tenant_id, pool_id=offer.id, name=request.profile)
+    return read_profiles(rows.values_list("pk", flat=True)) if request.profile else ()
+
+
+def _next_id(snapshot: Snapshot) -> int:
+    """An id above those of all jobs that the round knows."""
+    known = [job.id for job in snapshot.jobs] + [job.job for job in snapshot.service.jobs]
+    known += [change.job for change in snapshot.changes]
+    return max(known, default=0) + 1
+
+
+def _deadline(job: JobValue, due_us: int, request: JobRequest) -> Deadline:
+    kind, declared = DeadlineClass(request.job_class), parsed_steps(request.deadline_steps)
+    return Deadline(job.id, kind, dated_steps(job.submitted_us, due_us, kind, declared))
+
+
+def _resources(job: JobValue, request: JobRequest, snapshot: Snapshot) -> Resources | None:
+    """CPUs and memory, as the engine reads them: only where nodes tell theirs."""
+    cpus, memory_mb = request.cpus or 0, request.memory_mb or 0
+    if not snapshot.node_resources or not (cpus or memory_mb):
+        return None
+    return Resources(job.id, cpus, memory_mb)

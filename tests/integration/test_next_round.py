@@ -1,0 +1,86 @@
+"""A dry run says what the next round then does: whether the job starts, when, on whose GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduling.models import Job, Lease, Round
+from scheduling.services import DryRun, dry_run_job
+from tests.factories import Cluster, cluster
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+LONG_S = 100_000
+
+
+def full(**fields: Any) -> Cluster:
+    """Under the default policy: `a` and `c` hold all 16 GPUs by jobs of one; `b` has half as quota.
+
+    They have run for longer than the minimum runtime, and no lease ends soon.
+    """
+    lab = cluster({"a": 4, "b": 8, "c": 4}, nodes=2, gpus=8, lease_s=7200, **fields)
+    for _ in range(8):
+        lab.submit("a", 1, LONG_S)
+        lab.submit("c", 1, LONG_S)
+    lab.round()
+    assert Lease.objects.filter(state="running").count() == 16
+    lab.round(after_s=1200)
+    return lab
+
+
+def ask(lab: Cluster, tenant: str, gpus: int, **fields: object) -> DryRun:
+    spec = {"pool": lab.pool.name, "gpus": gpus, "command": ["true"], **fields}
+    return dry_run_job(tenant=lab.tenants[tenant], spec=spec, now=lab.now())
+
+
+def test_it_starts_by_preempting_whom_the_round_then_preempts() -> None:
+    lab = full()
+    answer = ask(lab, "b", 4)
+    preview = answer.next_round
+    assert preview is not None
+    counts = Job.objects.count(), Lease.objects.count(), Round.objects.count()
+    assert counts == (16, 16, 2)
+    job = lab.submit("b", 4, LONG_S)
+    lab.round(after_s=10)
+    lease = Lease.objects.get(job=job)
+    ended = Lease.objects.filter(job__tenant__slug__in="ac").exclude(state="running")
+    assert ended.count() == 4
+    assert (preview.starts, preview.number, preview.at) == (True, 3, lab.at)
+    assert (preview.gpu_type, preview.own, preview.borrowed) == ("v100", lease.own, lease.borrowed)
+    assert (preview.preempted, preview.preempted_own) == (ended.count(), 0)
+    assert preview.preempted_tenants == ended.values("tenant").distinct().count()
+    assert answer.feasible
+    assert answer.reason_code == ""
+    assert "round 3 would start it" in answer.detail
+    assert "4 leases" in answer.detail
+    assert "leases end" not in answer.detail
+
+
+def test_it_waits_for_the_reason_that_the_round_then_gives() -> None:
+    lab = full()
+    answer = ask(lab, "a", 4)
+    job = lab.submit("a", 4, LONG_S)
+    lab.round(after_s=10)
+    job.refresh_from_db()
+    assert job.state == Job.State.PENDING
+    preview = answer.next_round
+    assert preview is not None
+    assert (preview.starts, answer.reason_code) == (False, job.reason_code)
+    assert preview.eta_reason  # nobody knows how long these jobs take
+
+
+def test_it_fits_but_another_job_comes_first() -> None:
+    """GPUs are free now; a job that waits is served before this one."""
+    lab = cluster({"a": 4, "b": 4}, nodes=1, gpus=8)
+    lab.submit("b", 8, LONG_S)
+    answer = ask(lab, "a", 8)
+    assert answer.next_round is not None
+    assert not answer.next_round.starts
+    assert answer.reason_code == "lease_turn"
+
+
+def test_what_can_never_run_is_not_decided() -> None:
+    lab = full()
+    answer = ask(lab, "b", 99)
+    assert (answer.feasible, answer.next_round) == (False, None)
