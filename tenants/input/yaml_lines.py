@@ -1,4 +1,4 @@
-"""Lines of YAML errors, as editors count them: YAML ends lines at more characters than editors do."""
+"""Lines of YAML errors as editors count them; YAML ends lines at more characters."""
 
 from __future__ import annotations
 
