@@ -49,6 +49,13 @@ document.body.addEventListener("htmx:afterSettle", (event) => {
   }
 })
 """
+# Where the timeline's box begins and ends on the screen, and its present instant between.
+SEEN = """
+() => {
+  const box = document.getElementById("tl"), place = box.getBoundingClientRect();
+  return [place.left, box.querySelector(".now").getBoundingClientRect().left, place.right];
+}
+"""
 
 
 @pytest.fixture
@@ -232,9 +239,20 @@ class TestOnAPhone:
         assert box is not None
         assert box["y"] + box["height"] <= 844
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        pinned = page.locator(".pinned")
+        assert pinned.evaluate("e => e.offsetHeight") <= 844 / 4
+        page.evaluate("window.scrollTo(0, 1e6)")
+        pinned.locator("text=not a reservation").wait_for()
+        page.evaluate("window.scrollTo(0, 0)")
+        page.wait_for_selector(".pinned.stuck")
         job = stage.submit("echo", "x" * 500)
         page.goto(f"/jobs/{job.uid}/")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        job = stage.submit("sleep", "6000")
+        page.goto(f"/jobs/{job.uid}/")
+        page.wait_for_selector("#tl .now", state="attached")
+        left, now, right = page.evaluate(SEEN)
+        assert left <= now <= right
 
 
 class TestWithoutAScript:
