@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from django.db.models import F
 
-from scheduling.models import Job
+from scheduling.models import Job, Lease
 from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
@@ -250,6 +252,10 @@ class TestOnAPhone:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         job = stage.submit("sleep", "6000")
         page.goto(f"/jobs/{job.uid}/")
+        headline(page, "Running")
+        # A long lease ends far to the right of now.
+        Lease.objects.filter(job=job).update(expires_at=F("expires_at") + timedelta(hours=1))
+        page.reload()
         page.wait_for_selector("#tl .now", state="attached")
         left, now, right = page.evaluate(SEEN)
         assert left <= now <= right
