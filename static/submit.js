@@ -33,6 +33,15 @@
     });
   }
 
+  /* On a phone the answer is short while its place is below the screen; what marks that place stands
+     before it, so that its size moves no mark. */
+  var pinned = form.querySelector(".pinned"), place = document.createElement("span");
+  pinned.before(place);
+  new IntersectionObserver(function (entries) {
+    var last = entries[entries.length - 1];
+    pinned.classList.toggle("stuck", !last.isIntersecting && last.boundingClientRect.top > 0);
+  }, { rootMargin: "0px 0px -25% 0px" }).observe(place);
+
   form.addEventListener("input", function (event) {
     var field = event.target;
     if (field.name === "yaml") { side("yaml"); changed.value = ""; number(field); }

@@ -20,6 +20,7 @@ from evenshare_core.csv_cells import plain_cell, write_csv
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldError, InvalidInputError, invalid
+from tenants.input.yaml_lines import editor_lines, error_line
 from tenants.periods import Period, QuotaTerms, set_periods
 
 COLUMNS = (
@@ -138,9 +139,9 @@ def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
     try:
         top = yaml.compose(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
         reason = str(getattr(error, "problem", None) or "is no YAML")
-        raise invalid("", reason, line=mark.line + 1 if mark else 0) from error
+        line = error_line(text, error) if isinstance(error, yaml.YAMLError) else None
+        raise invalid("", reason, line=line or 0) from error
     if isinstance(top, yaml.MappingNode) and len(top.value) == 1:
         key, top = top.value[0]
         if key.value != "quotas":
@@ -148,20 +149,21 @@ def _yaml_rows(text: str) -> list[tuple[int, dict[str, str]]]:
     if not isinstance(top, yaml.SequenceNode):
         raise invalid("", "is no list of quotas", line=0)
     errors: list[FieldError] = []
-    rows = [(node.start_mark.line + 1, _mapping(node, errors)) for node in top.value]
+    lines = editor_lines(text)
+    rows = [(lines[node.start_mark.line], _mapping(node, lines, errors)) for node in top.value]
     if errors:
         raise InvalidInputError(errors)
     return rows
 
 
-def _mapping(node: Any, errors: list[FieldError]) -> dict[str, str]:
+def _mapping(node: Any, lines: Sequence[int], errors: list[FieldError]) -> dict[str, str]:
     row: dict[str, str] = {}
-    line = node.start_mark.line + 1
+    line = lines[node.start_mark.line]
     if not isinstance(node, yaml.MappingNode):
         errors.append(FieldError("", "is no mapping of names to values", line=line))
         return row
     for key, value in node.value:
-        at = key.start_mark.line + 1
+        at = lines[key.start_mark.line]
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
         if name not in COLUMNS:
             reason = f"{str(name)[:40]!a} is no name; there are {', '.join(COLUMNS)}"

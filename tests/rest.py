@@ -19,8 +19,9 @@ FILES = {
         feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
         job_usage links losses measured_speeds_pages metric_pages metrics offers overclaims
         overload packing plurals polls pool_links pool_throughput posted_price_page
-        preemption_pages price_board price_file profiles_pages profiling_pages queue_places quota_promises refusals
-        round_answers settings_page simulations_pages start_pages toy_policy trades two_clocks
+        preemption_pages price_board price_file profiles_pages profiling_pages queue_places
+        quota_promises refusals round_answers settings_page simulations_pages start_pages toy_policy
+        trades two_clocks
         first_job odd_states verify_pages
     """,
     "integration": """

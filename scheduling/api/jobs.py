@@ -34,7 +34,7 @@ from scheduling.api.speeds import compared_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
-from scheduling.selectors.job_phases import PHASES, STARTING, phases
+from scheduling.selectors.job_phases import PHASE_WORDS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.measurements import overclaims_of
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import last_preemption, preemptions_for
@@ -106,17 +106,15 @@ class JobList(SubmittingView):
     def get(self, request: Request) -> Response:
         """List jobs, newest first."""
         params = request.query_params
-        state, phase = params.get("state", ""), params.get("phase", "")
-        if state and state not in Job.State.values:
-            raise bad_field("state", "is not a state", f"Of: {', '.join(Job.State.values)}.")
-        if phase and phase not in PHASES:
-            raise bad_field("phase", "is not a phase", f"Of: {', '.join(PHASES)}.")
+        state, phase = _phase_asked(request, "state"), _phase_asked(request, "phase")
+        # A job that starts is `running` by its state: the word is a phase alone.
+        phases_asked = [one for one in (phase, state if state == STARTING else "") if one]
         tenant = self.filtered_tenant()
         key, limit = read_cursor(request, "jobs"), read_limit(request)
         listing = JobListFilter(
             tenants=self.tenants() if tenant is None else [tenant.pk],
-            states=[state] if state else (),
-            phases=[phase] if phase else (),
+            states=[state] if state and state != STARTING else (),
+            phases=phases_asked,
             pool=params.get("pool", ""),
             before=key[0] if key else None,
         )
@@ -126,6 +124,19 @@ class JobList(SubmittingView):
         return Response(
             {"results": rows, "next": make_cursor("jobs", jobs[-1].pk) if more else None}
         )
+
+
+def _phase_asked(request: Request, name: str) -> str:
+    """Return the phase that a parameter names in any word and letter case; empty without it.
+
+    Raises:
+        Problem: it names none.
+    """
+    text = request.query_params.get(name, "")
+    found = phase_named(text)
+    if text and found is None:
+        raise bad_field(name, f"is not a {name}", f"Of: {', '.join((*PHASES, *PHASE_WORDS))}.")
+    return found or ""
 
 
 class JobBulk(SubmittingView):

@@ -47,6 +47,7 @@ STATES: dict[str, tuple[str, ...]] = {
     "pending": (Job.State.PENDING,),
     STARTING: (STARTING,),
     "running": (Job.State.RUNNING, Job.State.STOPPING),
+    "stopping": (Job.State.STOPPING,),
     "holding": (STARTING, Job.State.RUNNING, Job.State.STOPPING),
     "succeeded": (Job.State.SUCCEEDED,),
     "failed": (Job.State.FAILED,),

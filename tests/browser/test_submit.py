@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from django.db.models import F
 
-from scheduling.models import Job
+from scheduling.models import Job, Lease
 from tests.browser.arrival import follow
 from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
@@ -48,6 +50,13 @@ document.body.addEventListener("htmx:afterSettle", (event) => {
     window.answered = true;
   }
 })
+"""
+# Where the timeline's box begins and ends on the screen, and its present instant between.
+SEEN = """
+() => {
+  const box = document.getElementById("tl"), place = box.getBoundingClientRect();
+  return [place.left, box.querySelector(".now").getBoundingClientRect().left, place.right];
+}
 """
 
 
@@ -232,9 +241,24 @@ class TestOnAPhone:
         assert box is not None
         assert box["y"] + box["height"] <= 844
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        pinned = page.locator(".pinned")
+        assert pinned.evaluate("e => e.offsetHeight") <= 844 / 4
+        page.evaluate("window.scrollTo(0, 1e6)")
+        pinned.locator("text=not a reservation").wait_for()
+        page.evaluate("window.scrollTo(0, 0)")
+        page.wait_for_selector(".pinned.stuck")
         job = stage.submit("echo", "x" * 500)
         page.goto(f"/jobs/{job.uid}/")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        job = stage.submit("sleep", "6000")
+        page.goto(f"/jobs/{job.uid}/")
+        headline(page, "Running")
+        # A long lease ends far to the right of now.
+        Lease.objects.filter(job=job).update(expires_at=F("expires_at") + timedelta(hours=1))
+        page.reload()
+        page.wait_for_selector("#tl .now", state="attached")
+        left, now, right = page.evaluate(SEEN)
+        assert left <= now <= right
 
 
 class TestWithoutAScript:

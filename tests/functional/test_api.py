@@ -98,7 +98,12 @@ class TestAJob:
         assert row["charge"] == "0.000000"
         assert made["Location"] == f"/api/v1/jobs/{row['id']}"
         assert stage.get(f"jobs/{row['id']}").json() == row
-        assert stage.get("jobs?state=pending").json() == {"results": [row], "next": None}
+        for word in ("state=pending", "state=queued", "state=Waiting", "phase=QUEUED"):
+            assert stage.get(f"jobs?{word}").json() == {"results": [row], "next": None}
+        for word in ("state=starting", "state=done", "phase=canceled"):
+            assert stage.get(f"jobs?{word}").json() == {"results": [], "next": None}
+        (error,) = stage.get("jobs?state=gone").json()["errors"]
+        assert all(word in error["hint"] for word in ("pending", "queued", "starting"))
         assert Job.objects.get().submitted_by == stage.people["ada"]
 
     def test_has_its_lease_and_reason(self, live: ApiStage) -> None:

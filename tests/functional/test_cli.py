@@ -266,7 +266,8 @@ class TestTheFirstSubmission:
         for _ in range(3):
             ada.does("job", "submit", "--pool", scene.pool.name, "--gpus", "1", "--", "true")
         assert len(ada.json("job", "list", "--limit", "2")) == 2
-        assert len(ada.json("job", "list", "--all", "--state", "pending")) == 3
+        for word in ("pending", "queued", "Queued", "WAITING"):
+            assert len(ada.json("job", "list", "--all", "--state", word)) == 3, word
         scene.round()
         meter()
         rows = ada.json("price", "--pool", scene.pool.name)

@@ -253,7 +253,16 @@ class TestAFailedJob:
         assert "&lt;b&gt;no such file&lt;/b&gt;" in first
         assert "ended by SIGKILL" in first
         assert ">137<" in first
-        assert 'id="job-log"' in rest
+        assert 'id="job-log"' in rest  # it has more lines
+
+    def test_shows_a_short_log_once(self, place: Town, tmp_path: Path) -> None:
+        job = wrote(place, tmp_path, b"no such file\n")
+        ended(leased(place, job, 1, place.cluster.at), place.cluster.at + timedelta(seconds=9))
+        Job.objects.filter(pk=job.pk).update(
+            state=Job.State.FAILED, exit_code=2, ended_at=place.cluster.at + timedelta(seconds=9)
+        )
+        page = place.owner.get(f"/jobs/{job.uid}/").content.decode()
+        assert page.count("no such file") == 1
 
     @pytest.mark.parametrize("state", [Job.State.SUCCEEDED, Job.State.RUNNING, Job.State.CANCELLED])
     def test_alone_is_shown_so(self, place: Town, tmp_path: Path, state: str) -> None:

@@ -99,6 +99,13 @@ class TestTheList:
             query: [row["job"].name for row in place.owner.get(f"{LIST}{query}").context["rows"]]
             for query in ("", "?state=pending", "?state=succeeded", "?q=NORTH-2", "?state=odd")
         }
+        for words, same in {"Queued waiting": "pending", "DONE Succeeded": "succeeded"}.items():
+            for word in words.split():
+                rows = place.owner.get(f"{LIST}?state={word}").context["rows"]
+                assert [row["job"].name for row in rows] == names[f"?state={same}"], word
+        for known, query in ((False, "odd"), (True, "queued")):
+            page = place.owner.get(f"{LIST}?state={query}").content.decode()
+            assert ("Not a state" in page) is not known
         assert names == {
             "": ["north-2", "north-1"],
             "?state=pending": ["north-1"],

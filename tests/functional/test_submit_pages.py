@@ -93,7 +93,7 @@ class TestTheYaml:
             ("a: [" + "1," * 5000 + "]", 1, "more than 2,000 values"),
             ("gpus: 1\n  x: 2", 2, "not allowed"),
             ("name: 'x", 1, "end of stream"),
-            ("name: \x00", None, "character"),
+            ("name: \x00", 1, "character"),
             ("name: " + "x" * MOST_BYTES, None, "longer than"),
             ("{[]: 1}", 1, "name must be a text"),
         ],

@@ -19,6 +19,7 @@ import yaml
 from portal.jobs.forms.fields import ORDER
 from scheduling.requests.jobs import JobRequest
 from tenants.input.requests import Shape, request_fields
+from tenants.input.yaml_lines import editor_lines, error_line
 
 MOST_BYTES = 128 * 1024
 MOST_NODES = 2000
@@ -68,12 +69,13 @@ def read_yaml(text: str) -> YamlSpec:
     try:
         return _YamlReader(text).document()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
         problem = str(error.problem or "it is no YAML")
-        # At the end of an unfinished text the mark is a line below it.
-        line = min(mark.line + 1, len(text.splitlines())) if mark else None
+        line = error_line(text, error)
         raise YamlError(f"{problem[:1].upper()}{problem[1:]}.", line) from None
-    except (yaml.YAMLError, UnicodeError):
+    except yaml.YAMLError as error:
+        line = error_line(text, error)
+        raise YamlError("It has a character that YAML does not allow.", line) from None
+    except UnicodeError:
         raise YamlError("It has a character that YAML does not allow.") from None
 
 
@@ -83,6 +85,7 @@ class _YamlReader:
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=_LOADER))
         self._nodes = 0
+        self._lines = editor_lines(text)
 
     def document(self) -> YamlSpec:
         next(self._events)  # the stream's start
@@ -90,29 +93,29 @@ class _YamlReader:
         if isinstance(start, yaml.StreamEndEvent):
             return YamlSpec({})
         if start.version or start.tags:
-            raise _refused(start, "A line that begins with % is not taken here.")
+            raise self._refused(start, "A line that begins with % is not taken here.")
         opening = self._next()
         if isinstance(opening, yaml.ScalarEvent) and opening.value in ("", "null", "~"):
             return YamlSpec({})
         if not isinstance(opening, yaml.MappingStartEvent):
-            raise _refused(opening, "Write one field a line, such as gpus: 2.")
+            raise self._refused(opening, "Write one field a line, such as gpus: 2.")
         lines: dict[str, int] = {}
         values = self._mapping(1, lines=lines)
         next(self._events)  # the document's end
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise _refused(after, "Write one job: a second document begins here.")
+            raise self._refused(after, "Write one job: a second document begins here.")
         return YamlSpec(values, lines)
 
     def _next(self) -> Any:
         event = next(self._events)
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            raise _refused(event, f"It has more than {MOST_NODES:,} values.")
+            raise self._refused(event, f"It has more than {MOST_NODES:,} values.")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _refused(event, "Anchors and aliases (& and *) are not taken: write it out.")
+            raise self._refused(event, "Anchors and aliases (& and *) are not taken: write it out.")
         if getattr(event, "tag", None):
-            raise _refused(event, "Tags (!) are not taken: write the value alone.")
+            raise self._refused(event, "Tags (!) are not taken: write the value alone.")
         return event
 
     def _mapping(
@@ -121,14 +124,14 @@ class _YamlReader:
         values: dict[str, object] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise _refused(event, "A field's name must be a text.")
+                raise self._refused(event, "A field's name must be a text.")
             key = event.value
             if key in values:
-                raise _refused(event, f"{key[:80]} is given twice.")
+                raise self._refused(event, f"{key[:80]} is given twice.")
             literal = texts or (depth == 1 and key in TEXTS)
             values[key] = self._value(self._next(), depth, texts=literal)
             if lines is not None:
-                lines[key] = _line(event) or 1
+                lines[key] = self._line(event) or 1
                 if _is_null(values[key]):
                     values[key] = None  # a field without a value is absent, also among texts
         return values
@@ -137,7 +140,7 @@ class _YamlReader:
         if isinstance(event, yaml.ScalarEvent):
             return event.value if texts or not event.implicit[0] else _resolved(event.value)
         if depth >= DEPTH:
-            raise _refused(event, "It is nested too deep.")
+            raise self._refused(event, "It is nested too deep.")
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(depth + 1, texts=texts)
         items: list[object] = []
@@ -145,14 +148,12 @@ class _YamlReader:
             items.append(self._value(item, depth + 1, texts=texts))
         return items
 
+    def _refused(self, event: Any, reason: str) -> YamlError:
+        return YamlError(reason, self._line(event))
 
-def _refused(event: Any, reason: str) -> YamlError:
-    return YamlError(reason, _line(event))
-
-
-def _line(event: Any) -> int | None:
-    mark = getattr(event, "start_mark", None)
-    return mark.line + 1 if mark else None
+    def _line(self, event: Any) -> int | None:
+        mark = getattr(event, "start_mark", None)
+        return self._lines[mark.line] if mark else None
 
 
 def _is_null(value: object) -> bool:

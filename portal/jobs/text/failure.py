@@ -30,7 +30,10 @@ SIGNALS = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The end of a failed job's log and how it failed; `code` empty: no exit code is known."""
+    """The end of a failed job's log and how it failed; `code` empty: no exit code is known.
+
+    `is_all`: the log that other jobs have below would show the same again.
+    """
 
     lines: tuple[str, ...]
     lease: int
@@ -40,6 +43,7 @@ class Failure:
     reason: str
     place: str
     at: Instant | None
+    is_all: bool
 
     @property
     def text(self) -> str:
@@ -60,15 +64,17 @@ def failure_context(
     is_last = output.lease == hold.lease.number
     reason = str(hold.lease.end_reason or "")
     lines = output.lines[-LINES:] if is_last else ()
+    is_cut = is_last and (output.earlier or len(output.lines) > LINES)
     failure = Failure(
         lines=lines,
         lease=hold.lease.number,
-        is_cut=is_last and (output.earlier or len(output.lines) > LINES),
+        is_cut=is_cut,
         code="" if job.exit_code is None else str(job.exit_code),
         meaning=exit_meaning(job.exit_code),
         reason="" if reason == EndReason.FAILED else ENDINGS.get(reason, ""),
         place=where(hold) if hold.places else "",
         at=clock.instant(job.ended_at),
+        is_all=is_last and not is_cut and len(output.leases) == 1 and not job.progress,
     )
     return {"failure": failure}
 

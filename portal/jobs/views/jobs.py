@@ -22,11 +22,11 @@ from portal.jobs.text.answer import answer_context
 from portal.jobs.text.charges import charge_rows
 from portal.jobs.text.deadline import deadline_context
 from portal.jobs.text.estimates import declared_apart, estimate_text
+from portal.jobs.text.failure import failure_context
 from portal.jobs.text.job import STATE_BADGES, job_context, state_badge
 from portal.jobs.text.log import job_log
 from portal.jobs.text.losses import loss_texts
 from portal.jobs.text.metric import metric_context
-from portal.jobs.text.failure import failure_context
 from portal.jobs.text.output import output_context
 from portal.jobs.text.start import queues_text, start_context
 from portal.jobs.text.usage import usage_context
@@ -40,6 +40,7 @@ from scheduling.selectors.answers import DeadlineStory
 from scheduling.selectors.executors import pools_by_name, silent_pools
 from scheduling.selectors.job_estimates import read_estimate
 from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
+from scheduling.selectors.job_phases import phase_named
 from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import preemptions_among, preemptions_for
@@ -97,6 +98,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "live": wanted.before is None and wanted.after is None,
             "wanted": wanted,
             "narrowed": bool(query),
+            "unknown_state": request.GET.get("state", "")[:TEXT_MAX] if not wanted.state else "",
             "match_text": _match_text(wanted, matches),
             "query": query,
             "counts": counts,
@@ -117,7 +119,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
 def _filter(request: HttpRequest) -> read.JobFilter:
     """What the address narrows the list to; what it does not know narrows nothing."""
     get = request.GET
-    state = get.get("state", "") if get.get("state") in read.STATES else ""
+    state = _state_named(get.get("state", ""))
     before = get.get("before", "") if state != "pending" else ""
     return read.JobFilter(
         state=state,
@@ -126,6 +128,13 @@ def _filter(request: HttpRequest) -> read.JobFilter:
         before=int(before) if before.isdecimal() and len(before) < 19 else None,
         after=_mark(get.get("after", "")) if state == "pending" else None,
     )
+
+
+def _state_named(text: str) -> str:
+    """The filter of the list that a word means, in any letter case; empty if it means none."""
+    word = text.strip().lower()
+    word = word if word in read.STATES else phase_named(word) or ""
+    return word if word in read.STATES else ""
 
 
 def _mark_text(mark: QueueMark | None) -> str:

@@ -19,6 +19,13 @@ TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 ALL_STATES = ("pending", "starting", "running", "stopping", *TERMINAL_STATES)
 # Of these a portal tells those that start by their phase alone: their state is "running".
 PHASES = ("starting", "running")
+# As pages and people say them; a portal of before knows only the others.
+STATE_WORDS = {
+    "queued": "pending",
+    "waiting": "pending",
+    "done": "succeeded",
+    "canceled": "cancelled",
+}
 DID_NOT_SUCCEED = 3
 POLL_S = (0.5, 1.0, 2.0)
 LOG_BYTES = 65536
@@ -46,13 +53,15 @@ def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 
 def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     limit = None if options.all else options.limit
-    name = "phase" if options.state in PHASES else "state"
-    given = {name: options.state, "pool": options.pool, "tenant": options.tenant}
+    state = (options.state or "").strip().lower()
+    state = STATE_WORDS.get(state, state) or None
+    name = "phase" if state in PHASES else "state"
+    given = {name: state, "pool": options.pool, "tenant": options.tenant}
     try:
         jobs = list(client.pages("/jobs", limit, **given))
     except ApiError as error:
         # An older portal takes no phase: to it those that start are running too.
-        if error.status != 400 or options.state != "running":
+        if error.status != 400 or state != "running":
             raise
         jobs = list(client.pages("/jobs", limit, **{**given, "phase": None, "state": "running"}))
     if options.output == "json":
