@@ -31,6 +31,8 @@ WRONG = re.compile(
     rf"|{COUNT}1 [a-z]+ (?:{VERBS_OF_MANY})\b"
     rf"|{COUNT}(?:[2-9]|[1-9][\d,]+) [a-z]+s (?:{VERBS_OF_ONE})\b"
 )
+# A large figure of one with its unit; the note of the figure stands between them.
+ONE_OF = re.compile(r'(?s)<p class="fig">\s*<span>(?:<[^>]*>\s*)*1<.{0,3000}?class="unit">([^<]*)')
 
 
 def text_of(page: str) -> str:
@@ -90,6 +92,12 @@ class TestOneOfEverything:
             for address, page in (*seen.items(), *console.items())
             for line in text_of(page).splitlines()
             if WRONG.search(line)
+        ]
+        wrong += [
+            f"{address}: 1 {unit}"
+            for address, page in (*seen.items(), *console.items())
+            for unit in ONE_OF.findall(page)
+            if unit.partition(" ")[0] in NOUNS
         ]
         assert not wrong, "\n".join(sorted({line.split(": ", 1)[1] for line in wrong}))
 

@@ -170,12 +170,13 @@ def stats(board: Board) -> list[Stat]:
     who = "You" if board.you else "It"
     verbs = ("have", "use") if board.you else ("has", "uses")
     have, use = (f"{who} {verb}" for verb in verbs)
+    quota = f"{_gpus(board.has)} quota"
     return [
-        Stat(have, thousands(board.has), "GPUs quota", *_have_lines(board), have_note(board)),
+        Stat(have, thousands(board.has), quota, *_have_lines(board), have_note(board)),
         Stat(
             use,
             thousands(board.uses),
-            "GPUs",
+            _gpus(board.uses),
             (
                 LineItem("within quota", thousands(board.own)),
                 LineItem("borrowed", thousands(board.borrowed)),
@@ -186,6 +187,10 @@ def stats(board: Board) -> list[Stat]:
         _received(board),
         _owe(board, who),
     ]
+
+
+def _gpus(count: int) -> str:
+    return "GPU" if count == 1 else "GPUs"
 
 
 def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -47,13 +47,13 @@ def nouns() -> frozenset[str]:
     return frozenset((match[1] or match[2]).split()[-1] for match in found) | {"error", "other"}
 
 
-def wrong_words(one: str, many: str, known: frozenset[str]) -> list[str]:
+def wrong_words(pair: Sequence[str], known: frozenset[str]) -> list[str]:
     """Words of a pair that do not follow the count; none if the pair cannot be compared.
 
     The first that differs is what is counted, or its verb where that stands alone; the others are
     verbs.
     """
-    ones, manys = one.split(), many.split()
+    ones, manys = (words.split() for words in pair)
     if len(ones) != len(manys):
         return []
     words = list(zip(ones, manys, strict=True))
@@ -74,10 +74,10 @@ class TestEveryPairOfWords:
         for place, text in sources():
             for found in (match for pattern in PAIRS for match in pattern.finditer(text)):
                 pairs += 1
-                wrong += [f"{place}: {words}" for words in wrong_words(*found.groups(), known)]
+                wrong += [f"{place}: {words}" for words in wrong_words(found.groups(), known)]
         assert pairs > 60
         assert not wrong, "\n".join(wrong)
 
     @pytest.mark.parametrize("pair", ["act,acts", "are,is", "jobs,job", "job goes,jobs goes"])
     def test_in_another_order_is_found(self, pair: str) -> None:
-        assert wrong_words(*pair.split(","), frozenset({"job"}))
+        assert wrong_words(pair.split(","), frozenset({"job"}))
