@@ -104,7 +104,7 @@ def posted_prices(
     `before_round`: those that are valid from earlier rounds on.
     """
     # By the type's key: by its name, all prices ever would be read and sorted.
-    type_id = GpuType.objects.filter(name=gpu_type).values("pk")
+    type_id = GpuType.objects.filter(name=gpu_type).values("pk")[:1]
     prices = PostedPrice.objects.filter(pool_id=pool_id, gpu_type_id=type_id)
     if since is not None:
         prices = prices.filter(posted_at__gte=since)
