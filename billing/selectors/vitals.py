@@ -41,7 +41,7 @@ def book_vitals() -> list[BookVitals]:
         meters = cursor.fetchall()
         if not meters:
             return []
-        values: list[object] = []
+        values: list[int | str | datetime] = []
         for pool, _, settled_until in meters:
             since = settled_until or "-infinity"
             values += [pool, since, pool, since]

@@ -12,6 +12,7 @@ from django.db.models import Count, Exists, OuterRef, Q
 
 from evenshare_core.domain.reasons import Reason
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Pool, Round
+from scheduling.selectors import queue_order
 from scheduling.selectors.answers import DeadlineStory, read_standings
 from scheduling.selectors.dashboard import HOLDING, node_names
 from scheduling.selectors.job_lists import (
@@ -24,7 +25,6 @@ from scheduling.selectors.job_lists import (
 )
 from scheduling.selectors.job_phases import STARTING, is_starting, phase_of
 from scheduling.selectors.queue_order import (
-    FIRST_JOBS,
     QueueMark,
     QueueOrder,
     QueuePosition,
@@ -159,8 +159,8 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
     an index. A page goes on in the order of the page before it, by the round of its mark.
     """
     after = wanted.after
-    queued = list_queued(_listing(tenant_id, wanted), most=FIRST_JOBS + 1)
-    if len(queued) > FIRST_JOBS:
+    queued = list_queued(_listing(tenant_id, wanted), most=queue_order.FIRST_JOBS + 1)
+    if len(queued) > queue_order.FIRST_JOBS:
         return _long_page(tenant_id, wanted, limit)
     orders = {
         row.pool_id: order_after(row.pool_id, row.pool, after)

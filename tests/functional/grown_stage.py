@@ -273,7 +273,7 @@ class Copier:
                 )
 
     def _one(self, query: str) -> int:
-        row = self.session.execute(query).fetchone()  # type: ignore[call-overload]
+        row = self.session.execute(query).fetchone()
         assert row is not None
         return int(row[0])
 

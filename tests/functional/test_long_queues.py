@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from scheduling.models import Job, RoundSealing
-from scheduling.selectors import jobs as job_pages
 from scheduling.selectors import queue_order
 from scheduling.selectors.jobs import JobFilter, jobs_page
 from scheduling.selectors.queue_order import BEHIND, NOT_YET, read_queue_order
@@ -21,7 +20,6 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> ApiStage:
     stage = queue_stage()
     whole = read_queue_order(stage.cluster.pool.pk).jobs
     monkeypatch.setattr(queue_order, "FIRST_JOBS", 2)
-    monkeypatch.setattr(job_pages, "FIRST_JOBS", 2)
     stage.cluster.seal()
     assert RoundSealing.objects.get().queues[0]["jobs"] == whole[:2]
     return stage
