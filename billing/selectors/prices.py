@@ -103,7 +103,9 @@ def posted_prices(
 
     `before_round`: those that are valid from earlier rounds on.
     """
-    prices = PostedPrice.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type)
+    # By the type's key: by its name, all prices ever would be read and sorted.
+    type_id = GpuType.objects.filter(name=gpu_type).values("pk")[:1]
+    prices = PostedPrice.objects.filter(pool_id=pool_id, gpu_type_id=type_id)
     if since is not None:
         prices = prices.filter(posted_at__gte=since)
     if until is not None:

@@ -101,7 +101,7 @@ class PoolQueue(SchedulingView):
         shown = [_queued(order.positions.get(job.pk), job, visibility) for job in jobs]
         following = None
         if more:
-            following = make_cursor(route, order.round or 0, *order.keys[jobs[-1].pk])
+            following = make_cursor(route, order.round or 0, *order.key_of(jobs[-1]))
         page = {"round": order.round, "order": order.text}
         return Response({**page, "results": shown, "next": following})
 

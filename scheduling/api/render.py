@@ -149,7 +149,7 @@ def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
     for job in queued:
         order, start = orders[job.pool_id], starts.get(job.pk)
         place = order.positions.get(job.pk)
-        is_unseen = order.is_ordered or order.round is None
+        is_unseen = order.round is None or (order.is_ordered and not order.is_long)
         if place is None and start is None and is_unseen:
             continue
         shown[job.pk] = {

@@ -43,6 +43,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.pseudonyms import day_key, name_rows
 from scheduling.models import Pool, Round, RoundBundle, RoundSealing
 from scheduling.selectors.bundles import packed_bundle
+from scheduling.selectors.queue_order import KEPT_QUEUES, first_of_queue
 from scheduling.selectors.stored_rounds import (
     DamagedRoundError,
     ReplayError,
@@ -78,6 +79,7 @@ class _Sealed:
     record: RoundRecord
     disclosed: Disclosed | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
+    queue: dict[str, Any] | None = None
 
 
 def seal_rounds(pool_id: int, *, limit: int = ROUNDS_AT_ONCE) -> int:
@@ -125,6 +127,7 @@ class _Sealer:
     sealing: RoundSealing
     log_name: str = ""
     before: Disclosed | None = None
+    queue: dict[str, Any] | None = None
 
     def seal(self, numbers: range) -> int:
         """Seal these rounds; the first that fails ends it, and those before it are sealed."""
@@ -136,6 +139,8 @@ class _Sealer:
                 transparency.append(self.log_name, records, log_.size)
                 self.sealing.number = numbers[len(records) - 1]
                 self.sealing.sealed_at = wall_now()
+                kept = self.sealing.queues[: KEPT_QUEUES - 1]
+                self.sealing.queues = [self.queue, *kept] if self.queue else []
         self.sealing.failure = failure
         self.sealing.save()
         fault_point("seal.before_commit")
@@ -154,6 +159,7 @@ class _Sealer:
                 records.append(record_bytes(sealed.record))
                 previous = record_hash(records[-1])
                 self.before = sealed.disclosed
+                self.queue = sealed.queue
                 self._note(sealed.findings)
         except Exception as error:
             log.exception("round.unsealed", pool=self.pool.name, round=numbers[len(records)])
@@ -222,7 +228,10 @@ class _Sealer:
         if broken:
             log.error("round.breaks", pool=self.pool.name, round=round_.number, why=broken)
         public = _public_breaks(broken, round_.number, self.pool.visibility)
-        return _Sealed(_with(record, bundle=sha256, own=own, breaks=public), disclosed, findings)
+        queue = first_of_queue(snapshot, decision)
+        return _Sealed(
+            _with(record, bundle=sha256, own=own, breaks=public), disclosed, findings, queue
+        )
 
     def _note(self, findings: Sequence[dict[str, Any]]) -> None:
         """Keep what was found of rounds as long as their bytes are."""

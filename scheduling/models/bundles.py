@@ -54,6 +54,8 @@ class RoundSealing(models.Model):
     `findings`:
     [{"number", "kind": "damage" or "break", "text"}, ...] of rounds whose bytes are kept, or
     should be. `failure`: why the next round cannot be sealed, "" while it can.
+    `queues`: [{"round", "jobs": ids or null, "text"}, ...], the first jobs of the queue by the last
+    rounds, newest first; empty unless the queue is long (`scheduling.selectors.queue_order`).
     """
 
     pool = models.OneToOneField(
@@ -63,4 +65,5 @@ class RoundSealing(models.Model):
     number = models.BigIntegerField(default=0)
     sealed_at = models.DateTimeField(null=True, help_text="Wall time.")
     findings = models.JSONField(default=list)
+    queues = models.JSONField(default=list)
     failure = models.CharField(max_length=255, default="", blank=True)

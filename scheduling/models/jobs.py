@@ -197,6 +197,12 @@ class Job(models.Model):
             # Job lists page by key, newest first, inside one tenant.
             models.Index(fields=["tenant", "-id"], name="job_by_tenant"),
             models.Index(fields=["tenant", "state", "-id"], name="job_by_tenant_state"),
+            # A page of a tenant's long queue, behind the jobs that have positions.
+            models.Index(
+                fields=["tenant", "pool", "submitted_at", "id"],
+                condition=Q(state="pending"),
+                name="job_queued_by_tenant",
+            ),
             # Rounds and pages ask for the few profiling runs of a job type.
             models.Index(
                 fields=["profile", "-id"],

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from evenshare_core.money.fixed_point import to_text
-from scheduling.models import Job, Lease, Round
+from scheduling.models import Job, Lease, Pool, Round
 from scheduling.selectors.dashboard import node_names, term_length
 from scheduling.selectors.job_phases import STARTING, is_starting
 from scheduling.selectors.round_reasons import read_reason
@@ -50,9 +50,36 @@ def count_jobs(wanted: JobListFilter, *, most: int) -> int:
     return _wanted(wanted)[:most].count()
 
 
-def list_pools(wanted: JobListFilter) -> list[tuple[int, int, str]]:
-    """Return (job, pool, its name) of all that a filter leaves, for few jobs. One query."""
-    return list(_wanted(wanted).values_list("id", "pool_id", "pool__name"))
+class QueuedRow(NamedTuple):
+    """A job of a short list, with what says its place in the queue of its pool."""
+
+    job: int
+    pool_id: int
+    pool: str
+    quarantine: str
+    submitted_at: datetime
+
+    @property
+    def place(self) -> tuple[int, str, datetime]:
+        """What `QueueOrder.key_of_row` reads."""
+        return self.job, self.quarantine, self.submitted_at
+
+
+def list_queued(wanted: JobListFilter, *, most: int) -> list[QueuedRow]:
+    """Return what a filter leaves, at most so many and in no order. One query."""
+    columns = ("id", "pool_id", "pool__name", "quarantine", "submitted_at")
+    return [QueuedRow(*row) for row in _wanted(wanted).values_list(*columns)[:most]]
+
+
+def pools_of(wanted: JobListFilter) -> list[tuple[int, str]]:
+    """Return the pools, by name, that have jobs which a filter leaves. One query."""
+    has_some = Exists(_wanted(wanted).filter(pool=OuterRef("pk")))
+    return list(Pool.objects.filter(has_some).order_by("name").values_list("pk", "name"))
+
+
+def among_jobs(wanted: JobListFilter, pool_id: int) -> QuerySet[Job]:
+    """Return the jobs of a pool that a filter leaves, with their job types."""
+    return _wanted(wanted).filter(pool=pool_id).select_related("pool", "profile")
 
 
 def _wanted(wanted: JobListFilter) -> QuerySet[Job]:

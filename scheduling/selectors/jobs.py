@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import count
 from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import Count, Exists, OuterRef, Q
 
 from evenshare_core.domain.reasons import Reason
-from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Pool, Round, VirtualWork
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Pool, Round
+from scheduling.selectors import queue_order
 from scheduling.selectors.answers import DeadlineStory, read_standings
 from scheduling.selectors.dashboard import HOLDING, node_names
-from scheduling.selectors.job_lists import JobListFilter, count_jobs, list_jobs, list_pools
+from scheduling.selectors.job_lists import (
+    JobListFilter,
+    among_jobs,
+    count_jobs,
+    list_jobs,
+    list_queued,
+    pools_of,
+)
 from scheduling.selectors.job_phases import STARTING, is_starting, phase_of
 from scheduling.selectors.queue_order import (
-    QueueKey,
     QueueMark,
     QueueOrder,
     QueuePosition,
     is_queued,
-    read_queue_order,
+    list_queue,
+    order_after,
     read_queue_orders,
 )
 from scheduling.selectors.reasons import ReasonText, why
@@ -37,10 +43,6 @@ COUNTED = 1000
 EVENTS, LEASES = 600, 200
 # Rounds whose stored decision is read to say why a past wait was.
 LOOKED_UP = 4
-
-# A clone's name. A number alone is no sign of one: "resnet-50" is not the 50th "resnet".
-_COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
-NAME_MAX, COPY_MAX = 63, len("-copy-9999999")
 
 # What the filter offers -> the phases behind it. `holding` is for links: all that hold GPUs.
 STATES: dict[str, tuple[str, ...]] = {
@@ -154,25 +156,21 @@ def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobLis
 def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
     """A page of the queued jobs, by pool and in the order of its queue.
 
-    A tenant has as many as it may have waiting; they are sorted here, and one page is read. A
-    page goes on in the order of the page before it, by the round of its mark.
+    They are sorted here, and one page is read; of a tenant with very many, one page is read along
+    an index. A page goes on in the order of the page before it, by the round of its mark.
     """
     after = wanted.after
-    queued = list_pools(_listing(tenant_id, wanted))
+    queued = list_queued(_listing(tenant_id, wanted), most=queue_order.FIRST_JOBS + 1)
+    if len(queued) > queue_order.FIRST_JOBS:
+        return _long_page(tenant_id, wanted, limit)
     orders = {
-        pool_id: read_queue_order(
-            pool_id, as_of=after.round if after is not None and after.pool == name else None
-        )
-        for pool_id, name in {row[1:] for row in queued}
+        row.pool_id: order_after(row.pool_id, row.pool, after)
+        for row in {row.pool_id: row for row in queued}.values()
     }
     marks = {
-        job: QueueMark(
-            name,
-            orders[pool_id].round or 0,
-            # Last those in quarantine, and one that was submitted since its queue was read.
-            orders[pool_id].keys.get(job, QueueKey(2, 0, job)),
-        )
-        for job, pool_id, name in queued
+        row.job: QueueMark(row.pool, order.round or 0, order.key_of_row(*row.place))
+        for row in queued
+        for order in (orders[row.pool_id],)
     }
     ids = sorted(
         (job for job, mark in marks.items() if after is None or mark > after),
@@ -186,9 +184,39 @@ def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
         tuple(_row(job, None, orders.get(job.pool_id), sizes) for job in shown),
         None,
         marks[page[-1]] if len(ids) > limit else None,
-        {name: orders[pool_id] for _, pool_id, name in queued},
+        {row.pool: orders[row.pool_id] for row in queued},
         _dated(shown),
     )
+
+
+def _long_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
+    """A page of very many queued jobs, pool by pool; each pool's are read only as far as needed."""
+    after = wanted.after
+    listing = _listing(tenant_id, wanted)
+    orders: dict[int, QueueOrder] = {}
+    queues: dict[str, QueueOrder] = {}
+    shown: list[Job] = []
+    more = False
+    for pool_id, pool in pools_of(listing):
+        if after is not None and pool < after.pool:
+            continue
+        if len(shown) == limit:
+            more = True
+            break
+        order = orders[pool_id] = queues[pool] = order_after(pool_id, pool, after)
+        key = after.key if after is not None and after.pool == pool else None
+        among = among_jobs(listing, pool_id)
+        page, more = list_queue(order, after=key, limit=limit - len(shown), among=among)
+        shown += page
+        if more:
+            break
+    next_after = None
+    if more:
+        last = orders[shown[-1].pool_id]
+        next_after = QueueMark(shown[-1].pool.name, last.round or 0, last.key_of(shown[-1]))
+    sizes = _sizes(shown)
+    rows = tuple(_row(job, None, orders[job.pool_id], sizes) for job in shown)
+    return JobListPage(rows, None, next_after, queues, _dated(shown))
 
 
 def count_matches(tenant_id: int, wanted: JobFilter) -> int:
@@ -270,33 +298,6 @@ def find_tenant_job(tenant_id: int, uid: UUID) -> Job | None:
     """Return a tenant's job with its pool and job type, or None. One query."""
     rows = Job.objects.filter(tenant_id=tenant_id, uid=uid)
     return rows.select_related("pool", "profile").first()
-
-
-def free_job_name(tenant_id: int, name: str) -> str:
-    """Return a clone's name that no job of the tenant has: of "run" it is "run-copy".
-
-    Of that one, and where it is taken, "run-copy-2". It is usable as a name, so the original's is
-    cut where it would be too long. One query.
-    """
-    match = _COPY.fullmatch(name)
-    stem, number = (match[1], int(match[2] or 1)) if match else (name, 0)
-    alike = Job.objects.filter(
-        tenant_id=tenant_id, name__startswith=stem[: NAME_MAX - COPY_MAX], name__contains="-copy"
-    )
-    taken = set(alike.values_list("name", flat=True))
-    ends = ("-copy" if n == 1 else f"-copy-{n}" for n in count(number + 1))
-    names = (f"{stem[: NAME_MAX - len(end)].rstrip('-')}{end}" for end in ends)
-    return next(wanted for wanted in names if wanted not in taken)
-
-
-def submitted_duration_us(job: Job) -> int | None:
-    """How long its submitter said that the virtual executor shall run a job. One query.
-
-    None where nobody said it, and for jobs of a trace: what no portal knows beforehand.
-    """
-    if job.source == "trace":
-        return None
-    return VirtualWork.objects.filter(job=job).values_list("duration_us", flat=True).first()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from django.db.models import Count, Exists, F, Max, OuterRef, Q, Sum
+from django.db.models import Aggregate, Count, Exists, F, Max, OuterRef, Q, Subquery, Sum
+from django.db.models.functions import Coalesce
 
 from evenshare_core.units import MILLISECOND_US, SECOND_US
 from scheduling.models import (
@@ -184,7 +185,7 @@ def unavailable_nodes() -> list[UnavailableNode]:
     rows = (
         Node.objects.filter(pool__isnull=False)
         .exclude(effective_state=Node.State.UP)
-        .annotate(held=Count("leaseslot", filter=Q(leaseslot__holding=True)))
+        .annotate(held=_of_held_slots(Count("id"), 0))
         .order_by("pool_id", "name")
     )
     said = ("effective_state", "gpus", "held", "engine_reason", "engine_trouble")
@@ -361,13 +362,12 @@ def node_statuses(
     windows: dict[int, list[MaintenanceWindow]] = {}
     for window in windows_ahead(pool_id, now) if ahead is None else ahead:
         windows.setdefault(window.node_id, []).append(window)
-    held = Q(leaseslot__holding=True)
     rows = (
         Node.objects.filter(pool_id=pool_id)
         .annotate(
-            held=Count("leaseslot", filter=held),
-            leases=Count("leaseslot__lease", filter=held, distinct=True),
-            last_expiry=Max("leaseslot__lease__expires_at", filter=held),
+            held=_of_held_slots(Count("id"), 0),
+            leases=_of_held_slots(Count("lease", distinct=True), 0),
+            last_expiry=_of_held_slots(Max("lease__expires_at")),
         )
         .order_by("gpu_type__rank", "gpu_type", "name")
         .select_related("gpu_type", "pool")
@@ -394,6 +394,13 @@ def node_statuses(
         )
         for node in rows
     ]
+
+
+def _of_held_slots(what: Aggregate, default: int | None = None) -> Coalesce | Subquery:
+    """Something of the slots of a node that are held; a join would read all slots of the past."""
+    slots = LeaseSlot.objects.filter(node=OuterRef("pk"), holding=True).order_by()
+    of_node = Subquery(slots.values("node").annotate(of_node=what).values("of_node"))
+    return of_node if default is None else Coalesce(of_node, default)
 
 
 def drain_reasons(nodes: Iterable[Node]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from portal.charts.figures import plural, thousands
 from portal.site.clocks import Clocks
 from portal.site.starts import start_text
-from scheduling.selectors.queue_order import QueueOrder, QueuePosition
+from scheduling.selectors.queue_order import FIRST_JOBS, QueueOrder, QueuePosition
 from scheduling.selectors.start_estimates import StartView
 
 IN_ORDER = "In the order of the queue; the position is the pool's."
@@ -31,9 +31,12 @@ def start_context(
 
 def place_title(place: QueuePosition | None, order: QueueOrder) -> str:
     """The heading of the section."""
+    if place is None and order.is_long:
+        return f"More than {thousands(FIRST_JOBS)} jobs queued in this pool"
     if place is None:
         return f"{plural(len(order.keys), 'job')} queued in this pool"
-    return f"Position {thousands(place.pool)} of {thousands(len(order.keys))} in the pool's queue"
+    most = f"more than {thousands(FIRST_JOBS)}" if order.is_long else thousands(len(order.keys))
+    return f"Position {thousands(place.pool)} of {most} in the pool's queue"
 
 
 def queues_text(queues: Mapping[str, QueueOrder]) -> str:

@@ -48,12 +48,11 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import executor_traits
 from scheduling.requests.job_deadline import TEXT_MAX
 from scheduling.requests.jobs import DURATION_S
+from scheduling.selectors.clones import free_job_name, submitted_duration_us
 from scheduling.selectors.job_requests import job_as_request
 from scheduling.selectors.jobs import (
     find_tenant_job,
-    free_job_name,
     pool_names,
-    submitted_duration_us,
 )
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.offers import PoolOffer, pool_offer

@@ -30,6 +30,7 @@ from scheduling.engine.executors.base import (
     Report,
     ReportState,
     Stop,
+    token_job,
     token_number,
 )
 from scheduling.engine.executors.virtual_curves import evaluations_until
@@ -130,16 +131,19 @@ class VirtualExecutor:
                 FROM (
                     SELECT job.id AS job_id,
                            (extract(epoch FROM lease.ended_at) * 1000000)::bigint AS ended_us
-                    FROM scheduling_virtualwork w
+                    -- By the key: no index leads from a token to its row.
+                    FROM unnest(%s::bigint[], %s::text[]) asked(job_id, token)
+                    JOIN scheduling_virtualwork w ON w.job_id = asked.job_id
+                     AND w.token = asked.token
                     JOIN scheduling_job job ON job.id = w.job_id
                     LEFT JOIN scheduling_lease lease ON lease.job_id = job.id
                      AND lease.number = split_part(w.token, '-', 3)::integer
                     -- Without its lease (a backup was restored) what it did is not known.
-                    WHERE w.token = ANY(%s) AND (lease.ended_at IS NOT NULL OR lease.id IS NULL)
+                    WHERE lease.ended_at IS NOT NULL OR lease.id IS NULL
                 ) x
                 WHERE work.job_id = x.job_id
                 """,
-                [list(tokens)],
+                [[token_job(token) for token in tokens], list(tokens)],
             )
 
 
@@ -174,8 +178,10 @@ def _columns(calls: Sequence[Launch | Stop]) -> list[list[int] | list[str]]:
 
 def _works(tokens: Sequence[str]) -> dict[str, VirtualWork]:
     """The work that runs, or ended and was not forgotten, under tokens."""
+    jobs = [token_job(token) for token in tokens]
     with site_scope():
-        return {work.token: work for work in VirtualWork.objects.filter(token__in=list(tokens))}
+        works = list(VirtualWork.objects.filter(job_id__in=jobs, token__in=list(tokens)))
+    return {work.token: work for work in works}
 
 
 def _criteria(works: Iterable[VirtualWork]) -> Criteria:

@@ -1,0 +1,43 @@
+"""How many rows and blocks the database reads for something, counted by the database itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from django.db import connection
+
+
+class Reading(NamedTuple):
+    """Rows of table scans and entries of index scans, and blocks asked for."""
+
+    rows: int
+    blocks: int
+
+
+def reading_of(act: Callable[[], object]) -> Reading:
+    """What is read while `act` runs, by every session of the database, committed or not."""
+    before = _counts()
+    act()
+    after = _counts()
+    return Reading(after.rows - before.rows, after.blocks - before.blocks)
+
+
+def _counts() -> Reading:
+    """All counts up to now.
+
+    An idle session hands its counts over once a second; this one does it at once, and reads them
+    with the next statement.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()")
+        cursor.execute(
+            """
+            SELECT coalesce(sum(pg_stat_get_tuples_returned(oid)), 0),
+                   coalesce(sum(pg_stat_get_blocks_fetched(oid)), 0)
+            FROM pg_class
+            WHERE relkind IN ('r', 'i', 't') AND relnamespace <> 'pg_catalog'::regnamespace
+            """
+        )
+        rows, blocks = cursor.fetchone()
+    return Reading(int(rows), int(blocks))

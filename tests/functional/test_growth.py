@@ -1,0 +1,171 @@
+"""No request, task or round reads more because the past is longer or the queue is.
+
+Each is run on three stages: a short past with a short queue, a past ten times as long, and a queue
+ten times as long. The database counts the rows that its scans return. The table in docs/testing.md
+is what `GROWTH_TABLE=<file>` writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from billing.tasks import drop_files, log_new_transfers, meter
+from scheduling.engine.refits import is_refit_due
+from scheduling.selectors import queue_order
+from scheduling.services.forecasts import claim_forecast
+from scheduling.tasks import archive, housekeeping, rounds, seal, simulations, tick
+from tests.functional.access_table import ASKED_FOR, TABLE, Route
+from tests.functional.addresses import fill, is_api, template_of, words_of
+from tests.functional.crawl import asked
+from tests.functional.grown_stage import GrownStage, grow, short_stage
+from tests.functional.reading import Reading, reading_of
+from tests.plugin import Services
+from tests.stages import Stages
+
+SMALL, LONG_PAST, LONG_QUEUE = (50, 100), (500, 100), (50, 1000)
+# So many times as much, and so many rows and blocks more, is no growth with a size of ten times.
+# The same rows of a longer queue lie in more blocks.
+FACTOR, MARGIN = 2, Reading(rows=250, blocks=500)
+# Rounds of the stage were long ago; its forecast and its simulation have no result.
+FAILING = ("/readyz", "/pools/pool-1/starts/", "/operate/pools/pool-1/what-if/1/")
+PERIOD = "sums of the period that is asked for, which is all"
+WINDOW = "a window of days; at this size PostgreSQL reads all rows rather than an index"
+COUNTED = "counts jobs that wait, along an index"
+SNAPSHOT = "a round is decided from all jobs that wait"
+# What may read more, and why.
+PAST_GROWS = {
+    "t/<slug:slug>/ledger/statement/": PERIOD,
+    "t/<slug:slug>/ledger/statement.csv": PERIOD,
+    "t/<slug:slug>/ledger/contribution/": PERIOD,
+    "pools/<slug:name>/revenue/": PERIOD,
+    "api/v1/contribution": WINDOW,
+    "api/v1/entries": WINDOW,
+    "api/v1/pools/<slug:name>/revenue-fairness": WINDOW,
+    "metrics": "rounds since the last scrape, 5,000 at most; the first scrape has none before it",
+    "t/<slug:slug>/jobs/": "counts at most 1,000 jobs of the pool",
+    "t/<slug:slug>/jobs/new/": "the last 1,000 jobs, for a clone's free name",
+    "operate/pools/<slug:name>/health/": "adds up the rounds that are kept, by day",
+    "pools/<slug:name>/trades/<int:number>/": "later trades at the same rate",
+    "api/v1/ledgers/<slug:book>/chain/records": "a page of 500 records",
+    "task rounds": "launches that were done, which housekeeping drops once their leases are over",
+    "round": "launches that were done, which housekeeping drops once their leases are over",
+    "task housekeeping": "compares a part of what is kept, and drops what is old",
+    "task log all": "compares at most 1,000 transfers",
+    "task archive": "writes what is old enough",
+}
+QUEUE_GROWS = {
+    "t/<slug:slug>/": COUNTED,
+    "pools/<slug:name>/": COUNTED,
+    "t/<slug:slug>/jobs/": "counts at most 1,000 jobs of the pool",
+    "t/<slug:slug>/jobs/new/": "the last 1,000 jobs, for a clone's free name",
+    "operate/": COUNTED,
+    "operate/pools/<slug:name>/what-if/": COUNTED,
+    "metrics": COUNTED,
+    "task rounds": SNAPSHOT,
+    "round": SNAPSHOT,
+    "round after it": SNAPSHOT,
+    "task seal": "the record of a round has a part for each job that waits",
+}
+
+
+class TestNothingGrows:
+    @pytest.fixture(autouse=True)
+    def few_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A queue of a hundred is long, so that both are."""
+        monkeypatch.setattr(queue_order, "FIRST_JOBS", 50)
+
+    def test_with_the_past_or_with_the_queue(self, stages: Stages, services: Services) -> None:
+        small = _read(stages, services, *SMALL)
+        past = _read(stages, services, *LONG_PAST)
+        queue = _read(stages, services, *LONG_QUEUE)
+        _write_table(small, past, queue)
+        wrong = [
+            f"{name}: {size} read {more}, and {small[name]} before"
+            for size, found, excused in (
+                ("a longer past", past, PAST_GROWS),
+                ("a longer queue", queue, QUEUE_GROWS),
+            )
+            for name, more in found.items()
+            if _is_growth(small[name], more) and not _excuse(name, excused)
+        ]
+        assert not wrong, "\n".join(wrong)
+        assert len(small) > 100
+
+
+def _is_growth(small: Reading, more: Reading) -> bool:
+    return any(b > FACTOR * a + rest for a, b, rest in zip(small, more, MARGIN, strict=True))
+
+
+def _excuse(name: str, excused: dict[str, str]) -> str:
+    """The reason of an address with or without its query."""
+    exact = [begin for begin in excused if name.partition("?")[0] == begin]
+    begins = exact or [
+        begin for begin in excused if name.startswith(begin) and begin != "t/<slug:slug>/"
+    ]
+    return excused[max(begins, key=len)] if begins else ""
+
+
+def _read(stages: Stages, services: Services, copies: int, queued: int) -> dict[str, Reading]:
+    with stages.copy_of(short_stage) as copy, services.postgres.connect(copy.name) as session:
+        grow(copy.made, session, copies=copies, queued=queued)
+        return {name: reading_of(act) for name, act in (*_requests(copy.made), *_tasks(copy.made))}
+
+
+def _requests(made: GrownStage) -> Iterator[tuple[str, Callable[[], object]]]:
+    for address, route in (*TABLE.items(), *ASKED_FOR):
+        if "GET" not in route.methods or not made.words.keys() >= set(words_of(address, route)):
+            continue
+        path = fill(template_of(address, route), made.words)
+        client = made.client(_who(route), api=is_api(address))
+        name = address + ("?" + route.query if route.query else "")
+        yield name, partial(_look, client, path)
+
+
+def _look(client: Client, path: str) -> None:
+    """Ask; what fails reads little."""
+    status = asked(client, path).status_code
+    assert status < 500 or path in FAILING, f"{status} {path}"
+
+
+def _who(route: Route) -> str:
+    """Who is shown something: the tenant's manager, else the operator."""
+    return "manager" if route.methods["GET"].manager in (200, 302) else "operator"
+
+
+def _tasks(made: GrownStage) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The tasks of beat, and rounds; the first round is of what the stage left."""
+    yield from {
+        "task tick": tick, "task rounds": rounds, "task meter": meter,
+        "task log": log_new_transfers,
+        "task log all": lambda: log_new_transfers(look_at_all=True),
+        "task archive": archive, "task drop files": drop_files,
+        "task housekeeping": housekeeping, "task simulations": simulations,
+        "is a refit due": is_refit_due, "claim a forecast": claim_forecast,
+    }.items()  # fmt: skip
+    yield "round", lambda: made.lab.round(after_s=300)
+    yield "task seal", lambda: seal(made.lab.pool.pk)
+    yield "round after it", lambda: made.lab.round(after_s=300)
+
+
+def _write_table(*read: dict[str, Reading]) -> None:
+    """Rows that are read at each size, of what reads most."""
+    path = os.environ.get("GROWTH_TABLE")
+    if not path:
+        return
+    small, past, queue = read
+    lines = ["| what | rows read | past x 10 | queue x 10 | why more |", "|---|---|---|---|---|"]
+    for name in sorted(small, key=lambda name: -max(found[name].rows for found in read)):
+        excuses = [
+            _excuse(name, excused)
+            for found, excused in ((past, PAST_GROWS), (queue, QUEUE_GROWS))
+            if _is_growth(small[name], found[name])
+        ]
+        rows = " | ".join(f"{found[name].rows:,}" for found in read)
+        lines.append(f"| `{name}` | {rows} | {'; '.join(excuses)} |")
+    Path(path).write_text("\n".join(lines) + "\n")
