@@ -17,7 +17,8 @@ FILES = {
         archived_rounds bent_chain bundle_canaries chain_alerts cli_statement counterfactual_pages
         deadline_lists dry_run_pages executor_alerts executor_options extreme_inputs
         feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
-        job_usage links losses measured_speeds_pages metric_pages metrics offers overclaims
+        job_usage late_rounds links losses measured_speeds_pages metric_pages metrics offers
+        overclaims
         overload packing plurals polls pool_throughput posted_price_page preemption_pages
         price_board price_file profiles_pages profiling_pages queue_places quota_promises refusals
         round_answers settings_page simulations_pages start_pages toy_policy trades two_clocks
