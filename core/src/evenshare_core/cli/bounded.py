@@ -46,8 +46,7 @@ def in_child(work: Callable[[], Result], limit_s: int) -> Result | None:
         return None
     if status:
         raise ChildProcessError(f"the process that recomputes ended with status {status}")
-    # Of our own child.
-    result, problem = pickle.loads(data)  # noqa: S301
+    result, problem = pickle.loads(data)  # noqa: S301 - of our own child
     if problem is not None:
         raise problem
     return result  # type: ignore[no-any-return]  # as the work returned it
