@@ -50,7 +50,10 @@ class IncomeRow(s.Serializer[object]):
         help_text="As of usage: in 1/3,600,000,000 of a micro-credit. null: from before remainders"
         " were carried; then weights are integrals of idle quota, in GPU-microseconds.",
     )
-    charge = Credits(help_text="gpus x price x time + carried, to the nearest micro-credit.")
+    charge = Credits(
+        help_text="gpus x price x time + carried, to the nearest micro-credit. If rounds were late,"
+        " the operator pays a part of it for the borrower."
+    )
     weight = s.CharField(help_text="The tenant's own, a whole number.")
     weights = s.CharField(help_text="The sum of all lenders' weights.")
     lenders = LenderRow(

@@ -135,6 +135,15 @@ class UsageRow(s.Serializer[object]):
         " 1/3,600,000,000 of a micro-credit; null: own GPUs, or from before remainders were"
         " carried. amount = gpus x price x time + carried, to the nearest micro-credit.",
     )
+    charged_until = s.DateTimeField(
+        allow_null=True,
+        help_text="The end of the time that the amount is for, if rounds were late for the term:"
+        " its expiry, or the end of its minimum runtime. null: `ends_at`.",
+    )
+    borne = Credits(
+        help_text="What the operator paid the lenders for the rest of the time; no part of the"
+        " amount."
+    )
     hour = s.DateTimeField(help_text="The first instant of the hour that it is settled in.")
     transfer = s.UUIDField(
         allow_null=True, help_text="null: not settled yet, or nothing to pay for it."
@@ -335,6 +344,8 @@ def _usage(
         "ends_at": time_text(line.ends_at),
         "amount": credits_text(line.amount),
         "carried": line.carried,
+        "charged_until": time_text(line.charged_until),
+        "borne": credits_text(line.borne),
         "hour": time_text(line.hour),
         "transfer": str(transfer) if transfer else None,
     }

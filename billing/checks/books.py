@@ -71,13 +71,20 @@ def settled_hours_equal_lines() -> CheckReport:
             SELECT line.*
             FROM billing_usageline line
             JOIN billing_metercursor cursor USING (pool_id)
-            WHERE line.amount > 0 AND line.hour < cursor.settled_until
+            WHERE line.amount + line.borne > 0 AND line.hour < cursor.settled_until
         ), expected AS (
             SELECT s.pool_id, s.tenant_id, s.hour, a.id AS account_id, -1 AS side,
                    -sum(s.amount) AS amount
             FROM settled s
             JOIN billing_account a ON a.book_id = s.book_id AND a.tenant_id = s.tenant_id
             GROUP BY 1, 2, 3, 4
+            HAVING sum(s.amount) > 0
+            UNION ALL
+            SELECT s.pool_id, s.tenant_id, s.hour, a.id, -1, -sum(s.borne)
+            FROM settled s
+            JOIN billing_account a ON a.book_id = s.book_id AND a.kind = 'operator'
+            GROUP BY 1, 2, 3, 4
+            HAVING sum(s.borne) > 0
             UNION ALL
             SELECT s.pool_id, s.tenant_id, s.hour, share.account_id, 1, sum(share.amount)
             FROM settled s JOIN billing_usageshare share ON share.line_id = s.id
@@ -106,11 +113,12 @@ def settled_hours_equal_lines() -> CheckReport:
 
 
 def charged_equals_earned() -> CheckReport:
-    """Per book, all charges of lines equal all shares of lenders."""
+    """Per book, all charges of lines, with what the operator bears, equal all lenders' shares."""
     totals = rows(
         """
         SELECT b.slug,
-               (SELECT coalesce(sum(l.amount), 0) FROM billing_usageline l WHERE l.book_id = b.id),
+               (SELECT coalesce(sum(l.amount + l.borne), 0)
+                FROM billing_usageline l WHERE l.book_id = b.id),
                (SELECT coalesce(sum(s.amount), 0) FROM billing_usageshare s
                 JOIN billing_account a ON a.id = s.account_id WHERE a.book_id = b.id),
                (SELECT count(*) FROM billing_usageline l WHERE l.book_id = b.id)

@@ -21,25 +21,29 @@ from evenshare_core.money.revenue import WEIGHT_LIMIT, ClosedTerm, Sweep
 from scheduling.models import Pool
 
 BATCH = 5000
-# (gpus, price, starts, ends, amount, event, carried) of a line; lender -> (weight, amount, lent).
-Line = tuple[int, int, int, int, int, int, int | None]
+# (gpus, price, starts, ends, amount, event, carried, charged until, borne) of a line;
+# lender -> (weight, amount, lent).
+Line = tuple[int, int, int, int, int, int, int | None, int | None, int]
 Shares = dict[int, tuple[int, int, int]]
 
 
 def shares_sum_to_their_line() -> CheckReport:
-    """Shares sum to the charge of their line and to its GPU-time; own lines have none."""
+    """Shares sum to their line's charge with what the operator bears, and to its GPU-time.
+
+    Own lines have none.
+    """
     wrong = rows(
         """
-        SELECT line.id, line.amount, coalesce(sum(share.amount), 0), line.gpu_us,
+        SELECT line.id, line.shared, coalesce(sum(share.amount), 0), line.gpu_us,
                coalesce(sum(share.lent_gpu_us), 0)
         FROM (
-            SELECT id, meter, amount,
+            SELECT id, meter, amount + borne AS shared,
                    gpus * (extract(epoch FROM ends_at - starts_at) * 1000000)::bigint AS gpu_us
             FROM billing_usageline
         ) line
         LEFT JOIN billing_usageshare share ON share.line_id = line.id
-        GROUP BY line.id, line.meter, line.amount, line.gpu_us
-        HAVING coalesce(sum(share.amount), 0) <> line.amount
+        GROUP BY line.id, line.meter, line.shared, line.gpu_us
+        HAVING coalesce(sum(share.amount), 0) <> line.shared
             OR (line.meter = 'borrowed') <> (count(share.id) > 0)
             OR (line.meter = 'borrowed' AND coalesce(sum(share.lent_gpu_us), 0) <> line.gpu_us)
         """
@@ -62,7 +66,7 @@ def lenders_within_idle_share() -> CheckReport:
         FROM billing_usageshare share
         JOIN billing_account account ON account.id = share.account_id
         JOIN (
-            SELECT line.id, line.amount, sum(share.weight) AS weights
+            SELECT line.id, line.amount + line.borne AS amount, sum(share.weight) AS weights
             FROM billing_usageline line JOIN billing_usageshare share ON share.line_id = line.id
             GROUP BY line.id
         ) line ON line.id = share.line_id
@@ -165,12 +169,13 @@ def _compare(terms: Iterable[ClosedTerm], report: CheckReport) -> int:
 def _expected(term: ClosedTerm) -> Iterator[tuple[str, Line, Shares]]:
     times = (term.starts_us or 0, term.ends_us)
     if term.own:
-        yield "own", (term.own, 0, *times, 0, term.event, None), {}
+        yield "own", (term.own, 0, *times, 0, term.event, None, None, 0), {}
     if term.borrowed:
         figures = (term.borrowed, term.price_micro, *times, term.amount_micro, term.event)
+        late = term.charged_until_us if term.charged_until_us < term.ends_us else None
         yield (
             "borrowed",
-            (*figures, term.carried),
+            (*figures, term.carried, late, term.borne_micro),
             {s.lender: (s.weight, s.amount_micro, s.lent_gpu_us) for s in term.shares},
         )
 
@@ -180,12 +185,14 @@ def _stored(leases: set[int]) -> dict[tuple[int, int, str], tuple[Line, Shares]]
     shares_of: dict[int, Shares] = {}
     lines = UsageLine.objects.filter(lease_id__in=leases).values_list(
         *("pk", "lease_id", "term", "meter", "gpus", "price", "starts_at", "ends_at"),
-        *("amount", "event_number", "carried"),
+        *("amount", "event_number", "carried", "charged_until", "borne"),
     )
     for key, lease, term, meter, gpus, price, starts_at, ends_at, amount, *rest in lines:
         times = (to_us(starts_at), to_us(ends_at))
+        event, carried, until, borne = rest
+        late = (None if until is None else to_us(until), to_micro(borne))
         shares_of[key] = {}
-        line = (gpus, to_micro(price), *times, to_micro(amount), *rest)
+        line = (gpus, to_micro(price), *times, to_micro(amount), event, carried, *late)
         stored[lease, term, meter] = (line, shares_of[key])
     shares = UsageShare.objects.filter(line__lease_id__in=leases).values_list(
         "line_id", "account__tenant_id", "weight", "amount", "lent_gpu_us"
@@ -201,7 +208,8 @@ def lines_match_terms() -> CheckReport:
     for row in rows(
         """
         SELECT line.id, line.meter, line.gpus, line.price, line.starts_at, line.ends_at,
-               line.amount, line.carried, term.own, term.borrowed, term.price, lease.gpus
+               line.amount, line.carried, line.charged_until, line.borne,
+               term.own, term.borrowed, term.price, lease.gpus
         FROM billing_usageline line
         JOIN scheduling_lease lease ON lease.id = line.lease_id
         LEFT JOIN scheduling_leaseterm term
@@ -217,7 +225,7 @@ def lines_match_terms() -> CheckReport:
 
 
 def _line_wrong(row: Sequence[Any]) -> str:
-    meter, gpus, price, starts_at, ends_at, amount, carried, *of_term = row
+    meter, gpus, price, starts_at, ends_at, amount, carried, until, borne, *of_term = row
     own, borrowed, term_price, lease_gpus = of_term
     if own is None:
         return "its term does not exist"
@@ -225,13 +233,19 @@ def _line_wrong(row: Sequence[Any]) -> str:
         return f"own {own} + borrowed {borrowed} are not the lease's {lease_gpus} GPUs"
     if meter == "own":
         return "" if gpus == own and not amount else f"{gpus} own GPUs of {own}, amount {amount}"
-    figures = (borrowed, to_micro(term_price), to_us(ends_at) - to_us(starts_at))
-    due = to_credits(
-        charge_micro(*figures) if carried is None else term_charge(*figures, carried)[0]
+    due, full = (
+        to_credits(charge_micro(*figures) if carried is None else term_charge(*figures, carried)[0])
+        for figures in (
+            (borrowed, to_micro(term_price), to_us(instant) - to_us(starts_at))
+            for instant in (until or ends_at, ends_at)
+        )
     )
-    if (gpus, price, amount) == (borrowed, term_price, due):
+    if (gpus, price, amount, amount + borne) == (borrowed, term_price, due, full):
         return ""
-    return f"{gpus} GPUs at {price} for {amount}, the term says {borrowed} at {term_price}: {due}"
+    return (
+        f"{gpus} GPUs at {price} for {amount} and {borne} borne,"
+        f" the term says {borrowed} at {term_price}: {due} of {full}"
+    )
 
 
 def reserved_covers_open_terms() -> CheckReport:

@@ -8,12 +8,13 @@ from datetime import UTC, date, datetime
 
 from django.db import connection
 
-from billing.ledger import Posting
 from billing.models import Book
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
 from evenshare_core.money.revenue import ClosedTerm
 from scheduling.models import LeaseTerm
+
+Charge = tuple[int, datetime, int]  # borrower, hour, micro-credits
 
 
 def replace_reserved(book: Book, closed: Sequence[ClosedTerm]) -> None:
@@ -35,30 +36,27 @@ def replace_reserved(book: Book, closed: Sequence[ClosedTerm]) -> None:
     _change_reserved(book, change)
 
 
-def release_reserved(book: Book, postings: Sequence[Posting]) -> None:
+def release_reserved(book: Book, charges: Iterable[Charge]) -> None:
     """What is settled is no longer reserved: the ledger took it from `spendable`."""
     change: dict[int, int] = defaultdict(int)
-    for posting in postings:
-        if posting.tenant_id is not None:
-            change[posting.tenant_id] += sum(min(micro, 0) for _, micro in posting.entries)
+    for tenant, _, micro in charges:
+        change[tenant] -= micro
     _change_reserved(book, change)
 
 
-def add_unsettled(book: Book, charged: Iterable[tuple[int, datetime, int]]) -> None:
-    """Add charges (borrower, hour, micro-credits) to the days of pool time they belong to."""
+def add_unsettled(book: Book, charged: Iterable[Charge]) -> None:
+    """Add charges to the days of pool time they belong to."""
     change: dict[tuple[int, date], int] = defaultdict(int)
     for tenant, hour, micro in charged:
         change[tenant, _day(hour)] += micro
     _change_days(book, {key: (0, micro) for key, micro in change.items()})
 
 
-def add_spend(book: Book, postings: Sequence[Posting]) -> None:
+def add_spend(book: Book, charges: Iterable[Charge]) -> None:
     """Add what settled hours cost each borrower to the day of pool time they belong to."""
     spent: dict[tuple[int, date], int] = defaultdict(int)
-    for posting in postings:
-        if posting.tenant_id is not None and posting.hour is not None:
-            paid = sum(min(micro, 0) for _, micro in posting.entries)
-            spent[posting.tenant_id, _day(posting.hour)] -= paid
+    for tenant, hour, micro in charges:
+        spent[tenant, _day(hour)] += micro
     _change_days(book, {key: (micro, -micro) for key, micro in spent.items()})
 
 

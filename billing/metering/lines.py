@@ -26,7 +26,7 @@ PRICE_COLUMNS = (
 LINE_COLUMNS = (
     *("id", "pool_id", "book_id", "tenant_id", "job_id", "lease_id", "term", "meter"),
     *("gpu_type_id", "gpus", "price", "starts_at", "ends_at", "amount", "event_number", "hour"),
-    "carried",
+    *("carried", "charged_until", "borne"),
 )
 SHARE_COLUMNS = ("line_id", "account_id", "weight", "amount", "lent_gpu_us", "hour")
 
@@ -78,11 +78,14 @@ def _write_lines(
 ) -> int:
     """One line for own GPUs (free) and one for borrowed ones, where there are any."""
     used = [
-        (term, meter, gpus, price, amount, carried)
+        (term, meter, gpus, price, amount, (carried, charged_until, to_text(borne)))
         for term in closed
-        for meter, gpus, price, amount, carried in (
-            (OWN, term.own, 0, 0, None),
-            (BORROWED, term.borrowed, term.price_micro, term.amount_micro, term.carried),
+        for meter, gpus, price, amount, carried, charged_until, borne in (
+            (OWN, term.own, 0, 0, None, None, 0),
+            (
+                *(BORROWED, term.borrowed, term.price_micro, term.amount_micro, term.carried),
+                *(_charged_until(term), term.borne_micro),
+            ),
         )
         if gpus and term.starts_us is not None
     ]
@@ -96,9 +99,9 @@ def _write_lines(
                 *(line, cursor.pool_id, book.pk, term.tenant, term.job, term.lease, term.term),
                 *(meter, types[term.gpu_type], gpus, to_text(price)),
                 *(from_us(term.starts_us or 0), from_us(term.ends_us), to_text(amount)),
-                *(term.event, hour, carried),
+                *(term.event, hour, *rest),
             )
-            for line, hour, (term, meter, gpus, price, amount, carried) in zip(
+            for line, hour, (term, meter, gpus, price, amount, rest) in zip(
                 ids, hours, used, strict=True
             )
         ),
@@ -112,6 +115,12 @@ def _write_lines(
         ],
     )
     return len(used)
+
+
+def _charged_until(term: ClosedTerm) -> datetime | None:
+    """Return until when the borrower is charged; None: until the term ended."""
+    late = term.charged_until_us < term.ends_us
+    return from_us(term.charged_until_us) if late else None
 
 
 def _hour(cursor: MeterCursor, term: ClosedTerm) -> datetime:

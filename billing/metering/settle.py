@@ -14,8 +14,10 @@ from billing.metering.budgets import add_spend, release_reserved
 from billing.metering.cursor import lock_cursor
 from billing.models import Book, MeterCursor, Transfer, UsageLine
 from billing.selectors.events import hour_of
+from billing.selectors.usage import MOVES_CREDITS
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.money.revenue import OPERATOR
 from evenshare_core.units import HOUR_US
 from scheduling.models import Pool, PoolFence
 from tenants.faults import fault_point
@@ -47,11 +49,17 @@ def settle_pool(pool_id: int) -> Settled:
         if until is None or (cursor.settled_until is not None and until <= cursor.settled_until):
             return Settled(until=cursor.settled_until)
         book = open_book(Pool.objects.values_list("book", flat=True).get(pk=pool_id))
-        postings = _settlements(pool_id, book, cursor.settled_until, until)
+        settled = _settlements(pool_id, book, cursor.settled_until, until)
+        postings = [posting for posting, _ in settled]
+        charges = [
+            (posting.tenant_id, posting.hour, micro)
+            for posting, micro in settled
+            if posting.tenant_id is not None and posting.hour is not None
+        ]
         fault_point("settle.before_post")
         posted = post_transfers(postings)
-        release_reserved(book, postings)
-        add_spend(book, postings)
+        release_reserved(book, charges)
+        add_spend(book, charges)
         cursor.settled_until = until
         cursor.save(update_fields=["settled_until", "updated_at"])
         fault_point("settle.before_commit")
@@ -75,42 +83,60 @@ def _closed_until(pool_id: int, cursor: MeterCursor) -> datetime | None:
 
 @dataclass(slots=True)
 class _Borrowed:
-    """What a tenant owes for one hour, and of which lines; late ones are of terms before it."""
+    """What a tenant owes for one hour, and of which lines; late ones are of terms before it.
+
+    `borne_micro`: what the operator pays lenders for time without rounds, and `borne_gpu_us` that
+    time.
+    """
 
     amount_micro: int = 0
+    borne_micro: int = 0
+    borne_gpu_us: int = 0
     lines: int = 0
     gpu_us: int = 0
     late_lines: int = 0
 
+    def borne(self) -> dict[str, int]:
+        """What a transfer says of time that its borrower was not charged for; empty without any."""
+        return {"borne_gpu_us": self.borne_gpu_us} if self.borne_gpu_us else {}
+
 
 def _settlements(
     pool_id: int, book: Book, since: datetime | None, until: datetime
-) -> list[Posting]:
-    """Return the transfers of all hours in [since, until): who pays, who earns."""
+) -> list[tuple[Posting, int]]:
+    """Return the transfers of all hours in [since, until), each with what its borrower pays."""
     lines = UsageLine.objects.filter(
-        pool_id=pool_id, meter=UsageLine.Meter.BORROWED, amount__gt=0, hour__lt=until
+        MOVES_CREDITS, pool_id=pool_id, meter=UsageLine.Meter.BORROWED, hour__lt=until
     )
     if since is not None:
         lines = lines.filter(hour__gte=since)
     paid: dict[tuple[datetime, int], _Borrowed] = defaultdict(_Borrowed)
     for line in lines.values_list(
-        "hour", "tenant_id", "amount", "gpus", "starts_at", "ends_at"
+        *("hour", "tenant_id", "amount", "gpus", "starts_at", "ends_at", "charged_until", "borne")
     ).iterator(chunk_size=5000):
-        hour, tenant, amount, gpus, starts_at, ends_at = line
+        hour, tenant, amount, gpus, starts_at, ends_at, charged_until, borne = line
         borrowed = paid[hour, tenant]
         borrowed.amount_micro += to_micro(amount)
+        borrowed.borne_micro += to_micro(borne)
+        if charged_until is not None:
+            borrowed.borne_gpu_us += gpus * (to_us(ends_at) - to_us(charged_until))
         borrowed.lines += 1
         borrowed.gpu_us += gpus * (to_us(ends_at) - to_us(starts_at))
         borrowed.late_lines += hour_of(ends_at) < hour
     earned = _earned(pool_id, since, until)
-    accounts = open_accounts(book, {tenant for _, tenant in paid})
-    return [
-        Posting(
+    accounts = open_accounts(book, {tenant for _, tenant in paid} | {OPERATOR})
+    settlements = []
+    for (hour, tenant), borrowed in sorted(paid.items(), key=itemgetter(0)):
+        posting = Posting(
             id=transfer_id(book.slug, pool_id, tenant, hour.isoformat(), Transfer.Code.USAGE.value),
             book_id=book.pk,
             code=Transfer.Code.USAGE,
             effective_at=hour + HOUR,
-            entries=[(accounts[tenant], -borrowed.amount_micro), *earned[hour, tenant]],
+            entries=[
+                (accounts[tenant], -borrowed.amount_micro),
+                (accounts[OPERATOR], -borrowed.borne_micro),
+                *earned[hour, tenant],
+            ],
             pool_id=pool_id,
             tenant_id=tenant,
             hour=hour,
@@ -118,10 +144,11 @@ def _settlements(
                 "lines": borrowed.lines,
                 "borrowed_gpu_us": borrowed.gpu_us,
                 "late_lines": borrowed.late_lines,
+                **borrowed.borne(),
             },
         )
-        for (hour, tenant), borrowed in sorted(paid.items(), key=itemgetter(0))
-    ]
+        settlements.append((posting, borrowed.amount_micro))
+    return settlements
 
 
 def _earned(

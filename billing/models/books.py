@@ -315,6 +315,10 @@ class UsageLine(models.Model):
     terms before that its charge takes over, in 1/3,600,000,000 of a micro-credit
     (`evenshare_core.money.fixed_point.term_charge`). None: own GPUs, or a term of before remainders
     were carried; its charge was rounded by itself, and its lenders' weights are integrals.
+
+    `charged_until`: the end of the time that `amount` is for, if rounds were late for the term;
+    None: `ends_at`. Then the operator pays lenders `borne` for the rest (docs/adr/0229), so that
+    their shares sum to `amount` + `borne`.
     """
 
     class Meter(models.TextChoices):
@@ -339,10 +343,23 @@ class UsageLine(models.Model):
     event_number = models.BigIntegerField()
     hour = models.DateTimeField()
     carried = models.BigIntegerField(null=True)
+    charged_until = models.DateTimeField(null=True)
+    borne = CreditField(default=0, db_default=0)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["lease", "term", "meter"], name="usage_once_per_term"),
+            models.CheckConstraint(
+                condition=Q(charged_until__isnull=True, borne=0)
+                | Q(
+                    ~Q(meter="own"),
+                    charged_until__gte=F("starts_at"),
+                    charged_until__lt=F("ends_at"),
+                    borne__gte=0,
+                    borne__lt=LIMIT,
+                ),
+                name="usage_borne_past_its_charge",
+            ),
             models.CheckConstraint(
                 condition=Q(ends_at__gte=F("starts_at")), name="usage_ends_after_start"
             ),
@@ -370,7 +387,9 @@ class UsageLine(models.Model):
 
 
 class UsageShare(models.Model):
-    """What one lender earns of a borrowed line. Append-only; a line's shares sum to its amount.
+    """What one lender earns of a borrowed line. Append-only.
+
+    A line's shares sum to its `amount` and what the operator bears of it.
 
     `weight` out of all weights of the line is the lender's part of it: of each instant of the term
     its idle quota out of all idle quota (`evenshare_core.money.revenue.idle.plain_weights`); where

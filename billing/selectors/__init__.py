@@ -22,6 +22,7 @@ from billing.selectors.prices import (
     prices_now,
 )
 from billing.selectors.statements import (
+    LATE,
     CounterpartyTotal,
     PeriodTotal,
     Statement,
@@ -41,6 +42,7 @@ from billing.selectors.usage import (
 )
 
 __all__ = [
+    "LATE",
     "AccountSummary",
     "CounterpartyTotal",
     "LedgerEntry",

@@ -32,6 +32,7 @@ class IncomeLine:
 
     charge = gpus x price x held + `carried` micro-credits, which the lease's terms before left over
     (None: from before remainders were carried); `carried_units` are exact, as a line's `carried`.
+    The operator pays a part of it if rounds were late for the term.
     `round` granted or renewed the term and fixed its price; None where it is not known.
     """
 
@@ -160,7 +161,7 @@ _LEDGER = """
 _LINES = """
     SELECT share.id, share.hour, type.name, line.tenant_id, job.name, job.uid, lease.number,
            line.term, granted.round, line.starts_at, line.ends_at, line.gpus, line.price,
-           line.amount, line.carried, share.amount, share.lent_gpu_us, share.weight,
+           line.amount + line.borne, line.carried, share.amount, share.lent_gpu_us, share.weight,
            (SELECT sum(every.weight) FROM billing_usageshare every WHERE every.line_id = line.id),
            transfer.id, line.id, line.lease_id
     FROM billing_usageshare share

@@ -97,8 +97,11 @@ class StatementLine(NamedTuple):
     paid: Decimal
     borrowed_gpu_h: Decimal | None
     lent_gpu_h: Decimal | None
+    not_charged_gpu_h: Decimal | None  # of what was borrowed: rounds were late
 
 
+# The code of a counterparty's row of what the operator paid lenders because rounds were late.
+LATE = "late"
 NO_STATEMENT = Statement(ZERO, (), ())
 
 _OPENING = """
@@ -117,7 +120,8 @@ _PERIODS = """
     GROUP BY 1 ORDER BY 1
 """
 # Usage is paid by one borrower to its lenders. What an account earned came from the borrower; what
-# the borrower paid went to each lender, itself perhaps among them. Other transfers are not split.
+# the borrower paid went to each lender, itself perhaps among them. What the operator paid of it,
+# because rounds were late, stands apart (`LATE`). Other transfers are not split.
 _COUNTERPARTIES = """
     WITH mine AS (
         SELECT transfer.id, transfer.code, transfer.tenant_id AS borrower,
@@ -137,13 +141,25 @@ _COUNTERPARTIES = """
         JOIN billing_account account ON account.id = entry.account_id
         WHERE mine.code = 'usage' AND mine.borrower IS NOT DISTINCT FROM %(tenant)s
         UNION ALL
+        SELECT mine.id, 'late', NULL, 0.000000, entry.amount
+        FROM mine
+        JOIN billing_entry entry ON entry.transfer_id = mine.id AND entry.amount < 0
+        JOIN billing_account account ON account.id = entry.account_id
+        WHERE mine.code = 'usage' AND mine.borrower IS NOT DISTINCT FROM %(tenant)s
+          AND account.tenant_id IS NULL
+        UNION ALL
+        SELECT id, 'late', NULL, 0.000000, paid
+        FROM mine
+        WHERE code = 'usage' AND paid > 0 AND borrower IS DISTINCT FROM %(tenant)s
+        UNION ALL
         SELECT id, code, NULL, earned, paid FROM mine WHERE code <> 'usage'
     )
     SELECT parts.code, parts.tenant, coalesce(tenant.slug, ''), count(DISTINCT parts.id),
            sum(parts.earned), sum(parts.paid)
     FROM parts LEFT JOIN tenants_tenant tenant ON tenant.id = parts.tenant
     GROUP BY parts.code, parts.tenant, tenant.slug
-    ORDER BY parts.code = 'usage' DESC, sum(parts.earned) + sum(parts.paid) DESC, tenant.slug
+    ORDER BY parts.code IN ('usage', 'late') DESC, sum(parts.earned) + sum(parts.paid) DESC,
+             tenant.slug
 """
 
 _LINES = f"""
@@ -170,7 +186,9 @@ _LINES = f"""
            mine.tenant_id, mine.earned, mine.paid,
            CASE WHEN mine.hour IS NOT NULL AND mine.tenant_id IS NOT DISTINCT FROM %(tenant)s
                 THEN coalesce((mine.data->>'borrowed_gpu_us')::numeric, 0) END,
-           lent.gpu_us
+           lent.gpu_us,
+           CASE WHEN mine.tenant_id IS NOT DISTINCT FROM %(tenant)s
+                THEN (mine.data->>'borne_gpu_us')::numeric END
     FROM mine
     LEFT JOIN scheduling_pool pool ON pool.id = mine.pool_id
     LEFT JOIN lent ON (lent.pool_id, lent.tenant_id, lent.hour)

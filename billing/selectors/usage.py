@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from django.db.models import Case, OuterRef, Subquery, When
+from django.db.models import Case, OuterRef, Q, Subquery, When
 
 from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
@@ -21,6 +21,8 @@ from scheduling.models import LeaseTerm
 from tenants.scopes import site_reading
 
 PART = 10**12
+# Lines that move credits: the borrower's, or the operator's if rounds were late.
+MOVES_CREDITS = Q(amount__gt=0) | Q(borne__gt=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class TermCharge:
 
     charge = borrowed GPUs x price x held time, with what the lease's terms before left over;
     `settled`: a transfer has moved it. `round` granted or renewed the term, at the price posted for
-    it; None where it is not known.
+    it; None where it is not known. `charged_until`: the end of the time that was charged, if rounds
+    were late; then the operator paid `borne` of what the lenders earned. None: `ends_at`.
     """
 
     lease_id: int
@@ -76,6 +79,8 @@ class TermCharge:
     settled: bool
     lenders: tuple[LenderShare, ...]
     round: int | None = None
+    charged_until: datetime | None = None
+    borne: Decimal = ZERO
 
     @property
     def held(self) -> timedelta:
@@ -89,7 +94,7 @@ class UsageLineItem:
 
     charge = gpus x price x held + `carried` micro-credits, which the lease's terms before left over
     (None: from before remainders were carried). `round` granted or renewed the term; None where it
-    is not known.
+    is not known. `charged_until` and `borne`: as of `TermCharge`. Lenders share `charge` + `borne`.
     """
 
     job_id: int
@@ -107,6 +112,8 @@ class UsageLineItem:
     charge: Decimal
     carried: Decimal | None
     share: LenderShare
+    charged_until: datetime | None
+    borne: Decimal
 
     @property
     def held(self) -> timedelta:
@@ -159,7 +166,7 @@ def line_transfer() -> Case:
         tenant=OuterRef("tenant"),
         hour=OuterRef("hour"),
     )
-    return Case(When(amount__gt=0, then=Subquery(transfers.values("pk")[:1])))
+    return Case(When(MOVES_CREDITS, then=Subquery(transfers.values("pk")[:1])))
 
 
 def transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
@@ -177,10 +184,10 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
     lines = {
         line.pk: line
         for line in UsageLine.objects.filter(
+            MOVES_CREDITS,
             pool_id=transfer.pool_id,
             tenant_id=transfer.tenant_id,
             hour=transfer.hour,
-            amount__gt=0,
         )
         .select_related("job", "lease", "gpu_type")
         .annotate(round=term_round())
@@ -206,6 +213,8 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
                     charge=line.amount,
                     carried=carried_micro(line.carried),
                     share=share,
+                    charged_until=line.charged_until,
+                    borne=line.borne,
                 )
             )
     incomes = [
@@ -287,4 +296,6 @@ def _term_charge(
         settled=until is not None and head.hour < until,
         lenders=tuple(share for line in lines for share in shares.get(line.pk, ())),
         round=rounds[head.pk],
+        charged_until=next((line.charged_until for line in lines if line.charged_until), None),
+        borne=sum((line.borne for line in lines), ZERO),
     )

@@ -10,7 +10,6 @@ from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.reasons import SupersededReason
 from evenshare_core.domain.values import canonical_bytes
 from evenshare_core.money.fixed_point import to_credits
-from evenshare_core.policies import registry
 from scheduling.engine.bulk import insert_rows, next_ids
 from scheduling.engine.slots import read_slots
 from scheduling.engine.write import Kind, RoundWrite, write_intents, write_terms
@@ -130,11 +129,9 @@ _COLUMNS = (
 
 def _protected_until(write: RoundWrite) -> datetime | None:
     """Until when no policy may end the new leases; None where they are not protected."""
-    snapshot = write.plan.snapshot
-    options = registry.options(snapshot.policy, snapshot.options)
-    if not options.min_runtime_us:
+    if not write.protected_us:
         return None
-    return from_us(snapshot.at_us + options.min_runtime_us)
+    return from_us(write.plan.snapshot.at_us + write.protected_us)
 
 
 def _row(

@@ -20,6 +20,8 @@ from evenshare_core.domain.reasons import SupersededReason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Certificate
 from evenshare_core.money.fixed_point import to_credits, to_text, worst_case_micro
+from evenshare_core.money.revenue import LATE_ROUNDS
+from evenshare_core.policies import registry
 from scheduling.engine.bulk import insert_rows
 from scheduling.engine.events import EventLog
 from scheduling.models import Intent, LeaseEvent, PoolFence
@@ -90,6 +92,12 @@ class RoundWrite:
         """When a term expires, in pool time."""
         return from_us(self.plan.snapshot.at_us + self.lease_us(item))
 
+    @property
+    def protected_us(self) -> int:
+        """How long from their start no policy may end new leases; 0 if they are not protected."""
+        snapshot = self.plan.snapshot
+        return registry.options(snapshot.policy, snapshot.options).min_runtime_us
+
     def supersede(self, item: str, id_: int, why: SupersededReason, *, ends: bool = False) -> None:
         """Note that a part of the decision could not be applied any more.
 
@@ -113,6 +121,10 @@ def write_terms(
 ) -> None:
     """Record terms (lease, term number, decided figures), their events and reservations."""
     snapshot = write.plan.snapshot
+    # What decides whether rounds were late for a term, as they are set when it is granted.
+    lateness = {"late_us": LATE_ROUNDS * snapshot.round_us}
+    if kind is Kind.GRANTED and write.protected_us:
+        lateness["protected_us"] = write.protected_us
     insert_rows(
         "scheduling_leaseterm",
         ("lease_id", "number", "round", "starts_at", "expires_at", "own", "borrowed", "price"),
@@ -134,6 +146,8 @@ def write_terms(
                 "borrowed": item.borrowed,
                 "price": to_text(item.price_micro),
                 "gpu_type": item.gpu_type,
+                "expires_us": snapshot.at_us + write.lease_us(item),
+                **lateness,
             },
             lease=lease,
             job=item.job,

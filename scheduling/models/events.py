@@ -19,10 +19,12 @@ class LeaseEvent(models.Model):
 
     - `entitled`: the effective quotas changed (no lease). {"gpu_type", "capacity", "quotas":
       {tenant id: [gpus, lendable at most or null]}}
-    - `granted`: {"own", "borrowed", "price", "gpu_type"}
+    - `granted`: {"own", "borrowed", "price", "gpu_type", "expires_us", "late_us"}, and
+      "protected_us" if the policy has a minimum runtime. A round is on time for the term until
+      `late_us` after it was due; events of before ADR 0229 do not have these
     - `started`: the executor reports it runs. {"own", "borrowed", "price", "gpu_type"}
     - `renewed`: the term before closes at `at`, this one begins. {"own", "borrowed", "price",
-      "gpu_type"}
+      "gpu_type", "expires_us", "late_us"}
     - `stop_asked`: the round takes the GPUs back. {"reason"}; before the expiry, as notice, also
       {"rule", "for_job", "for_tenant", "numbers", "notice_s"}: by which rule and for whom
     - `ended`: the last term closes at `at`. {"reason", "exit_code", "started": bool,

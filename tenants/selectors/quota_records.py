@@ -60,7 +60,7 @@ def periods_from_plain(rows: Iterable[Mapping[str, Any]]) -> dict[Key, tuple[Per
 
 def dilutions_to_plain(dilutions: Iterable[Dilution]) -> list[dict[str, Any]]:
     """Write dilutions by names, for the audit log and for answers."""
-    names = _names()
+    names, called = _names(), dict(Tenant.objects.values_list("id", "name"))
     return [
         {
             "gpu_type": names["gpu_type"][one.gpu_type],
@@ -68,7 +68,13 @@ def dilutions_to_plain(dilutions: Iterable[Dilution]) -> list[dict[str, Any]]:
             "quotas": one.quotas,
             "capacity": one.capacity,
             "tenants": [
-                {"tenant": names["tenant"][tenant], "quota": quota, "before": old, "after": new}
+                {
+                    "tenant": names["tenant"][tenant],
+                    "name": called[tenant],
+                    "quota": quota,
+                    "before": old,
+                    "after": new,
+                }
                 for tenant, quota, old, new in one.losers
             ],
         }
@@ -84,7 +90,9 @@ def dilution_text(row: Mapping[str, Any]) -> str:
         f" {row['capacity']:,} from {begins} on."
     )
     losers = [
-        f"{one['tenant']} {one['after']:,} instead of {one['before']:,}" for one in row["tenants"]
+        # Records of before have slugs only.
+        f"{one.get('name') or one['tenant']} {one['after']:,} instead of {one['before']:,}"
+        for one in row["tenants"]
     ]
     return f"{text} Each quota shrinks in proportion: {', '.join(losers)}." if losers else text
 

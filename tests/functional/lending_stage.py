@@ -28,6 +28,18 @@ def lending_stage() -> ApiStage:
     return stage
 
 
+def late_stage() -> ApiStage:
+    """aa borrows of bb; once no round comes for 4.5 hours, and all of it is settled."""
+    stage = api_stage()
+    stage.cluster.submit("aa", 6, 1_000_000)
+    stage.cluster.round()
+    for after_s in (900, 900, 16_200, 900, 900, 900, 900):
+        stage.cluster.round(after_s=after_s)
+    meter_pool(stage.cluster.pool.pk)
+    settle_pool(stage.cluster.pool.pk)
+    return stage
+
+
 @dataclass
 class Rounds:
     """The stored rounds of a pool as they are disclosed, and the key of a tenant by day."""

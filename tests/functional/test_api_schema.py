@@ -102,6 +102,20 @@ class TestTheDescription:
                 assert operation.get("description"), f"{method} {path}"
                 assert set(operation["responses"]) >= {"400", "429"}
 
+    def test_has_names_where_a_row_number_would_say_nothing(self) -> None:
+        """A number is no answer to which tenant, pool, job or account: nobody can look it up."""
+        named = {
+            *("tenant", "pool", "gpu_type", "node", "job", "profile"),
+            *("user", "borrower", "lender", "account"),
+        }
+        numbers = {
+            f"{schema}.{field}"
+            for schema, form in document()["components"]["schemas"].items()
+            for field, kind in form.get("properties", {}).items()
+            if "integer" in kind.get("type", ()) and (field in named or field.endswith("_id"))
+        }
+        assert numbers == set()
+
     def test_names_every_operation_in_the_manual(self) -> None:
         manual = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
         listed = {

@@ -10,7 +10,7 @@ from billing.ledger import open_book, post_allowance
 from billing.metering import Metered, Settled, meter_pool, settle_pool
 from billing.models import Account, UsageLine
 from billing.selectors.events import read_events
-from evenshare_core.domain.instants import from_us
+from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
 from evenshare_core.money.revenue import Sweep
 from scheduling.models import (
@@ -34,9 +34,19 @@ def at(minute: float) -> datetime:
 
 
 class Story:
-    """Tenants a (quota 4) and b (quota 4) in a pool of 8 GPUs of type v100; 30-minute leases."""
+    """Tenants a (quota 4) and b (quota 4) in a pool of 8 GPUs of type v100; 30-minute leases.
 
-    def __init__(self, quotas: Mapping[str, int] | None = None, capacity: int = 8) -> None:
+    `late_min`: rounds are late that long after a term's expiry; None: as before ADR 0229.
+    """
+
+    def __init__(
+        self,
+        quotas: Mapping[str, int] | None = None,
+        capacity: int = 8,
+        *,
+        late_min: int | None = None,
+    ) -> None:
+        self.late_min = late_min
         quotas = {"a": 4, "b": 4} if quotas is None else quotas
         self.pool = Pool.objects.create(name="story", book="demo", lease_s=1800)
         self.type = GpuType.objects.create(name="v100")
@@ -219,7 +229,11 @@ class Story:
             short = budget.reserved - budget.spendable - budget.credit_limit
             budget.overrun = max(budget.overrun, short)
         budget.save()
-        self._event(kind, minute, self._figures(lease), lease)
+        lateness: dict[str, int] = {}
+        if self.late_min is not None:
+            lateness["expires_us"] = to_us(term.expires_at)
+            lateness["late_us"] = self.late_min * 60 * 1_000_000
+        self._event(kind, minute, self._figures(lease) | lateness, lease)
 
     def _event(
         self, kind: str, minute: float, data: dict[str, Any], lease: Lease | None = None

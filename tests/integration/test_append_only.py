@@ -140,6 +140,7 @@ class History:
         # Columns are changed one by one, also those that are there together or not at all.
         for table, constraint in (
             ("billing_postedprice", "price_surcharge_whole_or_none"),
+            ("billing_usageline", "usage_borne_past_its_charge"),
             ("billing_loggedtransfer", "logged_transfer_salt_of_32_bytes"),
             ("tenants_logentry", "log_entry_hash_of_its_record"),
             ("tenants_logkey", "log_key_of_32_bytes"),

@@ -196,9 +196,9 @@ class CreditMachine(RuleBasedStateMachine):
             hour=BEGIN - timedelta(hours=self.step),
         )
         post_transfers([posting])
-        release_reserved(self.book, [posting])
-        day = SimpleNamespace(tenant_id=party.tenant.pk, hour=hour, entries=posting.entries)
-        add_spend(self.book, [day])  # type: ignore[list-item]  # in this month, at any hour
+        charge = (party.tenant.pk, hour, cost)  # in this month, at any hour
+        release_reserved(self.book, [charge])
+        add_spend(self.book, [charge])
         party.balance -= cost
         lender.balance += cost
         party.spent += cost

@@ -18,7 +18,7 @@ from scheduling.selectors.capacity import gpus_by_type
 from scheduling.services.quota_impact import quota_impact, with_quotas
 from tenants.audit import Actor, AuditFilter, audit_page, write_audit
 from tenants.input.errors import InvalidInputError
-from tenants.models import AuditRecord, Quota, User
+from tenants.models import AuditRecord, Quota, Tenant, User
 from tenants.periods import OverlapError, Period, QuotaTerms, period_at, set_periods
 from tenants.services.quotas import (
     QuotaEdit,
@@ -193,6 +193,7 @@ class TestASave:
     def test_above_the_pools_gpus_says_whom_it_dilutes_by_how_much(self) -> None:
         """As the next round scales them: 12 and 4 of 8 GPUs are 6 and 2."""
         lab = cluster({"a": 4, "b": 4})
+        Tenant.objects.filter(slug="b").update(name="Team B")
         edits = [edit(lab, "a", 12)]
         impact = quota_impact(
             pool_id=lab.pool.pk, edits=edits, since=BEGIN + DAY, now=read_clock(lab.pool.pk)
@@ -202,11 +203,12 @@ class TestASave:
         (row,) = record.after["dilutes"]
         assert impact.dilutes == (row,)
         assert (row["gpu_type"], row["quotas"], row["capacity"]) == ("v100", 16, 8)
-        assert row["tenants"] == [{"tenant": "b", "quota": 4, "before": 4, "after": 2}]
+        loser = {"tenant": "b", "name": "Team B", "quota": 4, "before": 4, "after": 2}
+        assert row["tenants"] == [loser]
         assert impact.warnings == [
             (
                 "v100: quotas sum to 16 GPUs, the pool has 8 from 2030-01-02 00:00 on."
-                " Each quota shrinks in proportion: b 2 instead of 4."
+                " Each quota shrinks in proportion: Team B 2 instead of 4."
             )
         ]
 

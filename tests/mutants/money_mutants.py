@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import pure, stored
 
 MONEY_TESTS = "tests/unit/core/test_money.py"
+LATE_TESTS = "tests/unit/core/test_late_rounds.py"
 EDGE_TESTS = "tests/integration/test_budget_edges.py"
 
 MONEY_MUTANTS = (
@@ -124,9 +125,9 @@ MONEY_MUTANTS = (
     ),
     stored(
         "spend_counts_on_the_day_of_its_settlement",
-        "billing/metering/budgets.py",
-        "spent[posting.tenant_id, _day(posting.hour)] -= paid",
-        "spent[posting.tenant_id, _day(posting.effective_at)] -= paid",
+        "billing/metering/settle.py",
+        "(posting.tenant_id, posting.hour, micro)",
+        "(posting.tenant_id, posting.effective_at, micro)",
         f"{EDGE_TESTS}::test_of_the_old_period_counts_what_its_last_hour_cost_when_it_is_settled",
     ),
     stored(
@@ -135,6 +136,29 @@ MONEY_MUTANTS = (
         "committed_micro=to_micro(budget.reserved) - charges.unsettled_before,",
         "committed_micro=to_micro(budget.reserved),",
         f"{EDGE_TESTS}::test_of_the_next_period_is_not_stopped_by_charges_that_are_not_settled",
+    ),
+    # Late rounds
+    pure(
+        "late_rounds_are_charged",
+        "core/src/evenshare_core/money/revenue/records.py",
+        "if seen_us <= self.due_us + self.late_us:",
+        "if seen_us <= self.due_us + self.late_us * 1000:",
+        LATE_TESTS,
+    ),
+    pure(
+        "late_rounds_are_the_lenders_loss",
+        "core/src/evenshare_core/money/revenue/terms.py",
+        "full = amount if until_us == at_us else term.charged(held_us)[0]",
+        "full = amount",
+        LATE_TESTS,
+    ),
+    stored(
+        "the_borrower_pays_what_the_operator_bears",
+        "billing/metering/settle.py",
+        "(accounts[OPERATOR], -borrowed.borne_micro)",
+        "(accounts[tenant], -borrowed.borne_micro)",
+        "tests/integration/test_late_rounds.py::TestALateRound"
+        "::test_costs_the_operator_what_the_tenant_is_spared",
     ),
     # Files
     stored(

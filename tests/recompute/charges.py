@@ -21,6 +21,19 @@ def charge(borrowed: int, price_micro: int, held_us: int, carried: int) -> tuple
     return micro, due - micro * HOUR
 
 
+def charged_until(
+    held: tuple[int, int], due_us: int, late_us: int, rounds_us: Iterable[int], asked_us: int | None
+) -> int:
+    """Until when the borrower of a term is charged; `held`: from when to when."""
+    began_us, ends_us = held
+    seen = [at for at in rounds_us if at >= due_us]
+    if asked_us is not None:
+        seen.append(asked_us)
+    if ends_us <= due_us or not seen or min(seen) <= due_us + late_us:
+        return ends_us
+    return max(due_us, began_us)
+
+
 def lendable(quota: int, mode: str, lend_limit: int | None, own: int) -> int:
     """What a tenant lends at an instant, with so many own GPUs in running terms."""
     idle = max(0, quota - own)

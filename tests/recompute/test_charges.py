@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.money.fixed_point import to_text
 from evenshare_core.money.revenue import Event, Sweep
-from tests.recompute.charges import HOUR, OPERATOR, Piece, charge, lendable, split, weights
+from tests.recompute.charges import (
+    HOUR,
+    OPERATOR,
+    Piece,
+    charge,
+    charged_until,
+    lendable,
+    split,
+    weights,
+)
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recompute.md"
 
@@ -32,6 +42,14 @@ class TestTheDocument:
     def test_charges_as_its_table_says(self, row: list[str]) -> None:
         *factors, micro, carried = map(int, row)
         assert charge(*factors) == (micro, carried)
+
+    @pytest.mark.parametrize("row", table("began_us"), ids=" ".join)
+    def test_ends_charged_time_as_its_table_says(self, row: list[str]) -> None:
+        began, due, late, rounds, asked, ends, until = row
+        asked_us = None if asked == "-" else int(asked)
+        instants = [int(at) for at in rounds.split()]
+        held = (int(began), int(ends))
+        assert charged_until(held, int(due), int(late), instants, asked_us) == int(until)
 
     @pytest.mark.parametrize("row", table("charge_micro"), ids=" ".join)
     def test_splits_as_its_table_says(self, row: list[str]) -> None:
@@ -97,42 +115,79 @@ class Life:
         ]
 
 
+LEASE, LATE = 900_000_000, 20_000_000
+
+
+class Held(NamedTuple):
+    """A term that is over; `ruled`: it began under the rule of late rounds."""
+
+    lease: int
+    number: int
+    borrowed: int
+    price_micro: int
+    began_us: int
+    ends_us: int
+    ruled: bool
+
+
+def recomputed(
+    life: Life, held: list[Held]
+) -> dict[tuple[int, int], tuple[int, int, dict[int, int]]]:
+    """Charge, what the operator bears, and what each lender earns, of each term."""
+    rounds = [event.at_us for event in life.events if event.kind in ("granted", "renewed")]
+    rounds.append(life.at_us)  # the last look
+    carried: dict[int, int] = {}
+    terms = {}
+    for term in held:
+        until_us = term.ends_us
+        if term.ruled:
+            due_us = term.began_us + LEASE
+            until_us = charged_until((term.began_us, until_us), due_us, LATE, rounds, None)
+        factors, rest = (term.borrowed, term.price_micro), carried.get(term.lease, 0)
+        amount, carried[term.lease] = charge(*factors, until_us - term.began_us, rest)
+        full, _ = charge(*factors, term.ends_us - term.began_us, rest)
+        pieces = life.pieces_of(term.began_us, term.ends_us)
+        earned = split(full, weights(pieces)) if term.borrowed else {}
+        terms[term.lease, term.number] = (amount, full - amount, earned)
+    return terms
+
+
 class TestTheCore:
     @pytest.mark.parametrize("seed", range(30))
     def test_charges_and_pays_the_same(self, seed: int) -> None:
         """Each term that a sweep of the core closes, recomputed from the document's formulas."""
-        life, terms = Life(seed), {}
-        carried: dict[int, int] = {}
+        life, held = Life(seed), list[Held]()
         for lease in range(1, 30):
             tenant, own, borrowed = life.rng.randint(1, 3), life.rng.randrange(3), lease % 3
             price = to_text(life.rng.choice((0, 360, 414_214, 1_000_001)))
             term = {"gpu_type": "gpu", "own": own, "borrowed": borrowed, "price": price}
             for number in range(1, life.rng.randint(1, 3) + 1):
-                life.tell("granted" if number == 1 else "renewed", lease, tenant, number, **term)
+                began_us = life.at_us
+                rule = {"expires_us": began_us + LEASE, "late_us": LATE} if lease % 5 else {}
+                kind = "granted" if number == 1 else "renewed"
+                life.tell(kind, lease, tenant, number, **term, **rule)
                 if number == 1:
                     life.tell("started", lease, tenant, number)
                 life.own[lease] = (tenant, own)
                 life.note()
-                began_us = life.at_us
-                life.at_us += life.rng.choice((1, 1_000_000, 899_999_999, HOUR))
+                life.at_us += life.rng.choice((1, 1_000_000, 899_999_999, LEASE + LATE, HOUR))
                 if life.rng.random() < 0.3:
                     life.entitle()
                     life.note()
                     life.at_us += 7_000_001
                 micro = int(price.replace(".", ""))
-                amount, rest = charge(borrowed, micro, life.at_us - began_us, carried.get(lease, 0))
-                carried[lease] = rest
-                pieces = life.pieces_of(began_us, life.at_us)
-                terms[lease, number] = (amount, split(amount, weights(pieces)) if borrowed else {})
+                held.append(Held(lease, number, borrowed, micro, began_us, life.at_us, bool(rule)))
             if lease % 4:  # the others run on
                 life.tell("ended", lease, tenant, number, started=True)
                 del life.own[lease]
                 life.note()
+        terms = recomputed(life, held)
         sweep = Sweep()
         closed = [row for event in life.events for row in sweep.feed(event)]
         closed += sweep.rest(life.at_us)
         assert len(closed) > 30
+        assert any(row.borne_micro for row in closed)
         for row in closed:
-            amount, earned = terms[row.lease, row.term]
-            assert row.amount_micro == amount
+            amount, borne, earned = terms[row.lease, row.term]
+            assert (row.amount_micro, row.borne_micro) == (amount, borne)
             assert {one.lender: one.amount_micro for one in row.shares} == earned

@@ -13,6 +13,7 @@ from portal.charts.notes import Instant, Link, Note, credit_note
 from portal.site.clocks import Clocks
 
 PLACES = 4  # of GPU-hours and charges
+LATE = "paid by the operator, as rounds were late"
 TERMS_LINKED = 24  # of a row, to the price of each
 
 
@@ -32,6 +33,7 @@ class ChargeRow:
     price_note: Note | None
     charge: Decimal
     note: Note | None
+    charged_until: Instant | None = None  # of the last term that late rounds made free from then on
 
 
 def charge_rows(
@@ -86,6 +88,10 @@ def _charge_row(
         price_note=_price_note(group, pool) if first.borrowed_gpus else None,
         charge=sum((charge.charge for charge in group), Decimal(0)),
         note=_lenders_note(group, names),
+        charged_until=next(
+            (clocks.instant(one.charged_until) for one in reversed(group) if one.charged_until),
+            None,
+        ),
     )
 
 
@@ -112,6 +118,8 @@ def _lenders_note(group: list[TermCharge], names: dict[int | None, str]) -> Note
         for share in charge.lenders:
             name = names.get(share.tenant_id, "other tenants")
             earned[name] = earned.get(name, Decimal(0)) + share.amount
+        if charge.borne:
+            earned[LATE] = earned.get(LATE, Decimal(0)) - charge.borne
     if not earned:
         return None
     rows = sorted(earned.items(), key=lambda item: (-item[1], item[0]))

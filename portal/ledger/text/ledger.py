@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -191,7 +191,8 @@ class Line:
     """One usage line: a term's borrowed GPUs. `share` is the lender's part, None for all of it.
 
     charge = gpus x price x held_h + carried micro-credits; share = charge x part, which is
-    `fraction` exactly where that is short.
+    `fraction` exactly where that is short. Of a borrower's line, both are of the time until
+    `charged_until`, if rounds were late; None: until it ended.
 
     `round` granted or renewed the term. `job` and `uid` are empty where it is another tenant's.
     """
@@ -211,6 +212,7 @@ class Line:
     carried: Decimal | None = None
     part: Decimal | None = None
     fraction: str = ""
+    charged_until: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +235,14 @@ def lines_behind(
         every = [item for income in incomes for item in income.line_items]
         for item in sorted(every, key=lambda item: (item.ends_at, item.lease_id)):
             paid[item.lease_id, item.term] = _line(
-                item, times, job=item.job, uid=item.job_uid, carried=item.carried
+                *(item, times, item.charge, item.charged_until),
+                job=item.job,
+                uid=item.job_uid,
+                carried=item.carried,
             )
     earned = [
         _line(
-            item,
-            times,
+            *(item, times, item.charge + item.borne, None),
             share=item.share.amount,
             part=item.share.part,
             fraction=item.share.fraction,
@@ -257,7 +261,14 @@ def lines_behind(
     )
 
 
-def _line(item: UsageLineItem, times: Clocks, **more: Any) -> Line:
+def _line(
+    item: UsageLineItem,
+    times: Clocks,
+    charge: Decimal,
+    charged_until: datetime | None,
+    **more: Any,
+) -> Line:
+    held = item.held if charged_until is None else charged_until - item.starts_at
     return Line(
         ends_at=times.instant(item.ends_at),
         lease=item.lease_number,
@@ -266,7 +277,8 @@ def _line(item: UsageLineItem, times: Clocks, **more: Any) -> Line:
         gpu_type=item.gpu_type,
         gpus=item.gpus,
         price=item.price,
-        held_h=Decimal(item.held // MICROSECOND) / HOUR_US,
-        charge=item.charge,
+        held_h=Decimal(held // MICROSECOND) / HOUR_US,
+        charge=charge,
+        charged_until=times.instant(charged_until) if charged_until else None,
         **more,
     )

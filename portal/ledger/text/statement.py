@@ -9,13 +9,14 @@ from decimal import Decimal
 from typing import Any
 
 from billing.models import Transfer
-from billing.selectors import CounterpartyTotal, PeriodTotal, StatementLine, StatementPeriod
+from billing.selectors import LATE, CounterpartyTotal, PeriodTotal, StatementLine, StatementPeriod
 from portal.charts.figures import credits_text
 from scheduling.selectors.visibility import Visibility
 from tenants.api.times import time_text
 
 OTHERS, ITSELF = "other tenants", "itself, on idle quota of its own"
 OPERATOR = "operator, for unallocated quota"
+OPERATOR_LATE = "operator, for time without rounds"
 COLUMNS = (
     "effective_at",
     "transfer",
@@ -29,6 +30,7 @@ COLUMNS = (
     "paid_credits",
     "net_credits",
     "balance_credits",
+    "not_charged_gpu_h",
 )
 
 
@@ -75,8 +77,10 @@ def counterparty_rows(
     rows, hidden = [], []
     for total in totals:
         row = CounterpartyRow("", total.transfers, total.earned, total.paid)
-        if total.code != Transfer.Code.USAGE:
-            name: str | None = str(Transfer.Code(total.code).label)
+        if total.code == LATE:
+            name: str | None = OPERATOR_LATE
+        elif total.code != Transfer.Code.USAGE:
+            name = str(Transfer.Code(total.code).label)
         else:
             name = names.of(total.tenant_id)
         if name is None:
@@ -165,4 +169,5 @@ def _cells(line: StatementLine, balance: Decimal, names: VisibleNames, tenant_id
         f"{line.paid:f}",
         f"{line.earned - line.paid:f}",
         f"{balance:f}",
+        "" if line.not_charged_gpu_h is None else f"{line.not_charged_gpu_h:f}",
     ]

@@ -230,6 +230,8 @@ def _round(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf.add_argument("--since", metavar="T", help="rounds from T on, RFC 3339, pool time")
     leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
     leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
+    limit = "CPU time of each round's recomputation (default: 600; 0: no limit)"
+    leaf.add_argument("--limit", metavar="SECONDS", type=_whole, default=600, help=limit)
     _accepts(leaf)
     _reports(leaf)
     pin = _leaf(verbs, "pin", verify.round_pin, "keep the head of a pool's rounds, and print it")
@@ -276,6 +278,10 @@ def _accepts(leaf: argparse.ArgumentParser) -> None:
 def _of_a_tenant(leaf: argparse.ArgumentParser) -> None:
     leaf.add_argument("--pool", required=True)
     leaf.add_argument("--tenant", required=True)
+
+
+def _whole(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
 
 
 def _positive(text: str) -> int:

@@ -16,7 +16,7 @@ INSTALL = "pip install 'evenshare[verify]'"
 # Those of evenshare_core.verification.verdict.Gap, which is not there without the extra.
 GAPS = (
     "bundle", "own-rows", "names", "version", "certificate", "before", "superseded", "head",
-    "rows", "rounds",
+    "rows", "limit", "rounds",
 )  # fmt: skip
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from evenshare_core.chain.records import RecordError, RoundRecord, read_record
+from evenshare_core.cli.bounded import in_child
 from evenshare_core.cli.verify_folder import version_here
 from evenshare_core.disclosure.bundle import BundleError, read_bundle
 from evenshare_core.disclosure.pseudonyms import day_of, job_name
@@ -262,7 +264,8 @@ def _findings(
     findings: list[RoundFinding] = []
     total = len(history.numbers())
     screen.progress(f"verifying round 1 of {total}")
-    for finding in history.rounds(version_here, wanted):
+    bounded = partial(in_child, limit_s=options.limit)
+    for finding in history.rounds(version_here, wanted, bounded):
         findings.append(finding)
         if options.output != "json":
             screen.line(inert(round_line(finding)))

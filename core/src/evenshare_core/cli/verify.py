@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
+from evenshare_core.cli.bounded import LIMIT_S
 from evenshare_core.cli.command import CliError, CoreCommand, Options, Stream
 from evenshare_core.verification.verdict import Gap
 
@@ -22,6 +23,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept", metavar="GAP", action="append", default=[], choices=[gap.value for gap in Gap],
         help="what need not be proven: " + ", ".join(gap.value for gap in Gap),
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit", metavar="SECONDS", type=int, default=LIMIT_S,
+        help=f"of CPU time for each round, by default {LIMIT_S}; 0: none",
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
+from evenshare_core.cli.bounded import in_child
 from evenshare_core.cli.command import CliError, Options, Stream, say
 from evenshare_core.verification.heads import Pin, read_pin
 from evenshare_core.verification.history import EvidenceError, RoundHistory
@@ -21,7 +22,9 @@ def verify_folder(options: Options, out: Stream) -> None:
     tally = Tally(options["accept"])
     try:
         history = RoundHistory(lambda name: _read(folder / name))
-        for finding in history.rounds(version_here):
+        for finding in history.rounds(
+            version_here, bounded=lambda work: in_child(work, options["limit"])
+        ):
             say(out, round_line(finding))
             tally.add(finding)
         head = history.head(pin, tuple(options["vkey"]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -38,10 +39,14 @@ from evenshare_core.verification.rounds import (
     verify_record,
     verify_round,
 )
+from evenshare_core.verification.verdict import Gap
 
 # Returns the bytes of a file; None where there is none of this name.
 Reader = Callable[[str], bytes | None]
 VersionOf = Callable[[str], str]
+# Recomputes a round; None if it was ended because it took too long.
+Bounded = Callable[[Callable[[], RoundFinding]], RoundFinding | None]
+OVER_LIMIT = "its recomputation was ended at the limit of CPU time, its record alone was checked"
 OTHER_BEFORE = "the bundle of the round before is not the one that its record commits to"
 
 
@@ -237,9 +242,15 @@ class RoundHistory:
         return [entry.record.round for entry in entries]
 
     def rounds(
-        self, version_here: VersionOf, wanted: Callable[[RoundRecord], bool] = lambda _: True
+        self,
+        version_here: VersionOf,
+        wanted: Callable[[RoundRecord], bool] = lambda _: True,
+        bounded: Bounded = lambda work: work(),
     ) -> Iterator[RoundFinding]:
-        """Verify rounds, one after the other; `wanted` says which."""
+        """Verify rounds, one after the other; `wanted` says which.
+
+        `bounded` recomputes a round within a limit, and returns None if that was not enough.
+        """
         due, newest = set(self.numbers()), 0
         record_before, before, is_other = None, None, False
         records = [entry.record for entry in self.entries]
@@ -248,10 +259,11 @@ class RoundHistory:
             if record.round not in due or not wanted(record):
                 before, is_other = _disclosed(data), _is_other(data, record)
             else:
-                finding = self._verify(
-                    data, record, record_before, before, record_after,
+                work = partial(
+                    self._verify, data, record, record_before, before, record_after,
                     version_here=version_here, newest_certificate=newest,
                 )  # fmt: skip
+                finding = bounded(work) or _over_limit(data, record, record_before)
                 if is_other:
                     finding.note(RoundCheck.BYTES, (OTHER_BEFORE,))
                 before, is_other = finding.disclosed, False
@@ -357,6 +369,15 @@ def _entry(row: RecordAnswer) -> RecordEntry:
         return RecordEntry(row.index, data, read_record(data))
     except RecordError as error:
         raise EvidenceError(f"records.json: entry {row.index}: {error}") from None
+
+
+def _over_limit(
+    data: bytes | None, record: RoundRecord, record_before: RoundRecord | None
+) -> RoundFinding:
+    """A round whose recomputation was ended: its record and its bundle's hash alone."""
+    finding = verify_record(data, record, record_before)
+    finding.leave(Gap.LIMIT, OVER_LIMIT)
+    return finding
 
 
 def _disclosed(data: bytes | None) -> Disclosed | None:

@@ -3,6 +3,7 @@
 | what | from | rule |
 |---|---|---|
 | charge | borrowed GPUs, price, time, remainder of the lease's terms before | `term_charge` |
+| borne by the operator | what the whole time costs, less the charge | the same |
 | own weight | intervals of idle quota: own / total, times length | `part_of` |
 | income | charge, all weights | largest remainder |
 | price | base, theta, use, surcharge; and the round of the term | `posted_price_micro` |
@@ -139,8 +140,13 @@ def _charge(row: UsageAnswer, report: StatementReport) -> None:
     if row.meter != BORROWED:
         report.compare("own GPUs are free", where, (row.price, row.amount), (0, 0))
         return
-    again = _again(row.gpus, row.price, row.ends_at - row.starts_at, row.carried)
+    if row.charged_us > row.ends_at - row.starts_at:
+        report.compare("charged time", where, text_of(row.starts_at + row.charged_us), "its end")
+    again = _again(row.gpus, row.price, row.charged_us, row.carried)
     report.compare("charge", where, row.amount, again)
+    if row.charged_until is not None:
+        full = _again(row.gpus, row.price, row.ends_at - row.starts_at, row.carried)
+        report.compare("late rounds", where, Amount(row.amount + row.borne), full)
 
 
 def _due(row: IncomeAnswer, where: str, report: StatementReport) -> None:
@@ -185,7 +191,7 @@ def _remainders(rows: Iterable[UsageAnswer], report: StatementReport) -> None:
 
 def _rest(row: UsageAnswer) -> int:
     try:
-        return _due_of(row.gpus, row.price, row.ends_at - row.starts_at, row.carried)[1]
+        return _due_of(row.gpus, row.price, row.charged_us, row.carried)[1]
     except ValueError:
         return 0  # the charge itself was found
 

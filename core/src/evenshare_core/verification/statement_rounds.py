@@ -8,7 +8,7 @@ may start at once.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,13 @@ from evenshare_core.disclosure.pseudonyms import job_name, tenant_name
 from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Grant, Renew, with_swaps
 from evenshare_core.domain.leases import Lease
-from evenshare_core.money.revenue import OPERATOR, IdleStep
+from evenshare_core.money.revenue import LATE_ROUNDS, OPERATOR, IdleStep
+from evenshare_core.policies import registry
+from evenshare_core.policies.options import OptionError
 from evenshare_core.verification.statement import (
     StatementReport,
     income_name,
+    text_of,
     usage_name,
     verify_statement,
 )
@@ -36,6 +39,10 @@ from evenshare_core.verification.verdict import Gap
 
 TermRows = dict[str, UsageAnswer]  # by meter
 NO_KEY = "own and borrowed GPUs of a term: no key of its day is at hand"
+PAST_EXPIRY = (
+    "a charge past the expiry of a term, although no round came in time: only terms that began"
+    " before late rounds were the operator's loss are charged so"
+)
 NO_BUNDLE = "a comparison with the round of a term: its bundle is not there"
 
 
@@ -52,7 +59,7 @@ def verify_with_rounds(
     """
     report = verify_statement(statement)
     known = {*instants, *(disclosed.at_us for disclosed in rounds.values())}
-    _Comparison(statement, rounds, keys, frozenset(known), report).run()
+    _Comparison(statement, rounds, keys, frozenset(known), tuple(sorted(instants)), report).run()
     return report
 
 
@@ -77,6 +84,7 @@ class _Comparison:
     rounds: Mapping[int, Disclosed]
     keys: Mapping[str, bytes]
     instants: frozenset[int]
+    every: tuple[int, ...]  # all rounds of the time, in order; empty if it is not known that it is
     report: StatementReport
 
     def run(self) -> None:
@@ -85,8 +93,9 @@ class _Comparison:
         terms: dict[tuple[str, int, int], TermRows] = {}
         for row in self.statement.usage:
             terms.setdefault((row.job, row.lease, row.term), {})[row.meter] = row
-        for rows in terms.values():
+        for (job, lease, number), rows in terms.items():
             self._term(rows)
+            self._late(rows, terms.get((job, lease, number + 1), {}))
         for gpu_type, steps in self.statement.steps.items():
             for disclosed in self.rounds.values():
                 if self._counts(gpu_type, disclosed.at_us):
@@ -144,6 +153,29 @@ class _Comparison:
         stated = {meter: of_meter.gpus for meter, of_meter in sorted(rows.items())}
         self.report.compare("own and borrowed GPUs", where, stated, _decided(disclosed, key, row))
 
+    # ---- late rounds ----
+
+    def _late(self, rows: TermRows, following: TermRows) -> None:
+        """A borrowed term is charged until it was due if no round came in time (docs/adr/0229)."""
+        row = rows.get(BORROWED)
+        disclosed = None if row is None or row.round is None else self.rounds.get(row.round)
+        if row is None or disclosed is None:
+            return  # it was found with its price
+        key = self.keys.get(disclosed.day)
+        due_us = None if key is None else _due_us(disclosed, key, row)
+        if due_us is None:
+            return  # so were the key and the grant
+        where = f"{usage_name(row)}, in round {row.round}"
+        if row.charged_until is not None:
+            again = max(due_us, row.starts_at)
+            self.report.compare("charged until", where, text_of(row.charged_until), text_of(again))
+        elif any(after.starts_at == row.ends_at for after in following.values()):
+            # How other terms ended is the executor's word: a process may take long to stop.
+            index = bisect_left(self.every, due_us)
+            late_us = LATE_ROUNDS * disclosed.snapshot.round_us
+            if index < len(self.every) and self.every[index] > due_us + late_us:
+                self.report.left(PAST_EXPIRY, Gap.ROUNDS)
+
     # ---- idle quota ----
 
     def _idle(self, disclosed: Disclosed, gpu_type: str, steps: Sequence[IdleStep]) -> None:
@@ -171,6 +203,19 @@ class _Comparison:
             least, most = bounds.of(lenders)
             again: object = gpus if least <= gpus <= most else f"{least} to {most}"
             self.report.compare(what, where, gpus, again)
+
+
+def _due_us(disclosed: Disclosed, key: bytes, row: UsageAnswer) -> int | None:
+    """When a term was due: its expiry, or the end of a minimum runtime. None if that is unknown."""
+    snapshot = disclosed.snapshot
+    try:
+        job = disclosed.names.jobs.index(job_name(key, row.job.replace("-", ""))) + 1
+        protected_us = registry.options(snapshot.policy, snapshot.options).min_runtime_us
+    except (ValueError, registry.UnknownPolicyError, OptionError):
+        return None
+    lengths = {length.job: length.lease_us for length in disclosed.decision.lengths}
+    expires_us = disclosed.at_us + lengths.get(job, snapshot.lease_us)
+    return max(expires_us, row.starts_at + protected_us) if row.term == 1 else expires_us
 
 
 def _decided(disclosed: Disclosed, key: bytes, row: UsageAnswer) -> dict[str, int] | str:

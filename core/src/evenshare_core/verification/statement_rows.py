@@ -68,6 +68,15 @@ class UsageAnswer(msgspec.Struct, frozen=True):
     carried: int | None
     hour: InstantUs
     transfer: str | None
+    # Portals of before ADR 0229 answer neither: terms were charged until they ended.
+    charged_until: InstantUs | None = None
+    borne: Amount = Amount(0)
+
+    @property
+    def charged_us(self) -> int:
+        """The time that the amount is for; below 0 or above what was held if it is wrong."""
+        until_us = self.ends_at if self.charged_until is None else self.charged_until
+        return until_us - self.starts_at
 
 
 class LenderWeight(msgspec.Struct, frozen=True):

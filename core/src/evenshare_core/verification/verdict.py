@@ -33,6 +33,7 @@ class Gap(StrEnum):
     SUPERSEDED = "superseded"  # a part of a decision was not carried out, and nothing shows why
     HEAD = "head"  # no proof joins the head and the pin
     ROWS = "rows"  # rows of a statement are missing
+    LIMIT = "limit"  # a round was not recomputed within the limit of CPU time
     ROUNDS = "rounds"  # rows of a statement were not compared with their rounds
 
 
@@ -54,6 +55,7 @@ TO_DO: Mapping[Gap, str] = MappingProxyType(
         Gap.SUPERSEDED: "ask the operator what became of it; the round's page shows it",
         Gap.HEAD: "verify again from the portal, which has the proof",
         Gap.ROWS: "verify the rounds of this time, which show what the tenant held",
+        Gap.LIMIT: "give it more time: --limit SECONDS",
         Gap.ROUNDS: "verify a later time, or ask for the arithmetic alone: --without-rounds",
     }
 )

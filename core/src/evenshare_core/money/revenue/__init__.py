@@ -1,8 +1,8 @@
 """Gain-as-you-contribute, pure: from lease events to charged terms and their lenders.
 
 `idle` sums parts of lendable idle quota and splits a charge by them; `terms` sweeps over lease
-events and closes terms with their charges and their lenders' weights; `factors` tells the intervals
-that a weight is the sum of.
+events and closes terms with their charges and their lenders' weights; `records` has both;
+`factors` tells the intervals that a weight is the sum of.
 """
 
 from evenshare_core.money.revenue.factors import (
@@ -23,9 +23,16 @@ from evenshare_core.money.revenue.idle import (
     split_charge,
     weights_between,
 )
-from evenshare_core.money.revenue.terms import ClosedTerm, Event, Sweep, price_to_micro
+from evenshare_core.money.revenue.records import (
+    LATE_ROUNDS,
+    ClosedTerm,
+    Event,
+    price_to_micro,
+)
+from evenshare_core.money.revenue.terms import Sweep
 
 __all__ = [
+    "LATE_ROUNDS",
     "OPERATOR",
     "WEIGHT_LIMIT",
     "ChargeShare",

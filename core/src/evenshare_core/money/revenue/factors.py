@@ -22,7 +22,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from evenshare_core.money.revenue.idle import IdleSums
-from evenshare_core.money.revenue.terms import ClosedTerm, Event, Sweep, _Open
+from evenshare_core.money.revenue.records import ClosedTerm, Event, OpenTerm
+from evenshare_core.money.revenue.terms import Sweep
 
 TermKey = tuple[int, int]  # lease, term
 OPENING = ("granted", "renewed")
@@ -85,7 +86,7 @@ class FactorSweep(Sweep):
             return []
         return idle_steps(sums, lender, from_us, until_us)
 
-    def _close(self, event: Event, term: _Open, at_us: int) -> ClosedTerm:
+    def _close(self, event: Event, term: OpenTerm, at_us: int) -> ClosedTerm:
         key = (event.lease, term.term)
         if key not in self.missing or term.starts_us is None:
             return super()._close(event, term, at_us)

@@ -15,6 +15,11 @@ The result depends on the events alone, never on how they were cut into batches.
 A lease's terms carry the remainder of their charges from one to the next, so that rounding never
 costs or saves a lease half a micro-credit in all, however short its terms are.
 
+Late rounds: a term is due at its expiry, or when its minimum runtime is over. If no round came
+within `late_us` after that, the borrower is charged until the due instant only. Lenders are paid
+for all of the time; the operator bears the difference (docs/adr/0229). Events of before this rule
+have no `expires_us`, and their terms are charged until they end.
+
 Terms that began under the rule before (docs/adr/0141) are split by the integrals of idle quota,
 and charged by themselves: `Sweep(by_integrals=True)` until `change_rule`, and whatever a state of
 that time holds open.
@@ -24,11 +29,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
-from evenshare_core.money.fixed_point import charge_micro, term_charge, to_micro
 from evenshare_core.money.revenue.idle import (
     ChargeShare,
     IdleSums,
@@ -37,80 +39,10 @@ from evenshare_core.money.revenue.idle import (
     split_charge,
     weights_between,
 )
+from evenshare_core.money.revenue.records import ClosedTerm, Event, OpenTerm, opened_term
 
 # A round writes these at its own instant: nothing before it is still to be expected.
 ROUND_KINDS = frozenset({"granted", "renewed", "priced"})
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One lease event as the sweep reads it; `at_us` is pool time, 0 stands for no lease."""
-
-    number: int
-    kind: str
-    at_us: int
-    lease: int
-    job: int
-    tenant: int
-    term: int
-    data: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ClosedTerm:
-    """A term that is over. `starts_us` is None where the executor never started it.
-
-    `shares`: who earns what of `amount_micro` (only where GPUs were borrowed), by each lender's
-    part of the term, eq. (2), with weights as in `plain_weights`. `event`: the number of the event
-    that closed it. `carried` and `rest`: the remainder that it took over and the one that it left
-    (`term_charge`). `carried` is None under the rule before, where weights are GPU-microseconds.
-    """
-
-    lease: int
-    job: int
-    tenant: int
-    gpu_type: str
-    term: int
-    own: int
-    borrowed: int
-    price_micro: int
-    starts_us: int | None
-    ends_us: int
-    event: int
-    amount_micro: int
-    carried: int | None
-    rest: int
-    shares: tuple[ChargeShare, ...]
-
-    @property
-    def held_us(self) -> int:
-        """How long the GPUs were held, at least 0."""
-        return 0 if self.starts_us is None else self.ends_us - self.starts_us
-
-    @property
-    def weights(self) -> dict[int, int]:
-        """Lender -> its weight (zeros left out)."""
-        return {share.lender: share.weight for share in self.shares if share.weight}
-
-
-@dataclass(slots=True)
-class _Open:
-    """The present term of a lease that has not ended."""
-
-    job: int
-    tenant: int
-    gpu_type: str
-    term: int
-    own: int
-    borrowed: int
-    price_micro: int
-    starts_us: int | None = None
-    mark_us: int = 0
-    carried: int | None = 0  # None: it began under the rule before
-
-    @property
-    def by_integrals(self) -> bool:
-        return self.carried is None
 
 
 # (GPU type, instant, whether it is of integrals) -> (open terms that need it, the mark). None: it
@@ -135,10 +67,12 @@ class Sweep:
         self.anomalies: list[tuple[int, str]] = []
         self._types: dict[str, IdleSums] = {}
         self._kept: dict[str, int] = {}
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, OpenTerm] = {}
         self._marks: _Marks = {}
         self._pending: list[tuple[int, int, Event]] = []
         self._last_us: dict[int, int] = {}
+        # (due instant, lease, term) of open terms that no round has come for; may name closed ones.
+        self._due: list[tuple[int, int, int]] = []
 
     def feed(self, event: Event) -> list[ClosedTerm]:
         """Take the next event; return the terms that are closed by what is known now."""
@@ -153,7 +87,9 @@ class Sweep:
 
     def rest(self, until_us: int) -> list[ClosedTerm]:
         """Take all pending events up to `until_us`: no earlier ones are expected any more."""
-        self.watermark_us = max(self.watermark_us, until_us)
+        if until_us > self.watermark_us:
+            self.watermark_us = until_us
+            self._note_round()
         closed: list[ClosedTerm] = []
         while self._pending and self._pending[0][0] <= self.watermark_us:
             at_us, _, event = heapq.heappop(self._pending)
@@ -161,6 +97,24 @@ class Sweep:
             if term is not None:
                 closed.append(term)
         return closed
+
+    def _note_round(self) -> None:
+        """Note the round, or the look of a quiet pool, in the terms that waited for one."""
+        while self._due and self._due[0][0] <= self.watermark_us:
+            due_us, lease, number = heapq.heappop(self._due)
+            term = self._open.get(lease)
+            if term is not None and (term.term, term.due_us) == (number, due_us):
+                term.round_us = self.watermark_us
+
+    def _await_round(self, lease: int, term: OpenTerm) -> None:
+        """Have the first round from the term's due instant on noted; it may be the present one."""
+        term.round_us = None
+        if term.due_us is None:
+            return
+        if term.due_us <= self.watermark_us:
+            term.round_us = self.watermark_us
+        else:
+            heapq.heappush(self._due, (term.due_us, lease, term.term))
 
     def change_rule(self) -> None:
         """Let terms that begin from now on be split and charged by the present rule."""
@@ -172,7 +126,7 @@ class Sweep:
         return self._pending[0][0] if self._pending else None
 
     @property
-    def running(self) -> dict[tuple[int, int], _Open]:
+    def running(self) -> dict[tuple[int, int], OpenTerm]:
         """Terms that are not closed: (lease, term) -> its figures."""
         return {(lease, term.term): term for lease, term in self._open.items()}
 
@@ -185,7 +139,12 @@ class Sweep:
         if event.kind == "entitled":
             self._entitle(event, at_us)
         elif event.kind == "granted":
-            self._open[event.lease] = _opened(event)
+            term = self._open[event.lease] = opened_term(event)
+            self._await_round(event.lease, term)
+        elif event.kind == "stop_asked":
+            asked = self._open.get(event.lease)
+            if asked is not None and asked.asked_us is None:
+                asked.asked_us = at_us
         elif event.kind in ("started", "renewed", "ended"):
             present = self._open.get(event.lease)
             if present is None:
@@ -206,22 +165,27 @@ class Sweep:
         }
         self._sums(event.data["gpu_type"]).entitle(at_us, int(event.data["capacity"]), rows)
 
-    def _start(self, event: Event, present: _Open, at_us: int) -> None:
+    def _start(self, event: Event, present: OpenTerm, at_us: int) -> None:
         if present.starts_us is not None:
             self.anomalies.append((event.number, "started twice"))
             return
         self._begin(present, at_us)
+        until_us = at_us + present.protected_us
+        if present.due_us is not None and until_us > present.due_us:
+            present.due_us = until_us
+            self._await_round(event.lease, present)
 
-    def _renew(self, event: Event, present: _Open, at_us: int) -> ClosedTerm:
+    def _renew(self, event: Event, present: OpenTerm, at_us: int) -> ClosedTerm:
         closed = self._close(event, present, at_us)
-        following = _opened(event)
+        following = opened_term(event)
         following.carried = closed.rest
         self._open[event.lease] = following
+        self._await_round(event.lease, following)
         if present.starts_us is not None:
             self._begin(following, at_us)
         return closed
 
-    def _end(self, event: Event, present: _Open, at_us: int) -> ClosedTerm:
+    def _end(self, event: Event, present: OpenTerm, at_us: int) -> ClosedTerm:
         if event.data.get("started") and present.starts_us is None:
             self.anomalies.append((event.number, "ended as started, but no start was seen"))
         closed = self._close(event, present, at_us)
@@ -229,7 +193,7 @@ class Sweep:
         self._last_us.pop(event.lease, None)
         return closed
 
-    def _begin(self, term: _Open, at_us: int) -> None:
+    def _begin(self, term: OpenTerm, at_us: int) -> None:
         term.starts_us = at_us
         if self.by_integrals:
             term.carried = None
@@ -241,15 +205,18 @@ class Sweep:
             self._marks[key] = (self._marks.get(key, (0, mark))[0] + 1, mark)
         sums.use(at_us, term.tenant, term.own)
 
-    def _close(self, event: Event, term: _Open, at_us: int) -> ClosedTerm:
+    def _close(self, event: Event, term: OpenTerm, at_us: int) -> ClosedTerm:
         held_us = 0 if term.starts_us is None else at_us - term.starts_us
-        amount, rest = _charged(term, held_us)
+        until_us = term.charged_until_us(at_us)
+        amount, rest = term.charged(held_us - (at_us - until_us) if held_us else 0)
+        # Lenders lent for all of the time: what the borrower is spared, the operator bears.
+        full = amount if until_us == at_us else term.charged(held_us)[0]
         shares: tuple[ChargeShare, ...] = ()
         if term.starts_us is not None:
             if term.borrowed:
                 weights = self._weights(term, at_us)
                 noted = weights if term.by_integrals else plain_weights(weights)
-                shares = split_charge(amount, term.borrowed * held_us, weights, noted=noted)
+                shares = split_charge(full, term.borrowed * held_us, weights, noted=noted)
             self._sums(term.gpu_type).use(at_us, term.tenant, -term.own)
         return ClosedTerm(
             lease=event.lease,
@@ -267,9 +234,11 @@ class Sweep:
             carried=term.carried,
             rest=rest,
             shares=shares,
+            charged_until_us=until_us,
+            borne_micro=full - amount,
         )
 
-    def _weights(self, term: _Open, at_us: int) -> dict[int, int]:
+    def _weights(self, term: OpenTerm, at_us: int) -> dict[int, int]:
         sums = self._sums(term.gpu_type)
         after = self._mark(term, at_us)
         key = (term.gpu_type, term.mark_us, term.by_integrals)
@@ -284,7 +253,7 @@ class Sweep:
         is_instant = sums.now_us == term.mark_us
         return sums.rates() if is_instant else weights_between(before, after)
 
-    def _mark(self, term: _Open, at_us: int) -> Mark:
+    def _mark(self, term: OpenTerm, at_us: int) -> Mark:
         sums = self._sums(term.gpu_type)
         _, known = self._marks.get(
             (term.gpu_type, max(at_us, sums.now_us), term.by_integrals), (0, None)
@@ -326,7 +295,7 @@ class Sweep:
             "version": 2,
             "watermark_us": self.watermark_us,
             "types": {name: self._type_state(name) for name in self._types},
-            "open": {str(lease): _open_row(term) for lease, term in self._open.items()},
+            "open": {str(lease): term.row() for lease, term in self._open.items()},
             "marks": [
                 [name, at_us, users, _integrals(mark) if by_integrals else None]
                 for (name, at_us, by_integrals), (users, mark) in self._marks.items()
@@ -348,7 +317,7 @@ class Sweep:
         sweep.watermark_us = state["watermark_us"]
         restore = IdleSums.from_integrals if is_former else IdleSums.from_state
         sweep._types = {name: restore(row) for name, row in state["types"].items()}
-        sweep._open = {int(lease): _Open(*row) for lease, row in state["open"].items()}
+        sweep._open = {int(lease): OpenTerm(*row) for lease, row in state["open"].items()}
         if is_former:
             for term in sweep._open.values():
                 term.carried = None if term.starts_us is not None else 0
@@ -360,46 +329,17 @@ class Sweep:
         # Stored in order, and a sorted list is a heap.
         sweep._pending = [(row[0], row[1], Event(*row[1:])) for row in state["pending"]]
         sweep._last_us = {int(lease): at_us for lease, at_us in state["last_us"].items()}
+        sweep._due = [
+            (term.due_us, lease, term.term)
+            for lease, term in sweep._open.items()
+            if term.due_us is not None and term.round_us is None
+        ]
+        heapq.heapify(sweep._due)
         return sweep
-
-
-def price_to_micro(price: Any) -> int:
-    """Return a price of an event's data (decimal text, or whole credits) as micro-credits.
-
-    Raises:
-        TypeError: it is anything else, a float above all.
-    """
-    if isinstance(price, bool) or not isinstance(price, str | int):
-        raise TypeError(f"a price must be decimal text, not {type(price).__name__}")
-    return to_micro(Decimal(price))
 
 
 def _integrals(mark: Mark | None) -> dict[str, int]:
     return {} if mark is None else {str(key): total for key, total in mark.sums.items()}
-
-
-def _charged(term: _Open, held_us: int) -> tuple[int, int]:
-    """What a term is charged, and the remainder that it leaves to the next."""
-    if term.carried is None:
-        return charge_micro(term.borrowed, term.price_micro, held_us), 0
-    return term_charge(term.borrowed, term.price_micro, held_us, term.carried)
-
-
-def _opened(event: Event) -> _Open:
-    data = event.data
-    return _Open(
-        job=event.job,
-        tenant=event.tenant,
-        gpu_type=data["gpu_type"],
-        term=event.term,
-        own=int(data["own"]),
-        borrowed=int(data["borrowed"]),
-        price_micro=price_to_micro(data["price"]),
-    )
-
-
-def _open_row(term: _Open) -> list[Any]:
-    return [getattr(term, name) for name in _Open.__slots__]
 
 
 def _pending_row(at_us: int, event: Event) -> list[Any]:

@@ -1,0 +1,249 @@
+"""No term is charged past its expiry because rounds were late; its lenders are paid all the same.
+
+Terms last 900 s; a round is expected each 60 s, and late after two intervals (ADR 0229).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenshare_core.money.fixed_point import term_charge, worst_case_micro
+from evenshare_core.money.revenue import ClosedTerm, Event, Sweep
+from evenshare_core.units import SECOND_US
+
+LEASE_S, ROUND_S = 900, 60
+LATE_S = 2 * ROUND_S
+PRICE = 7_560_000  # 1.89 credits for a GPU and a quarter of an hour
+QUARTER, OUTAGE_S = 1_890_000, 16_200
+FIGURES = {"own": 0, "borrowed": 1, "price": "7.560000", "gpu_type": "v100"}
+
+
+@dataclass
+class Told:
+    """Events of one lease, in seconds; tenant 2 lends."""
+
+    events: list[Event]
+
+    def add(self, kind: str, at_s: float, lease: int = 1, **data: Any) -> None:
+        number, at_us = len(self.events) + 1, round(at_s * SECOND_US)
+        if kind in ("granted", "renewed"):
+            data = {
+                **FIGURES,
+                "expires_us": at_us + LEASE_S * SECOND_US,
+                "late_us": LATE_S * SECOND_US,
+            } | data
+        term = data.pop("term", 1)
+        tenant, term = (1, term) if lease else (0, 0)
+        self.events.append(Event(number, kind, at_us, lease, lease, tenant, term, data))
+
+    def round(self, at_s: float) -> None:
+        self.add("priced", at_s, 0, prices=[])
+
+    def closed(self) -> list[ClosedTerm]:
+        sweep = Sweep()
+        return [term for event in self.events for term in sweep.feed(event)]
+
+
+def told(**granted: Any) -> Told:
+    """A lease that was granted and started at 0."""
+    story = Told([])
+    story.add("entitled", 0, 0, gpu_type="v100", capacity=4, quotas={"1": [0, 0], "2": [4, None]})
+    story.add("granted", 0, **granted)
+    story.round(0)
+    story.add("started", 0)
+    return story
+
+
+class TestATermWithoutARound:
+    def test_is_not_charged_past_its_expiry(self) -> None:
+        story = told()
+        story.add("stop_asked", OUTAGE_S)
+        story.round(OUTAGE_S)
+        story.add("ended", OUTAGE_S, started=True)
+        (term,) = story.closed()
+        assert term.amount_micro == QUARTER
+        assert term.charged_until_us == LEASE_S * SECOND_US
+        assert term.ends_us == OUTAGE_S * SECOND_US
+
+    def test_pays_its_lenders_for_all_of_its_time_from_the_operator(self) -> None:
+        story = told()
+        story.round(OUTAGE_S)
+        story.add("ended", OUTAGE_S, started=True)
+        (term,) = story.closed()
+        whole = PRICE * OUTAGE_S // 3600
+        assert term.borne_micro == whole - QUARTER
+        assert [(one.lender, one.amount_micro) for one in term.shares] == [(2, whole)]
+
+    @pytest.mark.parametrize("ends_s", [LEASE_S + 1, LEASE_S + LATE_S, OUTAGE_S])
+    def test_may_end_by_itself_meanwhile(self, ends_s: int) -> None:
+        story = told()
+        story.round(OUTAGE_S)
+        story.add("ended", ends_s, started=True)
+        (term,) = story.closed()
+        assert (term.amount_micro, term.ends_us) == (QUARTER, ends_s * SECOND_US)
+
+    def test_that_is_renewed_late_begins_its_next_term_then(self) -> None:
+        """The gap is nobody's term: the renewal is charged from its own instant on."""
+        story = told()
+        story.add("renewed", OUTAGE_S, term=2)
+        story.round(OUTAGE_S)
+        story.round(OUTAGE_S + LEASE_S)
+        story.add("ended", OUTAGE_S + LEASE_S, started=True, term=2)
+        first, second = story.closed()
+        assert [first.amount_micro, second.amount_micro] == [QUARTER, QUARTER]
+        assert second.starts_us == OUTAGE_S * SECOND_US
+
+    def test_leaves_the_remainder_of_what_it_was_charged(self) -> None:
+        story = told(price="0.000361")
+        story.add("renewed", OUTAGE_S, term=2)
+        first, _ = (*story.closed(), None)
+        assert first is not None
+        charge, rest = term_charge(1, 361, LEASE_S * SECOND_US, 0)
+        assert (first.amount_micro, first.rest) == (charge, rest)
+        whole, _ = term_charge(1, 361, OUTAGE_S * SECOND_US, 0)
+        assert first.amount_micro + first.borne_micro == whole
+
+    def test_that_started_after_its_expiry_costs_nothing(self) -> None:
+        story = Told([])
+        story.add("granted", 0)
+        story.round(0)
+        story.add("started", LEASE_S + 100)
+        story.round(OUTAGE_S)
+        story.add("ended", OUTAGE_S, started=True)
+        (term,) = story.closed()
+        assert (term.amount_micro, term.charged_until_us) == (0, term.starts_us)
+        assert term.borne_micro > 0
+
+
+class TestATermIsChargedForItsTime:
+    def test_where_the_next_round_on_time_ends_it(self) -> None:
+        """A round within two intervals after the expiry is on time."""
+        story = told()
+        story.round(LEASE_S + LATE_S)
+        story.add("ended", LEASE_S + LATE_S, started=True)
+        (term,) = story.closed()
+        assert term.charged_until_us == term.ends_us
+        assert (term.amount_micro, term.borne_micro) == (PRICE * (LEASE_S + LATE_S) // 3600, 0)
+
+    def test_where_its_process_took_long_to_stop(self) -> None:
+        """Only the round may be late: a job that ignores its notice pays for what it holds."""
+        story = told()
+        story.add("stop_asked", LEASE_S)
+        story.round(LEASE_S)
+        story.round(OUTAGE_S)
+        story.add("ended", OUTAGE_S, started=True)
+        (term,) = story.closed()
+        assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
+
+    def test_where_it_was_asked_to_stop_before_its_expiry_and_no_round_came_since(self) -> None:
+        story = told()
+        story.add("stop_asked", LEASE_S - 30)
+        story.round(LEASE_S - 30)
+        story.round(OUTAGE_S)
+        story.add("ended", LEASE_S + 270, started=True)
+        (term,) = story.closed()
+        assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
+
+    def test_where_rounds_came_and_let_it_go_on(self) -> None:
+        """A job whose lease a round leaves alone holds GPUs by a decision: it is charged."""
+        story = told()
+        story.round(LEASE_S)
+        story.round(OUTAGE_S)
+        story.add("ended", OUTAGE_S, started=True)
+        (term,) = story.closed()
+        assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
+
+    def test_until_its_protection_is_over(self) -> None:
+        """A minimum runtime counts from the start, and no round may end the lease before."""
+        story = Told([])
+        story.add("granted", 0, protected_us=1800 * SECOND_US)
+        story.round(0)
+        story.add("started", 30)
+        story.round(1700)
+        story.round(OUTAGE_S)
+        story.add("ended", OUTAGE_S, started=True)
+        (term,) = story.closed()
+        assert term.charged_until_us == 1830 * SECOND_US
+
+    def test_if_it_began_before_this_rule(self) -> None:
+        story = told()
+        rule = ("expires_us", "late_us")
+        old = [
+            replace(event, data={k: v for k, v in event.data.items() if k not in rule})
+            for event in story.events
+        ]
+        story.events[:] = old
+        story.round(OUTAGE_S)
+        story.add("ended", OUTAGE_S, started=True)
+        (term,) = story.closed()
+        assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
+        assert term.amount_micro == PRICE * OUTAGE_S // 3600
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Event]:
+    """Leases under rounds that come on time, late, or very late."""
+    story = Told([])
+    story.add("entitled", 0, 0, gpu_type="v100", capacity=9, quotas={"2": [4, None], "3": [2, 1]})
+    at_s, terms = 0.0, dict[int, int]()
+    for lease in range(1, draw(st.integers(1, 3)) + 1):
+        story.add("granted", 0, lease, protected_us=draw(st.sampled_from((0, 1200))) * SECOND_US)
+        terms[lease] = 1
+    story.round(0)
+    for lease in terms:
+        story.add("started", draw(st.integers(0, 100)), lease)
+    for _ in range(draw(st.integers(1, 8))):
+        until_s = at_s + draw(st.sampled_from((60, 300, 900, 1021, 5000)))
+        for lease in draw(st.lists(st.sampled_from(sorted(terms)), unique=True) if terms
+                          else st.just([])):  # fmt: skip
+            what = draw(st.sampled_from(("ended", "renewed", "stop_asked")))
+            if what == "ended":
+                ends_s = draw(st.integers(int(at_s) + 101, int(until_s) + 101))
+                story.add("ended", ends_s, lease, started=True, term=terms.pop(lease))
+            elif what == "renewed":
+                terms[lease] += 1
+                story.add("renewed", until_s, lease, term=terms[lease])
+            else:
+                story.add("stop_asked", until_s, lease, term=terms[lease])
+        at_s = until_s
+        story.round(at_s)
+    return story.events
+
+
+class TestAnyLife:
+    @given(lives(), st.integers(1, 5))
+    def test_is_charged_the_same_in_batches_of_any_size(
+        self, events: list[Event], cut: int
+    ) -> None:
+        whole, parts = Sweep(), Sweep()
+        expected, closed = [], []
+        for index, event in enumerate(events, start=1):
+            expected += whole.feed(event)
+            closed += parts.feed(event)
+            if index % cut == 0:
+                parts = Sweep.from_state(json.loads(json.dumps(parts.to_state())))
+        assert closed == expected
+        assert parts.to_state() == whole.to_state()
+
+    @given(lives())
+    def test_pays_lenders_as_before_and_charges_no_more(self, events: list[Event]) -> None:
+        """Shares are those of the whole time; what the borrower is spared, the operator bears."""
+        sweep, before = Sweep(), Sweep()
+        for event in events:
+            old = replace(event, data={k: v for k, v in event.data.items() if k != "expires_us"})
+            for term, was in zip(sweep.feed(event), before.feed(old), strict=True):
+                assert was.borne_micro == 0
+                assert sum(one.amount_micro for one in term.shares) == (
+                    term.amount_micro + term.borne_micro
+                )
+                assert term.amount_micro <= was.amount_micro + 1  # another remainder at most
+                if term.charged_until_us < term.ends_us:
+                    protected_us = 1200 * SECOND_US
+                    most_us = max(LEASE_S * SECOND_US, protected_us)
+                    assert term.amount_micro <= worst_case_micro(1, PRICE, most_us)
