@@ -21,7 +21,7 @@ FILES = {
         overload packing plurals polls pool_throughput posted_price_page preemption_pages
         price_board price_file profiles_pages profiling_pages queue_places quota_promises refusals
         round_answers settings_page simulations_pages start_pages toy_policy trades two_clocks
-        first_job odd_states verify_pages
+        api_odd_names first_job odd_rows odd_states verify_pages
     """,
     "integration": """
         archive deadline_preview deadlines_pool forecast_turns forecasts game_day hostile_files
