@@ -1,4 +1,4 @@
-"""Shapes of stored JSON, and closed lists of words: the database refuses what no code can read.
+"""Shapes of stored JSON, and closed lists of choices: the database refuses what no code can read.
 
 For migrations: `hold_shapes` says what a JSON column holds, `hold_choices` that a column with
 choices holds one of them, `hold_names` that a name can stand in an address.
@@ -29,7 +29,7 @@ _LARGEST = "1.7976931348623157e308"
 DEEPEST = 100
 
 
-class Shape:
+class JsonShape:
     """What a JSON value is: `conditions` of it at a path, in the strict mode of SQL/JSON.
 
     A key that is missing is an error there, so the condition is unknown, which is not held.
@@ -41,7 +41,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Kind(Shape):
+class Typed(JsonShape):
     """A value of one of some types, as jsonpath names them."""
 
     types: tuple[str, ...]
@@ -53,7 +53,7 @@ class Kind(Shape):
 
 
 @dataclass(frozen=True)
-class Whole(Shape):
+class WholeNumber(JsonShape):
     """A whole number of 64 bits, at least `least`."""
 
     least: int = 0
@@ -65,26 +65,26 @@ class Whole(Shape):
 
 
 @dataclass(frozen=True)
-class Many(Shape):
+class Many(JsonShape):
     """A list of `least` to `most` equal items."""
 
-    item: Shape
+    item: JsonShape
     least: int = 0
     most: int = MOST
 
     def conditions(self, path: str) -> Iterator[str]:
         """Yield predicates that all have to be true."""
-        yield from Kind(("array",)).conditions(path)
+        yield from Typed(("array",)).conditions(path)
         if self.least or self.most < MOST:
             yield f"!exists({path} ? (@.size() < {self.least} || @.size() > {self.most}))"
         yield from self.item.conditions(f"{path}[*]")
 
 
 @dataclass(frozen=True)
-class ByName(Shape):
+class ByName(JsonShape):
     """An object whose values are alike, with any keys."""
 
-    item: Shape
+    item: JsonShape
 
     def conditions(self, path: str) -> Iterator[str]:
         """Yield predicates that all have to be true."""
@@ -92,10 +92,10 @@ class ByName(Shape):
         yield from self.item.conditions(f"{path}.*")
 
 
-class Fields(Shape):
+class WithFields(JsonShape):
     """An object that has at least these keys."""
 
-    def __init__(self, **fields: Shape) -> None:
+    def __init__(self, **fields: JsonShape) -> None:
         self.fields = fields
 
     def conditions(self, path: str) -> Iterator[str]:
@@ -106,7 +106,7 @@ class Fields(Shape):
 
 
 @dataclass(frozen=True)
-class Text(Shape):
+class TextLike(JsonShape):
     """A text that a regular expression finds."""
 
     pattern: str
@@ -122,21 +122,21 @@ class ByWord:
     """An object that has another shape by what another column says."""
 
     column: str
-    shapes: Mapping[str, Shape]
+    shapes: Mapping[str, JsonShape]
 
 
-TEXT = Kind(("string",))
-NUMBER = Kind(("number",))
-OBJECT = Kind(("object",))
-LIST = Kind(("array",))
-FIGURE = Kind(("string", "number"))
+TEXT = Typed(("string",))
+NUMBER = Typed(("number",))
+OBJECT = Typed(("object",))
+LIST = Typed(("array",))
+FIGURE = Typed(("string", "number"))
 # A decimal as Python writes it.
-AMOUNT = Text(r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,2})?$")
+AMOUNT = TextLike(r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,2})?$")
 
-Columns = Mapping[tuple[str, str], Shape | ByWord]
+Columns = Mapping[tuple[str, str], JsonShape | ByWord]
 
 
-def condition_of(column: str, shape: Shape | ByWord) -> str:
+def condition_of(column: str, shape: JsonShape | ByWord) -> str:
     """Return the SQL condition that a column is NULL or has a shape, for a CHECK."""
     if isinstance(shape, ByWord):
         cases = " ".join(
@@ -171,12 +171,12 @@ def hold_shapes(app: str, columns: Columns) -> migrations.RunPython:
 
 
 def hold_choices(app: str) -> migrations.RunPython:
-    """Have the database refuse words that are none of a column's choices at this migration."""
+    """Have the database refuse choices that are none of a column's choices at this migration."""
 
     def hold(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
         with editor.connection.cursor() as cursor:
-            for table, column, words in choices_of(apps, app):
-                listed = ", ".join("'" + word.replace("'", "''") + "'" for word in words)
+            for table, column, choices in choices_of(apps, app):
+                listed = ", ".join("'" + word.replace("'", "''") + "'" for word in choices)
                 _hold(cursor, table, f"{column}_known", f'"{column}" IN ({listed})')
 
     def drop(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
@@ -226,13 +226,13 @@ def names_of(apps: Any, app: str) -> Iterator[tuple[str, str]]:
 
 
 def choices_of(apps: Any, app: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (table, column, words) of an app's columns with choices; a blank one may be empty."""
+    """Yield (table, column, choices) of an app's columns with choices; a blank one may be empty."""
     for model in apps.get_app_config(app).get_models():
         for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's way to the fields
-            words = [value for value, _ in field.flatchoices]
-            if words and all(isinstance(value, str) for value in words):
+            choices = [value for value, _ in field.flatchoices]
+            if choices and all(isinstance(value, str) for value in choices):
                 empty = [""] if field.blank or field.default == "" else []
-                yield model._meta.db_table, field.column, [*empty, *map(str, words)]  # noqa: SLF001
+                yield model._meta.db_table, field.column, [*empty, *map(str, choices)]  # noqa: SLF001
 
 
 def _hold(cursor: CursorWrapper, table: str, name: str, condition: str) -> None:

@@ -6,66 +6,68 @@ The last migration of the app: `hold_choices` holds the choices as they are here
 from django.db import migrations
 
 from tenants.shapes import (
-    AMOUNT, FIGURE, NUMBER, OBJECT, TEXT, ByName, ByWord, Fields, Kind, Many, Shape, Whole,
+    AMOUNT, FIGURE, NUMBER, OBJECT, TEXT, ByName, ByWord, WithFields, Typed, Many, JsonShape, WholeNumber,
     hold_choices, hold_condition, hold_names, hold_shapes,
 )  # fmt: skip
 
-COUNTS = ByName(Whole())
+COUNTS = ByName(WholeNumber())
 TEXTS = Many(TEXT)
-ENTITLED = Fields(capacity=Whole(), quotas=ByName(Many(Kind(("number", "null")), 2, 2)))
-SPANS = Many(Many(Whole(-(2**63)), 2, 2))
+ENTITLED = WithFields(capacity=WholeNumber(), quotas=ByName(Many(Typed(("number", "null")), 2, 2)))
+SPANS = Many(Many(WholeNumber(-(2**63)), 2, 2))
 COUNTED = (
     "granted", "renewed", "ended", "waiting", "waiting_gpus", "capacity", "used", "idle",
 )  # fmt: skip
-SHARE = Fields(
+SHARE = WithFields(
     **dict.fromkeys(("got", "own", "quota", "demand", "borrowed", "deserved"), NUMBER),
-    tenant=Whole(),
+    tenant=WholeNumber(),
     gpu_type=TEXT,
 )
-HOLDING = Fields(own=Whole(), borrowed=Whole(), price=AMOUNT)
+HOLDING = WithFields(own=WholeNumber(), borrowed=WholeNumber(), price=AMOUNT)
 EVENTS = {
-    "entitled": Fields(gpu_type=TEXT, capacity=Whole(), quotas=ENTITLED.fields["quotas"]),
+    "entitled": WithFields(gpu_type=TEXT, capacity=WholeNumber(), quotas=ENTITLED.fields["quotas"]),
     "granted": HOLDING,
     "started": HOLDING,
     "renewed": HOLDING,
-    "stop_asked": Fields(reason=TEXT),
-    "ended": Fields(reason=TEXT),
-    "priced": Fields(
-        valid_from_round=Whole(),
+    "stop_asked": WithFields(reason=TEXT),
+    "ended": WithFields(reason=TEXT),
+    "priced": WithFields(
+        valid_from_round=WholeNumber(),
         prices=Many(
-            Fields(
+            WithFields(
                 gpu_type=TEXT,
                 price=AMOUNT,
                 base=AMOUNT,
                 theta=AMOUNT,
-                used=Whole(),
-                capacity=Whole(),
+                used=WholeNumber(),
+                capacity=WholeNumber(),
             )
         ),
     ),
-    "traded": Fields(bought_type=TEXT, sold_type=TEXT, buyer=Whole(), seller=Whole()),
+    "traded": WithFields(
+        bought_type=TEXT, sold_type=TEXT, buyer=WholeNumber(), seller=WholeNumber()
+    ),
 }
-PRICE = Fields(
-    gpu_type=TEXT, base_micro=Whole(), price_micro=Whole(), theta_milli=Whole(), used=Whole(),
-    capacity=Whole(),
+PRICE = WithFields(
+    gpu_type=TEXT, base_micro=WholeNumber(), price_micro=WholeNumber(), theta_milli=WholeNumber(), used=WholeNumber(),
+    capacity=WholeNumber(),
 )  # fmt: skip
-FINDING = Fields(number=Whole(), text=TEXT, kind=TEXT)
+FINDING = WithFields(number=WholeNumber(), text=TEXT, kind=TEXT)
 
-SHAPES: dict[tuple[str, str], Shape | ByWord] = {
+SHAPES: dict[tuple[str, str], JsonShape | ByWord] = {
     ("pool", "options"): OBJECT,
     ("pool", "executor_options"): OBJECT,
     ("profile", "speedups"): COUNTS,
     ("profile", "declared"): COUNTS,
     ("profile", "measured"): ByName(
-        Fields(speed_milli=Whole(), spread_milli=Whole(), reports=Whole())
+        WithFields(speed_milli=WholeNumber(), spread_milli=WholeNumber(), reports=WholeNumber())
     ),
     ("virtualspeeds", "speedups"): COUNTS,
-    ("runrecord", "runs"): Many(Fields(held=COUNTS, declared_s=Kind(("number", "null")))),
+    ("runrecord", "runs"): Many(WithFields(held=COUNTS, declared_s=Typed(("number", "null")))),
     ("measurementnote", "data"): OBJECT,
     ("job", "command"): TEXTS,
     ("job", "environment"): ByName(TEXT),
     ("job", "deadline_steps"): Many(Many(FIGURE, 2, 2), 1, 16),
-    ("job", "utility"): Fields(kind=TEXT),
+    ("job", "utility"): WithFields(kind=TEXT),
     ("job", "progress"): OBJECT,
     ("jobanswer", "leases"): SPANS,
     ("jobanswer", "blocked"): SPANS,
@@ -73,7 +75,7 @@ SHAPES: dict[tuple[str, str], Shape | ByWord] = {
     ("roundsealing", "findings"): Many(FINDING),
     ("metrichistory", "points"): Many(Many(NUMBER, 2, 2)),
     ("stopforecast", "families"): COUNTS,
-    ("lease", "placement"): Many(Many(Whole(), 2, 2)),
+    ("lease", "placement"): Many(Many(WholeNumber(), 2, 2)),
     ("leaseevent", "data"): ByWord("kind", EVENTS),
     ("executorhealth", "missing"): ByName(TEXT),
     ("executorhealth", "accepted"): TEXTS,
@@ -81,7 +83,7 @@ SHAPES: dict[tuple[str, str], Shape | ByWord] = {
     ("priceforecast", "p10"): Many(NUMBER),
     ("priceforecast", "p50"): Many(NUMBER),
     ("priceforecast", "p90"): Many(NUMBER),
-    ("round", "summary"): Fields(reasons=ByName(NUMBER), **dict.fromkeys(COUNTED, NUMBER)),
+    ("round", "summary"): WithFields(reasons=ByName(NUMBER), **dict.fromkeys(COUNTED, NUMBER)),
     ("round", "shares"): Many(SHARE),
     ("round", "superseded"): Many(OBJECT),
     ("round", "certificate"): OBJECT,

@@ -5,13 +5,22 @@ The last migration of the app: `hold_choices` holds the choices as they are here
 
 from django.db import migrations
 
-from tenants.shapes import OBJECT, TEXT, Fields, Many, Whole, hold_choices, hold_names, hold_shapes
+from tenants.shapes import (
+    OBJECT,
+    TEXT,
+    WithFields,
+    Many,
+    WholeNumber,
+    hold_choices,
+    hold_names,
+    hold_shapes,
+)
 
 SHAPES = {
     ("auditrecord", "before"): OBJECT,
     ("auditrecord", "after"): OBJECT,
     ("idempotentreply", "made"): Many(TEXT),
-    ("logscrub", "faults"): Many(Fields(place=Whole(), text=TEXT)),
+    ("logscrub", "faults"): Many(WithFields(place=WholeNumber(), text=TEXT)),
 }
 
 

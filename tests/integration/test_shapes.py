@@ -21,10 +21,10 @@ from tenants.shapes import (
     OBJECT,
     TEXT,
     ByName,
-    Fields,
+    JsonShape,
     Many,
-    Shape,
-    Whole,
+    WholeNumber,
+    WithFields,
     choices_of,
     condition_of,
     hold_shapes,
@@ -115,23 +115,23 @@ def test_every_name_in_addresses_can_stand_there(
                 assert not takes(database, check, **{column: (bad, kind)}), (table, column, bad)
 
 
-GOOD_AND_BAD: dict[str, tuple[Shape, list[str], list[str]]] = {
+GOOD_AND_BAD: dict[str, tuple[JsonShape, list[str], list[str]]] = {
     "an object": (OBJECT, ["{}", '{"a": [null]}'], ["[]", "null", '"x"']),
     "texts": (Many(TEXT), ["[]", '["a", ""]'], ["{}", "[1]", '["a", null]', '[["a"]]', '"a"']),
     "whole numbers by name": (
-        ByName(Whole()),
+        ByName(WholeNumber()),
         ["{}", '{"v100": 0}', '{"a": 9223372036854775807}'],
         ["[]", "[1]", '{"a": -1}', '{"a": 1.5}', '{"a": "1"}', '{"a": null}',
          '{"a": 9223372036854775808}'],
     ),
     "pairs": (
-        Many(Many(Whole(), 2, 2)),
+        Many(Many(WholeNumber(), 2, 2)),
         ["[]", "[[1, 2], [3, 4]]"],
         ["[1]", "[[1]]", "[[1, 2, 3]]", "[[1, null]]", '[["a", 1]]', '{"a": 1}', "[null]"],
     ),
     "one to two": (Many(FIGURE, 1, 2), ['["1"]', "[1, 2.5]"], ["[]", "[1, 2, 3]", "[true]"]),
     "keys": (
-        Fields(a=Whole(), b=Many(Fields(c=NUMBER))),
+        WithFields(a=WholeNumber(), b=Many(WithFields(c=NUMBER))),
         ['{"a": 1, "b": []}', '{"a": 1, "b": [{"c": -0.5}], "more": null}'],
         ['{"a": 1}', '{"b": []}', '{"a": 1, "b": [{}]}', '{"a": 1, "b": [{"c": 1}, {}]}',
          '{"a": null, "b": []}', "[]", '[{"a": 1, "b": []}]'],
