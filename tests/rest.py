@@ -13,16 +13,16 @@ FILES = {
         pools_pages preemptions rounds_pages verify_pages
     """,
     "functional": """
-        api_contribution api_income api_nasty api_operate_fields api_prices api_races
+        api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices api_races
         archived_rounds bent_chain bundle_canaries chain_alerts cli_statement counterfactual_pages
         deadline_lists dry_run_pages executor_alerts executor_options extreme_inputs
         feature_checks fragments income_page job_answers_pages job_estimate_pages job_phases
         first_job growth job_usage late_rounds links long_queues losses
-        measured_speeds_pages metric_pages metrics odd_states offers overclaims overload
-        packing plurals polls pool_links pool_throughput posted_price_page preemption_pages
-        price_board price_file profiles_pages profiling_pages queue_places quota_promises
-        refusals round_answers settings_page simulations_pages start_pages toy_policy trades
-        two_clocks verify_pages
+        measured_speeds_pages metric_pages metrics odd_rows odd_states offers overclaims
+        overload packing plurals polls pool_links pool_throughput posted_price_page
+        preemption_pages price_board price_file profiles_pages profiling_pages queue_places
+        quota_promises refusals round_answers settings_page simulations_pages start_pages
+        toy_policy trades two_clocks verify_pages
     """,
     "integration": """
         archive deadline_preview deadlines_pool forecast_turns forecasts game_day hostile_files

@@ -22,6 +22,7 @@ from tests.functional.pool_stage import Stage, headline, stage
 from tests.functional.test_metrics import sample, scrape
 from tests.functional.turns import TURNS
 from tests.plugin import Services
+from tests.shapeless import drop_shapes
 from tests.stages import Stages
 
 # Of the round that is damaged; the other one stays whole.
@@ -72,11 +73,12 @@ FOREVER = tuple(harm for harm in HARMS if harm.part != "row")
 
 
 class Damage:
-    """A stage, and a session that obeys no trigger."""
+    """A stage, and a session that obeys no trigger and no shape."""
 
     def __init__(self, there: Stage, session: psycopg.Connection[Any]) -> None:
         self.there, self.session = there, session
         session.execute("SET session_replication_role = replica")
+        drop_shapes(session)
 
     def do(self, harm: Harm) -> None:
         """Damage the round of the stage's pool; the other pools have none."""

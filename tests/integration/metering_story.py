@@ -25,6 +25,10 @@ from scheduling.models import (
 )
 from tenants.models import Budget, Tenant
 
+# What a round's summary counts.
+COUNTED = (
+    "granted", "renewed", "ended", "waiting", "waiting_gpus", "capacity", "used", "idle",
+)  # fmt: skip
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
@@ -153,6 +157,7 @@ class Story:
             decision_sha256="",
             snapshot_us=0,
             decide_us=0,
+            summary={"reasons": {}} | dict.fromkeys(COUNTED, 0),
         )
         row = {"gpu_type": "v100", "price": price, "used": 8, "capacity": 8}
         prices = [row | {"base": "1.000000", "theta": "2.000"}]

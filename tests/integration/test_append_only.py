@@ -30,6 +30,7 @@ from tests.integration import database_rights as rights
 from tests.integration.test_backup_restore import story
 from tests.integration.test_guards import running_cluster
 from tests.plugin import Services
+from tests.shapeless import drop_shapes
 
 TODAY = date(2030, 1, 1)
 
@@ -147,6 +148,7 @@ class History:
             ("scheduling_verification", "verification_of_rounds_or_a_statement"),
         ):
             self.execute(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
+        drop_shapes(self.session)
 
     def columns(self) -> list[Column]:
         found = self.session.execute(

@@ -217,7 +217,8 @@ class TestTheTask:
         story.post_round(15)
         broken = Pool.objects.create(name="another", book="demo")
         Pool.objects.filter(pk=broken.pk).update(id=0)  # the first in turn
-        LeaseEvent.objects.create(pool_id=0, number=7, kind="priced", at=at(0))
+        data = {"valid_from_round": 1, "prices": []}
+        LeaseEvent.objects.create(pool_id=0, number=7, kind="priced", at=at(0), data=data)
         assert meter("a later version's argument", another=1) == 1
 
     def test_settles_what_is_over(self) -> None:

@@ -1,0 +1,256 @@
+"""Shapes of stored JSON, and closed lists of choices: the database refuses what no code can read.
+
+For migrations: `hold_shapes` says what a JSON column holds, `hold_choices` that a column with
+choices holds one of them, `hold_names` that a name can stand in an address.
+`tests/integration/test_shapes.py` names the columns that were forgotten.
+Where a table has rows already that are otherwise, it keeps them and gets no condition, for they
+could not be updated any more; the log names it.
+Source: docs/adr/0228-shapes-of-rows.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from django.apps.registry import Apps
+from django.db import IntegrityError, migrations, models, transaction
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.backends.utils import CursorWrapper
+
+log = structlog.get_logger(__name__)
+
+MOST = 2**63 - 1
+# Python reads larger numbers as infinite, and no deeper text than a thousand levels.
+_LARGEST = "1.7976931348623157e308"
+DEEPEST = 100
+
+
+class JsonShape:
+    """What a JSON value is: `conditions` of it at a path, in the strict mode of SQL/JSON.
+
+    A key that is missing is an error there, so the condition is unknown, which is not held.
+    """
+
+    def conditions(self, path: str) -> Iterator[str]:
+        """Yield predicates that all have to be true."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Typed(JsonShape):
+    """A value of one of some types, as jsonpath names them."""
+
+    types: tuple[str, ...]
+
+    def conditions(self, path: str) -> Iterator[str]:
+        """Yield predicates that all have to be true."""
+        others = " && ".join(f'@.type() != "{one}"' for one in self.types)
+        yield f"!exists({path} ? ({others}))"
+
+
+@dataclass(frozen=True)
+class WholeNumber(JsonShape):
+    """A whole number of 64 bits, at least `least`."""
+
+    least: int = 0
+
+    def conditions(self, path: str) -> Iterator[str]:
+        """Yield predicates that all have to be true."""
+        yield from NUMBER.conditions(path)
+        yield f"!exists({path} ? (@ != @.floor() || @ < {self.least} || @ > {MOST}))"
+
+
+@dataclass(frozen=True)
+class Many(JsonShape):
+    """A list of `least` to `most` equal items."""
+
+    item: JsonShape
+    least: int = 0
+    most: int = MOST
+
+    def conditions(self, path: str) -> Iterator[str]:
+        """Yield predicates that all have to be true."""
+        yield from Typed(("array",)).conditions(path)
+        if self.least or self.most < MOST:
+            yield f"!exists({path} ? (@.size() < {self.least} || @.size() > {self.most}))"
+        yield from self.item.conditions(f"{path}[*]")
+
+
+@dataclass(frozen=True)
+class ByName(JsonShape):
+    """An object whose values are alike, with any keys."""
+
+    item: JsonShape
+
+    def conditions(self, path: str) -> Iterator[str]:
+        """Yield predicates that all have to be true."""
+        yield from OBJECT.conditions(path)
+        yield from self.item.conditions(f"{path}.*")
+
+
+class WithFields(JsonShape):
+    """An object that has at least these keys."""
+
+    def __init__(self, **fields: JsonShape) -> None:
+        self.fields = fields
+
+    def conditions(self, path: str) -> Iterator[str]:
+        """Yield predicates that all have to be true."""
+        yield from OBJECT.conditions(path)
+        for name, shape in self.fields.items():
+            yield from shape.conditions(f"{path}.{json.dumps(name)}")
+
+
+@dataclass(frozen=True)
+class TextLike(JsonShape):
+    """A text that a regular expression finds."""
+
+    pattern: str
+
+    def conditions(self, path: str) -> Iterator[str]:
+        """Yield predicates that all have to be true."""
+        yield from TEXT.conditions(path)
+        yield f"!exists({path} ? (!(@ like_regex {json.dumps(self.pattern)})))"
+
+
+@dataclass(frozen=True)
+class ByWord:
+    """An object that has another shape by what another column says."""
+
+    column: str
+    shapes: Mapping[str, JsonShape]
+
+
+TEXT = Typed(("string",))
+NUMBER = Typed(("number",))
+OBJECT = Typed(("object",))
+LIST = Typed(("array",))
+FIGURE = Typed(("string", "number"))
+# A decimal as Python writes it.
+AMOUNT = TextLike(r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,2})?$")
+
+Columns = Mapping[tuple[str, str], JsonShape | ByWord]
+
+
+def condition_of(column: str, shape: JsonShape | ByWord) -> str:
+    """Return the SQL condition that a column is NULL or has a shape, for a CHECK."""
+    if isinstance(shape, ByWord):
+        cases = " ".join(
+            f"WHEN '{word}' THEN {condition_of(column, one)}" for word, one in shape.shapes.items()
+        )
+        return f'CASE "{shape.column}" {cases} ELSE {condition_of(column, OBJECT)} END'
+    everywhere = (
+        f"!exists($.** ? (@ > {_LARGEST} || @ < -{_LARGEST}))",
+        f"!exists($.**{{{DEEPEST}}})",
+    )
+    path = "strict " + " && ".join((*shape.conditions("$"), *everywhere))
+    quoted = path.replace("'", "''")
+    held = f"""jsonb_path_match("{column}", '{quoted}', '{{}}', true)"""
+    return f'"{column}" IS NULL OR coalesce({held}, false)'
+
+
+def hold_shapes(app: str, columns: Columns) -> migrations.RunPython:
+    """Have the database refuse what has another shape, by (table without its app, column)."""
+    names = {(f"{app}_{table}", column): shape for (table, column), shape in columns.items()}
+
+    def hold(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
+        with editor.connection.cursor() as cursor:
+            for (table, column), shape in names.items():
+                _hold(cursor, table, f"{column}_shaped", condition_of(column, shape))
+
+    def drop(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
+        with editor.connection.cursor() as cursor:
+            for table, column in names:
+                _drop(cursor, table, f"{column}_shaped")
+
+    return migrations.RunPython(hold, drop)
+
+
+def hold_choices(app: str) -> migrations.RunPython:
+    """Have the database refuse choices that are none of a column's choices at this migration."""
+
+    def hold(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
+        with editor.connection.cursor() as cursor:
+            for table, column, choices in choices_of(apps, app):
+                listed = ", ".join("'" + word.replace("'", "''") + "'" for word in choices)
+                _hold(cursor, table, f"{column}_known", f'"{column}" IN ({listed})')
+
+    def drop(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
+        with editor.connection.cursor() as cursor:
+            for table, column, _ in choices_of(apps, app):
+                _drop(cursor, table, f"{column}_known")
+
+    return migrations.RunPython(hold, drop)
+
+
+def hold_condition(table: str, name: str, condition: str) -> migrations.RunPython:
+    """Have the database refuse rows of one table that do not meet a condition."""
+
+    def hold(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
+        with editor.connection.cursor() as cursor:
+            _hold(cursor, table, name, condition)
+
+    def drop(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
+        with editor.connection.cursor() as cursor:
+            _drop(cursor, table, name)
+
+    return migrations.RunPython(hold, drop)
+
+
+def hold_names(app: str) -> migrations.RunPython:
+    """Have the database refuse names that no address can have (`names_of`)."""
+
+    def hold(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
+        with editor.connection.cursor() as cursor:
+            for table, column in names_of(apps, app):
+                _hold(cursor, table, f"{column}_named", f"\"{column}\" ~ '^[-a-zA-Z0-9_]+$'")
+
+    def drop(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
+        with editor.connection.cursor() as cursor:
+            for table, column in names_of(apps, app):
+                _drop(cursor, table, f"{column}_named")
+
+    return migrations.RunPython(hold, drop)
+
+
+def names_of(apps: Any, app: str) -> Iterator[tuple[str, str]]:
+    """Yield (table, column) of the names in an app's tables that stand in addresses."""
+    for model in apps.get_app_config(app).get_models():
+        for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's way to the fields
+            if isinstance(field, models.SlugField) and field.column in ("name", "slug"):
+                yield model._meta.db_table, field.column  # noqa: SLF001
+
+
+def choices_of(apps: Any, app: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield (table, column, choices) of an app's columns with choices; a blank one may be empty."""
+    for model in apps.get_app_config(app).get_models():
+        for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's way to the fields
+            choices = [value for value, _ in field.flatchoices]
+            if choices and all(isinstance(value, str) for value in choices):
+                empty = [""] if field.blank or field.default == "" else []
+                yield model._meta.db_table, field.column, [*empty, *map(str, choices)]  # noqa: SLF001
+
+
+def _hold(cursor: CursorWrapper, table: str, name: str, condition: str) -> None:
+    _drop(cursor, table, name)
+    try:
+        with transaction.atomic(using=cursor.db.alias):
+            cursor.execute(f'ALTER TABLE "{table}" ADD CONSTRAINT "{_name(table, name)}"'
+                           f" CHECK ({condition})")  # fmt: skip
+    except IntegrityError:
+        log.warning("rows.unshaped", table=table, condition=_name(table, name),
+                    hint="Some rows hold what no code can read. Mend or delete them, then add the"
+                    " condition: docs/operations.md says how.")  # fmt: skip
+
+
+def _drop(cursor: CursorWrapper, table: str, name: str) -> None:
+    cursor.execute(f'ALTER TABLE "{table}" DROP CONSTRAINT IF EXISTS "{_name(table, name)}"')
+
+
+def _name(table: str, name: str) -> str:
+    # PostgreSQL cuts names at 63 bytes.
+    return f"{table}_{name}"[-63:]

@@ -1,0 +1,21 @@
+"""A database without the conditions of `tenants.shapes`, as one whose rows were there before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+_CONDITIONS = r"""
+SELECT conrelid::regclass::text, conname FROM pg_constraint
+WHERE contype = 'c' AND coninhcount = 0 AND connamespace = 'public'::regnamespace
+  AND conname ~ '_(shaped|known|named)$'
+"""
+
+
+def drop_shapes(owner: psycopg.Connection[Any]) -> None:
+    """Drop what holds JSON to its shape, words to their choices and names to addresses."""
+    for table, name in owner.execute(_CONDITIONS).fetchall():
+        drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}")
+        owner.execute(drop.format(sql.SQL(table), sql.Identifier(name)))
