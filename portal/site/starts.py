@@ -46,7 +46,7 @@ def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartT
 def expected_text(start: StartView, now: datetime) -> str:
     """ "Expected to start in about 12 min (p50), within 40 min (p90)"; "" without an estimate.
 
-    It is read long after it was made: each of its instants may have passed.
+    It is read long after it was made: its p50 may have passed. If its p90 has, it was wrong.
     """
     if start.p50 is None:
         return ""
@@ -56,8 +56,7 @@ def expected_text(start: StartView, now: datetime) -> str:
         return f"Expected to start {_about(p50_s)} (p50), maybe {_not_within(left_s)} (p90)"
     p90_s = (start.p90 - now).total_seconds()
     if p90_s <= 0:
-        ago = f": p90 was {coarse(p90_s)} ago" if p90_s <= -MINUTE_S else " (p90)"
-        return f"Expected to have started by now{ago}"
+        return ""  # it was wrong
     if p50_s > 0 and p90_s < MINUTE_S:
         return "Expected to start within a minute (p50 and p90)"
     return f"Expected to start {_about(p50_s)} (p50), {_within(p90_s)} (p90)"

@@ -34,11 +34,16 @@ NO_ESTIMATE: Mapping[str, str] = {
         "A borrowed GPU-hour costs more than its maximum price, or its tenant's."
     ),
     NoEstimate.REFUTED.value: (
-        "By the last estimate it would have started by now, and a GPU-hour costs more than it is"
-        " worth to it, or than it pays at most."
+        "The last estimate was wrong: by it the job would have started by now. The next one is made"
+        " after a new round."
     ),
     NoEstimate.BEYOND.value: "In half of the simulated runs or more it did not start at all.",
 }
+# The same where prices took another way.
+REFUTED_BY_PRICE = (
+    "By the last estimate it would have started by now, and a GPU-hour costs more than it is"
+    " worth to it, or than it pays at most."
+)
 _OUTBID = (Reason.PRICE_ABOVE_VALUE, Reason.PRICE_ABOVE_MAX)
 WINDOWS = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
 STEPS = 12  # of the chart
@@ -51,6 +56,7 @@ class StartView:
     `p90` None beside a `p50`: in more than one run of ten it had not started by `until`. Where
     `reason` is not empty there is neither, and `why` says it. `max_price`: what the job pays at
     most for a borrowed GPU-hour, in credits; `gpu_types`: those that it accepts, empty for any.
+    `is_outbid`: a price keeps it waiting.
     """
 
     round: int
@@ -62,10 +68,13 @@ class StartView:
     facts: Mapping[str, Any] = field(default_factory=dict)
     max_price: Decimal | None = None
     gpu_types: tuple[str, ...] = ()
+    is_outbid: bool = False
 
     @property
     def why(self) -> str:
         """Why there is no estimate, as a sentence; "" where there is one."""
+        if self.is_outbid and self.reason == NoEstimate.REFUTED:
+            return REFUTED_BY_PRICE
         prices = self.facts.get("prices", {})  # of the snapshot; older forecasts do not tell them
         accepted = {
             name: to_credits(prices[name]) for name in self.gpu_types or prices if name in prices
@@ -94,9 +103,8 @@ class FirstStart:
 def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int, StartView]:
     """Return estimates of the newest forecast of each of some pools, by job: two queries at most.
 
-    `now`: pool time by pool, of those that the jobs are in. An estimate that prices have refuted by
-    then is none any more: its p90 has passed, and by the last round a GPU-hour costs more than it
-    is worth to the job, or than it pays at most.
+    `now`: pool time by pool, of those that the jobs are in. An estimate whose p90 has passed by
+    then was wrong, and is none any more.
     A job that this forecast did not know is left out, also where an older one did. One that has
     started since is not: whoever asks asks for queued jobs.
     """
@@ -115,8 +123,8 @@ def read_starts(now: Mapping[int, datetime], jobs: Collection[int]) -> dict[int,
 def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> FirstStart | None:
     """Return the queued job of a tenant that is expected to start first. One query.
 
-    By p50 of the pool's newest forecast; None where that has no estimate for any of them that
-    prices have not refuted by `now`, as in `read_starts`.
+    By p50 of the pool's newest forecast; None where that has no estimate for any of them whose p90
+    has not passed by `now`, as in `read_starts`.
     """
     done = StartForecast.objects.filter(pool=pool_id, state=StartForecast.State.DONE)
     queued = StartEstimate.objects.filter(
@@ -125,7 +133,7 @@ def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> FirstStart | 
         job__state=Job.State.PENDING,
         job__quarantine="",
         p50__isnull=False,
-    ).exclude(job__reason_code__in=_OUTBID, p90__lte=now)
+    ).exclude(p90__lte=now)
     row = queued.select_related("job", "forecast").order_by("p50", "p90", "job_id").first()
     return FirstStart(row.job.uid, row.job.name, _view(row, now)) if row else None
 
@@ -133,7 +141,7 @@ def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> FirstStart | 
 def _view(row: StartEstimate, now: datetime) -> StartView:
     forecast = row.forecast
     is_outbid = row.job.reason_code in _OUTBID
-    is_refuted = is_outbid and row.p90 is not None and row.p90 <= now
+    is_refuted = row.p90 is not None and row.p90 <= now
     return StartView(
         round=forecast.round or 0,
         at=row.at,
@@ -144,6 +152,7 @@ def _view(row: StartEstimate, now: datetime) -> StartView:
         facts=forecast.facts,
         max_price=row.job.max_price,
         gpu_types=tuple(row.job.gpu_types),
+        is_outbid=is_outbid,
     )
 
 

@@ -79,12 +79,14 @@ def next_round(asked: AskedRound, *, budget_s: float, timer: Callable[[], float]
     grant = next((row for row in decision.grants if row.job == job.id), None)
     if grant is not None:
         return _started(asked, decision, grant)
-    found = reason_of(snapshot, decision, job.id)
+    reason = reason_of(snapshot, decision, job.id)
     eta = _look_ahead(asked, job.id, budget_s, timer)
-    code = found.reason.value if found else ""
-    told = why(code, found.numbers if found else None)
+    code = reason.reason.value if reason else ""
+    rendered = why(code, reason.numbers if reason else None)
     eta_reason = eta.reason.value if eta.reason else ""
-    waits = f"Round {asked.number:,} would not start it yet. {told.sentence} {told.next_step}"
+    waits = (
+        f"Round {asked.number:,} would not start it yet. {rendered.sentence} {rendered.next_step}"
+    )
     return NextRound(
         asked.number,
         from_us(snapshot.at_us),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -97,7 +96,7 @@ class TestAJobThatStarts:
         drawing = page.split('id="tl"')[1].split("</svg>")[0]
         assert drawing.count('class="wait turn"') == drawing.count('class="wait expected"') == 1
         queued = _page(place, f"/jobs/{Job.objects.get(name='north-8').uid}/")
-        assert re.search(r"It has been queued \d+ s and has not run yet", queued)
+        assert "It has not run yet" in queued
 
     def test_that_waits_for_its_gpus_starts_too(self, place: Town) -> None:
         Lease.objects.filter(job__name="north-4").update(state=Lease.State.WAITING)

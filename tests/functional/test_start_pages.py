@@ -197,11 +197,12 @@ class TestTheCalibration:
             assert place.owner.get(f"{path}?window={window}").status_code == 200
 
 
+WRONG = "The last estimate was wrong"
 REFUTED = "By the last estimate it would have started by now"
 
 
-class TestAnEstimateThatPricesHaveRefuted:
-    """Its p90 has passed, and a price above what it is worth or pays keeps the job waiting."""
+class TestAnEstimateWhoseP90HasPassed:
+    """It is no answer any more, and its page says whether a price was the cause."""
 
     def outbid(self, job: Job, reason: Reason = Reason.PRICE_ABOVE_VALUE) -> None:
         Job.objects.filter(pk=job.pk).update(reason_code=reason)
@@ -213,8 +214,10 @@ class TestAnEstimateThatPricesHaveRefuted:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
         expect(place, job, **soon(place, -90, -60))
         path = f"/jobs/{job.uid}/"
-        assert "Expected to have started by now" in text(place.owner.get(path))
-        assert f"Next to start: {job.name} ." in text(place.owner.get("/t/north/"))
+        shown = text(place.owner.get(path))
+        assert "No honest estimate" in shown
+        assert WRONG in shown
+        assert "Expected to" not in shown
         self.outbid(job, reason)
         shown = text(place.owner.get(path))
         assert REFUTED in shown
@@ -226,6 +229,7 @@ class TestAnEstimateThatPricesHaveRefuted:
         expect(place, job, **soon(place, -90, 60))
         self.outbid(job)
         assert "Expected to start any time now" in text(place.owner.get(f"/jobs/{job.uid}/"))
+        assert f"Next to start: {job.name} ." in text(place.owner.get("/t/north/"))
 
     def test_is_the_same_over_rest_and_by_the_command(self, stage: ApiStage) -> None:
         (uid, *_) = [row["id"] for row in queue(stage)["results"] if row["id"]]
@@ -239,7 +243,9 @@ class TestAnEstimateThatPricesHaveRefuted:
             forecast=forecast, pool=job.pool, tenant_id=job.tenant_id, job=job, at=at, p50=past,
             p90=past, raw_p90=past,
         )  # fmt: skip
-        assert stage.get(f"jobs/{uid}").json()["queue"]["start"]["p50"] is not None
+        start = stage.get(f"jobs/{uid}").json()["queue"]["start"]
+        assert (start["p50"], start["p90"], start["reason"]) == (None, None, "refuted")
+        assert start["why"].startswith(WRONG)
         self.outbid(job)
         start = stage.get(f"jobs/{uid}").json()["queue"]["start"]
         assert (start["p50"], start["p90"], start["reason"]) == (None, None, "refuted")

@@ -85,6 +85,7 @@ def job_context(
     phase = phase_of(story.job.state, [hold.lease.state for hold in live_holds(story)])
     return {
         "headline": said,
+        "queued_at": clocks.instant(queued_at(story)) if held is None else None,
         "until": clocks.instant(_until(held.lease)) if held and said.end == " until" else None,
         "may_be_preempted": registry.traits(story.job.pool.policy).preempts_running,
         "nodes_note": nodes_note(held) if held else None,
@@ -215,16 +216,23 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
         return Headline(f"Checkpointing and stopping, then {then}.")
     if held is not None:
         return _held_text(held, now)
-    return Headline(_waiting_text(story, now))
+    return _queued_text(story)
 
 
-def _waiting_text(story: JobStory, now: datetime) -> str:
+def _queued_text(story: JobStory) -> Headline:
+    """The page puts the instant between start and end: a duration would stand still on it."""
     if story.job.quarantine:
-        return "In quarantine: it takes part in no round."
-    last = story.holds[-1].lease.ended_at if story.holds else None
-    waited = duration((now - (last or story.job.submitted_at)).total_seconds())
+        return Headline("In quarantine: it takes part in no round.")
     reason = f": {story.waits_for.reason.text}" if story.waits_for else ""
-    return f"{'Queued again' if last else 'Queued'} for {waited}{reason}."
+    return Headline("Queued again" if story.holds else "Queued", end=f"{reason}.")
+
+
+def queued_at(story: JobStory) -> datetime | None:
+    """Since when it is queued; None if it is not."""
+    if story.job.state != State.PENDING or story.job.quarantine or story.job.cancel_asked_at:
+        return None
+    last = story.holds[-1].lease.ended_at if story.holds else None
+    return last or story.job.submitted_at
 
 
 def _gpus_go(job: Job) -> str:
@@ -269,7 +277,7 @@ def time_title(story: JobStory, spent: Spent) -> str:
         waited = (starting.lease.granted_at - story.job.submitted_at).total_seconds()
         return f"It was queued {duration(waited)} and has not run yet"
     if not spent.ran_s:
-        return f"It has been queued {duration(spent.waited_s)} and has not run yet"
+        return "It has not run yet"
     ran = "ran" if story.job.ended_at else "has run"
     return f"It was queued {duration(spent.waited_s)} and {ran} {duration(spent.ran_s)}"
 
