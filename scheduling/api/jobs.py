@@ -34,7 +34,7 @@ from scheduling.api.speeds import compared_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
-from scheduling.selectors.job_phases import PHASE_WORDS, PHASES, STARTING, phase_named, phases
+from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.measurements import overclaims_of
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import last_preemption, preemptions_for
@@ -133,10 +133,10 @@ def _phase_asked(request: Request, name: str) -> str:
         Problem: it names none.
     """
     text = request.query_params.get(name, "")
-    found = phase_named(text)
-    if text and found is None:
-        raise bad_field(name, f"is not a {name}", f"Of: {', '.join((*PHASES, *PHASE_WORDS))}.")
-    return found or ""
+    phase = phase_named(text)
+    if text and phase is None:
+        raise bad_field(name, f"is not a {name}", f"Of: {', '.join((*PHASES, *PHASE_SYNONYMS))}.")
+    return phase or ""
 
 
 class JobBulk(SubmittingView):

@@ -19,7 +19,7 @@ from scheduling.api.promise_schemas import QuotaPromiseRow
 from scheduling.api.speeds import SpeedCompared
 from scheduling.models import Job
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.job_phases import PHASE_WORDS, PHASES
+from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES
 from scheduling.selectors.job_requests import shown_fields
 from tenants.api.request_schemas import answer_fields, request_serializer
 
@@ -53,14 +53,14 @@ STATE = OpenApiParameter(
     "state",
     OpenApiTypes.STR,
     OpenApiParameter.QUERY,
-    enum=[*PHASES, *PHASE_WORDS],
+    enum=[*PHASES, *PHASE_SYNONYMS],
     description="In any letter case. `running` has those that start too; `phase` tells them apart.",
 )
 PHASE = OpenApiParameter(
     "phase",
     OpenApiTypes.STR,
     OpenApiParameter.QUERY,
-    enum=[*PHASES, *PHASE_WORDS],
+    enum=[*PHASES, *PHASE_SYNONYMS],
     description="As `state`, with those that start apart from those that run.",
 )
 PAGE_QUERY = [CURSOR, LIMIT]

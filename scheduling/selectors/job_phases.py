@@ -16,7 +16,7 @@ STARTING = "starting"
 # In the order of a job's life.
 PHASES = (Job.State.PENDING.value, STARTING, *Job.State.values[1:])
 # Other words for them, of the pages and of people.
-PHASE_WORDS = {
+PHASE_SYNONYMS = {
     "queued": Job.State.PENDING.value,
     "waiting": Job.State.PENDING.value,
     "done": Job.State.SUCCEEDED.value,
@@ -28,9 +28,9 @@ _NOT_BEGUN = (Lease.State.WAITING, Lease.State.LAUNCHING)
 
 def phase_named(text: str) -> str | None:
     """Return the phase that a word means, in any letter case; None if it means none."""
-    word = text.strip().lower()
-    word = PHASE_WORDS.get(word, word)
-    return word if word in PHASES else None
+    name = text.strip().lower()
+    name = PHASE_SYNONYMS.get(name, name)
+    return name if name in PHASES else None
 
 
 def phase_of(state: str, leases: Collection[str]) -> str:

@@ -22,7 +22,7 @@ _FLOWS = ("while parsing a flow sequence", "while parsing a flow mapping")
 
 def editor_lines(text: str) -> list[int]:
     """Return the line of an editor, from 1, in which each row of YAML begins."""
-    ends = (found[0] in _EDITORS for found in _BREAK.finditer(text))
+    ends = (match[0] in _EDITORS for match in _BREAK.finditer(text))
     return list(accumulate(ends, initial=1))
 
 
@@ -30,8 +30,8 @@ def error_line(text: str, error: yaml.YAMLError) -> int | None:
     """Return the line of an editor to mend, from 1; None if the error has no place."""
     lines = editor_lines(text)
     if not isinstance(error, yaml.MarkedYAMLError):
-        found = _FORBIDDEN.search(text)
-        return lines[len(_BREAK.findall(text[: found.start()]))] if found else None
+        match = _FORBIDDEN.search(text)
+        return lines[len(_BREAK.findall(text[: match.start()]))] if match else None
     mark = _mark_to_mend(text, error)
     # At the end of an unfinished text the mark is a line below it.
     last = len(_BREAK.findall(text.rstrip("\r\n\x85\u2028\u2029")))

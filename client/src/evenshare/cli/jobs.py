@@ -20,7 +20,7 @@ ALL_STATES = ("pending", "starting", "running", "stopping", *TERMINAL_STATES)
 # Of these a portal tells those that start by their phase alone: their state is "running".
 PHASES = ("starting", "running")
 # As pages and people say them; a portal of before knows only the others.
-STATE_WORDS = {
+STATE_SYNONYMS = {
     "queued": "pending",
     "waiting": "pending",
     "done": "succeeded",
@@ -54,7 +54,7 @@ def submit(options: argparse.Namespace, client: Client, screen: Terminal) -> int
 def listing(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     limit = None if options.all else options.limit
     state = (options.state or "").strip().lower()
-    state = STATE_WORDS.get(state, state) or None
+    state = STATE_SYNONYMS.get(state, state) or None
     name = "phase" if state in PHASES else "state"
     given = {name: state, "pool": options.pool, "tenant": options.tenant}
     try:

@@ -156,7 +156,7 @@ def _job_option(leaf: argparse.ArgumentParser, field: JobField) -> None:
 
 def _list(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf = _leaf(verbs, "list", jobs.listing, "list jobs, newest first")
-    leaf.add_argument("--state", help=", ".join((*jobs.ALL_STATES, *jobs.STATE_WORDS)))
+    leaf.add_argument("--state", help=", ".join((*jobs.ALL_STATES, *jobs.STATE_SYNONYMS)))
     leaf.add_argument("--pool")
     leaf.add_argument("--tenant")
     leaf.add_argument("--limit", type=_positive, default=20, help="default 20")
