@@ -11,6 +11,6 @@ SHAPES = {("transfer", "data"): OBJECT, ("metercursor", "state"): OBJECT}
 
 
 class Migration(migrations.Migration):
-    dependencies = (("billing", "0013_unsettled_spend"),)
+    dependencies = (("billing", "0014_late_rounds"),)
 
     operations = (hold_shapes("billing", SHAPES), hold_choices("billing"), hold_names("billing"))

@@ -73,6 +73,9 @@ SHAPES: dict[tuple[str, str], JsonShape | ByWord] = {
     ("jobanswer", "blocked"): SPANS,
     ("arrival", "extra"): OBJECT,
     ("roundsealing", "findings"): Many(FINDING),
+    ("roundsealing", "queues"): Many(
+        WithFields(round=WholeNumber(), jobs=Typed(("array", "null")), text=TEXT)
+    ),
     ("metrichistory", "points"): Many(Many(NUMBER, 2, 2)),
     ("stopforecast", "families"): COUNTS,
     ("lease", "placement"): Many(Many(WholeNumber(), 2, 2)),
@@ -96,7 +99,7 @@ SHAPES: dict[tuple[str, str], JsonShape | ByWord] = {
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0043_verification_unproven"),)
+    dependencies = (("scheduling", "0044_queue_first_jobs"),)
 
     operations = (
         hold_shapes("scheduling", SHAPES),
