@@ -222,7 +222,7 @@ def names_of(apps: Any, app: str) -> Iterator[tuple[str, str]]:
     for model in apps.get_app_config(app).get_models():
         for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's way to the fields
             if isinstance(field, models.SlugField) and field.column in ("name", "slug"):
-                yield model._meta.db_table, field.column  # noqa: SLF001
+                yield model._meta.db_table, field.column  # noqa: SLF001 - the same
 
 
 def choices_of(apps: Any, app: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -232,7 +232,8 @@ def choices_of(apps: Any, app: str) -> Iterator[tuple[str, str, list[str]]]:
             choices = [value for value, _ in field.flatchoices]
             if choices and all(isinstance(value, str) for value in choices):
                 empty = [""] if field.blank or field.default == "" else []
-                yield model._meta.db_table, field.column, [*empty, *map(str, choices)]  # noqa: SLF001
+                known = [*empty, *map(str, choices)]
+                yield model._meta.db_table, field.column, known  # noqa: SLF001 - the same
 
 
 def _hold(cursor: CursorWrapper, table: str, name: str, condition: str) -> None:

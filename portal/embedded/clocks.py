@@ -17,7 +17,7 @@ FILE = "clock"
 
 
 @dataclass(frozen=True)
-class Reading:
+class ClockReading:
     """Three clocks at one moment: the wall's, one that never jumps, and one that counts sleep."""
 
     wall_s: float
@@ -25,20 +25,22 @@ class Reading:
     with_sleep_s: float
 
 
-def read_clocks() -> Reading:
+def read_clocks() -> ClockReading:
     """Read this machine's clocks; without a clock that counts sleep, a sleep looks like a jump."""
     steady_s = time.monotonic()
     boot = getattr(time, "CLOCK_BOOTTIME", None)
-    return Reading(time.time(), steady_s, steady_s if boot is None else time.clock_gettime(boot))
+    return ClockReading(
+        time.time(), steady_s, steady_s if boot is None else time.clock_gettime(boot)
+    )
 
 
-def jumped_s(before: Reading, now: Reading) -> float:
+def jumped_s(before: ClockReading, now: ClockReading) -> float:
     """Return by how many seconds the wall clock was set ahead, below 0 back; 0 if it was not."""
     jump_s = (now.wall_s - before.wall_s) - (now.with_sleep_s - before.with_sleep_s)
     return jump_s if abs(jump_s) >= LEAST_S else 0.0
 
 
-def slept_s(before: Reading, now: Reading) -> float:
+def slept_s(before: ClockReading, now: ClockReading) -> float:
     """Return how many seconds the machine slept; 0 if it did not."""
     sleep_s = (now.with_sleep_s - before.with_sleep_s) - (now.steady_s - before.steady_s)
     return sleep_s if sleep_s >= LEAST_S else 0.0
@@ -53,7 +55,7 @@ class ClockEvent:
     slept_s: float
 
 
-def note_clocks(run: Path, before: Reading, now: Reading) -> None:
+def note_clocks(run: Path, before: ClockReading, now: ClockReading) -> None:
     """Note a jump or a sleep between two readings, if there was one; on a full disk it is not."""
     event = ClockEvent(now.wall_s, jumped_s(before, now), slept_s(before, now))
     if event.jumped_s or event.slept_s:

@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         folders.hold_lifeline(place)
         # What web processes of a former run have counted (portal/site/shared_counts.py).
         shutil.rmtree(place.run / "web", ignore_errors=True)
-        for told in (RESTARTS, CLOCK):
-            (place.run / told).unlink(missing_ok=True)
+        for name in (RESTARTS, CLOCK):
+            (place.run / name).unlink(missing_ok=True)
         with Watchdog([held]) as watchdog:
             status = asyncio.run(Tree(place, listener, watchdog, size, round_count).run(begun))
         shutil.rmtree(place.run, ignore_errors=True)

@@ -102,7 +102,7 @@ def dry_run_job(
         asked = _ask(tenant, request, offer, at)
     if asked is not None and asked.decision is not None:
         left_s = BUDGET_S - (timer() - began_s)
-        answer = _agreeing(answer, next_round(asked, budget_s=left_s, timer=timer))
+        answer = _with_next_round(answer, asked, left_s, timer)
     if not request.deadline:
         return answer
     preview = preview_deadline(
@@ -126,6 +126,17 @@ def _ask(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: PoolNow) -> 
     except Exception:
         log.warning("dry_run.round_failed", pool=offer.id, exc_info=True)
         return None
+
+
+def _with_next_round(
+    answer: DryRun, asked: AskedRound, left_s: float, timer: Callable[[], float]
+) -> DryRun:
+    """The answer by the next round; as it was where no look ahead is possible."""
+    try:
+        return _agreeing(answer, next_round(asked, budget_s=left_s, timer=timer))
+    except Exception:
+        log.warning("dry_run.next_round_failed", pool=asked.snapshot.pool, exc_info=True)
+        return answer
 
 
 def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import get_resolver
 
-from portal.embedded.clocks import Reading, note_clocks
-from portal.embedded.restarts import note_restart
-from portal.operate.text.machine import machine_alerts
 from portal.operate.text.queue import queue
 from portal.operate.urls import urlpatterns
-from scheduling.engine.clock import wall_now
 from scheduling.models import (
     Intent,
     Job,
     MaintenanceWindow,
     Node,
     PoolClock,
-    PoolFence,
     RoundFailure,
     Simulation,
 )
 from scheduling.selectors.operate import all_pools
 from tenants.models import AuditRecord, Budget, DailySpend, Membership, Quota, Tenant, User
 from tenants.scopes import site_scope
-from tests.factories import cluster
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town, visitor
 from tests.stages import staged
@@ -215,67 +207,6 @@ class TestTheQueue:
             Intent.objects.filter(pool=pool).update(state=Intent.State.OPEN, at=at - DAY)
             with django_assert_num_queries(12):
                 queue(pools[:1], {pool.pk: at}, with_jobs=True)
-
-    def test_says_when_rounds_are_late(self, there: Town) -> None:
-        PoolClock.objects.filter(pool=there.cluster.pool).update(
-            anchor_pool=there.cluster.at + timedelta(hours=1)
-        )
-        PoolFence.objects.update(until=wall_now())
-        shown = page(there.operator, "/operate/")
-        assert f"Pool {there.cluster.pool.name} had no round for 1 h." in shown
-        assert "The worker of rounds is behind: its last round ended " in shown
-        PoolFence.objects.update(until=wall_now() - timedelta(hours=1))
-        assert "check that beat and the worker" in page(there.operator, "/operate/")
-        PoolFence.objects.update(until=wall_now() + timedelta(hours=1), holder="a worker")
-        assert "of rounds is busy with pool-" in page(there.operator, "/operate/")
-        health = page(there.operator, f"/operate/pools/{there.cluster.pool.name}/health/")
-        assert headline(health) == f"Rounds of {there.cluster.pool.name} are late."
-
-    def test_says_which_process_was_started_anew_and_why(
-        self, there: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
-        note_restart(tmp_path, "beat", "no sign of life", at=time.time() - 2 * 3600)
-        why = "it is idle and has taken no message for 121 s"
-        note_restart(tmp_path, "worker-rounds", why, at=time.time(), next_after_s=240)
-        shown = page(there.operator, "/operate/")
-        assert "worker-rounds was started anew 1 time" in shown
-        assert why in shown
-        assert "no earlier than 4 min after" in shown
-        assert "beat was started" not in shown
-
-    @pytest.mark.parametrize(
-        ("wall_s", "with_sleep_s", "words"),
-        [
-            (3600, 0, "clock was set ahead by 1 h."),
-            (-600, 0, "clock was set back by 10 min."),
-            (3600, 3600, "The machine slept for 1 h."),
-            (1, 1, ""),
-        ],
-    )
-    def test_says_what_the_clocks_of_the_machine_did(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        *,
-        wall_s: float,
-        with_sleep_s: float,
-        words: str,
-    ) -> None:
-        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
-        now = time.time()
-        before = Reading(now - wall_s, 0.0, 0.0)
-        note_clocks(tmp_path, before, Reading(now, 0.0, with_sleep_s))
-        titles = [alert.title for alert in machine_alerts()]
-        assert len(titles) == bool(words)
-        assert all(title.endswith(words) for title in titles)
-
-    def test_says_when_a_new_pool_waits_for_its_first_round(self, there: Town) -> None:
-        new = cluster({"t": 1}).pool
-        waits = f"Pool {new.name} had no round for 1 h."
-        assert waits not in page(there.operator, "/operate/")
-        PoolClock.objects.filter(pool=new).update(anchor_wall=wall_now() - timedelta(hours=1))
-        assert waits in page(there.operator, "/operate/")
 
 
 class TestTenants:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from portal.embedded.clocks import Reading, jumped_s, read_clocks, slept_s
+from portal.embedded.clocks import ClockReading, jumped_s, read_clocks, slept_s
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ from portal.embedded.clocks import Reading, jumped_s, read_clocks, slept_s
 def test_are_told_apart(
     wall_s: float, steady_s: float, with_sleep_s: float, jumped: float, slept: float
 ) -> None:
-    before = Reading(1e9, 50.0, 70.0)
-    now = Reading(1e9 + wall_s, 50.0 + steady_s, 70.0 + with_sleep_s)
+    before = ClockReading(1e9, 50.0, 70.0)
+    now = ClockReading(1e9 + wall_s, 50.0 + steady_s, 70.0 + with_sleep_s)
     assert jumped_s(before, now) == pytest.approx(jumped)
     assert slept_s(before, now) == pytest.approx(slept)
 

@@ -1,0 +1,99 @@
+"""What the operator's queue says of rounds that are late, of processes and of the machine."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from portal.embedded.clocks import ClockReading, note_clocks
+from portal.embedded.restarts import note_restart
+from portal.operate.text.machine import machine_alerts
+from scheduling.engine.clock import wall_now
+from scheduling.models import PoolClock, PoolFence
+from tests.factories import cluster
+from tests.functional.pool_stage import headline
+from tests.functional.visitors import Town, town
+from tests.stages import staged
+
+
+def played_town() -> Town:
+    made = town()
+    made.play(1)
+    return made
+
+
+there = staged(played_town)
+
+
+def queue_page(there: Town) -> str:
+    answer = there.operator.get("/operate/")
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+class TestLateRounds:
+    def test_says_when_rounds_are_late(self, there: Town) -> None:
+        PoolClock.objects.filter(pool=there.cluster.pool).update(
+            anchor_pool=there.cluster.at + timedelta(hours=1)
+        )
+        PoolFence.objects.update(until=wall_now())
+        shown = queue_page(there)
+        assert f"Pool {there.cluster.pool.name} had no round for 1 h." in shown
+        assert "The worker of rounds is behind: its last round ended " in shown
+        PoolFence.objects.update(until=wall_now() - timedelta(hours=1))
+        assert "check that beat and the worker" in queue_page(there)
+        PoolFence.objects.update(until=wall_now() + timedelta(hours=1), holder="a worker")
+        assert "of rounds is busy with pool-" in queue_page(there)
+        health = there.operator.get(f"/operate/pools/{there.cluster.pool.name}/health/")
+        assert headline(health.content.decode()) == f"Rounds of {there.cluster.pool.name} are late."
+
+    def test_says_when_a_new_pool_waits_for_its_first_round(self, there: Town) -> None:
+        new = cluster({"t": 1}).pool
+        waits = f"Pool {new.name} had no round for 1 h."
+        assert waits not in queue_page(there)
+        PoolClock.objects.filter(pool=new).update(anchor_wall=wall_now() - timedelta(hours=1))
+        assert waits in queue_page(there)
+
+
+class TestTheMachine:
+    def test_says_which_process_was_started_anew_and_why(
+        self, there: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
+        note_restart(tmp_path, "beat", "no sign of life", at=time.time() - 2 * 3600)
+        why = "it is idle and has taken no message for 121 s"
+        note_restart(tmp_path, "worker-rounds", why, at=time.time(), next_after_s=240)
+        shown = queue_page(there)
+        assert "worker-rounds was started anew 1 time" in shown
+        assert why in shown
+        assert "no earlier than 4 min after" in shown
+        assert "beat was started" not in shown
+
+    @pytest.mark.parametrize(
+        ("wall_s", "with_sleep_s", "words"),
+        [
+            (3600, 0, "clock was set ahead by 1 h."),
+            (-600, 0, "clock was set back by 10 min."),
+            (3600, 3600, "The machine slept for 1 h."),
+            (1, 1, ""),
+        ],
+    )
+    def test_says_what_the_clocks_of_the_machine_did(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        wall_s: float,
+        with_sleep_s: float,
+        words: str,
+    ) -> None:
+        monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
+        now = time.time()
+        before = ClockReading(now - wall_s, 0.0, 0.0)
+        note_clocks(tmp_path, before, ClockReading(now, 0.0, with_sleep_s))
+        titles = [alert.title for alert in machine_alerts()]
+        assert len(titles) == bool(words)
+        assert all(title.endswith(words) for title in titles)
