@@ -14,7 +14,7 @@ from portal.embedded.restarts import Restarts, read_restarts
 from portal.operate.text.alerts import Alert
 
 # It is told for so long.
-TOLD_S = 3600.0
+SHOWN_S = 3600.0
 
 
 def machine_alerts() -> list[Alert]:
@@ -25,8 +25,8 @@ def machine_alerts() -> list[Alert]:
     now = time.time()
     event = read_clock_event(Path(run))
     return [
-        *([_clock(event)] if event is not None and now - event.at < TOLD_S else []),
-        *(_alert(row, now - row.at) for row in read_restarts(Path(run)) if now - row.at < TOLD_S),
+        *([_clock(event)] if event is not None and now - event.at < SHOWN_S else []),
+        *(_alert(row, now - row.at) for row in read_restarts(Path(run)) if now - row.at < SHOWN_S),
     ]
 
 
