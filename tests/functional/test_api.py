@@ -159,9 +159,17 @@ class TestAJob:
         assert not Job.objects.exists()
 
     def test_that_is_tried_is_told_what_the_next_round_would_do(self, live: ApiStage) -> None:
+        starts = live.post("jobs/dry-run", live.spec(gpus=1)).json()
+        eta = starts["next_round"]["eta"]
+        assert (starts["reason_code"], starts["next_round"]["starts"]) == ("", True)
+        assert eta == {"p50": starts["next_round"]["at"], "p90": eta["p50"], "reason": ""}
         live.cluster.submit("bb", 8, 900)
         live.cluster.round(after_s=15)
+        rows = Job.objects.count()
         told = live.post("jobs/dry-run", live.spec(gpus=8)).json()
+        assert Job.objects.count() == rows
+        assert told["feasible"]
+        assert (told["price"], told["note"]) == ("1.000000", "feasibility, not a reservation")
         row = told["next_round"]
         assert (row["round"], row["starts"]) == (2, False)
         assert row["reason_code"] == told["reason_code"] != ""
