@@ -87,6 +87,7 @@ class TestAMember:
         story.follow("Clone")
         story.menu("Jobs")
         page.locator(f"main a[href='/jobs/{made.uid}/']").wait_for()
+        story.pool("pool-1")
         story.follow(queued_job("pool-1"))
         story.sees("Why it is queued", "Decided in")
         page.click("#cancel-ask")

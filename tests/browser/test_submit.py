@@ -98,7 +98,7 @@ class TestTheForm:
     ) -> None:
         page.goto("/t/north/")
         follow(page, "text=Submit a job")
-        page.wait_for_url(f"**{NEW}")
+        page.wait_for_url(f"**{NEW}*")
         page.fill("#f-gpus", "2")
         page.fill("#f-command", f"{stage.python} -c '{COUNTS}'".replace("'line'", '"line"'))
         answer(page, "It fits now, on 2 own GPUs")

@@ -79,7 +79,15 @@ class TestAPool:
         last = Round.objects.filter(pool=there.lab.pool).latest("number")
         alpha, beta = there.tenant("alpha").pk, there.tenant("beta").pk
         gpus = {alpha: {"own": 1, "quota": 2, "swapped": -2}, beta: {"own": 0, "quota": 3}}
-        empty = {"borrowed": 0, "rho_before": None, "alloc_gpu_us": 10**9, "fair_gpu_us": 0}
+        empty = {
+            "borrowed": 0,
+            "got": 0,
+            "demand": 0,
+            "deserved": 0,
+            "rho_before": None,
+            "alloc_gpu_us": 10**9,
+            "fair_gpu_us": 0,
+        }
         last.shares += [
             {"tenant": tenant, "gpu_type": "k80", **row, **empty} for tenant, row in gpus.items()
         ]

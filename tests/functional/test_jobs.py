@@ -155,7 +155,7 @@ class TestTheJobPage:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
         page = text_of(busy, job)
         assert "Running on " in page
-        until = r"until <time [^>]*wall time[^>]*>00:15</time> "
+        until = r"until\s+<time [^>]*wall time[^>]*>00:15</time>\s+"
         assert re.search(until + r"unless it is preempted\.", page)
         Pool.objects.update(policy="ltgf")
         assert re.search(until + r"at least\.", text_of(busy, job))

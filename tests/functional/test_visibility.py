@@ -12,7 +12,7 @@ from tenants.models import Quota, Tenant
 from tenants.selectors.access import Access, MembershipFacts
 from tests.factories import BEGIN, Cluster, cluster
 
-SETTINGS = ("names", "pseudonyms", "own")
+SETTINGS = ("full", "pseudonyms", "own")
 SITE_ROLES = ("", "finance", "auditor", "operator")
 
 
@@ -61,7 +61,7 @@ class TestAViewer:
         self, lab: Cluster, setting: str, site_role: str
     ) -> None:
         visibility = seen(lab, setting, "a", site_role)
-        names = bool(site_role) or setting == "names"
+        names = bool(site_role) or setting == "full"
         others = "bc" if site_role == "operator" else ""
         b = VisibleTenant(1, 1, "b", "B", 0, "b" if others else "")
         a = VisibleTenant(2, 2, "a", "A", 5, "a", you=True)
@@ -83,7 +83,7 @@ class TestAViewer:
     def test_knows_jobs_of_their_own_tenants_and_operators_all(
         self, lab: Cluster, site_role: str
     ) -> None:
-        visibility = seen(lab, "names", "ac", site_role)
+        visibility = seen(lab, "full", "ac", site_role)
         known = {slug for slug, tenant in lab.tenants.items() if visibility.jobs_of(tenant.pk)}
         assert known == (set("abcd") if site_role == "operator" else set("ac"))
 
@@ -94,9 +94,9 @@ class TestAViewer:
 
     def test_sees_nobody_of_another_pool(self, lab: Cluster) -> None:
         elsewhere = cluster({"far": 1})
-        visibility = seen(elsewhere, "names", "", "operator")
+        visibility = seen(elsewhere, "full", "", "operator")
         assert [row.name for row in visibility.known.values()] == ["far"]
-        assert "far" not in [row.name for row in seen(lab, "names", "", "operator").known.values()]
+        assert "far" not in [row.name for row in seen(lab, "full", "", "operator").known.values()]
 
 
 def test_who_is_not_said_to_see_anything_sees_nothing() -> None:

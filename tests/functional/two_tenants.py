@@ -121,14 +121,15 @@ def pool_words(lab: Cluster) -> dict[str, str]:
 
 def two_tenants(logs: Path) -> Pair:
     """Make them; jobs' output lies in `logs`. Wants a database of its own: rounds commit."""
-    shared = cluster({"quokka-lab": 2, "narwhal-lab": 2, LENDER: 4})
+    terms = {"lease_s": STEP_S}  # no round is late
+    shared = cluster({"quokka-lab": 2, "narwhal-lab": 2, LENDER: 4}, **terms)
     mixed = cluster(
         {"quokka-lab": 2, "narwhal-lab": 1, LENDER: 1}, nodes=1, gpus=4, policy="oef",
-        options={"environment": "cooperative"},
+        options={"environment": "cooperative"}, **terms,
     )  # fmt: skip
     quotas = {"quokka-lab": 2, "narwhal-lab": 1, LENDER: 1}
     mixed.add_type("k80", nodes=1, gpus=4, quotas=quotas)
-    hers, his = (cluster({slug: 1, LENDER: 7}) for slug in ("quokka-lab", "narwhal-lab"))
+    hers, his = (cluster({slug: 1, LENDER: 7}, **terms) for slug in ("quokka-lab", "narwhal-lab"))
     sides = [
         _side("quokka", "Zanzibar", "ЖЩ", [shared, mixed, hers]),
         _side("narwhal", "Oleander", "ЮЭ", [shared, mixed, his]),
