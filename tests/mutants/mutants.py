@@ -156,8 +156,8 @@ MUTANTS = (
     stored(
         "a_held_pool_is_taken",
         "scheduling/engine/fence.py",
-        "WHERE pool_id = %s AND until < clock_timestamp()",
-        "WHERE pool_id = %s",
+        "AND (until < clock_timestamp() OR holder = ''",
+        "AND (TRUE OR holder = ''",
         f"{FENCE_TESTS}::test_is_held_by_one_until_released",
     ),
     stored(
