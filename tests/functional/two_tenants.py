@@ -121,7 +121,7 @@ def pool_words(lab: Cluster) -> dict[str, str]:
 
 def two_tenants(logs: Path) -> Pair:
     """Make them; jobs' output lies in `logs`. Wants a database of its own: rounds commit."""
-    terms = {"lease_s": STEP_S}  # no round is late
+    terms: dict[str, Any] = {"lease_s": STEP_S}  # no round is late
     shared = cluster({"quokka-lab": 2, "narwhal-lab": 2, LENDER: 4}, **terms)
     mixed = cluster(
         {"quokka-lab": 2, "narwhal-lab": 1, LENDER: 1}, nodes=1, gpus=4, policy="oef",
