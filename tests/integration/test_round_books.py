@@ -8,6 +8,8 @@ import pytest
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
+from evenshare_core.money.revenue import LATE_ROUNDS
+from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Round
 from tenants.models import Budget
@@ -54,6 +56,8 @@ def check_that_a_term_and_its_event_say_the_same() -> None:
             "borrowed": term.borrowed,
             "price": str(term.price),
             "gpu_type": term.lease.gpu_type.name,
+            "expires_us": to_us(term.expires_at),
+            "late_us": LATE_ROUNDS * term.lease.pool.round_s * SECOND_US,
         }
     assert min(kinds.values()) > 2
 
