@@ -76,14 +76,14 @@ def front_stats(pool: PoolFacts, so_far: PoolSoFar, moved: MovedCredits) -> list
         Stat(
             "In use now",
             thousands(so_far.used),
-            "GPUs",
+            "GPU" if so_far.used == 1 else "GPUs",
             (LineItem("leased", thousands(so_far.used)), LineItem("idle", thousands(so_far.idle))),
             LineItem("in the pool", thousands(so_far.used + so_far.idle)),
         ),
         Stat(
             "Granted so far",
             thousands(so_far.leases),
-            "leases",
+            "lease" if so_far.leases == 1 else "leases",
             (
                 LineItem("leases", thousands(so_far.leases)),
                 LineItem("renewals of them", thousands(renewals)),

@@ -12,6 +12,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 HOUR_S = 3600
+# Two intervals of rounds, 10 s each.
+LATE_S = 20
 OPERATOR = 0
 FREEDOM = ["RESERVE", "LEND", "LEND_AND_BORROW"]
 
@@ -105,6 +107,8 @@ class Term:
     hour: int = 0
     shares: dict[int, int] = field(default_factory=dict)
     settled: bool = False
+    round_at: int | None = None  # the first round from its expiry on
+    borne: int = 0  # what the operator pays lenders for time without rounds
 
     @property
     def worst(self) -> int:
@@ -112,10 +116,15 @@ class Term:
         return -(-self.borrowed * self.price * (self.expires - self.starts) // HOUR_S)
 
     @property
-    def exact(self) -> Fraction:
-        """What it costs before it is rounded."""
+    def charged_until(self) -> int:
+        """Its end, or its expiry if it ended later because rounds were late."""
         assert self.ends is not None
-        return Fraction(self.borrowed * self.price * (self.ends - self.starts), HOUR_S)
+        is_late = self.round_at is not None and self.round_at > self.expires + LATE_S
+        return min(self.ends, self.expires) if is_late else self.ends
+
+    def exact(self, until: int) -> Fraction:
+        """What it costs up to an instant before it is rounded."""
+        return Fraction(self.borrowed * self.price * (until - self.starts), HOUR_S)
 
 
 class Model:
@@ -136,10 +145,12 @@ class Model:
                 term = terms[number]
                 if term.ends is None:
                     break
-                before, exact = rounded(exact), exact + term.exact
+                full = rounded(exact + term.exact(term.ends)) - rounded(exact)
+                before, exact = rounded(exact), exact + term.exact(term.charged_until)
                 if term.charge is not None:
                     continue
                 term.charge = rounded(exact) - before
+                term.borne = full - term.charge
                 term.hour = max(term.ends // HOUR_S * HOUR_S, self.settled_until)
                 term.shares = self.split(term)
                 party, day = self.parties[term.tenant], day_name(term.hour // (24 * HOUR_S))
@@ -161,6 +172,7 @@ class Model:
                     self.operator += micro
                 else:
                     self.parties[lender].balance += micro
+            self.operator -= term.borne
             term.settled = True
         self.settled_until = max(until, self.settled_until)
 
@@ -201,13 +213,18 @@ class Model:
         return {lender: part / (term.ends - term.starts) for lender, part in parts.items() if part}
 
     def split(self, term: Term) -> dict[int, int]:
-        """Who earns what of a charge: by the largest remainder, ties by id, the operator last."""
-        if not term.charge:
+        """Who earns what of a charge: by the largest remainder, ties by id, the operator last.
+
+        Lenders earn for time that the borrower is not charged for, too.
+        """
+        assert term.charge is not None
+        full = term.charge + term.borne
+        if not full:
             return {}
-        due = {lender: part * term.charge for lender, part in self.parts(term).items()}
+        due = {lender: part * full for lender, part in self.parts(term).items()}
         shares = {lender: int(amount) for lender, amount in due.items()}
         order = sorted(due, key=lambda one: (shares[one] - due[one], one == OPERATOR, one))
-        for lender in order[: term.charge - sum(shares.values())]:
+        for lender in order[: full - sum(shares.values())]:
             shares[lender] += 1
         return {lender: micro for lender, micro in shares.items() if micro}
 

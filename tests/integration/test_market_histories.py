@@ -306,6 +306,9 @@ class Markets(RuleBasedStateMachine):
         posted = left_by(self.lab.pool).prices
         price = posted[0]["price_micro"] if posted else 0
         most = {id_: row.most_lent(at, price) for id_, row in self.model.parties.items()}
+        for term in self.running():
+            if term.round_at is None and term.expires <= at:
+                term.round_at = at
         if self.lab.round().round is not None:
             self.model.lendable.append((at, most))
         fresh = self.show()
@@ -387,7 +390,8 @@ class Markets(RuleBasedStateMachine):
             term = terms[line.lease_id, line.term]
             assert line.meter == "borrowed"
             assert (to_micro(line.amount), seconds(line.hour)) == (term.charge, term.hour)
-            if term.settled and term.charge:
+            assert to_micro(line.borne) == term.borne
+            if term.settled and (term.charge or term.borne):
                 key = (term.tenant, term.hour)
                 paid[key] = paid.get(key, 0) + term.charge
         assert sum(to_micro(line.amount) for line in lines) == sum(
