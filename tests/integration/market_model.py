@@ -122,6 +122,11 @@ class Term:
         is_late = self.round_at is not None and self.round_at > self.expires + LATE_S
         return min(self.ends, self.expires) if is_late else self.ends
 
+    @property
+    def full(self) -> int:
+        """What its lenders earn: the charge, and what the operator pays."""
+        return (self.charge or 0) + self.borne
+
     def exact(self, until: int) -> Fraction:
         """What it costs up to an instant before it is rounded."""
         return Fraction(self.borrowed * self.price * (until - self.starts), HOUR_S)
@@ -136,6 +141,12 @@ class Model:
         self.operator = 0
         self.terms: dict[int, dict[int, Term]] = {}  # by lease and number
         self.lendable: list[tuple[int, dict[int, int]]] = []  # since which round, GPUs by tenant
+
+    def note_round(self, at: int) -> None:
+        """Note the round that came for terms that have expired."""
+        for term in self.every():
+            if term.ends is None and term.round_at is None and term.expires <= at:
+                term.round_at = at
 
     def meter(self) -> None:
         """Charge what is over; the worst case is released, what it cost stays reserved."""
@@ -217,14 +228,12 @@ class Model:
 
         Lenders earn for time that the borrower is not charged for, too.
         """
-        assert term.charge is not None
-        full = term.charge + term.borne
-        if not full:
+        if not term.full:
             return {}
-        due = {lender: part * full for lender, part in self.parts(term).items()}
+        due = {lender: part * term.full for lender, part in self.parts(term).items()}
         shares = {lender: int(amount) for lender, amount in due.items()}
         order = sorted(due, key=lambda one: (shares[one] - due[one], one == OPERATOR, one))
-        for lender in order[: full - sum(shares.values())]:
+        for lender in order[: term.full - sum(shares.values())]:
             shares[lender] += 1
         return {lender: micro for lender, micro in shares.items() if micro}
 

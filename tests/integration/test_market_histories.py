@@ -306,9 +306,7 @@ class Markets(RuleBasedStateMachine):
         posted = left_by(self.lab.pool).prices
         price = posted[0]["price_micro"] if posted else 0
         most = {id_: row.most_lent(at, price) for id_, row in self.model.parties.items()}
-        for term in self.running():
-            if term.round_at is None and term.expires <= at:
-                term.round_at = at
+        self.model.note_round(at)
         if self.lab.round().round is not None:
             self.model.lendable.append((at, most))
         fresh = self.show()
@@ -388,15 +386,13 @@ class Markets(RuleBasedStateMachine):
         paid: dict[tuple[int, int], int] = {}
         for line in lines.exclude(meter="own", amount=0):
             term = terms[line.lease_id, line.term]
-            assert line.meter == "borrowed"
-            assert (to_micro(line.amount), seconds(line.hour)) == (term.charge, term.hour)
-            assert to_micro(line.borne) == term.borne
-            if term.settled and (term.charge or term.borne):
+            found = line.meter, to_micro(line.amount), to_micro(line.borne), seconds(line.hour)
+            assert found == ("borrowed", term.charge, term.borne, term.hour)
+            if term.settled and term.full:
                 key = (term.tenant, term.hour)
-                paid[key] = paid.get(key, 0) + term.charge
-        assert sum(to_micro(line.amount) for line in lines) == sum(
-            term.charge or 0 for term in terms.values()
-        )
+                paid[key] = paid.get(key, 0) + (term.charge or 0)
+        charges = sum(term.charge or 0 for term in terms.values())
+        assert sum(to_micro(line.amount) for line in lines) == charges
         assert not lines.filter(meter="own", amount__gt=0).exists()
         shares: dict[tuple[int, int], dict[int, int]] = {}
         rows = UsageShare.objects.filter(line__pool=pool, amount__gt=0)
