@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import structlog
+from django.db.models import Case, Exists, OuterRef, When
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
@@ -69,19 +70,20 @@ def reconcile(
 
 def _live_leases(pool: Pool, installation: str) -> dict[str, bool]:
     """The pool's live leases by token, and whether their launch was carried out."""
-    live = Lease.objects.filter(pool=pool).exclude(state=Lease.State.ENDED)
-    with engine_scope(pool.pk):
-        rows = list(live.values_list("pk", "job_id", "number", "state"))
-        launching = [lease for lease, _, _, state in rows if state == Lease.State.LAUNCHING]
-        # By leases: a condition in the query above had PostgreSQL read all launches ever.
-        launched = Intent.objects.filter(
-            lease__in=launching, kind=Intent.Kind.LAUNCH, state=Intent.State.DONE
-        )
-        carried_out = set(launched.values_list("lease_id", flat=True))
+    launched = Intent.objects.filter(
+        lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, state=Intent.State.DONE
+    )
+    live = (
+        Lease.objects.filter(pool=pool)
+        .exclude(state=Lease.State.ENDED)
+        .annotate(launched=Case(When(state=Lease.State.LAUNCHING, then=Exists(launched))))
+    )
     held = (Lease.State.RUNNING, Lease.State.STOPPING)
+    with engine_scope(pool.pk):
+        rows = list(live.values_list("job_id", "number", "state", "launched"))
     return {
-        lease_token(job, number, installation): lease in carried_out or state in held
-        for lease, job, number, state in rows
+        lease_token(job, number, installation): bool(launched) or state in held
+        for job, number, state, launched in rows
     }
 
 
