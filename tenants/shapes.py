@@ -11,9 +11,9 @@ Source: docs/adr/0228-shapes-of-rows.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from django.apps.registry import Apps
@@ -29,43 +29,43 @@ _LARGEST = "1.7976931348623157e308"
 DEEPEST = 100
 
 
-class JsonShape:
-    """What a JSON value is: `conditions` of it at a path, in the strict mode of SQL/JSON.
+class JsonShape(Protocol):
+    """What a JSON value is.
 
-    A key that is missing is an error there, so the condition is unknown, which is not held.
+    A key that is missing is an error in the strict mode of SQL/JSON, so the condition is unknown,
+    which is not held.
     """
 
     def conditions(self, path: str) -> Iterator[str]:
-        """Yield predicates that all have to be true."""
-        raise NotImplementedError
+        """Yield predicates on what lies at a path; all have to be true."""
 
 
 @dataclass(frozen=True)
-class Typed(JsonShape):
+class Typed:
     """A value of one of some types, as jsonpath names them."""
 
     types: tuple[str, ...]
 
     def conditions(self, path: str) -> Iterator[str]:
-        """Yield predicates that all have to be true."""
+        """See `JsonShape`."""
         others = " && ".join(f'@.type() != "{one}"' for one in self.types)
         yield f"!exists({path} ? ({others}))"
 
 
 @dataclass(frozen=True)
-class WholeNumber(JsonShape):
+class WholeNumber:
     """A whole number of 64 bits, at least `least`."""
 
     least: int = 0
 
     def conditions(self, path: str) -> Iterator[str]:
-        """Yield predicates that all have to be true."""
+        """See `JsonShape`."""
         yield from NUMBER.conditions(path)
         yield f"!exists({path} ? (@ != @.floor() || @ < {self.least} || @ > {MOST}))"
 
 
 @dataclass(frozen=True)
-class Many(JsonShape):
+class Many:
     """A list of `least` to `most` equal items."""
 
     item: JsonShape
@@ -73,7 +73,7 @@ class Many(JsonShape):
     most: int = MOST
 
     def conditions(self, path: str) -> Iterator[str]:
-        """Yield predicates that all have to be true."""
+        """See `JsonShape`."""
         yield from Typed(("array",)).conditions(path)
         if self.least or self.most < MOST:
             yield f"!exists({path} ? (@.size() < {self.least} || @.size() > {self.most}))"
@@ -81,38 +81,38 @@ class Many(JsonShape):
 
 
 @dataclass(frozen=True)
-class ByName(JsonShape):
+class ByName:
     """An object whose values are alike, with any keys."""
 
     item: JsonShape
 
     def conditions(self, path: str) -> Iterator[str]:
-        """Yield predicates that all have to be true."""
+        """See `JsonShape`."""
         yield from OBJECT.conditions(path)
         yield from self.item.conditions(f"{path}.*")
 
 
-class WithFields(JsonShape):
+class WithFields:
     """An object that has at least these keys."""
 
     def __init__(self, **fields: JsonShape) -> None:
         self.fields = fields
 
     def conditions(self, path: str) -> Iterator[str]:
-        """Yield predicates that all have to be true."""
+        """See `JsonShape`."""
         yield from OBJECT.conditions(path)
         for name, shape in self.fields.items():
             yield from shape.conditions(f"{path}.{json.dumps(name)}")
 
 
 @dataclass(frozen=True)
-class TextLike(JsonShape):
+class TextLike:
     """A text that a regular expression finds."""
 
     pattern: str
 
     def conditions(self, path: str) -> Iterator[str]:
-        """Yield predicates that all have to be true."""
+        """See `JsonShape`."""
         yield from TEXT.conditions(path)
         yield f"!exists({path} ? (!(@ like_regex {json.dumps(self.pattern)})))"
 
@@ -128,12 +128,12 @@ class ByWord:
 TEXT = Typed(("string",))
 NUMBER = Typed(("number",))
 OBJECT = Typed(("object",))
-LIST = Typed(("array",))
 FIGURE = Typed(("string", "number"))
 # A decimal as Python writes it.
 AMOUNT = TextLike(r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,2})?$")
 
 Columns = Mapping[tuple[str, str], JsonShape | ByWord]
+Condition = tuple[str, str, str]  # table, name without the table, SQL
 
 
 def condition_of(column: str, shape: JsonShape | ByWord) -> str:
@@ -155,64 +155,51 @@ def condition_of(column: str, shape: JsonShape | ByWord) -> str:
 
 def hold_shapes(app: str, columns: Columns) -> migrations.RunPython:
     """Have the database refuse what has another shape, by (table without its app, column)."""
-    names = {(f"{app}_{table}", column): shape for (table, column), shape in columns.items()}
-
-    def hold(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
-        with editor.connection.cursor() as cursor:
-            for (table, column), shape in names.items():
-                _hold(cursor, table, f"{column}_shaped", condition_of(column, shape))
-
-    def drop(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
-        with editor.connection.cursor() as cursor:
-            for table, column in names:
-                _drop(cursor, table, f"{column}_shaped")
-
-    return migrations.RunPython(hold, drop)
+    held = [
+        (f"{app}_{table}", f"{column}_shaped", condition_of(column, shape))
+        for (table, column), shape in columns.items()
+    ]
+    return _holding(lambda _: held)
 
 
 def hold_choices(app: str) -> migrations.RunPython:
     """Have the database refuse choices that are none of a column's choices at this migration."""
 
-    def hold(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
-        with editor.connection.cursor() as cursor:
-            for table, column, choices in choices_of(apps, app):
-                listed = ", ".join("'" + word.replace("'", "''") + "'" for word in choices)
-                _hold(cursor, table, f"{column}_known", f'"{column}" IN ({listed})')
+    def rows(apps: Apps) -> Iterator[Condition]:
+        for table, column, choices in choices_of(apps, app):
+            listed = ", ".join("'" + word.replace("'", "''") + "'" for word in choices)
+            yield table, f"{column}_known", f'"{column}" IN ({listed})'
 
-    def drop(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
-        with editor.connection.cursor() as cursor:
-            for table, column, _ in choices_of(apps, app):
-                _drop(cursor, table, f"{column}_known")
-
-    return migrations.RunPython(hold, drop)
-
-
-def hold_condition(table: str, name: str, condition: str) -> migrations.RunPython:
-    """Have the database refuse rows of one table that do not meet a condition."""
-
-    def hold(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
-        with editor.connection.cursor() as cursor:
-            _hold(cursor, table, name, condition)
-
-    def drop(_: Apps, editor: BaseDatabaseSchemaEditor) -> None:
-        with editor.connection.cursor() as cursor:
-            _drop(cursor, table, name)
-
-    return migrations.RunPython(hold, drop)
+    return _holding(rows)
 
 
 def hold_names(app: str) -> migrations.RunPython:
     """Have the database refuse names that no address can have (`names_of`)."""
 
+    def rows(apps: Apps) -> Iterator[Condition]:
+        for table, column in names_of(apps, app):
+            yield table, f"{column}_named", f"\"{column}\" ~ '^[-a-zA-Z0-9_]+$'"
+
+    return _holding(rows)
+
+
+def hold_condition(table: str, name: str, condition: str) -> migrations.RunPython:
+    """Have the database refuse rows of one table that do not meet a condition."""
+    return _holding(lambda _: [(table, name, condition)])
+
+
+def _holding(rows: Callable[[Apps], Iterable[Condition]]) -> migrations.RunPython:
+    """Add conditions, or on the way back drop them."""
+
     def hold(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
         with editor.connection.cursor() as cursor:
-            for table, column in names_of(apps, app):
-                _hold(cursor, table, f"{column}_named", f"\"{column}\" ~ '^[-a-zA-Z0-9_]+$'")
+            for table, name, condition in rows(apps):
+                _hold(cursor, table, name, condition)
 
     def drop(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
         with editor.connection.cursor() as cursor:
-            for table, column in names_of(apps, app):
-                _drop(cursor, table, f"{column}_named")
+            for table, name, _ in rows(apps):
+                _drop(cursor, table, name)
 
     return migrations.RunPython(hold, drop)
 

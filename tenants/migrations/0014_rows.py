@@ -8,6 +8,7 @@ from django.db import migrations
 from tenants.shapes import (
     OBJECT,
     TEXT,
+    Columns,
     WithFields,
     Many,
     WholeNumber,
@@ -16,7 +17,7 @@ from tenants.shapes import (
     hold_shapes,
 )
 
-SHAPES = {
+SHAPES: Columns = {
     ("auditrecord", "before"): OBJECT,
     ("auditrecord", "after"): OBJECT,
     ("idempotentreply", "made"): Many(TEXT),

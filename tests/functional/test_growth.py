@@ -37,7 +37,7 @@ FAILING = ("/readyz", "/pools/pool-1/starts/", "/operate/pools/pool-1/what-if/1/
 PERIOD = "sums of the period that is asked for, which is all"
 WINDOW = "a window of days; at this size PostgreSQL reads all rows rather than an index"
 COUNTED = "counts jobs that wait, along an index"
-NOT_FOUND = "the cause is not found; alone, without the tasks before it, a round reads no more"
+NOT_FOUND = "entries of an index of intents, in no statement's plan; a round alone reads none"
 SNAPSHOT = "a round is decided from all jobs that wait"
 # What may read more, and why.
 PAST_GROWS = {
