@@ -1,6 +1,6 @@
 """What pages cost while very many jobs are queued: a list of jobs, a waiting job, the queue.
 
-`python -m benchmarks.long_queue [jobs]`, 100,000 unless told. One pool, two tenants; in-process
+`python -m benchmarks.long_queue [jobs]`, 100,000 by default. One pool, two tenants; in-process
 over one connection. The plain method reads and orders the whole queue for each page, as of rounds
 that leave a short one; its order stays in memory from the second page on, until the next round.
 """

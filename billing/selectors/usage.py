@@ -60,8 +60,8 @@ class TermCharge:
 
     charge = borrowed GPUs x price x held time, with what the lease's terms before left over;
     `settled`: a transfer has moved it. `round` granted or renewed the term, at the price posted for
-    it; None where it is not known. `charged_until`: the end of the time that was charged, if rounds
-    were late; then the operator paid `borne` of what the lenders earned. None: `ends_at`.
+    it. It is None if nobody knows it. `charged_until`: if rounds were late, when the time that was
+    charged ended; then the operator paid `borne` of what the lenders earned. None: at `ends_at`.
     """
 
     lease_id: int

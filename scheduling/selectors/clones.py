@@ -7,7 +7,7 @@ from itertools import count
 
 from scheduling.models import Job, VirtualWork
 
-# A name is looked for among so many of the tenant's last jobs.
+# A clone's name differs from those of so many last jobs of its tenant.
 RECENT = 1000
 # A clone's name. A number alone is no sign of one: "resnet-50" is not the 50th "resnet".
 _COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
@@ -32,7 +32,7 @@ def free_job_name(tenant_id: int, name: str) -> str:
 def submitted_duration_us(job: Job) -> int | None:
     """How long its submitter said that the virtual executor shall run a job. One query.
 
-    None where nobody said it, and for jobs of a trace: what no portal knows beforehand.
+    None if nobody said it. None for jobs of a trace too: a portal does not know their length.
     """
     if job.source == "trace":
         return None

@@ -118,13 +118,13 @@ class TestAJob:
         other = Job.objects.get(tenant=live.cluster.tenants["bb"]).uid
         why = live.get(f"jobs/{other}/why", as_="bob").json()
         assert (why["reason_code"], why["round"]) == ("lease_turn", 1)
-        (told,) = live.get(f"rounds/{live.pool}/1", as_="bob").json()["decision"]["skips"]
-        assert told["reason_code"] == why["reason_code"]
+        (skip,) = live.get(f"rounds/{live.pool}/1", as_="bob").json()["decision"]["skips"]
+        assert skip["reason_code"] == why["reason_code"]
         # What the job itself received is nobody else's number.
-        assert {**told["tenants"][0]["numbers"], "attained_gpu_us": 0} == why["numbers"]
+        assert {**skip["tenants"][0]["numbers"], "attained_gpu_us": 0} == why["numbers"]
         assert None not in why["numbers"].values()
 
-    def test_is_told_its_own_need_beside_smaller_jobs_that_wait(self, live: ApiStage) -> None:
+    def test_has_its_own_need_beside_smaller_jobs_that_wait(self, live: ApiStage) -> None:
         for gpus in (8, 4, 6):
             live.cluster.submit("bb", gpus, 900)
         live.cluster.round(after_s=15)
@@ -158,7 +158,7 @@ class TestAJob:
         assert (too_large["own"], too_large["borrowed"]) == (0, 0)
         assert not Job.objects.exists()
 
-    def test_that_is_tried_is_told_what_the_next_round_would_do(self, live: ApiStage) -> None:
+    def test_that_is_tried_says_what_the_next_round_would_do(self, live: ApiStage) -> None:
         starts = live.post("jobs/dry-run", live.spec(gpus=1)).json()
         eta = starts["next_round"]["eta"]
         assert (starts["reason_code"], starts["next_round"]["starts"]) == ("", True)
@@ -166,15 +166,15 @@ class TestAJob:
         live.cluster.submit("bb", 8, 900)
         live.cluster.round(after_s=15)
         rows = Job.objects.count()
-        told = live.post("jobs/dry-run", live.spec(gpus=8)).json()
+        answer = live.post("jobs/dry-run", live.spec(gpus=8)).json()
         assert Job.objects.count() == rows
-        assert told["feasible"]
-        assert (told["price"], told["note"]) == ("1.000000", "feasibility, not a reservation")
-        row = told["next_round"]
+        assert answer["feasible"]
+        assert (answer["price"], answer["note"]) == ("1.000000", "feasibility, not a reservation")
+        row = answer["next_round"]
         assert (row["round"], row["starts"]) == (2, False)
-        assert row["reason_code"] == told["reason_code"] != ""
+        assert row["reason_code"] == answer["reason_code"] != ""
         assert row["eta"] == {"p50": None, "p90": None, "reason": "too_little_known"}
-        assert "No honest estimate" in told["detail"]
+        assert "No honest estimate" in answer["detail"]
 
     def test_comes_in_bulk(self, stage: ApiStage) -> None:
         specs = [stage.spec(name=f"n{i}") for i in range(30)]

@@ -1,4 +1,4 @@
-"""What a borrower is told, and can recompute, of a term that was due while no round came."""
+"""What a borrower reads, and can recompute, of a term that was due while no round came."""
 
 from __future__ import annotations
 

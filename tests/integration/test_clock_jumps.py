@@ -50,7 +50,7 @@ def test_rounds_go_on(seconds: int, scale: int) -> None:
     passed = read_clock(lab.pool.pk).pool_at - before
     # At scale 1 a jump ahead is taken for a time without rounds, in which jobs ran on.
     jumped_s = seconds if scale == 1 and seconds > 0 else 0
-    # But for what passes meanwhile, a jump is told from none.
+    # But for what passes meanwhile, a jump is known from none.
     unexplained = passed - timedelta(seconds=1_000 * scale + jumped_s)
     assert abs(unexplained) < timedelta(seconds=300 * scale)
     assert Lease.objects.filter(ended_at=None).count() == 2

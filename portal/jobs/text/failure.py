@@ -56,7 +56,7 @@ def failure_context(
 ) -> dict[str, Any]:
     """Return what templates/jobs/_failure.html reads; empty if the job did not fail after a start.
 
-    `output`: of the lease that is shown, None where jobs write nothing.
+    `output`: that of the lease that the page shows. It is None in pools whose jobs write nothing.
     """
     if job.state != Job.State.FAILED or output is None or not story.holds:
         return {}

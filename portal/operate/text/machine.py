@@ -13,7 +13,7 @@ from portal.embedded.clocks import ClockEvent, read_clock_event
 from portal.embedded.restarts import Restarts, read_restarts
 from portal.operate.text.alerts import Alert
 
-# It is told for so long.
+# For so long an alert stands.
 SHOWN_S = 3600.0
 
 

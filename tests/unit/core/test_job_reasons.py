@@ -1,4 +1,4 @@
-"""Each job that waits is told its own numbers, whatever group of jobs a decision put it in."""
+"""Each job that waits has its own numbers, whatever group of jobs a decision put it in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LENDER = Entitlement(2, "v100", 6)
 FULL = lease(1, 1, (1, 8), expires_us=2 * HOUR_US)
 
 
-def told(round_: Snapshot, number: int) -> OwnReason:
+def reason_at(round_: Snapshot, number: int) -> OwnReason:
     reason = reason_of(round_, decide_round(round_), number)
     assert reason is not None
     return reason
@@ -35,12 +35,12 @@ def alone(round_: Snapshot, number: int, *others: int) -> OwnReason:
     """What the same round tells the job if the other ones do not wait."""
     kept = tuple(one for one in round_.jobs if one.id not in others)
     changes = tuple(one for one in round_.changes if one.job not in others)
-    return told(replace(round_, jobs=kept, changes=changes), number)
+    return reason_at(replace(round_, jobs=kept, changes=changes), number)
 
 
 class TestAJob:
     @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_is_told_what_it_needs_itself(self, policy: str) -> None:
+    def test_has_its_own_need(self, policy: str) -> None:
         """Jobs of 4, 6 and 400 GPUs wait behind one that holds all 8, under each policy."""
         jobs = [job(1, 8), job(2, 4), job(3, 6), job(4, 400), job(5, 4)]
         round_ = snapshot(jobs, [FULL], nodes={1: 8}, policy=policy)
@@ -50,29 +50,29 @@ class TestAJob:
         assert needs == {2: 4, 3: 6, 4: 400, 5: 4}
 
     @pytest.mark.parametrize("gpus", [4, 6])
-    def test_is_told_what_a_term_of_it_would_cost(self, gpus: int) -> None:
+    def test_has_the_cost_of_its_own_term(self, gpus: int) -> None:
         round_ = snapshot(
             [job(2, 4), job(3, 6)], nodes={1: 8}, quotas=[BORROWER, LENDER],
             price_micro=3_600_000_000, credit={1: 5}, lease_us=600 * SECOND_US,
         )  # fmt: skip
         number = {4: 2, 6: 3}[gpus]
-        row = told(round_, number)
+        row = reason_at(round_, number)
         cost = worst_case_micro(gpus - 2, 3_600_000_000, 600 * SECOND_US)
         assert (row.reason, row.numbers["needed_micro"]) == (Reason.BUDGET, cost)
         assert row == alone(round_, number, 5 - number)._replace(jobs=2)
 
-    def test_is_told_the_price_that_it_pays_at_most(self) -> None:
+    def test_has_its_own_highest_price(self) -> None:
         jobs = [job(2, 4, max_price_micro=7), job(3, 4, max_price_micro=9)]
         round_ = snapshot(jobs, nodes={1: 8}, quotas=[BORROWER, LENDER], price_micro=20)
         for number, most in ((2, 7), (3, 9)):
-            numbers = told(round_, number).numbers
+            numbers = reason_at(round_, number).numbers
             assert (numbers["price_micro"], numbers["max_price_micro"]) == (20, most)
 
     def test_that_runs_has_no_reason(self) -> None:
         round_ = snapshot([job(1, 8)], [FULL], nodes={1: 8})
         assert reason_of(round_, decide_round(round_), 1) is None
 
-    def test_is_told_nothing_that_is_not_known(self) -> None:
+    def test_has_no_number_that_is_not_known(self) -> None:
         """No policy but one ranks by rho; nulls would read as if it were known to be nothing."""
         jobs = [job(1, 8), job(2, 8)]
         for policy in POLICIES:
@@ -84,7 +84,7 @@ class TestAJob:
 
 
 class TestTheDefaultPolicysTurn:
-    """A tenant is told by what it ranks: what it received, what it deserves, and their ratio."""
+    """What a tenant is ranked by: what it received, what it deserves, and their ratio."""
 
     QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
 
@@ -117,7 +117,7 @@ class TestTheDefaultPolicysTurn:
             [job(1, 2), job(2, 6, tenant=2), job(3, 6)], nodes={1: 8}, quotas=self.QUOTAS,
             sums={1: (1_000, 10_000), 2: (1_500, 10_000)}, policy_version=POLICY.version,
         )  # fmt: skip
-        numbers = told(round_, 3).numbers
+        numbers = reason_at(round_, 3).numbers
         granted = 2 * LEASE_US / SECOND_US
         assert numbers["own_ratio"] == pytest.approx((1_000 + granted) / (10_000 + 300 * 4))
 

@@ -25,7 +25,7 @@ FIGURES = {"own": 0, "borrowed": 1, "price": "7.560000", "gpu_type": "v100"}
 
 
 @dataclass
-class Told:
+class LeaseEvents:
     """Events of one lease, in seconds; tenant 2 lends."""
 
     events: list[Event]
@@ -50,9 +50,9 @@ class Told:
         return [term for event in self.events for term in sweep.feed(event)]
 
 
-def told(**granted: Any) -> Told:
+def started_lease(**granted: Any) -> LeaseEvents:
     """A lease that was granted and started at 0."""
-    story = Told([])
+    story = LeaseEvents([])
     story.add("entitled", 0, 0, gpu_type="v100", capacity=4, quotas={"1": [0, 0], "2": [4, None]})
     story.add("granted", 0, **granted)
     story.round(0)
@@ -62,7 +62,7 @@ def told(**granted: Any) -> Told:
 
 class TestATermWithoutARound:
     def test_is_not_charged_past_its_expiry(self) -> None:
-        story = told()
+        story = started_lease()
         story.add("stop_asked", OUTAGE_S)
         story.round(OUTAGE_S)
         story.add("ended", OUTAGE_S, started=True)
@@ -72,7 +72,7 @@ class TestATermWithoutARound:
         assert term.ends_us == OUTAGE_S * SECOND_US
 
     def test_pays_its_lenders_for_all_of_its_time_from_the_operator(self) -> None:
-        story = told()
+        story = started_lease()
         story.round(OUTAGE_S)
         story.add("ended", OUTAGE_S, started=True)
         (term,) = story.closed()
@@ -82,7 +82,7 @@ class TestATermWithoutARound:
 
     @pytest.mark.parametrize("ends_s", [LEASE_S + 1, LEASE_S + LATE_S, OUTAGE_S])
     def test_may_end_by_itself_meanwhile(self, ends_s: int) -> None:
-        story = told()
+        story = started_lease()
         story.round(OUTAGE_S)
         story.add("ended", ends_s, started=True)
         (term,) = story.closed()
@@ -90,7 +90,7 @@ class TestATermWithoutARound:
 
     def test_that_is_renewed_late_begins_its_next_term_then(self) -> None:
         """The gap is nobody's term: the renewal is charged from its own instant on."""
-        story = told()
+        story = started_lease()
         story.add("renewed", OUTAGE_S, term=2)
         story.round(OUTAGE_S)
         story.round(OUTAGE_S + LEASE_S)
@@ -100,7 +100,7 @@ class TestATermWithoutARound:
         assert second.starts_us == OUTAGE_S * SECOND_US
 
     def test_leaves_the_remainder_of_what_it_was_charged(self) -> None:
-        story = told(price="0.000361")
+        story = started_lease(price="0.000361")
         story.add("renewed", OUTAGE_S, term=2)
         first, _ = (*story.closed(), None)
         assert first is not None
@@ -110,7 +110,7 @@ class TestATermWithoutARound:
         assert first.amount_micro + first.borne_micro == whole
 
     def test_that_started_after_its_expiry_costs_nothing(self) -> None:
-        story = Told([])
+        story = LeaseEvents([])
         story.add("granted", 0)
         story.round(0)
         story.add("started", LEASE_S + 100)
@@ -124,7 +124,7 @@ class TestATermWithoutARound:
 class TestATermIsChargedForItsTime:
     def test_where_the_next_round_on_time_ends_it(self) -> None:
         """A round within two intervals after the expiry is on time."""
-        story = told()
+        story = started_lease()
         story.round(LEASE_S + LATE_S)
         story.add("ended", LEASE_S + LATE_S, started=True)
         (term,) = story.closed()
@@ -133,7 +133,7 @@ class TestATermIsChargedForItsTime:
 
     def test_where_its_process_took_long_to_stop(self) -> None:
         """Only the round may be late: a job that ignores its notice pays for what it holds."""
-        story = told()
+        story = started_lease()
         story.add("stop_asked", LEASE_S)
         story.round(LEASE_S)
         story.round(OUTAGE_S)
@@ -142,7 +142,7 @@ class TestATermIsChargedForItsTime:
         assert (term.charged_until_us, term.borne_micro) == (term.ends_us, 0)
 
     def test_where_it_was_asked_to_stop_before_its_expiry_and_no_round_came_since(self) -> None:
-        story = told()
+        story = started_lease()
         story.add("stop_asked", LEASE_S - 30)
         story.round(LEASE_S - 30)
         story.round(OUTAGE_S)
@@ -152,7 +152,7 @@ class TestATermIsChargedForItsTime:
 
     def test_where_rounds_came_and_let_it_go_on(self) -> None:
         """A job whose lease a round leaves alone holds GPUs by a decision: it is charged."""
-        story = told()
+        story = started_lease()
         story.round(LEASE_S)
         story.round(OUTAGE_S)
         story.add("ended", OUTAGE_S, started=True)
@@ -161,7 +161,7 @@ class TestATermIsChargedForItsTime:
 
     def test_until_its_protection_is_over(self) -> None:
         """A minimum runtime counts from the start, and no round may end the lease before."""
-        story = Told([])
+        story = LeaseEvents([])
         story.add("granted", 0, protected_us=1800 * SECOND_US)
         story.round(0)
         story.add("started", 30)
@@ -172,7 +172,7 @@ class TestATermIsChargedForItsTime:
         assert term.charged_until_us == 1830 * SECOND_US
 
     def test_if_it_began_before_this_rule(self) -> None:
-        story = told()
+        story = started_lease()
         rule = ("expires_us", "late_us")
         old = [
             replace(event, data={k: v for k, v in event.data.items() if k not in rule})
@@ -189,7 +189,7 @@ class TestATermIsChargedForItsTime:
 @st.composite
 def lives(draw: st.DrawFn) -> list[Event]:
     """Leases under rounds that come on time, late, or very late."""
-    story = Told([])
+    story = LeaseEvents([])
     story.add("entitled", 0, 0, gpu_type="v100", capacity=9, quotas={"2": [4, None], "3": [2, 1]})
     at_s, terms = 0.0, dict[int, int]()
     for lease in range(1, draw(st.integers(1, 3)) + 1):

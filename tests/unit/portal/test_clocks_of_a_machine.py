@@ -19,7 +19,7 @@ from portal.embedded.clocks import ClockReading, jumped_s, read_clocks, slept_s
         (4, 2, 2, 0, 0),  # it is being corrected
     ],
 )
-def test_are_told_apart(
+def test_are_distinguished(
     wall_s: float, steady_s: float, with_sleep_s: float, jumped: float, slept: float
 ) -> None:
     before = ClockReading(1e9, 50.0, 70.0)

@@ -1,4 +1,4 @@
-"""A job that accepts several GPU types is told of all of them, whatever else is known."""
+"""A job that accepts several GPU types is text of all of them, whatever else is known."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ KNOWN = {"gpu_type": "k80", "needed": 4, "free": 2}
 )
 def test_names_the_type_and_the_others(reason: Reason, numbers: dict[str, object]) -> None:
     alone = why(reason.value, numbers).sentence
-    told = why(reason.value, {**numbers, "other_types": ["p100", "v100"]}).sentence
-    assert told == f"On k80: {alone} It could not start on p100 or v100 either."
+    text = why(reason.value, {**numbers, "other_types": ["p100", "v100"]}).sentence
+    assert text == f"On k80: {alone} It could not start on p100 or v100 either."
 
 
 def turn(**numbers: object) -> str:
@@ -42,13 +42,13 @@ class TestATurn:
         assert "received 2.12" in turn(own_rho=2.12)
 
     def test_tells_what_a_tenant_received_and_deserves(self) -> None:
-        told = turn(**self.SUMS)
-        assert "9.00 of 4.00 GPU-hours, a ratio of 2.25" in told
-        assert "it has received" not in told
+        text = turn(**self.SUMS)
+        assert "9.00 of 4.00 GPU-hours, a ratio of 2.25" in text
+        assert "it has received" not in text
 
     def test_tells_what_the_job_received(self) -> None:
-        told = turn(**self.SUMS, attained_gpu_us=HOUR_US // 2)
-        assert told.endswith("it has received 0.50 GPU-hours.")
+        text = turn(**self.SUMS, attained_gpu_us=HOUR_US // 2)
+        assert text.endswith("it has received 0.50 GPU-hours.")
 
     def test_tells_what_a_tenant_holds(self) -> None:
         assert "holds 1 GPU of a share of 4." in turn(held=1, share=4)

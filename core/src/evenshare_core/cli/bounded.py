@@ -18,9 +18,10 @@ LIMIT_S = 600
 
 
 def in_child(work: Callable[[], Result], limit_s: int) -> Result | None:
-    """Return what the work returns, or None if it was ended at so many seconds of CPU time.
+    """Return the result of the work; None if it used more than `limit_s` seconds of CPU time.
 
-    0, or no `fork` on this system: no limit and no child. What the work raises is raised here.
+    With a limit of 0, or without `fork` on this system, there is no limit and no child. An error
+    of the work is raised here.
 
     Raises:
         ChildProcessError: the child ended for another reason.

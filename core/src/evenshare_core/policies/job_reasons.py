@@ -96,10 +96,10 @@ def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[s
 
 
 def _term_cost(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> int | None:
-    """What a term of the job would cost at most; None where the stored sum does not follow.
+    """What a term of the job would cost at most; None if the stored sum cannot be explained so.
 
-    The GPUs that its tenant would borrow for it are those that its quota has no room for after
-    the round.
+    Its tenant would borrow the GPUs for which its quota has no room after the round. The stored
+    sum is that of one job of the group.
     """
     gpu_type = skip.numbers.get("gpu_type", "")
     stored = skip.numbers["needed_micro"]

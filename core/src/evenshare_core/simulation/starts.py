@@ -245,9 +245,9 @@ def estimate_starts(
 ) -> Forecast:
     """Return when the queued jobs of a snapshot start, from `runs` runs up to `until_us`.
 
-    Of `start.work`, what is left is not looked at. `stop` is asked after every round of a run, of
-    which it is told the number, from 0: where it says so, the run is cut there. `only`: the jobs
-    that are asked about; None: all of them.
+    Of `start.work`, what is left is not looked at. `stop` is asked after every round of a run, with
+    the number of the run, from 0. If it says so, the run is cut there. `only`: the jobs that are
+    asked about; None: all of them.
 
     Raises:
         KeyError: a job of the snapshot has no work.

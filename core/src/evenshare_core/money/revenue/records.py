@@ -30,7 +30,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ClosedTerm:
-    """A term that is over. `starts_us` is None where the executor never started it.
+    """A term that is over. `starts_us` is None if the executor never started it.
 
     `shares`: who earns what of `amount_micro` (only where GPUs were borrowed), by each lender's
     part of the term, eq. (2), with weights as in `plain_weights`. `event`: the number of the event
