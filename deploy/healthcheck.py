@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from portal.embedded.life import complaint, read_life, touched_at
+from portal.embedded.heartbeat import complaint, read_heartbeat, touched_at
 from portal.embedded.pulse import BEAT, PATIENCE_S, STARTING_S
 from portal.embedded.restarts import note_restart
 
@@ -42,7 +42,7 @@ def problem(role: str, now: float) -> str:
     run = Path(os.environ["EVENSHARE_RUN_DIR"])
     patience_s = PATIENCE_S[role]
     pulse_at = touched_at(run, f"pulse-{role}")
-    sign_at = pulse_at if role == BEAT else touched_at(run, f"life-{role}")
+    sign_at = pulse_at if role == BEAT else touched_at(run, f"heartbeat-{role}")
     # What a former boot left is later than now.
     if sign_at is None or sign_at > now:
         return "it gave no sign of life"
@@ -51,7 +51,7 @@ def problem(role: str, now: float) -> str:
     if role == BEAT:
         return ""
     progress_at = pulse_at or 0.0
-    return complaint(read_life(run, role), now, progress_at=progress_at, patience_s=patience_s)
+    return complaint(read_heartbeat(run, role), now, progress_at=progress_at, patience_s=patience_s)
 
 
 def main(role: str, *options: str) -> int:

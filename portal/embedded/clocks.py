@@ -1,6 +1,6 @@
 """What the clocks of a machine did between two looks: a jump of the wall clock, or a sleep.
 
-Standard library only: workers look (`portal.site.worker_life`).
+Standard library only: workers look (`portal.site.worker_heartbeat`).
 """
 
 from __future__ import annotations

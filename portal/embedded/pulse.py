@@ -1,11 +1,12 @@
 """Proof that workers and beat do their work, and the supervisor's watch on it.
 
-The main process of each worker says every `PULSE_EVERY_S` how it is (`portal.embedded.life`); beat
-gives a sign of life with each message that it sends. A process is started anew only when these
-signs stop, when its task stands still or does not end, or when it says that it is idle while its
-queue holds a message that it does not take: workers have stopped consuming after a reconnect to the
-broker in several versions of Celery, while their processes looked healthy. Beat sends every queue a
-pulse, so that there is always such a message. No process is started anew for another's sake.
+The main process of each worker gives a heartbeat every `PULSE_EVERY_S`
+(`portal.embedded.heartbeat`); beat gives a sign of life with each message that it sends. A process
+is started anew only when these signs stop, when its task stands still or does not end, or when it
+says that it is idle while its queue holds a message that it does not take: workers have stopped
+consuming after a reconnect to the broker in several versions of Celery, while their processes
+looked healthy. Beat sends every queue a pulse, so that there is always such a message. No process
+is started anew for another's sake.
 
 A process is judged from its first sign of life on. On a busy machine it starts late, and to end it
 then would have it start for ever. Restarts of one process come further and further apart.
@@ -20,8 +21,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from portal.embedded import life
-from portal.embedded.life import LONGEST_S, complaint, read_life, touched_at
+from portal.embedded import heartbeat
+from portal.embedded.heartbeat import LONGEST_S, complaint, read_heartbeat, touched_at
 
 PULSE_EVERY_S = 2.0
 BEAT = "beat"
@@ -39,7 +40,7 @@ WORK_S = 0.1
 
 def touch(run: Path, name: str) -> None:
     """Called by the worker of the queue `name`, or by beat."""
-    life.touch(run, f"pulse-{name}")
+    heartbeat.touch(run, f"pulse-{name}")
 
 
 @dataclass
@@ -181,9 +182,9 @@ class PulseWatch:
             return f"no sign of life for {silent_s:.0f} s"
         if name == BEAT:
             return ""
-        said_of_itself = read_life(self._run, name)
-        progress_at = sign.progress_at
-        return complaint(said_of_itself, now, progress_at=progress_at, patience_s=patience_s)
+        last = read_heartbeat(self._run, name)
+        return complaint(last, now, progress_at=sign.progress_at, patience_s=patience_s)
 
     def _stamp(self, name: str) -> float:
-        return touched_at(self._run, f"pulse-{BEAT}" if name == BEAT else f"life-{name}") or 0.0
+        file = f"pulse-{BEAT}" if name == BEAT else f"heartbeat-{name}"
+        return touched_at(self._run, file) or 0.0

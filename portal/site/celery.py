@@ -16,9 +16,9 @@ from django.conf import settings
 from kombu.entity import Queue
 
 from portal.embedded import pulse
-from portal.embedded.life import LONGEST_S
+from portal.embedded.heartbeat import LONGEST_S
 from portal.site.beat import every
-from portal.site.worker_life import LifeThread
+from portal.site.worker_heartbeat import HeartbeatThread
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
 
@@ -133,7 +133,7 @@ def pulse_task(queue: str, **_unknown: Any) -> None:
 
 @signals.beat_init.connect
 def beat_begins(**_: Any) -> None:
-    """Each message that beat sends is a sign of its life."""
+    """Each message that beat sends is its heartbeat."""
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if run:
         signals.after_task_publish.connect(
@@ -141,7 +141,7 @@ def beat_begins(**_: Any) -> None:
         )
 
 
-_life = LifeThread()
+_heartbeat = HeartbeatThread()
 
 
 @signals.worker_ready.connect
@@ -150,7 +150,7 @@ def worker_is_ready(sender: Any = None, **_: Any) -> None:
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if run:
         consumed = sender.app.amqp.queues.consume_from
-        _life.start(Path(run), [queue for queue in QUEUES if queue in consumed])
+        _heartbeat.start(Path(run), [queue for queue in QUEUES if queue in consumed])
 
 
 _tasks = pulse.TaskWatch()

@@ -42,7 +42,7 @@ from redis import RedisError
 from billing.selectors.vitals import BookVitals, book_vitals
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.units import SECOND_US
-from portal.embedded.life import touched_at
+from portal.embedded.heartbeat import touched_at
 from portal.embedded.restarts import read_restarts
 from portal.site.celery import QUEUES
 from portal.site.health import (

@@ -29,7 +29,9 @@ FIRST = "No round has been decided yet."
 NOT_YET = "The order of the last round is not known yet."
 # So many jobs of a queue have positions, and are read for a page; those behind follow by arrival.
 FIRST_JOBS = 1000
-BEHIND = "Only the first 1,000 jobs have positions; those behind them are listed by arrival."
+BEHIND = (
+    f"Only the first {FIRST_JOBS:,} jobs have positions; those behind them are listed by arrival."
+)
 # Of so many rounds the first jobs are kept, for pages that go on in the order of an earlier one.
 KEPT_QUEUES = 4
 

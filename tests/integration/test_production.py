@@ -29,7 +29,7 @@ from redis import Redis
 from redis.exceptions import AuthenticationError
 
 from deploy import healthcheck
-from portal.embedded.life import Life, write_life
+from portal.embedded.heartbeat import Heartbeat, write_heartbeat
 from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, create_database, drop_database
 from portal.embedded.restarts import read_restarts
 from portal.embedded.valkey import find_program
@@ -331,7 +331,7 @@ class TestAHealthCheck:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
         now = 100_000.0
         for queue, age_s in ages.items():
-            file = tmp_path / (f"pulse-{queue}" if queue == "beat" else f"life-{queue}")
+            file = tmp_path / (f"pulse-{queue}" if queue == "beat" else f"heartbeat-{queue}")
             file.touch()
             os.utime(file, (now - age_s, now - age_s))
         assert (not healthcheck.problem(role, now)) is well
@@ -341,9 +341,9 @@ class TestAHealthCheck:
     ) -> None:
         monkeypatch.setenv("EVENSHARE_RUN_DIR", str(tmp_path))
         now = time.monotonic()
-        write_life(tmp_path, "rounds", Life(now, waits_since=now - 100))
+        write_heartbeat(tmp_path, "rounds", Heartbeat(now, waits_since=now - 100))
         assert not healthcheck.problem("rounds", time.monotonic())
-        write_life(tmp_path, "rounds", Life(now, waits_since=now - 130))
+        write_heartbeat(tmp_path, "rounds", Heartbeat(now, waits_since=now - 130))
         assert "idle and has taken no message" in healthcheck.problem("rounds", time.monotonic())
 
     def test_asks_the_first_process_to_end_only_where_it_is_told_to(

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from portal.embedded import pulse
-from portal.embedded.life import (
+from portal.embedded.heartbeat import (
     LONGEST_S,
-    Life,
-    Worker,
+    Heartbeat,
+    HeartbeatMaker,
     complaint,
-    read_life,
+    read_heartbeat,
     touched_at,
-    write_life,
+    write_heartbeat,
 )
 from portal.embedded.pulse import (
     BEAT,
@@ -37,7 +37,7 @@ from portal.embedded.pulse import (
 from portal.embedded.restarts import Restarts, note_restart, read_restarts
 from tests.tools import eventually
 
-IDLE = Life(0.0)
+IDLE = Heartbeat(0.0)
 # Between two looks in a long story.
 COARSE_S = 30.0
 DOUBLINGS = [*range(1 + MOST_DOUBLINGS), MOST_DOUBLINGS]
@@ -57,18 +57,19 @@ class Watched:
         return self.passes_with(seconds, dict.fromkeys(alive, IDLE), step_s=step_s)
 
     def passes_with(
-        self, seconds: float, said: Mapping[str, Life], step_s: float = PULSE_EVERY_S
+        self, seconds: float, said: Mapping[str, Heartbeat], step_s: float = PULSE_EVERY_S
     ) -> list[str]:
         """The same with what workers say of themselves in each beat."""
         late = []
         end = self.now + seconds
         while self.now < end:
             self.now += step_s
-            for name, life in said.items():
+            for name, heartbeat in said.items():
                 if name != BEAT:
-                    text = json.dumps(asdict(replace(life, at=self.now)))
-                    (self.folder / f"life-{name}").write_text(text)
-                sign(self.folder / (f"pulse-{BEAT}" if name == BEAT else f"life-{name}"), self.now)
+                    text = json.dumps(asdict(replace(heartbeat, at=self.now)))
+                    (self.folder / f"heartbeat-{name}").write_text(text)
+                file = f"pulse-{BEAT}" if name == BEAT else f"heartbeat-{name}"
+                sign(self.folder / file, self.now)
             stalled = self.watch.stalled(self.now)
             late += [one.name for one in stalled]
             self.why += [one.why for one in stalled]
@@ -132,7 +133,7 @@ class TestAPulseWatch:
         """It starts, says that it is idle, and takes nothing: a restart does not help."""
         waits, since = [], 0.0
         for _ in range(2 + MOST_DOUBLINGS):
-            said = {BEAT: IDLE, "default": IDLE, "rounds": Life(0.0, waits_since=since)}
+            said = {BEAT: IDLE, "default": IDLE, "rounds": Heartbeat(0.0, waits_since=since)}
             while "rounds" not in watched.passes_with(COARSE_S, said, step_s=COARSE_S):
                 pass
             waits.append(watched.now - since)
@@ -146,7 +147,7 @@ class TestAPulseWatch:
         assert watched.passes(PATIENCE_S["rounds"] + AT_ONCE, BEAT, "default") == ["rounds"]
 
     def test_ignores_what_the_former_run_left(self, tmp_path: Path) -> None:
-        write_life(tmp_path, "default", Life(0.0))
+        write_heartbeat(tmp_path, "default", Heartbeat(0.0))
         watched = Watched(tmp_path)
         assert watched.passes(STARTING_S - AT_ONCE, BEAT, "rounds") == []
         assert watched.passes(2 * AT_ONCE, BEAT, "rounds") == ["default"]
@@ -170,20 +171,20 @@ class TestTheRules:
     def test_judge(
         self, *, waits_since: float | None, task: str, since: float, progress_at: float, why: str
     ) -> None:
-        said = Life(1_000.0, task, since, waits_since)
+        said = Heartbeat(1_000.0, task, since, waits_since)
         found = complaint(said, 1_000.0, progress_at=progress_at, patience_s=120.0)
         assert found.startswith(why)
         assert bool(found) == bool(why)
 
     def test_judge_no_worker_whose_words_are_old_or_missing(self) -> None:
         """On a full disk it gives signs of life and cannot say more."""
-        for said in (None, Life(900.0, waits_since=0.0)):
+        for said in (None, Heartbeat(900.0, waits_since=0.0)):
             assert complaint(said, 1_000.0, progress_at=0.0, patience_s=120.0) == ""
 
 
 class TestAWorker:
     def test_says_since_when_its_queue_holds_a_message_that_it_does_not_take(self) -> None:
-        worker = Worker()
+        worker = HeartbeatMaker()
         looks: list[tuple[float, dict[str, str], int, int | None, float | None]] = [
             (10, {}, 0, 0, None),
             (12, {}, 0, 3, 12),
@@ -195,36 +196,36 @@ class TestAWorker:
             (24, {"x": "a task"}, 1, 5, None),
         ]
         for now, tasks, taken, waiting, since in looks:
-            life = worker.look(now, tasks=tasks, taken=taken, waiting=waiting)
-            assert life.waits_since == since, now
+            heartbeat = worker.look(now, tasks=tasks, taken=taken, waiting=waiting)
+            assert heartbeat.waits_since == since, now
 
     def test_says_on_which_task_it_works_since_when(self) -> None:
-        worker = Worker()
+        worker = HeartbeatMaker()
         worker.look(10, tasks={"1": "rounds"}, taken=1, waiting=0)
-        life = worker.look(12, tasks={"2": "seal", "1": "rounds"}, taken=2, waiting=0)
-        assert (life.task, life.since) == ("rounds", 10)
-        life = worker.look(14, tasks={"2": "seal"}, taken=2, waiting=0)
-        assert (life.task, life.since) == ("seal", 12)
+        heartbeat = worker.look(12, tasks={"2": "seal", "1": "rounds"}, taken=2, waiting=0)
+        assert (heartbeat.task, heartbeat.since) == ("rounds", 10)
+        heartbeat = worker.look(14, tasks={"2": "seal"}, taken=2, waiting=0)
+        assert (heartbeat.task, heartbeat.since) == ("seal", 12)
 
     def test_gives_a_sign_of_life_on_a_full_disk(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write_life(tmp_path, "rounds", IDLE)
-        os.utime(tmp_path / "life-rounds", (1, 1))
+        write_heartbeat(tmp_path, "rounds", IDLE)
+        os.utime(tmp_path / "heartbeat-rounds", (1, 1))
 
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(Path, "write_text", full)
-        write_life(tmp_path, "rounds", Life(7.0))
+        write_heartbeat(tmp_path, "rounds", Heartbeat(7.0))
         assert (touched_at(tmp_path, "rounds") or 0) == 0
-        assert (touched_at(tmp_path, "life-rounds") or 0) > 1
-        assert read_life(tmp_path, "rounds") == IDLE
+        assert (touched_at(tmp_path, "heartbeat-rounds") or 0) > 1
+        assert read_heartbeat(tmp_path, "rounds") == IDLE
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"at": 1, "unknown": 2}', "null"])
     def test_whose_words_cannot_be_read_has_said_nothing(self, tmp_path: Path, text: str) -> None:
-        (tmp_path / "life-rounds").write_text(text)
-        assert read_life(tmp_path, "rounds") is None
+        (tmp_path / "heartbeat-rounds").write_text(text)
+        assert read_heartbeat(tmp_path, "rounds") is None
 
 
 class TestRestarts:
@@ -250,7 +251,7 @@ class Story:
 
     def killed_at(self, *, until_s: int, work_share: float) -> float | None:
         """When the supervisor ends a worker whose task uses this share of a processor."""
-        said = {BEAT: IDLE, "default": IDLE, "rounds": Life(0.0, "scheduling.rounds", 0.0)}
+        said = {BEAT: IDLE, "default": IDLE, "rounds": Heartbeat(0.0, "scheduling.rounds", 0.0)}
         while (now := self.watched.now) < until_s:
             if self.task.look(now, 5.0 + work_share * now):
                 sign(self.file, now)

@@ -1,4 +1,4 @@
-"""The thread by which a worker says how it is. Without a run folder nobody asks."""
+"""The thread by which a worker gives its heartbeat. Without a run folder nobody asks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from celery import signals
 from celery.worker import state
 
 from portal.embedded.clocks import note_clocks, read_clocks
-from portal.embedded.life import Worker, write_life
+from portal.embedded.heartbeat import HeartbeatMaker, write_heartbeat
 from portal.embedded.pulse import PULSE_EVERY_S
 
 log = structlog.get_logger(__name__)
 
 
-class LifeThread:
+class HeartbeatThread:
     """Looks at this worker every `PULSE_EVERY_S` and writes what it finds, by queue."""
 
     def __init__(self) -> None:
@@ -31,13 +31,13 @@ class LifeThread:
     def start(self, run: Path, queues: Sequence[str]) -> None:
         """Begin, once the worker is ready."""
         threading.Thread(
-            target=self._say, args=(run, {queue: Worker() for queue in queues}), daemon=True
+            target=self._say, args=(run, {queue: HeartbeatMaker() for queue in queues}), daemon=True
         ).start()
 
     def _take(self, **_: Any) -> None:
         self._taken += 1
 
-    def _say(self, run: Path, workers: dict[str, Worker]) -> None:
+    def _say(self, run: Path, workers: dict[str, HeartbeatMaker]) -> None:
         clocks = read_clocks()
         while True:
             try:
@@ -50,10 +50,10 @@ class LifeThread:
                     waiting = _waiting(queue)
                     now = time.monotonic()
                     said = worker.look(now, tasks=tasks, taken=self._taken, waiting=waiting)
-                    write_life(run, queue, said)
+                    write_heartbeat(run, queue, said)
             except Exception:
                 # It would be silent from here on, for a fault of its own.
-                log.exception("worker.life")
+                log.exception("worker.heartbeat")
             time.sleep(PULSE_EVERY_S)
 
 

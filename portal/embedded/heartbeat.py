@@ -1,4 +1,4 @@
-"""What a worker says of itself: in which phase it is, since when, and whether messages wait for it.
+"""A worker's heartbeat: in which phase it is, since when, and whether messages wait for it.
 
 The main process of a worker writes it every `pulse.PULSE_EVERY_S` from a thread of its own, from
 the moment it is ready. Instants are of the monotonic clock, which all processes of a machine share:
@@ -24,8 +24,8 @@ STALE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Life:
-    """A worker at the instant `at`: idle if `task` is empty, else working on it since `since`.
+class Heartbeat:
+    """How a worker is at the instant `at`: idle if `task` is empty, else on that since `since`.
 
     `waits_since`: since when its queue has held a message of which it took none, though idle.
     """
@@ -36,8 +36,8 @@ class Life:
     waits_since: float | None = None
 
 
-class Worker:
-    """Makes a worker's `Life` from what it looks at in each beat."""
+class HeartbeatMaker:
+    """Makes a worker's `Heartbeat` from what it looks at in each beat."""
 
     def __init__(self) -> None:
         self._begun: dict[str, float] = {}
@@ -46,7 +46,7 @@ class Worker:
 
     def look(
         self, now: float, *, tasks: Mapping[str, str], taken: int, waiting: int | None
-    ) -> Life:
+    ) -> Heartbeat:
         """Say how it is: `tasks` that run, names by id; messages `taken` so far, and `waiting`.
 
         A broker that does not answer (`waiting` None) is no reason to blame the worker.
@@ -58,28 +58,30 @@ class Worker:
             self._waits_since = now
         self._taken = taken
         if not tasks:
-            return Life(now, waits_since=self._waits_since)
+            return Heartbeat(now, waits_since=self._waits_since)
         oldest = min(self._begun, key=self._begun.__getitem__)
-        return Life(now, tasks[oldest], self._begun[oldest])
+        return Heartbeat(now, tasks[oldest], self._begun[oldest])
 
 
-def complaint(life: Life | None, now: float, *, progress_at: float, patience_s: float) -> str:
+def complaint(
+    heartbeat: Heartbeat | None, now: float, *, progress_at: float, patience_s: float
+) -> str:
     """Return why a worker that gives signs of life has to start anew, or an empty text.
 
     `progress_at`: when its task last used the processor, or a task began or ended.
     """
-    if life is None or now - life.at > STALE_S:
+    if heartbeat is None or now - heartbeat.at > STALE_S:
         return ""
-    if life.task:
-        stood_s = now - max(progress_at, life.since)
+    if heartbeat.task:
+        stood_s = now - max(progress_at, heartbeat.since)
         if stood_s > patience_s:
-            return f"its task {life.task} has stood still for {stood_s:.0f} s"
-        ran_s = now - life.since
+            return f"its task {heartbeat.task} has stood still for {stood_s:.0f} s"
+        ran_s = now - heartbeat.since
         # The worker itself ends a task at its bound, and says so.
         if ran_s > LONGEST_S + patience_s:
-            return f"its task {life.task} has run for {ran_s:.0f} s"
-    elif life.waits_since is not None and now - life.waits_since > patience_s:
-        return f"it is idle and has taken no message for {now - life.waits_since:.0f} s"
+            return f"its task {heartbeat.task} has run for {ran_s:.0f} s"
+    elif heartbeat.waits_since is not None and now - heartbeat.waits_since > patience_s:
+        return f"it is idle and has taken no message for {now - heartbeat.waits_since:.0f} s"
     return ""
 
 
@@ -102,20 +104,20 @@ def touched_at(run: Path, name: str) -> float | None:
         return None
 
 
-def write_life(run: Path, queue: str, life: Life) -> None:
+def write_heartbeat(run: Path, queue: str, heartbeat: Heartbeat) -> None:
     """Write what a worker says; on a full disk only its sign of life."""
-    name = f"life-{queue}"
+    name = f"heartbeat-{queue}"
     fresh = run / f"{name}.new"
     with contextlib.suppress(OSError):
-        fresh.write_text(json.dumps(asdict(life)))
+        fresh.write_text(json.dumps(asdict(heartbeat)))
         fresh.replace(run / name)
     with contextlib.suppress(OSError):
         touch(run, name)
 
 
-def read_life(run: Path, queue: str) -> Life | None:
+def read_heartbeat(run: Path, queue: str) -> Heartbeat | None:
     """Return what the worker of a queue said last, or None if that cannot be read."""
     try:
-        return Life(**json.loads((run / f"life-{queue}").read_text()))
+        return Heartbeat(**json.loads((run / f"heartbeat-{queue}").read_text()))
     except (OSError, ValueError, TypeError):
         return None
