@@ -102,3 +102,15 @@ class TestARoundOfTheEngine:
             assert line.price > 0
             assert (line.borne > 0) is late
             assert violations() == []
+
+    def test_after_the_end_of_a_job_is_on_time_however_late_the_meter_is(
+        self, committed_db: str
+    ) -> None:
+        lab = cluster({"a": 0, "b": 8}, policy="ltgf", lease_s=25)
+        lab.submit("a", 4, 28)  # it ends after its lease expired, before the round that sees it
+        lab.rounds(12, every_s=10)
+        with site_scope():
+            meter_pool(lab.pool.pk)
+            line = UsageLine.objects.get()
+            assert line.ends_at - line.starts_at == timedelta(seconds=28)
+            assert line.charged_until is None
