@@ -202,7 +202,7 @@ class TestTheOwner:
 
     def test_that_shows_a_fork_to_two_tenants_is_caught(self, town: Town, owner: Owner) -> None:
         town.ada.does("round", "pin", "--pool", town.pool)
-        update_round(owner, town, 4, "certificate", None)
+        update_round(owner, town, 4, "certificate", {})
         sealed_anew(town, owner, 4)
         town.lab.seal()
         words = ("round", "pin", "--pool", town.pool, "--against", str(pin(town.ada)))
