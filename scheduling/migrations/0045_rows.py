@@ -47,8 +47,9 @@ EVENTS = {
         bought_type=TEXT, sold_type=TEXT, buyer=WholeNumber(), seller=WholeNumber()
     ),
 }
+# Rows of before have no theta.
 PRICE = WithFields(
-    gpu_type=TEXT, base_micro=WholeNumber(), price_micro=WholeNumber(), theta_milli=WholeNumber(), used=WholeNumber(),
+    gpu_type=TEXT, base_micro=WholeNumber(), price_micro=WholeNumber(), used=WholeNumber(),
     capacity=WholeNumber(),
 )  # fmt: skip
 FINDING = WithFields(number=WholeNumber(), text=TEXT, kind=TEXT)

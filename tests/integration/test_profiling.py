@@ -35,6 +35,8 @@ from tenants.faults import arm_faults
 from tenants.models import Quota, User
 from tests.factories import Cluster, cluster
 from tests.patience import few
+from tests.plugin import Services
+from tests.shapeless import drop_shapes
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -345,8 +347,10 @@ class TestARunThatGetsNoGpus:
 class TestRowsThatCannotBeRead:
     @pytest.mark.parametrize("speedups", [[], {"v100": "fast"}])
     def test_stop_neither_the_pool_nor_the_runs_of_others(
-        self, lab: Cluster, speedups: object
+        self, lab: Cluster, speedups: object, committed_db: str, services: Services
     ) -> None:
+        with services.postgres.connect(committed_db) as owner:
+            drop_shapes(owner)
         lab.submit("a", 4, 5000)
         good, bad = job_type(lab, "good"), job_type(lab, "bad")
         jobs = [submit(lab, profile) for profile in (good, bad)]
