@@ -30,7 +30,7 @@ test-fast: dev
 lint: dev
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
-	@.venv/bin/djangofmt --quiet --check templates
+	@.venv/bin/djangofmt --check templates
 	@.venv/bin/djangofmt --quiet check templates
 	@$(RUN) -m mypy
 	@$(RUN) -m pytest -q tests/architecture
