@@ -54,7 +54,7 @@ class GuardedExecutor:
     """
 
     def __init__(self, pool: Pool, executor: Executor, installation: str) -> None:
-        self._pool, self._executor, self._installation = pool, executor, installation
+        self._pool, self._executor, self.installation = pool, executor, installation
         self.silence_s = executor.traits.silence_s
         self.health: ExecutorHealth | None = None
 
@@ -92,7 +92,7 @@ class GuardedExecutor:
             warn_of("executor.not_forgotten", self._pool, error)
 
     def _well_formed(self, reports: Sequence[object], asked: set[str] | None) -> Listing:
-        return well_formed(self._pool, reports, installation=self._installation, asked=asked)
+        return well_formed(self._pool, reports, installation=self.installation, asked=asked)
 
     def _call(self, name: str, call: Callable[[], T], *, is_answer: bool = True) -> T:
         """Make a call; `is_answer`: that it succeeds shows that the engine was asked."""

@@ -62,19 +62,27 @@ class _Observed:
     waiting: dict[int, Lease]
     gpu_types: dict[int, str]
     losses: dict[int, int]
+    of_ends: dict[str, bool]  # that their events have besides
     started: list[Lease] = field(default_factory=list)
     ended: list[Lease] = field(default_factory=list)
     jobs: list[_JobState] = field(default_factory=list)
 
 
 def observe(
-    pool_id: int, token: int, reports: Sequence[Report], *, installation: str, at: datetime
+    pool_id: int,
+    token: int,
+    reports: Sequence[Report],
+    *,
+    installation: str,
+    at: datetime,
+    are_written_off: bool = False,
 ) -> list[str]:
     """Record what the executor reports; let waiting leases have the GPUs that were released.
 
     Reports that say nothing new change nothing, so they may come twice and in any order. The
     engine's clock is not trusted: no lease starts before its GPUs were its own, or in the future,
-    and none ends after `at`, as of which the engine was asked.
+    and none ends after `at`, as of which the engine was asked. `are_written_off`: an operator says
+    so, not the executor; the events of the ends name it.
     Returns the tokens of processes whose end is recorded: the executor may forget them.
 
     Raises:
@@ -90,6 +98,7 @@ def observe(
             {lease.job_id: lease for lease in leases if lease.state == Lease.State.WAITING},
             dict(GpuType.objects.values_list("id", "name")),
             losses_so_far(reports),
+            {"written_off": True} if are_written_off else {},
         )
         by_token = {lease_token(one.job_id, one.number, installation): one for one in leases}
         over: list[str] = []
@@ -292,6 +301,7 @@ def _close(
             "exit_code": exit_code,
             "started": lease.started_at is not None,
             "gpu_type": observed.gpu_types[lease.gpu_type_id],
+            **observed.of_ends,
         },
         lease=lease.pk,
         job=lease.job_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import structlog
@@ -25,6 +25,7 @@ from scheduling.engine.measure import measure
 from scheduling.engine.missing import lost_leases
 from scheduling.engine.observe import observe
 from scheduling.engine.well_formed import without_other_pools
+from scheduling.engine.write_offs import end_written_off, note_orphans
 from scheduling.models import Intent, Lease, Pool
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
@@ -39,9 +40,10 @@ def reconcile(
 ) -> int:
     """Record what the executor says as of `at`; return how many processes have ended.
 
-    What runs without a lease is stopped, and a lease whose process was launched and is not there
-    is over, as `scheduling.engine.missing` has it. An executor that cannot be asked changes
-    nothing: nothing is declared lost for it.
+    What an operator wrote off ends first. What runs without a lease is stopped, and noted while it
+    runs on. A lease whose process was launched and is not there is over, as
+    `scheduling.engine.missing` has it. An executor that cannot be asked changes nothing else:
+    nothing is declared lost for it.
 
     Raises:
         FencedError: the pool was taken by another holder since.
@@ -51,8 +53,10 @@ def reconcile(
         reports, named = guarded.list(to_us(at))
     except ExecutorError as error:
         warn_of("executor.silent", pool, error)
-        return 0
+        # What an operator said does not wait for its answer.
+        return len(end_written_off(guarded, pool, token, (), at=at))
     fault_point("reconcile.after_list")
+    written_off = end_written_off(guarded, pool, token, reports, at=at)
     live = _live_leases(pool, installation)
     reports = without_other_pools(pool, reports, live)
     measure(pool.pk, token, reports, installation=installation, at=at)
@@ -63,7 +67,11 @@ def reconcile(
     reports = [*reports, *(Report(one, ReportState.STOPPED, to_us(at), to_us(at)) for one in lost)]
     ended = observe(pool.pk, token, reports, installation=installation, at=at)
     fault_point("reconcile.after_observe")
-    ended += _stop_orphans(pool, guarded, live, reports, at)
+    orphans = [one.token for one in reports if one.state in RUNS and one.token not in live]
+    stopped = _stop_orphans(pool, guarded, orphans, at)
+    note_orphans(pool, guarded.health, token, set(orphans).difference(stopped))
+    ended += stopped
+    ended += [one for one in written_off if one not in named]
     guarded.forget(ended)
     return len(ended)
 
@@ -88,26 +96,20 @@ def _live_leases(pool: Pool, installation: str) -> dict[str, bool]:
 
 
 def _stop_orphans(
-    pool: Pool,
-    executor: GuardedExecutor,
-    live: Mapping[str, bool],
-    reports: Sequence[Report],
-    at: datetime,
+    pool: Pool, executor: GuardedExecutor, orphans: Sequence[str], at: datetime
 ) -> list[str]:
     """Stop processes that run on although their lease has ended; return those that did.
 
-    It happens where the end was recorded, and the crash came before the executor was asked to stop.
+    It happens where the end was recorded, and the crash came before the executor was asked to stop;
+    and where an operator wrote the lease off.
     """
-    orphans = [
-        Stop(report.token, token_job(report.token), to_us(at), pool.grace_s * SECOND_US)
-        for report in reports
-        if report.state in RUNS and report.token not in live
-    ]
     if not orphans:
         return []
-    log.warning("executor.orphans", pool=pool.name, tokens=[stop.token for stop in orphans])
+    log.warning("executor.orphans", pool=pool.name, tokens=list(orphans))
+    grace_us = pool.grace_s * SECOND_US
+    stops = [Stop(one, token_job(one), to_us(at), grace_us) for one in orphans]
     try:
-        stopped = executor.stop(orphans).reports
+        stopped = executor.stop(stops).reports
     except ExecutorError as error:
         warn_of("executor.refused", pool, error)
         return []

@@ -1,5 +1,5 @@
 """Takes leases back outside a decision: of jobs to be cancelled, of profiling runs whose time is
-over, and of jobs in quarantine.
+over, of jobs in quarantine, and those that wait for GPUs which a written-off lease leaves unsafe.
 
 Part of the one writer, beside `apply` and `observe`: it locks the pool's fence first.
 """
@@ -28,6 +28,16 @@ j.profiling_s > 0 AND j.profiling_s <= (
     FROM scheduling_lease h WHERE h.job_id = j.id AND h.started_at IS NOT NULL)
 """
 
+# Whether a lease waits for a GPU of one of some leases on a node that takes none.
+_WAITS_ON_CLOSED_NODE = """
+l.state = 'waiting' AND EXISTS (
+    SELECT FROM scheduling_leaseslot mine
+    JOIN scheduling_leaseslot other ON other.node_id = mine.node_id AND other.slot = mine.slot
+     AND other.holding AND other.lease_id = ANY(%s)
+    JOIN scheduling_node n ON n.id = mine.node_id AND n.effective_state <> 'up'
+    WHERE mine.lease_id = l.id)
+"""
+
 
 class _Revoked(NamedTuple):
     """A lease that was taken back: `ended_at` where it held nothing yet and ended at once."""
@@ -50,8 +60,8 @@ def revoke_cancelled(pool_id: int, token: int, *, at: datetime) -> int:
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
-        revoked = _revoke(fence, "j.cancel_asked_at IS NOT NULL", EndReason.CANCELLED, at)
-        revoked += _revoke(fence, _PROFILED, EndReason.PROFILED, at, [at])
+        revoked = len(_revoke(fence, "j.cancel_asked_at IS NOT NULL", EndReason.CANCELLED, at))
+        revoked += len(_revoke(fence, _PROFILED, EndReason.PROFILED, at, [at]))
         ended = _end_idle(pool_id, "cancelled", "j.cancel_asked_at IS NOT NULL", at)
         ended += _end_idle(pool_id, "succeeded", _PROFILED, at, [at])
         fault_point("cancel.before_commit")
@@ -66,7 +76,7 @@ def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:
     """
     with engine_scope(pool_id):
         fence = lock_fence(pool_id, token)
-        revoked = _revoke(fence, "j.quarantine <> ''", EndReason.QUARANTINED, at)
+        revoked = len(_revoke(fence, "j.quarantine <> ''", EndReason.QUARANTINED, at))
         run(
             "UPDATE scheduling_job j SET state = 'pending', version = version + 1"
             " WHERE pool_id = %s AND quarantine <> '' AND state IN ('running', 'stopping')"
@@ -77,14 +87,35 @@ def revoke_quarantined(pool_id: int, token: int, *, at: datetime) -> int:
     return revoked
 
 
+def withdraw_waiting(pool_id: int, token: int, leases: Sequence[int], *, at: datetime) -> int:
+    """End leases that wait for GPUs of `leases` on nodes that take none; return how many.
+
+    Their jobs wait again. So nothing starts beside a process that nobody could end.
+
+    Raises:
+        FencedError: the pool was taken by another holder since.
+    """
+    with engine_scope(pool_id):
+        fence = lock_fence(pool_id, token)
+        rows = _revoke(fence, _WAITS_ON_CLOSED_NODE, EndReason.DRAINED, at, [list(leases)])
+        run(
+            "UPDATE scheduling_job j SET state = 'pending', version = version + 1"
+            " WHERE id = ANY(%s) AND state IN ('running', 'stopping')"
+            " AND NOT EXISTS (SELECT FROM scheduling_lease l"
+            "                 WHERE l.job_id = j.id AND l.state <> 'ended')",
+            [[row.job for row in rows]],
+        )
+    return len(rows)
+
+
 def _revoke(
     fence: PoolFence,
-    of_jobs: str,
+    condition: str,
     why: EndReason,
     at: datetime,
-    parameters: Sequence[datetime] = (),
-) -> int:
-    """Take the leases of jobs back; `of_jobs` is a condition on their rows, `j`."""
+    parameters: Sequence[object] = (),
+) -> list[_Revoked]:
+    """Take leases back; `condition` is on the rows of their jobs, `j`, and their own, `l`."""
     pool_id, reason = fence.pool_id, why.value
     with connection.cursor() as cursor:
         cursor.execute(
@@ -95,7 +126,7 @@ def _revoke(
                 end_reason = %s
             FROM scheduling_job j
             WHERE l.pool_id = %s AND j.id = l.job_id
-              AND l.state IN ('waiting', 'launching', 'running') AND {of_jobs}
+              AND l.state IN ('waiting', 'launching', 'running') AND {condition}
             RETURNING l.id, l.job_id, l.tenant_id, l.term, l.state, l.ended_at
             """,  # noqa: S608 - a condition of this module's own
             [at, reason, pool_id, *parameters],
@@ -114,7 +145,7 @@ def _revoke(
     if events.drafts:
         events.write(fence)
         fence.save(update_fields=["next_event"])
-    return len(rows)
+    return rows
 
 
 def _free(leases: list[int]) -> None:

@@ -28,7 +28,8 @@ class LeaseEvent(models.Model):
     - `stop_asked`: the round takes the GPUs back. {"reason"}; before the expiry, as notice, also
       {"rule", "for_job", "for_tenant", "numbers", "notice_s"}: by which rule and for whom
     - `ended`: the last term closes at `at`. {"reason", "exit_code", "started": bool,
-      "gpu_type"}; of a preempted lease that held no GPUs yet also what its notice would say
+      "gpu_type"}; of a preempted lease that held no GPUs yet also what its notice would say.
+      "written_off": true where an operator ended it, for its engine did not (0230)
     - `priced`: prices posted at the end of a round, valid in the next one (no lease).
       {"valid_from_round", "prices": [{"gpu_type", "price", "used", "capacity", "base",
       "theta"}, ...]}; with "queued", "surcharge", "surcharge_step", "surcharge_cap" where the queue

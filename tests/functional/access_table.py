@@ -331,6 +331,8 @@ TABLE: dict[str, Route] = {
     "api/v1/operate/pools/<slug:name>/scale": post(OPERATE_EDIT, {"scale": 2}),
     "api/v1/operate/pools/<slug:name>/losses": get(OPERATE).showing(),
     "api/v1/operate/pools/<slug:name>/losses/accept": post(OPERATE_EDIT),
+    "api/v1/operate/pools/<slug:name>/overdue": get(OPERATE).showing(),
+    "api/v1/operate/pools/<slug:name>/overdue/<uuid:uid>/<int:number>/end": post(OPERATE_EDIT),
     "api/v1/operate/quotas": get(OPERATE, "pool={pool}").showing("Tenant.slug"),
     "api/v1/operate/quotas/preview": post(OPERATE_BARE),
     "api/v1/operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>": Route(

@@ -6,12 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 from scheduling.engine.clock import wall_now
-from scheduling.models import ExecutorHealth, MaintenanceWindow, Node
+from scheduling.models import ExecutorHealth, Intent, Lease, MaintenanceWindow, Node
 from tenants.tokens import Scope
 from tests.factories import BEGIN
 from tests.functional.api_stage import ApiStage, api_stage
 
 QUOTA = "operate/quotas/{pool}/aa/v100"
+HOUR = timedelta(hours=1)
 SOON, LATER = "2099-01-01T00:00:00Z", "2099-01-02T00:00:00Z"
 
 
@@ -41,6 +42,24 @@ def edit(
     return stage.call(method, path.format(pool=stage.pool), body, as_=as_, **{"If-Match": etag})
 
 
+def overdue_lease(stage: ApiStage) -> Lease:
+    """A lease that was to end an hour ago and that its engine lists, made once."""
+    made = Lease.objects.filter(state="stopping").first()
+    if made is not None:
+        return made
+    job, at = stage.job(), stage.cluster.at
+    lease = Lease.objects.create(
+        pool=stage.cluster.pool, tenant=job.tenant, job=job, number=1, state="stopping",
+        gpu_type=stage.cluster.gpu_type, gpus=2, granted_round=1, placement=[], own=2, borrowed=0,
+        granted_at=at - 3 * HOUR, started_at=at - 3 * HOUR, expires_at=at - HOUR, price=0,
+        end_reason="not_renewed",
+    )  # fmt: skip
+    Intent.objects.create(
+        pool=lease.pool, lease=lease, kind="stop", term=1, at=at - HOUR, state="done"
+    )
+    return lease
+
+
 def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
     """Every edit: method, address, a good body, and what it is based on."""
     pool = stage.pool
@@ -62,6 +81,7 @@ def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
             "missing": {f"es-{n}-1": wall_now().isoformat() for n in (1, 2, 3)},
         },
     )
+    overdue = overdue_lease(stage)
     node = {"pool": pool, "name": "extra", "gpu_type": "a100", "gpus": 8}
     return {
         "change": ("PATCH", one, {"lease_s": 600}, one),
@@ -69,6 +89,10 @@ def edits(stage: ApiStage) -> dict[str, tuple[str, str, Any, str]]:
         "scale": ("POST", f"{one}/scale", {"scale": 1}, one),
         "resume": ("POST", f"{one}/resume", {"reason": "done"}, one),
         "give up": ("POST", f"{one}/losses/accept", {"reason": "new disks"}, f"{one}/losses"),
+        "end a lease": (
+            "POST", f"{one}/overdue/{overdue.job.uid}/{overdue.number}/end",
+            {"processes": "gone", "reason": "node is dead"}, f"{one}/overdue",
+        ),
         "quota": ("PUT", f"operate/quotas/{pool}/aa/v100", {"gpus": 4}, quotas),
         "add": ("POST", "operate/nodes", node, nodes),
         "describe": ("PATCH", f"operate/nodes/{pool}/n0001", {"cpus": 64}, nodes),

@@ -29,7 +29,7 @@ class TestWhoMay:
     READS = (
         "operate/pools/{pool}", "operate/quotas?pool={pool}", QUOTA, "operate/nodes",
         "operate/nodes?pool={pool}", "operate/maintenance", "operate/tenants", "operate/audit",
-        "operate/pools/{pool}/losses",
+        "operate/pools/{pool}/losses", "operate/pools/{pool}/overdue",
     )  # fmt: skip
 
     def test_read_is_whoever_runs_the_site(self, stage: ApiStage) -> None:

@@ -439,7 +439,8 @@ def _seen(path: str, pool: str) -> str:
     """Where the tag for an address comes from."""
     kind = path.removeprefix("/api/v1").split("/")[2]
     if kind == "pools":
-        return f"operate/pools/{pool}{'/losses' if '/losses' in path else ''}"
+        lists = [one for one in ("/losses", "/overdue") if one in path]
+        return f"operate/pools/{pool}{''.join(lists)}"
     if kind in ("quotas", "nodes", "maintenance"):
         return f"operate/{kind}?pool={pool}"
     return {"credit": "operate/credit/aa/main", "tenants": "operate/tenants"}.get(kind, "")

@@ -202,10 +202,10 @@ class TestTheQueue:
             pools = sorted(all_pools(), key=lambda facts: facts.id != pool.pk)
             now = {facts.id: at for facts in pools}
             for count in (1, 2):
-                with django_assert_num_queries(9 + 2 * count):
+                with django_assert_num_queries(11 + 2 * count):
                     queue(pools[:count], dict(list(now.items())[:count]), with_jobs=True)
             Intent.objects.filter(pool=pool).update(state=Intent.State.OPEN, at=at - DAY)
-            with django_assert_num_queries(12):
+            with django_assert_num_queries(14):
                 queue(pools[:1], {pool.pk: at}, with_jobs=True)
 
 

@@ -24,6 +24,7 @@ from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.reasons import ENDINGS, ReasonText, rule_text
 
 Kind = LeaseEvent.Kind
+WRITTEN_OFF = "An operator ended the lease: its process had not ended in time."
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,13 @@ def _ended_early(logged: _LoggedEvent, early: PreemptionView, held: str) -> LogL
 
 
 def _ended(logged: _LoggedEvent) -> LogLine:
+    line = _end_line(logged)
+    if not logged.event.data.get("written_off"):
+        return line
+    return replace(line, text=f"{line.text} {WRITTEN_OFF}")
+
+
+def _end_line(logged: _LoggedEvent) -> LogLine:
     event, started = logged.event, logged.hold.lease.started_at
     reason = str(event.data.get("reason", ""))
     if reason == "finished":

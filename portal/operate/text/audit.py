@@ -36,6 +36,7 @@ ACTION_TEXTS = {
     "maintenance.ended": "cancelled maintenance",
     "job.released": "released",
     "executor.losses_accepted": "accepted the loss of leases",
+    "lease.written_off": "ended a lease that its engine did not end",
     "sharing.changed": "changed what its quota lends and borrows",
     "price_limit.changed": "changed what its jobs pay at most",
     "offer.made": "offered idle quota",

@@ -10,6 +10,7 @@ from django.urls import reverse
 from portal.charts.figures import credits_text, duration, plural, thousands
 from portal.operate.text.alerts import Alert
 from portal.operate.text.machine import machine_alerts
+from portal.operate.text.overdue import orphans_alert, overdue_alert
 from portal.site.clocks import LATE_INTERVALS
 from portal.site.credit_text import budget_text
 from portal.site.unreadable import UnreadableRows, unreadable_rows
@@ -18,6 +19,7 @@ from scheduling.models import Node
 from scheduling.selectors import operate
 from scheduling.selectors.executors import is_refusal
 from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.overdue import orphan_processes, overdue_pools
 from scheduling.selectors.round_worker import round_activity
 from scheduling.selectors.sealing import (
     BREAK,
@@ -37,8 +39,8 @@ def queue(
 ) -> list[Alert]:
     """Return everything that waits for a person, failing rounds first.
 
-    Nine queries, one for each book in which a budget of a period holds, and for each pool two, or
-    three where orders to its executor do not get through.
+    Eleven queries, two more where leases are being stopped, one for each book in which a budget of
+    a period holds, and for each pool two, or three where orders to its executor do not get through.
     `with_jobs`: the reader may see jobs of every tenant, so those in quarantine are named.
     """
     quarantined = operate.quarantined_jobs() if with_jobs else []
@@ -49,6 +51,8 @@ def queue(
         *_late(pools),
         *machine_alerts(),
         *_executors(pools, now),
+        *(overdue_alert(row) for row in overdue_pools(pools, now)),
+        *(orphans_alert(row) for row in orphan_processes()),
         *(_quarantined(row) for row in quarantined),
         *(_unreadable(kind, with_jobs=with_jobs) for kind in unreadable_rows()),
         *(

@@ -11,6 +11,7 @@ from django.shortcuts import redirect
 from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import LineItem, Stat
 from portal.charts.page import LATE, PAUSED
+from portal.operate.text.overdue import overdue_row, read_key
 from portal.operate.text.queue import executor_label, orders_label
 from portal.operate.text.space import space_rows, space_stats
 from portal.operate.text.verify import verify_rows, verify_title
@@ -25,20 +26,28 @@ from portal.operate.views.console import (
 )
 from portal.site.clocks import clocks, pool_now
 from portal.site.context import line_of, verify_last_command
-from portal.site.forms import text
+from portal.site.forms import Field, request_inputs, text, typed_request
 from scheduling.models import Pool
+from scheduling.requests.leases import EndLeaseRequest
 from scheduling.selectors import operate
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.losses import frozen_leases
+from scheduling.selectors.overdue import overdue_leases
 from scheduling.selectors.round_space import round_space
 from scheduling.selectors.verifications import verifying_tenants
 from scheduling.services.executors import accept_losses
-from tenants.input.errors import InvalidInputError
+from scheduling.services.write_offs import NO_SUCH_LEASE, end_lease
+from tenants.input.errors import InvalidInputError, invalid
 from tenants.scopes import site_scope
 from tenants.selectors.quotas import pool_tenants
 
 # Leases whose loss is frozen, as many as the page names.
 LOSSES = 50
+PROCESSES = (
+    ("", "Choose"),
+    ("gone", "gone: give its GPUs on"),
+    ("unknown", "unknown: keep its nodes out"),
+)
 
 
 @console
@@ -54,7 +63,7 @@ def health(request: HttpRequest, name: str) -> HttpResponse:
             errors = error.by_field
         else:
             return redirect("operate-health", name)
-    return _show(request, facts, errors)
+    return _show(request, facts, pool, errors)
 
 
 def _accept_losses(request: HttpRequest, pool: Pool) -> str:
@@ -68,13 +77,32 @@ def _accept_losses(request: HttpRequest, pool: Pool) -> str:
     return f"Accepted: {said}" if done.is_new else Unchanged(f"Accepted already: {said}")
 
 
-ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {"accept_losses": _accept_losses}
+def _end_lease(request: HttpRequest, pool: Pool) -> str:
+    named = read_key(text(request.POST, "lease"))
+    if named is None:
+        raise invalid("lease", NO_SUCH_LEASE)
+    job, number = named
+    wanted = typed_request(EndLeaseRequest, request.POST)
+    said = f"The next round of {pool.name} ends this lease."
+    actor = actor_of(request)
+    if not end_lease(actor=actor, pool=pool, job=job, number=number, request=wanted):
+        return Unchanged(f"Asked for already. {said}")
+    return said
 
 
-def _show(request: HttpRequest, facts: PoolFacts, errors: dict[str, str]) -> HttpResponse:
+ACTS: dict[str, Callable[[HttpRequest, Pool], str]] = {
+    "accept_losses": _accept_losses,
+    "end_lease": _end_lease,
+}
+
+
+def _show(
+    request: HttpRequest, facts: PoolFacts, pool: Pool, errors: dict[str, str]
+) -> HttpResponse:
     name = facts.name
     now = pool_now(facts).pool_at
     with site_scope():
+        overdue = [overdue_row(row, now) for row in overdue_leases(pool, now, facts.clock.scale)]
         rounds = operate.last_rounds(facts.id)
         failure = next((row for row in operate.pool_failures() if row.pool == name), None)
         stuck = operate.stuck_intents([facts], {facts.id: now})
@@ -100,6 +128,9 @@ def _show(request: HttpRequest, facts: PoolFacts, errors: dict[str, str]) -> Htt
         "frozen": frozen,
         "losses": frozen.leases[:LOSSES] if frozen else (),
         "more": max(0, len(frozen.leases) - LOSSES) if frozen else 0,
+        "overdue": overdue,
+        "ending": next((row for row in overdue if row.key == text(request.GET, "end")), None),
+        "end_fields": _end_fields(request, errors),
         "trouble": " ".join(errors.values()),
         "reason": text(request.POST, "reason") if errors else "",
         "quarantined": quarantined,
@@ -117,6 +148,12 @@ def _show(request: HttpRequest, facts: PoolFacts, errors: dict[str, str]) -> Htt
         "live": True,
     }
     return page(request, "health.html", context, key="health", status=422 if errors else 200)
+
+
+def _end_fields(request: HttpRequest, errors: dict[str, str]) -> list[Field]:
+    typed = request.POST if errors else {}
+    chosen = {"processes": PROCESSES}
+    return request_inputs(EndLeaseRequest, ("processes", "reason"), typed, errors, choices=chosen)
 
 
 def _stats(

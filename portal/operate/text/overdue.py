@@ -1,0 +1,93 @@
+"""What the console says of leases that should have ended, and of processes without a lease."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.urls import reverse
+
+from portal.charts.figures import duration, plural
+from portal.operate.text.alerts import Alert
+from scheduling.selectors.overdue import (
+    EngineWord,
+    OrphanProcesses,
+    OverdueLease,
+    OverduePool,
+)
+
+ENGINE_TEXTS = {
+    EngineWord.RUNS: "its process runs",
+    EngineWord.NOT_LISTED: "it does not list it",
+    EngineWord.STOP_REFUSED: "it refused to stop it",
+    EngineWord.NOT_ASKED: "it was not asked yet",
+    EngineWord.REFUSES: "it refuses all calls",
+    EngineWord.SILENT: "it does not answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OverdueRow:
+    """A lease of the list, for how long it is overdue, and what its engine says."""
+
+    lease: OverdueLease
+    for_text: str
+    engine_text: str
+
+    @property
+    def key(self) -> str:
+        """What names it in an address."""
+        return f"{self.lease.job.uid}/{self.lease.number}"
+
+
+def overdue_row(row: OverdueLease, now: datetime) -> OverdueRow:
+    """Return a lease as the list shows it; `now` is pool time."""
+    text = ENGINE_TEXTS[row.engine]
+    if row.since is not None:
+        text += f" since {row.since:%Y-%m-%d %H:%M} UTC"
+    if row.error:
+        text += f": {row.error}"
+    return OverdueRow(row, duration((now - row.due).total_seconds()), text)
+
+
+def read_key(key: str) -> tuple[UUID, int] | None:
+    """Return the job and the lease's number that `OverdueRow.key` names; None if it names none."""
+    job, _, number = key.partition("/")
+    try:
+        return UUID(job), int(number)
+    except ValueError:
+        return None
+
+
+def overdue_alert(row: OverduePool) -> Alert:
+    """Leases that hold GPUs although they should have ended."""
+    then = (
+        "The next round ends them."
+        if row.written_off == row.count
+        else "They hold their GPUs until their engine ends them, or an operator does."
+    )
+    return Alert(
+        f"overdue-{row.pool}",
+        "bad",
+        "Leases not ended",
+        f"{plural(row.count, 'lease')} of {row.pool} should have ended since"
+        f" {row.oldest:%Y-%m-%d %H:%M} UTC, pool time.",
+        then,
+        reverse("operate-health", args=[row.pool]) + "#overdue",
+    )
+
+
+def orphans_alert(row: OrphanProcesses) -> Alert:
+    """Processes that run on beside whoever has their GPUs now."""
+    verb = "runs" if row.count == 1 else "run"
+    return Alert(
+        f"orphans-{row.pool}",
+        "bad",
+        "Processes without a lease",
+        f"{plural(row.count, 'process', 'processes')} of {row.pool} {verb} on although the lease"
+        f" has ended, since {row.since:%H:%M} UTC, wall clock.",
+        "Each round asks the engine to stop what it lists and has no lease. If it stays, end it on"
+        " its node: other jobs may have its GPUs.",
+        reverse("operate-health", args=[row.pool]),
+    )

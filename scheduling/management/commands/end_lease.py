@@ -1,0 +1,82 @@
+"""`manage.py end_lease POOL [JOB LEASE]`: end a lease whose process its engine does not end."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from scheduling.engine.clock import read_clock
+from scheduling.models import Pool
+from scheduling.requests.leases import EndLeaseRequest, Processes
+from scheduling.selectors.overdue import overdue_leases
+from scheduling.services.write_offs import end_lease
+from tenants.audit import Actor
+from tenants.input.errors import InvalidInputError
+from tenants.input.requests import read_request
+from tenants.models import User
+from tenants.scopes import site_scope
+
+
+class Command(BaseCommand):
+    """List the leases of a pool that should have ended, or end one of them."""
+
+    help = "List a pool's leases that should have ended, or end one of them."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the pool, the lease, and who ends it."""
+        parser.add_argument("pool", help="the pool's name")
+        parser.add_argument("job", nargs="?", type=UUID, help="the job's id; without it, list")
+        parser.add_argument("lease", nargs="?", type=int, help="its number among the job's leases")
+        parser.add_argument("--user", default="", help="the operator, for the audit log")
+        parser.add_argument("--reason", default="", help="why, for the audit log")
+        parser.add_argument(
+            "--processes",
+            choices=[one.value for one in Processes],
+            help="gone: the GPUs are given on; unknown: the nodes of the lease are drained",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """List them or end one; exit 1 with what is in the way."""
+        pool = Pool.objects.filter(name=options["pool"]).first()
+        if pool is None:
+            raise CommandError(f"there is no pool {options['pool']}")
+        if options["job"] is None:
+            self._list(pool)
+            return
+        user = User.objects.filter(username=options["user"]).first()
+        if user is None:
+            raise CommandError(f"there is nobody called {options['user'] or '(--user NAME)'}")
+        given = {name: options[name] for name in ("processes", "reason") if options[name]}
+        try:
+            request = read_request(EndLeaseRequest, given)
+            is_new = end_lease(
+                actor=Actor(user),
+                pool=pool,
+                job=options["job"],
+                number=options["lease"] or 0,
+                request=request,
+            )
+        except InvalidInputError as error:
+            said = [f"{one.field}: {one.reason}" for one in error.errors]
+            raise CommandError("; ".join(said)) from error
+        except PermissionDenied as error:
+            raise CommandError(f"{options['user']} is no operator") from error
+        said = "the next round" if is_new else "asked for already: the next round"
+        self.stdout.write(f"{said} ends lease {options['lease']} of job {options['job']}")
+
+    def _list(self, pool: Pool) -> None:
+        now = read_clock(pool.pk)
+        with site_scope():
+            rows = overdue_leases(pool, now.pool_at, now.scale)
+        if not rows:
+            self.stdout.write(f"no lease of {pool.name} is overdue")
+        for row in rows:
+            written_off = " the next round ends it" if row.is_written_off else ""
+            self.stdout.write(
+                f"{row.job.uid} {row.number} {row.tenant} {row.gpus} GPUs on"
+                f" {','.join(row.nodes)}, due {row.due:%Y-%m-%dT%H:%M:%SZ}, engine:"
+                f" {row.engine.value} {row.error}{written_off}"
+            )

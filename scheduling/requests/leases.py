@@ -1,0 +1,45 @@
+"""What an operator says to end a lease that its engine does not end."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from scheduling.requests.nodes import NO_REASON
+from tenants.input.readers import REASON_MAX
+from tenants.input.requests import Input, Request
+
+CHOOSE = "Choose gone or unknown: whether somebody made sure that they are gone."
+
+
+class Processes(StrEnum):
+    """What is known of the processes of a lease that is to end."""
+
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+class EndLeaseRequest(Request, frozen=True, kw_only=True):
+    """The end of a lease whose process should have ended, always with a reason."""
+
+    NOUN: ClassVar[str] = "the end of a lease"
+
+    processes: Annotated[
+        str,
+        Meta(
+            description="gone: somebody made sure of it, and the next round gives its GPUs on;"
+            " unknown: its nodes are drained, and take no lease until they are resumed."
+        ),
+        Input(
+            label="Its processes",
+            choices=tuple(one.value for one in Processes),
+            complaint=CHOOSE,
+        ),
+    ]
+    reason: Annotated[
+        str,
+        Meta(min_length=1, max_length=REASON_MAX, description="Why, for the audit log."),
+        Input(label="Reason", hint="Kept in the audit log.", complaint=NO_REASON),
+    ]
