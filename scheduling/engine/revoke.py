@@ -113,7 +113,7 @@ def _revoke(
     condition: str,
     why: EndReason,
     at: datetime,
-    parameters: Sequence[object] = (),
+    parameters: Sequence[datetime | list[int]] = (),
 ) -> list[_Revoked]:
     """Take leases back; `condition` is on the rows of their jobs, `j`, and their own, `l`."""
     pool_id, reason = fence.pool_id, why.value

@@ -93,6 +93,9 @@ def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
             "prices": {"v100": {"base": "1", "theta": "2"}}, "options": {"alpha": 1}, "grace_s": 5,
         },
         ("post", "operate/pools/{name}/losses/accept"): reason,
+        ("post", "operate/pools/{name}/overdue/{uid}/{number}/end"): {
+            "processes": "gone", **reason,
+        },
         ("post", "operate/pools/{name}/pause"): reason,
         ("post", "operate/pools/{name}/resume"): reason,
         ("post", "operate/pools/{name}/scale"): {"scale": 1},
@@ -139,6 +142,8 @@ def seen_of(path: str, pool: str) -> str:
         return "operate/credit/aa/main"
     if parts[1] in ("quotas", "nodes", "maintenance"):
         return f"operate/{parts[1]}?pool={pool}"
+    if "overdue" in parts:
+        return f"operate/pools/{pool}/overdue"
     return f"operate/pools/{pool}" if parts[1] == "pools" else f"operate/{parts[1]}"
 
 

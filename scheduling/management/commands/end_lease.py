@@ -60,8 +60,8 @@ class Command(BaseCommand):
                 request=request,
             )
         except InvalidInputError as error:
-            said = [f"{one.field}: {one.reason}" for one in error.errors]
-            raise CommandError("; ".join(said)) from error
+            refused = [f"{one.field}: {one.reason}" for one in error.errors]
+            raise CommandError("; ".join(refused)) from error
         except PermissionDenied as error:
             raise CommandError(f"{options['user']} is no operator") from error
         said = "the next round" if is_new else "asked for already: the next round"
