@@ -2,8 +2,9 @@
 
 Silence says little: an engine that was started anew, asked in a wrong place or by a wrong user
 answers with an empty list, and in good faith. So an executor whose engine can forget is given time
-(`ExecutorTraits.silence_s`), and where many leases vanish at once nothing is concluded at all,
-until they are listed again or an operator says that they are gone.
+(`ExecutorTraits.silence_s`), of which only what was listened to counts. Where many leases vanish at
+once nothing is concluded at all, until they are listed again or an operator says that they are
+gone.
 Source: docs/adr/0207-executors-that-fail.md.
 """
 
@@ -22,6 +23,8 @@ from tenants.scopes import engine_scope
 
 # More than a fifth of a pool's launched leases, and at least three.
 MASS_SHARE, MASS_LEAST = 5, 3
+# A listing vouches for so many seconds before it at most, or for two round intervals.
+HEARD_S, HEARD_ROUNDS = 60, 2
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +32,16 @@ log = structlog.get_logger(__name__)
 def is_mass_disappearance(missing: int, launched: int) -> bool:
     """Whether so many of a pool's launched leases are missing that nothing is concluded."""
     return missing >= MASS_LEAST and missing * MASS_SHARE > launched
+
+
+def unheard(gap: timedelta, round_s: int) -> timedelta:
+    """Return the part of the time since the last listing that is no silence of the engine.
+
+    Nobody listened then: the clock jumped, the machine slept, or no round was decided. Negative if
+    the clock was set back.
+    """
+    most = timedelta(seconds=max(HEARD_S, HEARD_ROUNDS * round_s))
+    return gap - min(max(gap, timedelta(0)), most)
 
 
 def lost_leases(
@@ -67,7 +80,7 @@ def _noted(
         row = ExecutorHealth.objects.select_for_update().get(pool=pool)
         accepted = [one for one in missing if one in row.accepted]
         rest = [one for one in missing if one not in accepted]
-        since = _since(row, missing, now)
+        since = _since(row, missing, now, pool.round_s)
         if is_mass_disappearance(len(rest), launched):
             lost = accepted
             _log_change(pool, row, len(rest), launched)
@@ -82,15 +95,18 @@ def _noted(
             lost = [*accepted, *over]
             row.frozen_since = None
         row.missing = {one: at.isoformat() for one, at in since.items()}
-        row.accepted, row.launched = accepted, launched
-        row.save(update_fields=["missing", "accepted", "launched", "frozen_since"])
+        row.accepted, row.launched, row.listed_at = accepted, launched, now
+        row.save(update_fields=["missing", "accepted", "launched", "frozen_since", "listed_at"])
     return lost
 
 
-def _since(row: ExecutorHealth, missing: Collection[str], now: datetime) -> dict[str, datetime]:
-    """Since when each missing lease is, in listings without a gap."""
+def _since(
+    row: ExecutorHealth, missing: Collection[str], now: datetime, round_s: int
+) -> dict[str, datetime]:
+    """Since when each missing lease is, in listings without a gap; later by what is unheard."""
+    late = unheard(now - row.listed_at, round_s) if row.listed_at else timedelta(0)
     return {
-        one: datetime.fromisoformat(row.missing[one]) if one in row.missing else now
+        one: datetime.fromisoformat(row.missing[one]) + late if one in row.missing else now
         for one in missing
     }
 

@@ -12,10 +12,10 @@ class ExecutorHealth(models.Model):
 
     Wall time of the database; tokens name leases. `failures` calls failed in a row since
     `failing_since`, the last with `error`; none is made before `open_until`. `missing`: launched
-    leases that it does not list, with the instant since when. Nothing is concluded while
-    `frozen_since` is set. `accepted`: those of them that an operator says are gone. `written_off`:
-    leases that an operator ended, until a round does so. `orphans`: what the last listing had
-    running although its lease has ended, with the instant since when.
+    leases that the listing of `listed_at` left out, with the instant since when. Nothing is
+    concluded while `frozen_since` is set. `accepted`: those of them that an operator says are gone.
+    `written_off`: leases that an operator ended, until a round does so. `orphans`: what the last
+    listing had running although its lease has ended, with the instant since when.
     Written by `scheduling.engine.breaker`, `scheduling.engine.missing`,
     `scheduling.engine.write_offs`, `scheduling.services.executors` and
     `scheduling.services.write_offs`.
@@ -32,6 +32,7 @@ class ExecutorHealth(models.Model):
     launched = models.PositiveIntegerField(
         default=0, db_default=0, help_text="Launched leases when they were last compared."
     )
+    listed_at = models.DateTimeField(null=True, blank=True)
     frozen_since = models.DateTimeField(null=True, blank=True)
     accepted = models.JSONField(default=list, db_default=[], blank=True)
     written_off = models.JSONField(default=list, db_default=[], blank=True)

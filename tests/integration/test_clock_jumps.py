@@ -5,7 +5,7 @@ What is stored of the wall is moved the other way.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.db.models import F
@@ -15,6 +15,9 @@ from scheduling.engine import breaker
 from scheduling.engine.breaker import BreakerOpenError, GuardedExecutor
 from scheduling.engine.clock import read_clock, set_clock, wall_now
 from scheduling.engine.executors import executor_for
+from scheduling.engine.executors.virtual import VirtualExecutor
+from scheduling.engine.fence import take_fence
+from scheduling.engine.missing import HEARD_S, lost_leases
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import ExecutorHealth, Lease, PoolClock, PoolFence
 from tests.factories import BEGIN, cluster
@@ -77,3 +80,41 @@ class TestABreaker:
         else:
             with pytest.raises(BreakerOpenError):
                 guarded.list(0)
+
+
+class ForgetfulExecutor(VirtualExecutor):
+    """Its engine may forget what runs, for ten minutes."""
+
+    traits = VirtualExecutor.traits._replace(silence_s=600)
+
+
+@pytest.mark.django_db
+class TestALeaseThatIsNotListed:
+    TOKEN = "es-1-1"
+
+    @pytest.mark.parametrize(
+        ("seconds", "listings"),
+        [pytest.param(0, 10, id="none"), pytest.param(3600, 9, id="ahead"),
+         pytest.param(-600, 10, id="back")],
+    )  # fmt: skip
+    def test_is_lost_after_its_silence_and_by_no_jump(self, seconds: int, listings: int) -> None:
+        pool = cluster({"a": 4}).pool
+        fence = take_fence(pool.pk, holder="test")
+        assert fence is not None
+        guarded = GuardedExecutor(pool, ForgetfulExecutor(), "es")
+
+        def lost_after(passed_s: int) -> list[str]:
+            for row in ExecutorHealth.objects.all():
+                by = timedelta(seconds=passed_s)
+                since = datetime.fromisoformat(row.missing[self.TOKEN])
+                row.missing = {self.TOKEN: (since - by).isoformat()}
+                row.listed_at = row.listed_at - by if row.listed_at else None
+                row.save()
+            guarded.list(0)
+            return lost_leases(guarded, pool, fence, missing=[self.TOKEN], launched=2)
+
+        assert lost_after(0) == []
+        assert lost_after(seconds) == []
+        for _ in range(listings - 1):
+            assert lost_after(HEARD_S) == []
+        assert lost_after(HEARD_S) == [self.TOKEN]

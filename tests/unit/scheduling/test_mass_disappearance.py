@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from scheduling.engine.missing import is_mass_disappearance
+from scheduling.engine.missing import is_mass_disappearance, unheard
 
 
 class TestMissingLeases:
@@ -20,3 +22,21 @@ class TestMissingLeases:
         self, missing: int, launched: int, *, is_mass: bool
     ) -> None:
         assert is_mass_disappearance(missing, launched) is is_mass
+
+
+class TestTheTimeSinceTheLastListing:
+    @pytest.mark.parametrize(
+        ("gap_s", "round_s", "unheard_s"),
+        [
+            *((0, 10, 0), (10, 10, 0), (60, 10, 0)),
+            # The clock was set an hour ahead, or the machine slept.
+            *((3610, 10, 3550), (3610, 300, 3010)),
+            # It was set back.
+            (-590, 10, -590),
+        ],
+    )
+    def test_is_silence_as_far_as_rounds_go_on(
+        self, gap_s: int, round_s: int, unheard_s: int
+    ) -> None:
+        heard = unheard(timedelta(seconds=gap_s), round_s)
+        assert heard == timedelta(seconds=unheard_s)
