@@ -17,7 +17,7 @@ from scheduling.api.schemas import JobRefRow
 from scheduling.engine.clock import read_clock
 from scheduling.models import Pool
 from scheduling.requests.leases import EndLeaseRequest
-from scheduling.selectors.overdue import EngineWord, OverdueLease, overdue_leases
+from scheduling.selectors.overdue import OverdueLease, StopAnswer, overdue_leases
 from scheduling.services.write_offs import end_lease
 from tenants.api.operate import IF_MATCH, answer, etag_of, page, request_of
 from tenants.api.request_schemas import request_serializer
@@ -42,7 +42,7 @@ class OverdueLeaseRow(s.Serializer[object]):
     reason = s.CharField()
     due = s.DateTimeField()
     overdue_s = s.FloatField(help_text="Seconds of pool time since then.")
-    engine = s.ChoiceField(choices=[one.value for one in EngineWord])
+    engine = s.ChoiceField(choices=[one.value for one in StopAnswer])
     since = s.DateTimeField(allow_null=True)
     error = s.CharField(allow_blank=True)
     written_off = s.BooleanField()

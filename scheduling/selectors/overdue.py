@@ -17,7 +17,7 @@ from scheduling.selectors.lines import PoolFacts
 ROUNDS_LATER = 2
 
 
-class EngineWord(StrEnum):
+class StopAnswer(StrEnum):
     """What an engine last said of a process that is to end."""
 
     RUNS = "runs"
@@ -44,7 +44,7 @@ class OverdueLease:
     nodes: tuple[str, ...]
     reason: str
     due: datetime
-    engine: EngineWord
+    engine: StopAnswer
     since: datetime | None
     error: str
     is_written_off: bool
@@ -152,18 +152,18 @@ def _overdue(stop: Intent, health: ExecutorHealth, names: Mapping[int, str]) -> 
     )
 
 
-def _said(stop: Intent, health: ExecutorHealth) -> tuple[EngineWord, datetime | None, str]:
+def _said(stop: Intent, health: ExecutorHealth) -> tuple[StopAnswer, datetime | None, str]:
     """What the last call or listing said of the process."""
     if health.failures:
-        word = EngineWord.REFUSES if is_refusal(health.error) else EngineWord.SILENT
+        word = StopAnswer.REFUSES if is_refusal(health.error) else StopAnswer.SILENT
         return word, health.failing_since, health.error
     token = next((one for one in health.missing if _is_of(stop.lease, one)), None)
     if token is not None:
-        return EngineWord.NOT_LISTED, datetime.fromisoformat(health.missing[token]), ""
+        return StopAnswer.NOT_LISTED, datetime.fromisoformat(health.missing[token]), ""
     if stop.state == Intent.State.OPEN:
-        word = EngineWord.STOP_REFUSED if stop.last_error else EngineWord.NOT_ASKED
+        word = StopAnswer.STOP_REFUSED if stop.last_error else StopAnswer.NOT_ASKED
         return word, None, stop.last_error
-    return EngineWord.RUNS, None, ""
+    return StopAnswer.RUNS, None, ""
 
 
 def _is_named(lease: Lease, tokens: Collection[str]) -> bool:

@@ -69,10 +69,7 @@ SAID: dict[str, Any] = {
 
 def good_bodies(stage: ApiStage) -> dict[tuple[str, str], Any]:
     """A body that is right, for each operation that takes one."""
-    pool, spec = (
-        stage.pool,
-        stage.spec(**SAID),
-    )
+    pool, spec = stage.pool, stage.spec(**SAID)
     draft = {"tenant": "aa", "gpu_type": "v100", "gpus": 3, "until": LATER}
     reason = {"reason": "why"}
     return {

@@ -29,8 +29,8 @@ from scheduling.models import (
 from scheduling.requests.leases import EndLeaseRequest, Processes
 from scheduling.selectors.overdue import (
     ROUNDS_LATER,
-    EngineWord,
     OverdueLease,
+    StopAnswer,
     orphan_processes,
     overdue_leases,
 )
@@ -126,7 +126,7 @@ class TestALeaseThatItsEngineDoesNotEnd:
     def test_ends_as_of_its_notice_and_its_gpus_are_given_on(self, stage: Stage) -> None:
         (row,) = stage.overdue()
         due = BEGIN + timedelta(seconds=20 + GRACE_S)
-        assert (row.due, row.engine, row.reason) == (due, EngineWord.RUNS, "cancelled")
+        assert (row.due, row.engine, row.reason) == (due, StopAnswer.RUNS, "cancelled")
         assert (stage.end(), stage.end()) == (True, False)
         assert stage.overdue()[0].is_written_off
         stage.round()
@@ -160,7 +160,7 @@ class TestALeaseThatItsEngineDoesNotEnd:
     def test_ends_while_its_engine_does_not_answer(self, stage: Stage) -> None:
         stage.executor.is_silent = True
         stage.round()
-        assert stage.overdue()[0].engine is EngineWord.SILENT
+        assert stage.overdue()[0].engine is StopAnswer.SILENT
         stage.end()
         stage.round()
         assert stage.lease().state == "ended"

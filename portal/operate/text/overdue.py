@@ -11,19 +11,19 @@ from django.urls import reverse
 from portal.charts.figures import duration, plural
 from portal.operate.text.alerts import Alert
 from scheduling.selectors.overdue import (
-    EngineWord,
     OrphanProcesses,
     OverdueLease,
     OverduePool,
+    StopAnswer,
 )
 
 ENGINE_TEXTS = {
-    EngineWord.RUNS: "its process runs",
-    EngineWord.NOT_LISTED: "it does not list it",
-    EngineWord.STOP_REFUSED: "it refused to stop it",
-    EngineWord.NOT_ASKED: "it was not asked yet",
-    EngineWord.REFUSES: "it refuses all calls",
-    EngineWord.SILENT: "it does not answer",
+    StopAnswer.RUNS: "its process runs",
+    StopAnswer.NOT_LISTED: "it does not list it",
+    StopAnswer.STOP_REFUSED: "it refused to stop it",
+    StopAnswer.NOT_ASKED: "it was not asked yet",
+    StopAnswer.REFUSES: "it refuses all calls",
+    StopAnswer.SILENT: "it does not answer",
 }
 
 
