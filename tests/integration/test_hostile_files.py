@@ -47,14 +47,17 @@ HELD = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 def write_and_end(
     world: LocalWorld | SlurmWorld, tokens: list[str], files: list[HostileFile]
 ) -> None:
-    """Have each lease's file changed while it runs, and then all programs end."""
+    """Have each lease's file changed while it runs, and then all programs end.
+
+    Slurm's executor takes a job without a start in its files for one that is starting, for a while.
+    """
     for token, file in zip(tokens, files, strict=True):
         file.write(world.folder(token))
     listed = world.listed()
     for token, file in zip(tokens, files, strict=True):
         # A job may ask its own shim to stop, which then does.
         if not file.place.startswith(("stop", "until")):
-            assert listed[token].state is ReportState.RUNNING, file
+            assert listed[token].state not in OVER, file
     for token in tokens:
         (world.folder(token).parents[1] / "end").touch()
 
@@ -113,8 +116,6 @@ class TestASlurmJob:
         with slurm_world(tmp_path / "jobs", slurm_cluster) as there:
             yield there
 
-    # Waits for Slurm to give back a slot after each example, for minutes where an example fails.
-    @pytest.mark.soak
     @settings(max_examples=few() // 2, suppress_health_check=HELD)
     @given(files=FEWER_FILES)
     def test_binds_itself_alone(self, world: SlurmWorld, files: list[HostileFile]) -> None:
