@@ -38,9 +38,6 @@ RUNS = "sleep 6000"
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 FILES = st.lists(hostile_files(), min_size=AT_ONCE, max_size=AT_ONCE)
-# As many as the node has that the neighbour is not on, less one.
-FEWER = 3
-FEWER_FILES = st.lists(hostile_files(), min_size=FEWER, max_size=FEWER)
 HELD = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
@@ -117,13 +114,13 @@ class TestASlurmJob:
             yield there
 
     @settings(max_examples=few() // 2, suppress_health_check=HELD)
-    @given(files=FEWER_FILES)
+    @given(files=FILES)
     def test_binds_itself_alone(self, world: SlurmWorld, files: list[HostileFile]) -> None:
         self.check(world, files)
 
     @pytest.mark.soak
-    @settings(max_examples=2000 // FEWER, suppress_health_check=HELD)
-    @given(files=FEWER_FILES)
+    @settings(max_examples=EXAMPLES, suppress_health_check=HELD)
+    @given(files=FILES)
     def test_binds_itself_alone_two_thousand_times(
         self, world: SlurmWorld, files: list[HostileFile]
     ) -> None:
