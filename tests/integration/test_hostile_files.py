@@ -43,8 +43,10 @@ HELD = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 def write_and_end(
     world: LocalWorld | SlurmWorld, tokens: list[str], files: list[HostileFile]
-) -> None:
+) -> int:
     """Have each lease's file changed while it runs, and then all programs end.
+
+    Return the instant before the first of them may end.
 
     Slurm's executor takes a job without a start in its files for one that is starting, for a while.
     """
@@ -55,8 +57,10 @@ def write_and_end(
         # A job may ask its own shim to stop, which then does.
         if not file.place.startswith(("stop", "until")):
             assert listed[token].state not in OVER, file
+    ends_us = world.now_us()
     for token in tokens:
         (world.folder(token).parents[1] / "end").touch()
+    return ends_us
 
 
 def forget(world: LocalWorld | SlurmWorld, tokens: list[str]) -> None:
@@ -90,8 +94,7 @@ class TestALocalJob:
         tokens = [world.lease("/bin/sh", "-c", UNTIL_ITS_END) for _ in files]
         world.launch(*tokens)
         launched_us = world.now_us()
-        write_and_end(world, tokens, files)
-        ends_us = world.now_us()
+        ends_us = write_and_end(world, tokens, files)
         eventually(lambda: set(world.processes()) <= others)
         gone_us = world.now_us()
         listed = world.listed()
