@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.units import SECOND_US
@@ -38,7 +38,11 @@ RUNS = "sleep 6000"
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 FILES = st.lists(hostile_files(), min_size=AT_ONCE, max_size=AT_ONCE)
-HELD = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+# An example takes seconds, so that a failing one is told as it is.
+REAL = {
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    "phases": [Phase.reuse, Phase.generate],
+}
 
 
 def write_and_end(
@@ -48,16 +52,18 @@ def write_and_end(
 
     Slurm's executor takes a job without a start in its files for one that is starting, for a while.
     """
-    for token, file in zip(tokens, files, strict=True):
-        file.write(world.folder(token))
-    listed = world.listed()
-    for token, file in zip(tokens, files, strict=True):
-        # A job may ask its own shim to stop, which then does.
-        if not file.place.startswith(("stop", "until")):
-            assert listed[token].state not in OVER, file
-    ends_us = world.now_us()
-    for token in tokens:
-        (world.folder(token).parents[1] / "end").touch()
+    try:
+        for token, file in zip(tokens, files, strict=True):
+            file.write(world.folder(token))
+        listed = world.listed()
+        for token, file in zip(tokens, files, strict=True):
+            # A job may ask its own shim to stop, which then does.
+            if not file.place.startswith(("stop", "until")):
+                assert listed[token].state not in OVER, file
+    finally:
+        ends_us = world.now_us()
+        for token in tokens:
+            (world.folder(token).parents[1] / "end").touch()
     return ends_us
 
 
@@ -72,13 +78,13 @@ class TestALocalJob:
         with local_world(tmp_path / "jobs") as there:
             yield there
 
-    @settings(max_examples=few() // 2, suppress_health_check=HELD)
+    @settings(max_examples=few() // 2, **REAL)
     @given(files=FILES)
     def test_binds_itself_alone(self, world: LocalWorld, files: list[HostileFile]) -> None:
         self.check(world, files)
 
     @pytest.mark.soak
-    @settings(max_examples=EXAMPLES, suppress_health_check=HELD)
+    @settings(max_examples=EXAMPLES, **REAL)
     @given(files=FILES)
     def test_binds_itself_alone_two_thousand_times(
         self, world: LocalWorld, files: list[HostileFile]
@@ -115,13 +121,13 @@ class TestASlurmJob:
         with slurm_world(tmp_path / "jobs", slurm_cluster) as there:
             yield there
 
-    @settings(max_examples=few() // 2, suppress_health_check=HELD)
+    @settings(max_examples=few() // 2, **REAL)
     @given(files=FILES)
     def test_binds_itself_alone(self, world: SlurmWorld, files: list[HostileFile]) -> None:
         self.check(world, files)
 
     @pytest.mark.soak
-    @settings(max_examples=EXAMPLES, suppress_health_check=HELD)
+    @settings(max_examples=EXAMPLES, **REAL)
     @given(files=FILES)
     def test_binds_itself_alone_two_thousand_times(
         self, world: SlurmWorld, files: list[HostileFile]
