@@ -62,6 +62,7 @@ class SlurmWorld:
     avoided: set[str] = field(default_factory=set)
     options: Mapping[str, Any] = field(default_factory=dict)
     _nodes: dict[str, list[tuple[Node, int]]] = field(default_factory=dict)
+    _launched: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.lab = make_lab(self.slurm, self.options)
@@ -92,22 +93,23 @@ class SlurmWorld:
         return token
 
     def _emptiest_first(self) -> list[Node]:
-        """The pool's nodes by how many GPUs are used there in truth: a lease must not wait."""
+        """The pool's nodes by how many GPUs are used or asked for there: a lease must not wait."""
         every = Node.objects.filter(pool=self.lab.pool).order_by("id")
         nodes = list(every.exclude(name__in=self.avoided))
+        # Slurm says what has ended. A job may write otherwise into its files.
+        runs = {token for token, job in self.tools.queue().items() if not is_over(job.state)}
         used: Counter[int] = Counter()
         for token, shares in self._nodes.items():
-            if (self.folder(token) / "shim.json").exists() and not self.exit(token):
+            if token in runs or token not in self._launched:
                 for node, count in shares:
                     used[node.pk] += count
-        # Of leases that are still to be launched each node gets as many.
-        made = Counter(node.pk for shares in self._nodes.values() for node, _ in shares)
-        return sorted(nodes, key=lambda node: (used[node.pk], made[node.pk]))
+        return sorted(nodes, key=lambda node: used[node.pk])
 
     def launch(self, *tokens: str) -> list[Report]:
         """Launch until all run or have ended, and note that the intents were carried out."""
         at_us = self.now_us()
         wanted = [Launch(token, token_job(token), at_us) for token in tokens]
+        self._launched.update(tokens)
         reports = self.executor.launch(wanted)
 
         def begun() -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from evenshare_core.units import SECOND_US
@@ -38,25 +38,33 @@ RUNS = "sleep 6000"
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 FILES = st.lists(hostile_files(), min_size=AT_ONCE, max_size=AT_ONCE)
-# As many as the node has that the neighbour is not on, less one.
-FEWER = 3
-FEWER_FILES = st.lists(hostile_files(), min_size=FEWER, max_size=FEWER)
-HELD = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+# An example takes seconds, so that a failing one is told as it is.
+REAL = {
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    "phases": [Phase.reuse, Phase.generate],
+}
 
 
 def write_and_end(
     world: LocalWorld | SlurmWorld, tokens: list[str], files: list[HostileFile]
-) -> None:
-    """Have each lease's file changed while it runs, and then all programs end."""
-    for token, file in zip(tokens, files, strict=True):
-        file.write(world.folder(token))
-    listed = world.listed()
-    for token, file in zip(tokens, files, strict=True):
-        # A job may ask its own shim to stop, which then does.
-        if not file.place.startswith(("stop", "until")):
-            assert listed[token].state is ReportState.RUNNING, file
-    for token in tokens:
-        (world.folder(token).parents[1] / "end").touch()
+) -> int:
+    """Have each lease's file changed while it runs, then let all programs end; return since when.
+
+    Slurm's executor takes a job without a start in its files for one that is starting, for a while.
+    """
+    try:
+        for token, file in zip(tokens, files, strict=True):
+            file.write(world.folder(token))
+        listed = world.listed()
+        for token, file in zip(tokens, files, strict=True):
+            # A job may ask its own shim to stop, which then does.
+            if not file.place.startswith(("stop", "until")):
+                assert listed[token].state not in OVER, file
+    finally:
+        ends_us = world.now_us()
+        for token in tokens:
+            (world.folder(token).parents[1] / "end").touch()
+    return ends_us
 
 
 def forget(world: LocalWorld | SlurmWorld, tokens: list[str]) -> None:
@@ -70,13 +78,13 @@ class TestALocalJob:
         with local_world(tmp_path / "jobs") as there:
             yield there
 
-    @settings(max_examples=few() // 2, suppress_health_check=HELD)
+    @settings(max_examples=few() // 2, **REAL)
     @given(files=FILES)
     def test_binds_itself_alone(self, world: LocalWorld, files: list[HostileFile]) -> None:
         self.check(world, files)
 
     @pytest.mark.soak
-    @settings(max_examples=EXAMPLES, suppress_health_check=HELD)
+    @settings(max_examples=EXAMPLES, **REAL)
     @given(files=FILES)
     def test_binds_itself_alone_two_thousand_times(
         self, world: LocalWorld, files: list[HostileFile]
@@ -90,8 +98,7 @@ class TestALocalJob:
         tokens = [world.lease("/bin/sh", "-c", UNTIL_ITS_END) for _ in files]
         world.launch(*tokens)
         launched_us = world.now_us()
-        write_and_end(world, tokens, files)
-        ends_us = world.now_us()
+        ends_us = write_and_end(world, tokens, files)
         eventually(lambda: set(world.processes()) <= others)
         gone_us = world.now_us()
         listed = world.listed()
@@ -99,7 +106,8 @@ class TestALocalJob:
         for token, file in zip(tokens, files, strict=True):
             report = listed[token]
             assert report.state in OVER, file
-            assert before_us <= report.started_us <= launched_us, file
+            # Its files may move it by a second.
+            assert before_us <= report.started_us <= launched_us + SECOND_US, file
             assert report.ended_us is not None
             assert report.ended_us <= gone_us + SECOND_US, file
             if not file.place.startswith(("stop", "until")):
@@ -113,16 +121,14 @@ class TestASlurmJob:
         with slurm_world(tmp_path / "jobs", slurm_cluster) as there:
             yield there
 
-    # Waits for Slurm to give back a slot after each example, for minutes where an example fails.
-    @pytest.mark.soak
-    @settings(max_examples=few() // 2, suppress_health_check=HELD)
-    @given(files=FEWER_FILES)
+    @settings(max_examples=few() // 2, **REAL)
+    @given(files=FILES)
     def test_binds_itself_alone(self, world: SlurmWorld, files: list[HostileFile]) -> None:
         self.check(world, files)
 
     @pytest.mark.soak
-    @settings(max_examples=2000 // FEWER, suppress_health_check=HELD)
-    @given(files=FEWER_FILES)
+    @settings(max_examples=EXAMPLES, **REAL)
+    @given(files=FILES)
     def test_binds_itself_alone_two_thousand_times(
         self, world: SlurmWorld, files: list[HostileFile]
     ) -> None:
