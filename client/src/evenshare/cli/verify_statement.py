@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from evenshare_core.cli.bounded import in_child
 from evenshare_core.domain.plurals import plural
 from evenshare_core.verification.heads import HeadFinding
-from evenshare_core.verification.statement import Finding, StatementReport
+from evenshare_core.verification.statement_report import Finding, StatementReport
 from evenshare_core.verification.statement_rounds import verify_with_rounds
 from evenshare_core.verification.statement_rows import StatementError, read_statement
 from evenshare_core.verification.texts import gap_line

@@ -119,6 +119,12 @@ class IncomeAnswer(msgspec.Struct, frozen=True):
     idle_then: IdleThen | None
     hour: InstantUs
     transfer: str | None
+    # None: a portal of before it said what the operator paid.
+    charged_until: InstantUs | None = None
+    borne: Amount | None = None
+    earned_borne: Amount | None = None
+    lease: Int | None = None
+    term: Int | None = None
 
 
 class IdleAnswer(msgspec.Struct, frozen=True):
@@ -152,6 +158,7 @@ class EntryAnswer(msgspec.Struct, frozen=True):
     effective_at: InstantUs
     paid: Amount
     earned: Amount
+    earned_borne: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
