@@ -65,7 +65,7 @@ def verify_statement(statement: TenantStatement) -> StatementReport:
         _weight(income, where, statement.steps.get(income.gpu_type, ()), report)
         _share(income, where, report)
         _paid_by_operator(income, where, report)
-    _told(statement, report)
+    _parts_of_all(statement, report)
     for prices in statement.prices.values():
         for price in prices:
             _price(price, report)
@@ -269,7 +269,7 @@ def _paid_by_operator(row: IncomeAnswer, where: str, report: StatementReport) ->
     report.compare("paid by the operator", where, row.earned_borne, Amount(again))
 
 
-def _told(statement: TenantStatement, report: StatementReport) -> None:
+def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
     """All rows say what the operator paid, or none does: those of a portal of before."""
     rows = [
         *((income_name(row), row.borne, row.earned_borne) for row in statement.income),
