@@ -20,7 +20,6 @@ from billing.api.contribution_schemas import (
 )
 from billing.api.usage import FIRST_YEAR, Charges
 from billing.selectors.contribution import (
-    HOUR,
     Contribution,
     IncomeLine,
     IncomeSum,
@@ -29,6 +28,7 @@ from billing.selectors.contribution import (
 )
 from billing.selectors.quota_use import QUOTA_USE_MOST, CountedQuota, counted_quota
 from billing.selectors.revenue import RevenueHistory, revenue_history
+from billing.selectors.statements import HOUR
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import sum_to_credits
 from evenshare_core.money.revenue import OPERATOR
@@ -234,6 +234,7 @@ def _sums(shown: Contribution, tenant: Tenant, visibility: Visibility) -> dict[s
         "lines": shown.total.lines,
         "lent_gpu_h": f"{shown.total.lent_gpu_h:f}",
         "earned": credits_text(shown.total.earned),
+        "borne": credits_text(shown.total.borne),
         "reconciliation": {
             "settled": credits_text(ledger.settled),
             "ledger": credits_text(ledger.ledger),
@@ -278,6 +279,7 @@ def _sum(name: str, rows: list[IncomeSum]) -> dict[str, Any]:
         "lines": sum(row.lines for row in rows),
         "lent_gpu_h": f"{sum((row.lent_gpu_h for row in rows), ZERO):f}",
         "earned": credits_text(sum((row.earned for row in rows), ZERO)),
+        "borne": credits_text(sum((row.borne for row in rows), ZERO)),
     }
 
 
@@ -348,4 +350,7 @@ def _line(line: IncomeLine, tenant: Tenant, visibility: Visibility) -> dict[str,
         "lent_gpu_h": f"{share.lent_gpu_h:f}",
         "earned": credits_text(share.amount),
         "transfer": str(line.transfer) if line.transfer else None,
+        "charged_until": time_text(line.charged_until),
+        "borne": credits_text(line.borne),
+        "earned_borne": credits_text(line.share_borne),
     }

@@ -17,6 +17,7 @@ class IncomeSumRow(s.Serializer[object]):
     lines = s.IntegerField()
     lent_gpu_h = s.CharField()
     earned = Credits()
+    borne = Credits(help_text="What of `earned` the operator paid, because rounds were late.")
 
 
 class ReconciliationRow(s.Serializer[object]):
@@ -52,6 +53,7 @@ class ContributionAnswer(s.Serializer[object]):
     lines = s.IntegerField()
     lent_gpu_h = s.CharField()
     earned = Credits()
+    borne = Credits(help_text="What of `earned` the operator paid, because rounds were late.")
     reconciliation = ReconciliationRow()
     by_day = IncomeSumRow(many=True)
     by_gpu_type = IncomeSumRow(many=True)
@@ -101,6 +103,16 @@ class IncomeLineRow(s.Serializer[object]):
     lent_gpu_h = s.CharField()
     earned = Credits()
     transfer = s.UUIDField(allow_null=True, help_text="null: not settled, or a charge of 0.")
+    charged_until = s.DateTimeField(
+        allow_null=True,
+        help_text="If rounds were late for the term: until when its borrower was charged. null:"
+        " until it ended.",
+    )
+    borne = Credits(help_text="What of `charge` the operator paid, because rounds were late.")
+    earned_borne = Credits(
+        help_text="What of `earned` the operator paid: `borne` split by what lenders earned, by the"
+        " largest remainder."
+    )
 
 
 class IncomeLinePage(s.Serializer[object]):

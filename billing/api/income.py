@@ -126,6 +126,9 @@ def _income(
         "idle_then": None if then is None else {"own": then.own, "total": then.total},
         "hour": time_text(line.hour),
         "transfer": str(line.transfer) if line.transfer else None,
+        "charged_until": time_text(line.charged_until),
+        "borne": credits_text(line.borne),
+        "earned_borne": credits_text(line.share_borne),
         "borrower": borrower.name if borrower else None,
         "lease": line.lease if borrower else None,
         "term": line.term if borrower else None,
@@ -176,4 +179,5 @@ def _entry(row: AccountEntry, facts: PoolFacts) -> dict[str, Any]:
         "corrects": str(row.corrects) if row.corrects else None,
         "paid": credits_text(row.paid),
         "earned": credits_text(row.earned),
+        "earned_borne": credits_text(row.earned_borne),
     }

@@ -51,8 +51,8 @@ class IncomeRow(s.Serializer[object]):
         " were carried; then weights are integrals of idle quota, in GPU-microseconds.",
     )
     charge = Credits(
-        help_text="gpus x price x time + carried, to the nearest micro-credit. If rounds were late,"
-        " the operator pays a part of it for the borrower."
+        help_text="gpus x price x time + carried, to the nearest micro-credit. The borrower paid it"
+        " less `borne`."
     )
     weight = s.CharField(help_text="The tenant's own, a whole number.")
     weights = s.CharField(help_text="The sum of all lenders' weights.")
@@ -78,6 +78,16 @@ class IncomeRow(s.Serializer[object]):
     )
     hour = s.DateTimeField(help_text="The first instant of the hour that it is settled in.")
     transfer = s.UUIDField(allow_null=True, help_text="null: not settled, or a charge of 0.")
+    charged_until = s.DateTimeField(
+        allow_null=True,
+        help_text="If rounds were late for the term: until when its borrower was charged. null:"
+        " until it ended.",
+    )
+    borne = Credits(help_text="What of `charge` the operator paid, because rounds were late.")
+    earned_borne = Credits(
+        help_text="What of `earned` the operator paid: `borne` split by what lenders earned, by the"
+        " largest remainder."
+    )
     borrower = s.CharField(allow_null=True, help_text="null: the pool hides it.")
     lease = s.IntegerField(allow_null=True, help_text="null: the pool hides its borrower.")
     term = s.IntegerField(allow_null=True)
@@ -103,6 +113,9 @@ class EntryRow(s.Serializer[object]):
     corrects = s.UUIDField(allow_null=True)
     paid = Credits()
     earned = Credits()
+    earned_borne = Credits(
+        help_text="What of `earned` the operator paid, because rounds were late."
+    )
 
 
 class EntryPage(s.Serializer[object]):

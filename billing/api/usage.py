@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from billing.models import Book, UsageLine
 from billing.selectors import PostedPricePoint, has_prices, posted_prices, prices_now
-from billing.selectors.contribution import HOUR
+from billing.selectors.statements import HOUR
 from billing.selectors.usage import line_transfer, term_round
 from scheduling.api.base import SchedulingView
 from scheduling.api.render import credits_text

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from billing.selectors.accounts import ZERO, account_of, gpu_hours
-from billing.selectors.statements import Given, StatementPeriod
+from billing.selectors.late import LATE_SHARES
+from billing.selectors.statements import HOUR, Given, StatementPeriod
 from billing.selectors.usage import LenderShare, carried_micro
 from tenants.scopes import site_reading
 
-HOUR = timedelta(hours=1)
 LineKey = tuple[datetime, int]  # hour and number of a line
 
 
@@ -32,7 +32,8 @@ class IncomeLine:
 
     charge = gpus x price x held + `carried` micro-credits, which the lease's terms before left over
     (None: from before remainders were carried); `carried_units` are exact, as a line's `carried`.
-    The operator pays a part of it if rounds were late for the term.
+    If rounds were late, the borrower was charged until `charged_until`, and the operator paid
+    `borne` of the charge, `share_borne` of the share; None: until the term ended.
     `round` granted or renewed the term and fixed its price; None where it is not known.
     """
 
@@ -56,6 +57,9 @@ class IncomeLine:
     line_id: int
     lease_id: int
     carried_units: int | None
+    charged_until: datetime | None
+    borne: Decimal
+    share_borne: Decimal
 
     @property
     def counted_at(self) -> datetime:
@@ -74,12 +78,16 @@ class IncomeLine:
 
 
 class IncomeSum(NamedTuple):
-    """Lines that have something in common: how many, GPU-hours lent, credits earned."""
+    """Lines that have something in common: how many, GPU-hours lent, credits earned.
+
+    `borne`: what of `earned` the operator paid, because rounds were late.
+    """
 
     key: datetime | str | int | None
     lines: int
     lent_gpu_h: Decimal
     earned: Decimal
+    borne: Decimal = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +138,13 @@ _LINES_OF = """
       AND share.hour >= %(since_hour)s AND share.hour < %(until_hour)s
 """
 _SUMS = f"""
+    WITH {LATE_SHARES}
     SELECT grouping(period), grouping(gpu_type), grouping(borrower), period, gpu_type, borrower,
-           count(*), sum(lent_gpu_us), sum(amount)
+           count(*), sum(lent_gpu_us), sum(amount), coalesce(sum(borne), 0.000000)
     FROM (
         SELECT date_trunc(%(period)s, share.hour + interval '1 hour', 'UTC') AS period,
-               type.name AS gpu_type, line.tenant_id AS borrower, share.lent_gpu_us, share.amount
+               type.name AS gpu_type, line.tenant_id AS borrower, share.lent_gpu_us, share.amount,
+               (SELECT late.borne FROM late_share late WHERE late.id = share.id) AS borne
         {_LINES_OF}
     ) lines
     GROUP BY GROUPING SETS ((period), (gpu_type), (borrower), ())
@@ -158,12 +168,14 @@ _LEDGER = """
       AND transfer.code IN ('usage', 'correction')
       AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
 """
-_LINES = """
+_LINES = f"""
+    WITH {LATE_SHARES}
     SELECT share.id, share.hour, type.name, line.tenant_id, job.name, job.uid, lease.number,
            line.term, granted.round, line.starts_at, line.ends_at, line.gpus, line.price,
            line.amount + line.borne, line.carried, share.amount, share.lent_gpu_us, share.weight,
            (SELECT sum(every.weight) FROM billing_usageshare every WHERE every.line_id = line.id),
-           transfer.id, line.id, line.lease_id
+           transfer.id, line.id, line.lease_id, line.charged_until, line.borne,
+           coalesce(late.borne, 0.000000)
     FROM billing_usageshare share
     JOIN billing_usageline line ON line.id = share.line_id
     JOIN scheduling_gputype type ON type.id = line.gpu_type_id
@@ -171,6 +183,7 @@ _LINES = """
     JOIN scheduling_lease lease ON lease.id = line.lease_id
     LEFT JOIN scheduling_leaseterm granted
            ON granted.lease_id = line.lease_id AND granted.number = line.term
+    LEFT JOIN late_share late ON late.id = share.id
     LEFT JOIN billing_transfer transfer
            ON transfer.code = 'usage' AND transfer.book_id = line.book_id
           AND transfer.pool_id = line.pool_id AND transfer.tenant_id = line.tenant_id
@@ -180,7 +193,7 @@ _LINES = """
       AND (share.hour, share.id) < (%(before_hour)s, %(before)s)
     ORDER BY share.hour DESC, share.id DESC
     LIMIT %(limit)s
-"""
+"""  # noqa: S608 - made of a constant of ours
 
 
 def contribution(
@@ -204,7 +217,7 @@ def contribution(
         ((settled, every),) = _rows(_SETTLED, given)
         ((ledger, transfers, corrections, count),) = _rows(_LEDGER, given)
     by: dict[str, list[IncomeSum]] = {"period": [], "gpu_type": [], "borrower": [], "": []}
-    for no_period, no_type, no_borrower, when, gpu_type, borrower, lines, lent_us, earned in sums:
+    for no_period, no_type, no_borrower, when, gpu_type, borrower, lines, *of in sums:
         name, key = next(
             (name, key)
             for name, key, is_left_out in (
@@ -216,7 +229,8 @@ def contribution(
             if not is_left_out
         )
         if lines:
-            by[name].append(IncomeSum(key, lines, gpu_hours(lent_us), earned))
+            lent_us, earned, borne = of
+            by[name].append(IncomeSum(key, lines, gpu_hours(lent_us), earned, borne))
     return Contribution(
         total=by[""][0] if by[""] else NOTHING,
         periods=tuple(sorted(by["period"])),
@@ -286,7 +300,7 @@ def _given(
 def _income_line(row: Sequence[Any], tenant_id: int) -> IncomeLine:
     number, hour, gpu_type, borrower_id, job, job_uid, lease, term, round_, *rest = row
     starts_at, ends_at, gpus, price, charge, carried, amount, lent_us, *rest = rest
-    weight, weights, transfer, line_id, lease_id = rest
+    weight, weights, transfer, line_id, lease_id, charged_until, borne, share_borne = rest
     return IncomeLine(
         number=number,
         hour=hour,
@@ -315,6 +329,9 @@ def _income_line(row: Sequence[Any], tenant_id: int) -> IncomeLine:
         line_id=line_id,
         lease_id=lease_id,
         carried_units=carried,
+        charged_until=charged_until,
+        borne=borne,
+        share_borne=share_borne,
     )
 
 

@@ -10,11 +10,16 @@ from typing import NamedTuple
 from django.db import connection
 
 from billing.selectors.accounts import account_of
-from billing.selectors.statements import Given
+from billing.selectors.late import LATE_SHARES
+from billing.selectors.statements import HOUR, Given
+from tenants.scopes import site_reading
 
 
 class AccountEntry(NamedTuple):
-    """One transfer as an account sees it; `number` is its place in the list."""
+    """One transfer as an account sees it; `number` is its place in the list.
+
+    `earned_borne`: what of `earned` the operator paid, because rounds were late.
+    """
 
     transfer: uuid.UUID
     code: str
@@ -24,15 +29,22 @@ class AccountEntry(NamedTuple):
     corrects: uuid.UUID | None
     paid: Decimal
     earned: Decimal
+    earned_borne: Decimal
     number: int
 
 
 # A tenant that lends to itself has two entries in a transfer.
-_ENTRIES = """
+_ENTRIES = f"""
+    WITH {LATE_SHARES}
     SELECT transfer.id, transfer.code, transfer.hour, transfer.effective_at, transfer.posted_at,
            transfer.corrects_id,
            coalesce(-sum(entry.amount) FILTER (WHERE entry.amount < 0), 0.000000),
            coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000),
+           CASE WHEN transfer.code = 'usage' THEN coalesce(
+               (SELECT late.borne FROM late_hour late
+                WHERE (late.pool_id, late.borrower, late.hour)
+                    = (transfer.pool_id, transfer.tenant_id, transfer.hour)), 0.000000)
+           ELSE 0.000000 END,
            max(entry.id)
     FROM billing_entry entry JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
     WHERE entry.account_id = %(account)s AND transfer.pool_id = %(pool)s
@@ -40,7 +52,7 @@ _ENTRIES = """
     GROUP BY transfer.id
     HAVING %(before)s::bigint IS NULL OR max(entry.id) < %(before)s
     ORDER BY max(entry.id) DESC LIMIT %(limit)s
-"""
+"""  # noqa: S608 - made of a constant of ours
 
 
 def account_entries(
@@ -63,7 +75,9 @@ def account_entries(
     given: Given = {
         "account": account.pk, "pool": pool_id, "since": since, "until": until,
         "before": before, "limit": limit,
+        "since_hour": since - HOUR, "until_hour": until - HOUR,
     }  # fmt: skip
-    with connection.cursor() as cursor:
+    # Of a line that is split, the shares of other lenders count too.
+    with site_reading(), connection.cursor() as cursor:
         cursor.execute(_ENTRIES, given)
         return [AccountEntry(*row) for row in cursor.fetchall()]

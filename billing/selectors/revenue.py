@@ -16,9 +16,8 @@ from fractions import Fraction
 from django.db import connection
 
 from billing.models import MeterCursor
-from billing.selectors.contribution import HOUR
 from billing.selectors.quota_use import quota_steps
-from billing.selectors.statements import Given
+from billing.selectors.statements import HOUR, Given
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.utilities import UtilityError, stated_utility
 from evenshare_core.money.fixed_point import sum_to_micro

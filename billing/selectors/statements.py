@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from billing.selectors.accounts import ZERO, account_of, gpu_hours
+from billing.selectors.late import LATE_SHARES
 from tenants.scopes import site_reading
+
+HOUR = timedelta(hours=1)
 
 
 class StatementPeriod(StrEnum):
@@ -98,6 +101,7 @@ class StatementLine(NamedTuple):
     borrowed_gpu_h: Decimal | None
     lent_gpu_h: Decimal | None
     not_charged_gpu_h: Decimal | None  # of what was borrowed: rounds were late
+    earned_borne: Decimal | None  # what of `earned` the operator paid: rounds were late
 
 
 # The code of a counterparty's row of what the operator paid lenders because rounds were late.
@@ -121,10 +125,12 @@ _PERIODS = """
 """
 # Usage is paid by one borrower to its lenders. What an account earned came from the borrower; what
 # the borrower paid went to each lender, itself perhaps among them. What the operator paid of it,
-# because rounds were late, stands apart (`LATE`). Other transfers are not split.
-_COUNTERPARTIES = """
-    WITH mine AS (
-        SELECT transfer.id, transfer.code, transfer.tenant_id AS borrower,
+# because rounds were late, stands apart (`LATE`): of a lender as income, of a borrower as what it
+# did not pay. Other transfers are not split.
+_COUNTERPARTIES = f"""
+    WITH {LATE_SHARES}, mine AS (
+        SELECT transfer.id, transfer.code, transfer.tenant_id AS borrower, transfer.pool_id,
+               transfer.hour,
                coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000) AS earned,
                coalesce(-sum(entry.amount) FILTER (WHERE entry.amount < 0), 0.000000) AS paid
         FROM billing_entry entry JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
@@ -132,8 +138,16 @@ _COUNTERPARTIES = """
           AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
         GROUP BY transfer.id
     ), parts AS (
-        SELECT id, code, borrower AS tenant, earned, 0.000000 AS paid
-        FROM mine WHERE code = 'usage' AND earned > 0
+        SELECT mine.id, code, mine.borrower AS tenant,
+               earned - CASE WHEN mine.borrower IS NOT DISTINCT FROM %(tenant)s THEN 0.000000
+                             ELSE coalesce(late.borne, 0.000000) END AS earned,
+               0.000000 AS paid
+        FROM mine LEFT JOIN late_hour late USING (pool_id, borrower, hour)
+        WHERE code = 'usage' AND earned > 0
+        UNION ALL
+        SELECT mine.id, 'late', NULL, late.borne, 0.000000
+        FROM mine JOIN late_hour late USING (pool_id, borrower, hour)
+        WHERE code = 'usage' AND mine.borrower IS DISTINCT FROM %(tenant)s AND late.borne > 0
         UNION ALL
         SELECT mine.id, mine.code, account.tenant_id, 0.000000, entry.amount
         FROM mine
@@ -160,10 +174,10 @@ _COUNTERPARTIES = """
     GROUP BY parts.code, parts.tenant, tenant.slug
     ORDER BY parts.code IN ('usage', 'late') DESC, sum(parts.earned) + sum(parts.paid) DESC,
              tenant.slug
-"""
+"""  # noqa: S608 - made of a constant of ours
 
 _LINES = f"""
-    WITH mine AS (
+    WITH {LATE_SHARES}, mine AS (
         SELECT transfer.id, transfer.effective_at, transfer.code, transfer.pool_id, transfer.hour,
                transfer.tenant_id, transfer.data,
                coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000) AS earned,
@@ -188,8 +202,12 @@ _LINES = f"""
                 THEN coalesce((mine.data->>'borrowed_gpu_us')::numeric, 0) END,
            lent.gpu_us,
            CASE WHEN mine.tenant_id IS NOT DISTINCT FROM %(tenant)s
-                THEN (mine.data->>'borne_gpu_us')::numeric END
+                THEN (mine.data->>'borne_gpu_us')::numeric END,
+           late.borne
     FROM mine
+    LEFT JOIN late_hour late ON mine.code = 'usage'
+        AND (late.pool_id, late.borrower, late.hour)
+            = (mine.pool_id, mine.tenant_id, mine.hour)
     LEFT JOIN scheduling_pool pool ON pool.id = mine.pool_id
     LEFT JOIN lent ON (lent.pool_id, lent.tenant_id, lent.hour)
         = (mine.pool_id, mine.tenant_id, mine.hour)
@@ -218,6 +236,7 @@ def account_statement(
         "since": since,
         "until": until,
         "period": period.value,
+        **_hours(since, until),
     }
     # What an account paid stands beside what others got of it.
     with site_reading():
@@ -244,17 +263,23 @@ def statement_lines(
         "since": since,
         "until": until,
         "limit": limit,
+        **_hours(since, until),
     }
     with site_reading():
         rows = _rows(_LINES, given)
     lines = [
-        StatementLine(*row[:8], *(None if us is None else gpu_hours(us) for us in row[8:]))
-        for _, *row in rows
+        StatementLine._make([*of, *(None if us is None else gpu_hours(us) for us in gpu_us), borne])
+        for of, gpu_us, borne in ((row[1:9], row[9:12], row[12]) for row in rows)
     ]
     return (rows[0][0] if rows else ZERO), lines
 
 
 Given = Mapping[str, int | str | datetime | None]
+
+
+def _hours(since: datetime, until: datetime) -> dict[str, datetime]:
+    """The hours whose settlements are effective in [since, until): at their ends."""
+    return {"since_hour": since - HOUR, "until_hour": until - HOUR}
 
 
 def _rows(sql: str, given: Given) -> list[tuple[Any, ...]]:

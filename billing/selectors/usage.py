@@ -15,7 +15,7 @@ from django.db.models import Case, OuterRef, Q, Subquery, When
 from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
 from evenshare_core.domain.instants import to_us
-from evenshare_core.money.fixed_point import PLACES
+from evenshare_core.money.fixed_point import PLACES, largest_remainder, to_credits, to_micro
 from evenshare_core.units import HOUR_US
 from scheduling.models import LeaseTerm
 from tenants.scopes import site_reading
@@ -95,6 +95,7 @@ class UsageLineItem:
     charge = gpus x price x held + `carried` micro-credits, which the lease's terms before left over
     (None: from before remainders were carried). `round` granted or renewed the term; None where it
     is not known. `charged_until` and `borne`: as of `TermCharge`. Lenders share `charge` + `borne`.
+    `share_borne`: what of the share the operator paid (`billing.selectors.late`).
     """
 
     job_id: int
@@ -114,6 +115,7 @@ class UsageLineItem:
     share: LenderShare
     charged_until: datetime | None
     borne: Decimal
+    share_borne: Decimal
 
     @property
     def held(self) -> timedelta:
@@ -195,7 +197,8 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
     by_lender: dict[tuple[int | None, str], list[UsageLineItem]] = defaultdict(list)
     for key, shares in _shares(lines).items():
         line = lines[key]
-        for share in shares:
+        parts = largest_remainder(to_micro(line.borne), [to_micro(one.amount) for one in shares])
+        for share, part in zip(shares, parts, strict=True):
             by_lender[share.tenant_id, share.tenant].append(
                 UsageLineItem(
                     job_id=line.job_id,
@@ -215,6 +218,7 @@ def _transfer_incomes(transfer: Transfer) -> list[LenderIncome]:
                     share=share,
                     charged_until=line.charged_until,
                     borne=line.borne,
+                    share_borne=to_credits(part),
                 )
             )
     incomes = [

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from billing.models import UsageLine, UsageShare
-from evenshare_core.verification.statement import HIDDEN, StatementReport, verify_statement
+from evenshare_core.verification.statement import HIDDEN, verify_statement
+from evenshare_core.verification.statement_report import StatementReport
 from evenshare_core.verification.statement_rounds import NO_BUNDLE, verify_with_rounds
 from evenshare_core.verification.statement_rows import read_statement
 from scheduling.models import Job, Pool

@@ -31,6 +31,7 @@ COLUMNS = (
     "counted_at", "hour", "round", "gpu_type", "borrower", "lease", "term", "starts_at", "ends_at",
     "gpus", "price_credits_per_gpu_h", "held_h", "carried_micro_credits", "charge_credits",
     "own_part", "own_part_exact", "lent_gpu_h", "earned_credits", "transfer",
+    "charged_until", "borne_credits", "earned_borne_credits",
 )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ class NamedSum:
     lines: int
     lent_gpu_h: Decimal
     earned: Decimal
+    borne: Decimal = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
 def period_sums(rows: Iterable[IncomeSum], period: StatementPeriod) -> list[NamedSum]:
     """Sums by period, named as in the statement."""
     return [
-        NamedSum(period_text(row.key, period), row.lines, row.lent_gpu_h, row.earned)
+        NamedSum(period_text(row.key, period), row.lines, row.lent_gpu_h, row.earned, row.borne)
         for row in rows
         if isinstance(row.key, datetime)
     ]
@@ -74,7 +76,9 @@ def period_sums(rows: Iterable[IncomeSum], period: StatementPeriod) -> list[Name
 
 def type_sums(rows: Iterable[IncomeSum]) -> list[NamedSum]:
     """Sums by GPU type."""
-    return [NamedSum(str(row.key), row.lines, row.lent_gpu_h, row.earned) for row in rows]
+    return [
+        NamedSum(str(row.key), row.lines, row.lent_gpu_h, row.earned, row.borne) for row in rows
+    ]
 
 
 def borrower_sums(rows: Iterable[IncomeSum], names: VisibleNames) -> list[NamedSum]:
@@ -83,13 +87,14 @@ def borrower_sums(rows: Iterable[IncomeSum], names: VisibleNames) -> list[NamedS
     for row in rows:
         name = names.of(row.key if isinstance(row.key, int) else None)
         if name is not None:
-            shown.append(NamedSum(name, row.lines, row.lent_gpu_h, row.earned))
+            shown.append(NamedSum(name, row.lines, row.lent_gpu_h, row.earned, row.borne))
             continue
         hidden = NamedSum(
             OTHERS,
             hidden.lines + row.lines,
             hidden.lent_gpu_h + row.lent_gpu_h,
             hidden.earned + row.earned,
+            hidden.borne + row.borne,
         )
     return [*shown, hidden] if hidden.lines else shown
 
@@ -207,6 +212,9 @@ def file_rows(lines: Sequence[IncomeLine], names: VisibleNames) -> Iterator[list
             f"{line.share.lent_gpu_h:f}",
             f"{line.share.amount:f}",
             line.transfer or "",
+            time_text(line.charged_until) or "",
+            f"{line.borne:f}",
+            f"{line.share_borne:f}",
         ]
 
 

@@ -67,6 +67,8 @@ def income_context(
         "starts_at": times.instant(line.starts_at),
         "ends_at": times.instant(line.ends_at),
         "held_s": Decimal(held_us) / SECOND_US,
+        "charged_until": times.instant(line.charged_until) if line.charged_until else None,
+        "paid": line.charge - line.borne,
         "borrower": names.of(line.borrower_id) or "another tenant",
         "intervals": rows[:INTERVALS_MOST],
         "left_out": max(0, len(rows) - INTERVALS_MOST),

@@ -192,7 +192,8 @@ class Line:
 
     charge = gpus x price x held_h + carried micro-credits; share = charge x part, which is
     `fraction` exactly where that is short. Of a borrower's line, both are of the time until
-    `charged_until`, if rounds were late; None: until it ended.
+    `charged_until`, if rounds were late; None: until it ended. Of a lender's line, the operator
+    paid `share_borne` of the share then.
 
     `round` granted or renewed the term. `job` and `uid` are empty where it is another tenant's.
     """
@@ -213,6 +214,7 @@ class Line:
     part: Decimal | None = None
     fraction: str = ""
     charged_until: Instant | None = None
+    share_borne: Decimal = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +246,7 @@ def lines_behind(
         _line(
             *(item, times, item.charge + item.borne, None),
             share=item.share.amount,
+            share_borne=item.share_borne,
             part=item.share.part,
             fraction=item.share.fraction,
         )

@@ -31,6 +31,7 @@ COLUMNS = (
     "net_credits",
     "balance_credits",
     "not_charged_gpu_h",
+    "earned_borne_credits",
 )
 
 
@@ -170,4 +171,5 @@ def _cells(line: StatementLine, balance: Decimal, names: VisibleNames, tenant_id
         f"{line.earned - line.paid:f}",
         f"{balance:f}",
         "" if line.not_charged_gpu_h is None else f"{line.not_charged_gpu_h:f}",
+        "" if line.earned_borne is None else f"{line.earned_borne:f}",
     ]

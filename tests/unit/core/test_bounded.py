@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from evenshare_core.cli.bounded import in_child
-from evenshare_core.verification.history import OVER_LIMIT, RoundHistory
+from evenshare_core.verification.history import RECORD_ALONE, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck
 from evenshare_core.verification.verdict import Gap, ProofVerdict
 from tests.unit.verified_rounds import StagedPool
@@ -58,7 +58,7 @@ class TestARound:
 
         findings = list(history.rounds(lambda _: "", bounded=bounded))
         late = findings[2]
-        assert [(row.gap, row.text) for row in late.unproven] == [(Gap.LIMIT, OVER_LIMIT)]
+        assert [(row.gap, row.text) for row in late.unproven] == [(Gap.LIMIT, RECORD_ALONE)]
         assert late.recomputed == [RoundCheck.RECORD, RoundCheck.BYTES, RoundCheck.RECORD]
         assert late.verdict() is ProofVerdict.NOT_PROVEN
         assert RoundCheck.DECISION in findings[3].recomputed

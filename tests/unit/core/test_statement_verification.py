@@ -27,7 +27,7 @@ from evenshare_core.verification.verdict import Gap, Unproven
 from tests.papers.test_income_by_instant import LAST_US, A, C, History, histories, idle_at
 
 Row = dict[str, Any]
-HOUR = "1970-01-01T00:00:00.000000Z"
+HOUR, CLOSES = "1970-01-01T00:00:00.000000Z", "1970-01-01T01:00:00.000000Z"
 
 
 def instant(us: int) -> str:
@@ -53,7 +53,7 @@ def statement_of(history: History, tenant: int) -> Row:
     earned = sum(share.amount_micro for term in borrowed for share in term.shares
                  if share.lender == tenant)  # fmt: skip
     entry = {
-        "transfer": "t", "code": "usage", "hour": HOUR, "effective_at": instant(LAST_US),
+        "transfer": "t", "code": "usage", "hour": HOUR, "effective_at": CLOSES,
         "paid": to_text(paid), "earned": to_text(earned),
     }  # fmt: skip
     return {

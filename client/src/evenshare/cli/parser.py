@@ -230,8 +230,7 @@ def _round(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf.add_argument("--since", metavar="T", help="rounds from T on, RFC 3339, pool time")
     leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
     leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
-    limit = "CPU time of each round's recomputation (default: 600; 0: no limit)"
-    leaf.add_argument("--limit", metavar="SECONDS", type=_whole, default=600, help=limit)
+    _limits(leaf, "each round's recomputation")
     _accepts(leaf)
     _reports(leaf)
     pin = _leaf(verbs, "pin", verify.round_pin, "keep the head of a pool's rounds, and print it")
@@ -259,8 +258,14 @@ def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     leaf.add_argument(
         "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
     )
+    _limits(leaf, "the recomputation")
     _accepts(leaf)
     _reports(leaf)
+
+
+def _limits(leaf: argparse.ArgumentParser, of: str) -> None:
+    text = f"CPU time of {of} (default: 600; 0: no limit)"
+    leaf.add_argument("--limit", metavar="SECONDS", type=_whole, default=600, help=text)
 
 
 def _reports(leaf: argparse.ArgumentParser) -> None:

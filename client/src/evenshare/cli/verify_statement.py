@@ -8,15 +8,23 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+from evenshare_core.cli.bounded import in_child
 from evenshare_core.domain.plurals import plural
 from evenshare_core.verification.heads import HeadFinding
-from evenshare_core.verification.statement import Finding, StatementReport
+from evenshare_core.verification.statement_report import Finding, StatementReport
 from evenshare_core.verification.statement_rounds import verify_with_rounds
 from evenshare_core.verification.statement_rows import StatementError, read_statement
 from evenshare_core.verification.texts import gap_line
-from evenshare_core.verification.verdict import EXIT_CODES, Gap, ProofVerdict, open_gaps
+from evenshare_core.verification.verdict import (
+    EXIT_CODES,
+    OVER_LIMIT,
+    Gap,
+    ProofVerdict,
+    open_gaps,
+)
 
 from .api import ApiError, Client
 from .config import UsageError
@@ -86,26 +94,15 @@ def _fetch_rounds(
 
 def _verify(options: argparse.Namespace, client: Client, screen: Terminal, files: Files) -> int:
     asked = read_json(files, ASKED)
-    report = StatementReport()
     pool = str(asked["pool"])
     path, pin = pin_of(client, pool)
-    rounds = StatementRounds(files, pool, pin, options)
+    none = StatementRounds(files, pool, pin, options)
     why = _why_none(files)
-    try:
-        with answers():
-            lists = read_lists(files)
-            tenants = {str(row["tenant"]) for name in ("usage", "income") for row in lists[name]}
-            asked["tenant"] = ", ".join(sorted(tenants)) or asked.get("tenant", "")
-            statement = read_statement(lists)
-            if not why:
-                rounds.read(tenants, rounds_of(lists))
-            screen.progress("recomputing")
-            report = verify_with_rounds(statement, rounds.disclosed, rounds.keys, rounds.instants)
-            screen.progress("")
-    except StatementError as problem:
-        report.findings.append(
-            Finding("answer", problem.field, problem.reason, "a row as documented")
-        )
+    screen.progress("recomputing")
+    work = partial(_recomputed, files, none, is_compared=not why)
+    tenants, report, rounds = in_child(work, options.limit) or _over_limit(none)
+    screen.progress("")
+    asked["tenant"] = ", ".join(sorted(tenants)) or asked.get("tenant", "")
     if why == NO_LOG:
         pinned = f"; pinned is a head of {pin.size} rounds" if pin else ""
         report.findings.append(Finding("record", "the rounds of rows", why + pinned, ""))
@@ -126,6 +123,38 @@ def _verify(options: argparse.Namespace, client: Client, screen: Terminal, files
         said = _said(head, asked, report, accepted)
         report_verification(client, screen, pool, sorted(rounds.tenants), said)
     return EXIT_CODES[report.verdict(accepted)]
+
+
+class _Recomputed(NamedTuple):
+    tenants: set[str]
+    report: StatementReport
+    rounds: StatementRounds
+
+
+def _recomputed(files: Files, rounds: StatementRounds, *, is_compared: bool) -> _Recomputed:
+    """Recompute what is in the files; it may run in a child, which hands the rounds back."""
+    report = StatementReport()
+    with answers():
+        lists = read_lists(files)
+        tenants = {str(row["tenant"]) for name in ("usage", "income") for row in lists[name]}
+        try:
+            statement = read_statement(lists)
+            if is_compared:
+                rounds.read(tenants, rounds_of(lists))
+            report = verify_with_rounds(statement, rounds.disclosed, rounds.keys, rounds.instants)
+        except StatementError as problem:
+            report.findings.append(
+                Finding("answer", problem.field, problem.reason, "a row as documented")
+            )
+    rounds.disclosed.clear()  # nothing reads them any more, and they would be copied
+    return _Recomputed(tenants, report, rounds)
+
+
+def _over_limit(none: StatementRounds) -> _Recomputed:
+    """A statement whose recomputation was ended: nothing of it was compared."""
+    report = StatementReport()
+    report.left(OVER_LIMIT, Gap.LIMIT)
+    return _Recomputed(set(), report, none)
 
 
 def _said(

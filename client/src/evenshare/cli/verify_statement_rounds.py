@@ -16,7 +16,7 @@ from evenshare_core.verification.excerpts import is_excerpt
 from evenshare_core.verification.heads import HeadFinding, Pin
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundFinding
-from evenshare_core.verification.statement import Finding
+from evenshare_core.verification.statement_report import Finding
 from evenshare_core.verification.verdict import Gap, Unproven
 
 from .verify_files import Files

@@ -39,14 +39,14 @@ from evenshare_core.verification.rounds import (
     verify_record,
     verify_round,
 )
-from evenshare_core.verification.verdict import Gap
+from evenshare_core.verification.verdict import OVER_LIMIT, Gap
 
 # Returns the bytes of a file; None where there is none of this name.
 Reader = Callable[[str], bytes | None]
 VersionOf = Callable[[str], str]
 # Recomputes a round; None if it was ended because it took too long.
 Bounded = Callable[[Callable[[], RoundFinding]], RoundFinding | None]
-OVER_LIMIT = "its recomputation was ended at the limit of CPU time, its record alone was checked"
+RECORD_ALONE = f"{OVER_LIMIT}, its record alone was checked"
 OTHER_BEFORE = "the bundle of the round before is not the one that its record commits to"
 
 
@@ -376,7 +376,7 @@ def _over_limit(
 ) -> RoundFinding:
     """A round whose recomputation was ended: its record and its bundle's hash alone."""
     finding = verify_record(data, record, record_before)
-    finding.leave(Gap.LIMIT, OVER_LIMIT)
+    finding.leave(Gap.LIMIT, RECORD_ALONE)
     return finding
 
 

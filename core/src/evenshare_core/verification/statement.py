@@ -6,6 +6,7 @@
 | borne by the operator | what the whole time costs, less the charge | the same |
 | own weight | intervals of idle quota: own / total, times length | `part_of` |
 | income | charge, all weights | largest remainder |
+| paid by the operator | what is borne, all incomes of the term | largest remainder |
 | price | base, theta, use, surcharge; and the round of the term | `posted_price_micro` |
 | settlement | charges and incomes of an hour | they sum to its entries |
 
@@ -16,16 +17,19 @@ what was answered is counted by its reason, never left out. Source: docs/money.m
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
-from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import charge_micro, largest_remainder, term_charge
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.money.revenue import WEIGHT_LIMIT, IdleStep, integrals_of, part_of
+from evenshare_core.verification.statement_report import (
+    StatementReport,
+    income_name,
+    text_of,
+    usage_name,
+)
 from evenshare_core.verification.statement_rows import (
     BORROWED,
     Amount,
@@ -34,7 +38,8 @@ from evenshare_core.verification.statement_rows import (
     TenantStatement,
     UsageAnswer,
 )
-from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven, combined
+from evenshare_core.verification.statement_settlements import verify_settlements
+from evenshare_core.verification.verdict import Gap, Unproven
 
 HIDDEN = "the last micro-credit of an income was taken as stated: the pool hides other lenders"
 EARLIER = (
@@ -42,48 +47,8 @@ EARLIER = (
     " a statement that begins earlier may have it"
 )
 MISSING = "the remainder that a term took over: a term between rows of its lease is missing"
+Terms = Mapping[int, Mapping[str, UsageAnswer]]  # of a lease, by number and meter
 NO_ROWS = "no row of usage, income or entries was answered for this time"
-
-
-class Finding(NamedTuple):
-    """Something that is not as its factors say; `what` names the rule."""
-
-    what: str
-    where: str
-    stated: str
-    recomputed: str
-
-
-@dataclass(slots=True)
-class StatementReport:
-    """What came of a statement: findings, and how much of what was and was not recomputed.
-
-    `unproven`: what of it a tenant would have to be shown. What is not recomputed and no gap is
-    outside of the question: hours that are open, terms that began before, other transfers.
-    """
-
-    findings: list[Finding] = field(default_factory=list)
-    unproven: list[Unproven] = field(default_factory=list)
-    recomputed: Counter[str] = field(default_factory=Counter)
-    not_recomputed: Counter[str] = field(default_factory=Counter)
-    remarks: Counter[str] = field(default_factory=Counter)
-
-    def compare(self, what: str, where: str, stated: object, again: object) -> None:
-        """Count one recomputation, and note where it gives something else."""
-        self.recomputed[what] += 1
-        if stated != again:
-            self.findings.append(Finding(what, where, str(stated), str(again)))
-
-    def left(self, why: str, gap: Gap | None = None) -> None:
-        """Count what cannot be recomputed; `gap`: why it is not proven."""
-        self.not_recomputed[why] += 1
-        if gap is not None:
-            self.unproven.append(Unproven(gap, why))
-
-    def verdict(self, accepted: Collection[str] = ()) -> ProofVerdict:
-        """Return the result; `accepted`: gaps that count for nothing."""
-        count = sum(self.recomputed.values())
-        return combined(count, len(self.findings), self.unproven, accepted)
 
 
 def verify_statement(statement: TenantStatement) -> StatementReport:
@@ -99,29 +64,14 @@ def verify_statement(statement: TenantStatement) -> StatementReport:
         _due(income, where, report)
         _weight(income, where, statement.steps.get(income.gpu_type, ()), report)
         _share(income, where, report)
+        _paid_by_operator(income, where, report)
+    _parts_of_all(statement, report)
     for prices in statement.prices.values():
         for price in prices:
             _price(price, report)
     _posted(statement, report)
-    _settled(statement, report)
+    verify_settlements(statement, report)
     return report
-
-
-def usage_name(row: UsageAnswer) -> str:
-    """Return how a finding names a row of usage."""
-    return f"usage of job {row.job}, lease {row.lease}, term {row.term}"
-
-
-def income_name(row: IncomeAnswer) -> str:
-    """Return how a finding names a row of income."""
-    times = f"{text_of(row.starts_at)} to {text_of(row.ends_at)}"
-    settled = f"transfer {row.transfer}" if row.transfer else "not settled"
-    return f"income of {row.gpus} {row.gpu_type} borrowed {times}, round {row.round}, {settled}"
-
-
-def text_of(instant_us: int) -> str:
-    """Return an instant as people read it."""
-    return from_us(instant_us).isoformat().replace("+00:00", "Z")
 
 
 # ---- charges ----
@@ -144,7 +94,7 @@ def _charge(row: UsageAnswer, report: StatementReport) -> None:
         report.compare("charged time", where, text_of(row.starts_at + row.charged_us), "its end")
     again = _again(row.gpus, row.price, row.charged_us, row.carried)
     report.compare("charge", where, row.amount, again)
-    if row.charged_until is not None:
+    if row.charged_until is not None or row.borne:
         full = _again(row.gpus, row.price, row.ends_at - row.starts_at, row.carried)
         report.compare("late rounds", where, Amount(row.amount + row.borne), full)
 
@@ -163,10 +113,8 @@ def _again(gpus: int, price: int, held_us: int, carried: int | None) -> Amount |
 
 def _remainders(rows: Iterable[UsageAnswer], report: StatementReport) -> None:
     """Each term of a lease takes over what the one before left; the first one nothing."""
-    leases: dict[tuple[str, int], dict[int, dict[str, UsageAnswer]]] = defaultdict(dict)
-    for row in rows:
-        leases[row.job, row.lease].setdefault(row.term, {})[row.meter] = row
-    for terms in leases.values():
+    for terms in _leases(rows, report):
+        _follow(terms, report)
         before: tuple[int, int] | None = (0, 0)  # term, remainder that it left; None: not known
         first = min(terms)
         for term in sorted(terms):
@@ -187,6 +135,32 @@ def _remainders(rows: Iterable[UsageAnswer], report: StatementReport) -> None:
             elif borrowed.carried is not None and before is not None:
                 report.compare("carried remainder", where, borrowed.carried, before[1])
             before = (term, _rest(borrowed))
+
+
+def _leases(rows: Iterable[UsageAnswer], report: StatementReport) -> Iterable[Terms]:
+    """The rows of each lease by term and meter."""
+    leases: dict[tuple[str, int], dict[int, dict[str, UsageAnswer]]] = defaultdict(dict)
+    for row in rows:
+        meters = leases[row.job, row.lease].setdefault(row.term, {})
+        if row.meter in meters:
+            report.find("usage", usage_name(row), "listed twice", "once")
+        meters[row.meter] = row
+    return leases.values()
+
+
+def _follow(terms: Terms, report: StatementReport) -> None:
+    """A term begins as the one before it ends; its own and borrowed GPUs have the same times."""
+    for term, meters in terms.items():
+        first = next(iter(meters.values()))
+        for row in meters.values():
+            if (row.starts_at, row.ends_at) != (first.starts_at, first.ends_at):
+                times = f"{text_of(first.starts_at)} to {text_of(first.ends_at)}"
+                report.find("times of a term", usage_name(row), "others than its own GPUs", times)
+        for before in terms.get(term - 1, {}).values():
+            if before.ends_at != first.starts_at:
+                stated = f"begins {text_of(first.starts_at)}"
+                report.find("times of a term", usage_name(first), stated, text_of(before.ends_at))
+                break
 
 
 def _rest(row: UsageAnswer) -> int:
@@ -249,6 +223,8 @@ def _ratio(row: IncomeAnswer, part: Fraction) -> Fraction:
 
 
 def _share(row: IncomeAnswer, where: str, report: StatementReport) -> None:
+    if row.charge < 0:
+        return  # the charge itself was found
     if not row.weights or row.weight > row.weights:
         report.compare("income", where, row.earned, Amount(0))
         return
@@ -267,6 +243,46 @@ def _share(row: IncomeAnswer, where: str, report: StatementReport) -> None:
         report.left("the last micro-credit of an income: weights are noted to 18 places")
         again = row.earned
     report.compare("income", where, row.earned, Amount(again))
+
+
+def _paid_by_operator(row: IncomeAnswer, where: str, report: StatementReport) -> None:
+    """What the operator paid of a term, if rounds were late, and of the income (docs/adr/0229)."""
+    if row.borne is None or row.earned_borne is None:
+        return
+    until_us = row.ends_at if row.charged_until is None else row.charged_until
+    if row.charged_until is not None and not row.starts_at <= until_us < row.ends_at:
+        report.compare("charged time", where, text_of(until_us), "before its end")
+        return
+    paid = _again(row.gpus, row.price, until_us - row.starts_at, row.carried)
+    if isinstance(paid, str) or not (row.charged_until or row.borne or row.earned_borne):
+        return
+    report.compare("late rounds", where, row.borne, Amount(row.charge - paid))
+    exact, left = divmod(row.borne * row.earned, row.charge) if row.charge > 0 else (0, 0)
+    # Whose remainders were larger may be hidden, as of the income.
+    again = min(max(row.earned_borne, exact), exact + (left > 0))
+    if row.lenders is not None and row.charge > 0 and row.borne >= 0:
+        parts = largest_remainder(row.charge, [one.weight for one in row.lenders])
+        split = largest_remainder(row.borne, parts)
+        own = [index for index, one in enumerate(row.lenders) if one.is_you]
+        if len(own) == 1 and parts[own[0]] == row.earned:
+            again = split[own[0]]
+    report.compare("paid by the operator", where, row.earned_borne, Amount(again))
+
+
+def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
+    """All rows say what the operator paid, or none does: those of a portal of before."""
+    rows = [
+        *((income_name(row), row.borne, row.earned_borne) for row in statement.income),
+        *(
+            (f"transfer {row.transfer}", row.earned_borne, row.earned_borne)
+            for row in statement.entries
+        ),
+    ]
+    if all(borne is None and earned is None for _, borne, earned in rows):
+        return
+    for where, borne, earned in rows:
+        if borne is None or earned is None:
+            report.compare("paid by the operator", where, "nothing", "an amount, as in other rows")
 
 
 def _is_tie(row: IncomeAnswer, weights: Sequence[int]) -> bool:
@@ -316,55 +332,3 @@ def _posted(statement: TenantStatement, report: StatementReport) -> None:
         again = prices[index - 1].price if index else Amount(0)
         why = "" if index else ", before a price was posted"
         report.compare("price of a term", f"{where}{why}", row.price, again)
-
-
-# ---- settlements ----
-
-
-def _settled(statement: TenantStatement, report: StatementReport) -> None:
-    """What the ledger moved for an hour are its charges and incomes, and all of them."""
-    paid: Counter[int] = Counter()
-    earned: Counter[str] = Counter()
-    for usage in statement.usage:
-        paid[usage.hour] += usage.amount
-    for income in statement.income:
-        if income.transfer:
-            earned[income.transfer] += income.earned
-        elif income.earned:
-            report.left("the settlement of an income: its hour is still open")
-    hours: set[int] = set()
-    seen: set[str] = set()
-    for entry in statement.entries:
-        if entry.code != "usage" or entry.hour is None:
-            report.left(f"a transfer that is no settlement: {entry.code}")
-            continue
-        seen.add(entry.transfer)
-        where = f"hour {text_of(entry.hour)}, transfer {entry.transfer}"
-        report.compare("settlement of incomes", where, entry.earned, Amount(earned[entry.transfer]))
-        if entry.paid:
-            hours.add(entry.hour)
-            again = Amount(paid[entry.hour])
-            report.compare("settlement of charges", where, entry.paid, again)
-    _missing(statement, hours, seen, report)
-
-
-def _missing(
-    statement: TenantStatement, hours: set[int], seen: set[str], report: StatementReport
-) -> None:
-    """Rows that name a transfer which moved nothing of theirs."""
-    for usage in statement.usage:
-        if not usage.amount or usage.hour in hours:
-            continue
-        if usage.transfer:
-            text = f"transfer {usage.transfer}"
-            report.findings.append(
-                Finding("settlement of charges", usage_name(usage), text, "no such entry")
-            )
-        else:
-            report.left("the settlement of a charge: its hour is still open")
-    for income in statement.income:
-        if income.earned and income.transfer and income.transfer not in seen:
-            text = f"transfer {income.transfer}"
-            report.findings.append(
-                Finding("settlement of incomes", income_name(income), text, "no such entry")
-            )

@@ -22,16 +22,17 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.money.revenue import LATE_ROUNDS, OPERATOR, IdleStep
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
-from evenshare_core.verification.statement import (
+from evenshare_core.verification.statement import verify_statement
+from evenshare_core.verification.statement_report import (
     StatementReport,
     income_name,
     text_of,
     usage_name,
-    verify_statement,
 )
 from evenshare_core.verification.statement_rows import (
     BORROWED,
     Amount,
+    IncomeAnswer,
     TenantStatement,
     UsageAnswer,
 )
@@ -96,6 +97,8 @@ class _Comparison:
         for (job, lease, number), rows in terms.items():
             self._term(rows)
             self._late(rows, terms.get((job, lease, number + 1), {}))
+        for income in self.statement.income:
+            self._late_income(income)
         for gpu_type, steps in self.statement.steps.items():
             for disclosed in self.rounds.values():
                 if self._counts(gpu_type, disclosed.at_us):
@@ -169,12 +172,42 @@ class _Comparison:
         if row.charged_until is not None:
             again = max(due_us, row.starts_at)
             self.report.compare("charged until", where, text_of(row.charged_until), text_of(again))
-        elif any(after.starts_at == row.ends_at for after in following.values()):
-            # How other terms ended is the executor's word: a process may take long to stop.
-            index = bisect_left(self.every, due_us)
-            late_us = LATE_ROUNDS * disclosed.snapshot.round_us
-            if index < len(self.every) and self.every[index] > due_us + late_us:
-                self.report.left(PAST_EXPIRY, Gap.ROUNDS)
+            return
+        is_renewed = any(after.starts_at == row.ends_at for after in following.values())
+        # How other terms ended is the executor's word: a process may take long to stop.
+        if is_renewed and self._is_late(disclosed, due_us):
+            self.report.left(PAST_EXPIRY, Gap.ROUNDS)
+
+    def _late_income(self, row: IncomeAnswer) -> None:
+        """The same of a lender's row, which does not say whose job borrowed."""
+        disclosed = None if row.round is None else self.rounds.get(row.round)
+        if row.borne is None or disclosed is None:
+            return  # of before it was told, or found with its price
+        dues = _dues_us(disclosed, row)
+        if not dues:
+            return
+        where = f"{income_name(row)}, in round {row.round}"
+        if row.charged_until is not None:
+            again = " or ".join(text_of(at_us) for at_us in sorted(dues))
+            stated = text_of(row.charged_until)
+            is_due = row.charged_until in dues
+            self.report.compare("charged until", where, stated, stated if is_due else again)
+        elif self._is_renewed(row) and self._is_late(disclosed, max(dues)):
+            self.report.left(PAST_EXPIRY, Gap.ROUNDS)
+
+    def _is_late(self, disclosed: Disclosed, due_us: int) -> bool:
+        """Whether the first round from a due instant on came too late for it."""
+        index = bisect_left(self.every, due_us)
+        late_us = LATE_ROUNDS * disclosed.snapshot.round_us
+        return index < len(self.every) and self.every[index] > due_us + late_us
+
+    def _is_renewed(self, row: IncomeAnswer) -> bool:
+        """Whether the term after it begins as it ends; how other terms end is not known."""
+        return row.ends_at in self.every and any(
+            (after.gpu_type, after.starts_at) == (row.gpu_type, row.ends_at)
+            and (row.lease, row.term) in {(None, None), (after.lease, (after.term or 0) - 1)}
+            for after in self.statement.income
+        )
 
     # ---- idle quota ----
 
@@ -207,15 +240,48 @@ class _Comparison:
 
 def _due_us(disclosed: Disclosed, key: bytes, row: UsageAnswer) -> int | None:
     """When a term was due: its expiry, or the end of a minimum runtime. None if that is unknown."""
-    snapshot = disclosed.snapshot
     try:
         job = disclosed.names.jobs.index(job_name(key, row.job.replace("-", ""))) + 1
-        protected_us = registry.options(snapshot.policy, snapshot.options).min_runtime_us
+    except ValueError:
+        return None
+    protected_us = _protected_us(disclosed)
+    expires_us = _expires_us(disclosed, job)
+    if protected_us is None or row.term != 1:
+        return None if protected_us is None else expires_us
+    return max(expires_us, row.starts_at + protected_us)
+
+
+def _dues_us(disclosed: Disclosed, row: IncomeAnswer) -> set[int]:
+    """When a borrowed term may have been due, by the jobs of the round that it may be of."""
+    protected_us = _protected_us(disclosed)
+    if protected_us is None:
+        return set()
+    wanted = (row.gpu_type, row.gpus)
+    decision = disclosed.decision
+    dues = {
+        _expires_us(disclosed, item.job)
+        for item in decision.renewals
+        if (item.gpu_type, item.borrowed) == wanted
+    } | {
+        max(_expires_us(disclosed, item.job), row.starts_at + protected_us)
+        for item in decision.grants
+        if (item.gpu_type, item.borrowed) == wanted
+    }
+    return {max(due_us, row.starts_at) for due_us in dues}
+
+
+def _protected_us(disclosed: Disclosed) -> int | None:
+    """The minimum runtime of leases; None if the policy is not known here."""
+    snapshot = disclosed.snapshot
+    try:
+        return registry.options(snapshot.policy, snapshot.options).min_runtime_us
     except (ValueError, registry.UnknownPolicyError, OptionError):
         return None
+
+
+def _expires_us(disclosed: Disclosed, job: int) -> int:
     lengths = {length.job: length.lease_us for length in disclosed.decision.lengths}
-    expires_us = disclosed.at_us + lengths.get(job, snapshot.lease_us)
-    return max(expires_us, row.starts_at + protected_us) if row.term == 1 else expires_us
+    return disclosed.at_us + lengths.get(job, disclosed.snapshot.lease_us)
 
 
 def _decided(disclosed: Disclosed, key: bytes, row: UsageAnswer) -> dict[str, int] | str:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import sum_to_micro
@@ -21,6 +22,9 @@ from evenshare_core.units import ONE_MILLI
 
 BORROWED = "borrowed"
 Row = TypeVar("Row", bound=msgspec.Struct)
+# Far longer numbers than a portal has would take for ever, or all memory.
+Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+LONGEST_DECIMAL = 40
 
 
 class StatementError(ValueError):
@@ -55,17 +59,17 @@ class UsageAnswer(msgspec.Struct, frozen=True):
     """`GET /usage`: GPU-time of one lease term, own or borrowed."""
 
     job: str
-    lease: int
-    term: int
-    round: int | None
+    lease: Int
+    term: Int
+    round: Int | None
     meter: str
     gpu_type: str
-    gpus: int
+    gpus: Int
     price: Amount
     starts_at: InstantUs
     ends_at: InstantUs
     amount: Amount
-    carried: int | None
+    carried: Int | None
     hour: InstantUs
     transfer: str | None
     # Portals of before ADR 0229 answer neither: terms were charged until they ended.
@@ -90,20 +94,20 @@ class LenderWeight(msgspec.Struct, frozen=True):
 class IdleThen(msgspec.Struct, frozen=True):
     """Idle quota of the instant that decides, where a term counts for none."""
 
-    own: int
-    total: int
+    own: Int
+    total: Int
 
 
 class IncomeAnswer(msgspec.Struct, frozen=True):
     """`GET /income`: one share that the tenant earned of a borrowed term."""
 
     gpu_type: str
-    round: int | None
+    round: Int | None
     starts_at: InstantUs
     ends_at: InstantUs
-    gpus: int
+    gpus: Int
     price: Amount
-    carried: int | None
+    carried: Int | None
     charge: Amount
     weight: Whole
     weights: Whole
@@ -115,6 +119,12 @@ class IncomeAnswer(msgspec.Struct, frozen=True):
     idle_then: IdleThen | None
     hour: InstantUs
     transfer: str | None
+    # None: a portal of before it said what the operator paid.
+    charged_until: InstantUs | None = None
+    borne: Amount | None = None
+    earned_borne: Amount | None = None
+    lease: Int | None = None
+    term: Int | None = None
 
 
 class IdleAnswer(msgspec.Struct, frozen=True):
@@ -122,8 +132,8 @@ class IdleAnswer(msgspec.Struct, frozen=True):
 
     gpu_type: str
     at: InstantUs
-    own: int
-    total: int
+    own: Int
+    total: Int
 
 
 class PriceAnswer(msgspec.Struct, frozen=True):
@@ -131,12 +141,12 @@ class PriceAnswer(msgspec.Struct, frozen=True):
 
     gpu_type: str
     price: Amount
-    used: int
-    capacity: int
+    used: Int
+    capacity: Int
     base: Amount
     theta: Milli
     surcharge: Amount | None
-    valid_from_round: int
+    valid_from_round: Int
 
 
 class EntryAnswer(msgspec.Struct, frozen=True):
@@ -148,6 +158,7 @@ class EntryAnswer(msgspec.Struct, frozen=True):
     effective_at: InstantUs
     paid: Amount
     earned: Amount
+    earned_borne: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +225,8 @@ def _read(kind: type, value: Any) -> Any:
         if kind is Whole:
             return Whole(_whole(value))
         if kind is Milli:
-            return Milli(_exact(Decimal(value) * ONE_MILLI))
-        return Amount(sum_to_micro(Decimal(value)))
+            return Milli(_exact(_decimal(value) * ONE_MILLI))
+        return Amount(sum_to_micro(_decimal(value)))
     except (ValueError, InvalidOperation, OverflowError) as error:
         raise msgspec.ValidationError(f"{value[:40]!r} cannot be read: {error}") from None
 
@@ -231,6 +242,13 @@ def _whole(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 40:
         raise ValueError("no whole number from 0")
     return int(text)
+
+
+def _decimal(text: str) -> Decimal:
+    number = Decimal(text)
+    if len(text) > LONGEST_DECIMAL or abs(number.adjusted()) > LONGEST_DECIMAL:
+        raise ValueError("a number that is too long")
+    return number
 
 
 def _exact(number: Decimal) -> int:

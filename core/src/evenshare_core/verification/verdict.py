@@ -33,7 +33,7 @@ class Gap(StrEnum):
     SUPERSEDED = "superseded"  # a part of a decision was not carried out, and nothing shows why
     HEAD = "head"  # no proof joins the head and the pin
     ROWS = "rows"  # rows of a statement are missing
-    LIMIT = "limit"  # a round was not recomputed within the limit of CPU time
+    LIMIT = "limit"  # a round or statement was not recomputed within the limit of CPU time
     ROUNDS = "rounds"  # rows of a statement were not compared with their rounds
 
 
@@ -44,6 +44,7 @@ class Unproven(NamedTuple):
     text: str
 
 
+OVER_LIMIT = "its recomputation was ended at the limit of CPU time"
 TO_DO: Mapping[Gap, str] = MappingProxyType(
     {
         Gap.BUNDLE: "ask the operator how long bundles are kept, or verify later rounds",

@@ -1,0 +1,112 @@
+"""Rows of a statement that contradict each other are found, though each by itself multiplies out.
+
+They came of changing each field of valid statements: what was not refused had to mean nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.core import test_statement_verification as verification
+
+Row = dict[str, Any]
+HOUR, CLOSES, LATER = verification.HOUR, verification.CLOSES, "1970-01-01T02:00:00.000000Z"
+USAGE: Row = {**verification.TestOneField.usage, "transfer": "t"}
+ENTRY: Row = {
+    "transfer": "t", "code": "usage", "hour": HOUR, "effective_at": CLOSES,
+    "paid": "0.000004", "earned": "0.000000", "earned_borne": "0.000000",
+}  # fmt: skip
+IDLE: Row = {"gpu_type": "v100", "at": HOUR, "own": 1, "total": 2}
+# Rounds were late for it: of 8 micro-credits the borrower paid 4, of 4 earned the operator 2.
+LATE: Row = {
+    **verification.TestOneField.income,
+    "price": "0.000008", "charge": "0.000008", "earned": "0.000004", "transfer": "t",
+    "charged_until": verification.instant(1_800_000_000),
+    "borne": "0.000004", "earned_borne": "0.000002",
+    "lenders": [{"name": "a", "weight": "1", "is_you": True},
+                {"name": "b", "weight": "1", "is_you": False}],
+}  # fmt: skip
+EARNED: Row = {**ENTRY, "paid": "0.000000", "earned": "0.000004", "earned_borne": "0.000002"}
+SECOND: Row = {**USAGE, "term": 2, "starts_at": CLOSES, "ends_at": LATER, "amount": "0.000004"}
+found_in = verification.found_in
+
+
+class TestACharge:
+    def test_that_was_settled_once_is_right(self) -> None:
+        assert found_in(usage=[USAGE], entries=[ENTRY]) == set()
+        both = {**ENTRY, "paid": "0.000008"}
+        assert found_in(usage=[USAGE, SECOND], entries=[both]) == set()
+
+    @pytest.mark.parametrize(
+        ("more", "what"),
+        [
+            (ENTRY, "settlement"),
+            ({**ENTRY, "transfer": "another"}, "settlement of charges"),
+        ],
+    )
+    def test_that_was_settled_twice_is_found(self, more: Row, what: str) -> None:
+        assert what in found_in(usage=[USAGE], entries=[ENTRY, more])
+
+    def test_of_another_transfer_than_its_hour_is_found(self) -> None:
+        row = {**USAGE, "transfer": "another"}
+        assert found_in(usage=[row], entries=[ENTRY]) == {"settlement of charges"}
+
+    def test_that_was_settled_before_its_hour_closed_is_found(self) -> None:
+        row = {**ENTRY, "effective_at": HOUR}
+        assert found_in(usage=[USAGE], entries=[row]) == {"settlement"}
+
+    def test_of_one_term_that_is_listed_twice_is_found(self) -> None:
+        open_ = {**USAGE, "transfer": None}
+        assert found_in(usage=[open_, open_]) == {"usage"}
+
+    @pytest.mark.parametrize("starts_at", [verification.instant(1), LATER])
+    def test_of_terms_that_overlap_or_leave_a_gap_is_found(self, starts_at: str) -> None:
+        """Everything else may agree: more time, more credits."""
+        row = {**SECOND, "starts_at": starts_at}
+        assert "times of a term" in found_in(usage=[USAGE, row])
+
+    def test_that_says_the_operator_paid_although_no_round_was_late_is_found(self) -> None:
+        row = {**USAGE, "borne": "0.000001"}
+        assert found_in(usage=[row], entries=[ENTRY]) == {"late rounds"}
+
+
+class TestAnIncome:
+    def test_of_which_the_operator_paid_a_part_is_right(self) -> None:
+        assert found_in(income=[LATE], idle=[IDLE], entries=[EARNED]) == set()
+        hidden = {**LATE, "lenders": None}
+        assert found_in(income=[hidden], idle=[IDLE], entries=[EARNED]) == set()
+
+    @pytest.mark.parametrize("lenders", [LATE["lenders"], None])
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"borne": "0.000003"},
+            {"borne": "0.000000"},
+            {"earned_borne": "0.000001"},
+            {"earned_borne": "0.000003"},
+            {"earned_borne": None},
+            {"charged_until": None},
+            {"charged_until": CLOSES},
+            {"charged_until": None, "borne": "0.000000"},
+            {"charged_until": None, "borne": "0.000000", "earned_borne": "0.000000"},
+            {"hour": CLOSES},
+            {"charge": "-0.000008"},
+        ],
+    )
+    def test_that_says_otherwise_is_found(self, change: Row, lenders: object) -> None:
+        row = {**LATE, "lenders": lenders, **change}
+        assert found_in(income=[row], idle=[IDLE], entries=[EARNED])
+
+    def test_says_of_all_rows_what_the_operator_paid_or_of_none(self) -> None:
+        """None: a portal of before it said so."""
+        fields = ("charged_until", "borne", "earned_borne")
+        income, entry = (
+            {key: value for key, value in row.items() if key not in fields}
+            for row in (LATE, EARNED)
+        )
+        assert found_in(income=[income], idle=[IDLE], entries=[entry]) == set()
+        for rows in ((income, EARNED), (LATE, entry)):
+            found = found_in(income=[rows[0]], idle=[IDLE], entries=[rows[1]])
+            assert "paid by the operator" in found
