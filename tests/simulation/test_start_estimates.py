@@ -138,7 +138,8 @@ class TestTheStarts:
     @pytest.mark.soak
     def test_of_several_histories_under_sjf_are_covered(self) -> None:
         replays = [played("sjf", seed, 0.8) for seed in (1, 2, 3)]
-        check(shares("synthetic, sjf, three histories", *replays))
+        found = shares("synthetic, sjf, three histories", *replays)
+        assert found["by p90"] >= PROMISED
 
 
 class TestANewcomer:

@@ -199,9 +199,14 @@ class TestNoEstimate:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A large pool's first simulated round takes longer than all that is left."""
-        drawn: list[int] = []
         draw = Futures.draw
-        monkeypatch.setattr(Futures, "draw", lambda *of: drawn.append(1) or draw(*of))
+        drawn: list[int] = []
+
+        def count(futures: Futures, until_us: int) -> Start:
+            drawn.append(until_us)
+            return draw(futures, until_us)
+
+        monkeypatch.setattr(Futures, "draw", count)
         made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run > 0)
         assert (len(drawn), made.runs, made.until_us) == (1, 19, AT_US)
         assert made.starts[2].reason is NoEstimate.TOO_MUCH_WORK
