@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from portal.charts.figures import MINUTE_S, coarse, duration, percent, thousands
+from portal.charts.figures import MINUTE_S, coarse, duration, percent, plural, thousands
 from portal.charts.notes import Instant, LineItem, Link, Note
 from portal.site.clocks import Clocks
 from scheduling.selectors.start_estimates import StartView
@@ -14,8 +16,11 @@ ASSUMED = (
     "The pool's own policy was run ahead on the present queue, several times. How long jobs take"
     " was drawn from jobs that ended, what others will submit from the past day. Nodes, quotas and"
     " credit stay as they are, and nobody cancels. p50 is the time by which half of these runs had"
-    " started the job, p90 that of nine of ten."
+    " started the job, p90 that of nine of ten; both are then corrected by what became of past"
+    " estimates."
 )
+
+GROUPS = {"short": "p50 within a lease length", "long": "p50 later"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +95,21 @@ def assumptions_note(start: StartView, calibration_url: str) -> Note:
         LineItem("jobs that others submit, per run", thousands(facts.get("arrivals"))),
         LineItem("as in the past", duration(facts.get("past_s"))),
     ]
-    if (facts.get("widening") or 1) > 1:
-        widened = f"to {percent(facts['widening'])} of its wait"
-        lines.append(LineItem(f"p90 widened, by {facts['scores']} past estimates", widened))
+    lines.extend(LineItem(*row) for row in correction_rows(facts))
     return Note(
         f"As of round {thousands(start.round)}",
         tuple(lines),
         text=ASSUMED,
         links=(Link("How often such estimates held", calibration_url),),
     )
+
+
+def correction_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield by how many past estimates a forecast was corrected, and how; older ones tell none."""
+    corrections = facts.get("corrections", {})
+    for group, label in GROUPS.items():
+        factors = corrections.get(group)
+        if factors and factors["past"]:
+            p50, p90 = percent(factors["p50"]), percent(factors["p90"])
+            past = plural(factors["past"], "past estimate")
+            yield f"{label}, corrected by {past}", f"p50 to {p50}, p90 to {p90} of its wait"

@@ -65,10 +65,11 @@ class StartForecast(models.Model):
 class StartEstimate(models.Model):
     """When one job was expected to start, as of `at` of pool time.
 
-    `raw_p90` is p90 before it was widened. Where `reason` is not empty there is no estimate, and
-    it says why; `p90` alone may be missing too. Those that are `kept` stay for a month, and are
-    counted on the calibration page once their p90 has passed: without a p90, never. The others are
-    deleted by the next forecast of the pool.
+    `raw_p50` and `raw_p90` are those before they were corrected; without a `raw_p50`, p50 was not.
+    Where `reason` is not empty there is no estimate, and it says why; `p90` alone may be missing
+    too. Those that are `kept` stay for a month. Their p50 and their p90 are counted on the
+    calibration page once that instant has passed. The others are deleted by the next forecast of
+    the pool.
     """
 
     class Fate(models.TextChoices):
@@ -85,6 +86,7 @@ class StartEstimate(models.Model):
     at = models.DateTimeField()
     p50 = models.DateTimeField(null=True, blank=True)
     p90 = models.DateTimeField(null=True, blank=True)
+    raw_p50 = models.DateTimeField(null=True, blank=True)
     raw_p90 = models.DateTimeField(null=True, blank=True)
     reason = models.CharField(max_length=31, default="", blank=True)
     kept = models.BooleanField(default=False)
@@ -110,6 +112,8 @@ class StartEstimate(models.Model):
             models.Index(fields=["job", "-id"], name="estimate_by_job"),
             # The calibration page counts those whose p90 has passed.
             models.Index(fields=["pool", "p90"], name="estimate_past", condition=Q(kept=True)),
+            # Every forecast is corrected by the newest ones.
+            models.Index(fields=["pool", "-id"], name="estimate_newest", condition=Q(kept=True)),
             # Every forecast looks up what became of those that are open.
             models.Index(
                 fields=["pool", "job"],

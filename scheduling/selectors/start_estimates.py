@@ -158,11 +158,15 @@ def _view(row: StartEstimate, now: datetime) -> StartView:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationStep:
-    """Estimates whose p90 passed in one part of the window; how many starts it and p50 covered."""
+    """Estimates whose p90 passed in one part of the window, and how many starts it covered.
+
+    `of_p50`: those whose p50 passed in it, of which `by_p50` had started by then.
+    """
 
     since: datetime
     estimates: int
     by_p90: int
+    of_p50: int
     by_p50: int
 
 
@@ -170,8 +174,10 @@ class CalibrationStep:
 class Calibration:
     """Past estimates of a pool, of those whose p90 has passed and whose job was not taken back.
 
-    `jobs` is how many jobs they are of, `gone` how many estimates were of jobs that were cancelled
-    or ended before p90 without another start. `newest` is the last forecast that was made, if any.
+    p50 is counted apart, once it has passed: also of estimates whose p90 is still to come, or that
+    have none. These are the long ones. `jobs` is how many jobs those with a p90 are of, `gone` how
+    many of these were of jobs that were cancelled or ended before p90 without another start.
+    `newest` is the last forecast that was made, if any.
     """
 
     since: datetime
@@ -192,6 +198,11 @@ class Calibration:
         return sum(step.by_p90 for step in self.steps)
 
     @property
+    def of_p50(self) -> int:
+        """All whose p50 is counted."""
+        return sum(step.of_p50 for step in self.steps)
+
+    @property
     def by_p50(self) -> int:
         """Of these, how many jobs had started before p50."""
         return sum(step.by_p50 for step in self.steps)
@@ -200,9 +211,7 @@ class Calibration:
 # What became of those that are open is looked up here too: it is noted with the next forecast.
 _COUNTS = """
 WITH past AS (
-    SELECT e.job_id, e.p50, e.p90, coalesce(e.started_at, s.started_at) AS started_at,
-           coalesce(e.started_at, s.started_at) IS NULL
-           AND j.ended_at IS NOT NULL AND j.ended_at <= e.p90 AS gone
+    SELECT e.job_id, e.p50, e.p90, coalesce(e.started_at, s.started_at) AS started_at, j.ended_at
     FROM scheduling_startestimate e
     JOIN scheduling_job j ON j.id = e.job_id
     LEFT JOIN LATERAL (
@@ -210,21 +219,29 @@ WITH past AS (
         JOIN scheduling_startforecast f ON f.id = e.forecast_id
         WHERE e.fate = 'open' AND l.job_id = e.job_id AND l.granted_round > f.round
     ) s ON true
-    WHERE e.pool_id = %(pool)s AND e.kept AND e.p90 > to_timestamp(%(since)s)
-          AND e.p90 <= to_timestamp(%(until)s)
+    WHERE e.pool_id = %(pool)s AND e.kept AND e.p50 <= to_timestamp(%(until)s)
+          AND (e.p90 IS NULL OR e.p90 > to_timestamp(%(since)s))
+), counted AS (
+    SELECT level, job_id, due, started_at <= due AS held,
+           started_at IS NULL AND ended_at IS NOT NULL AND ended_at <= due AS gone
+    FROM past CROSS JOIN LATERAL (VALUES (50, p50), (90, p90)) AS levels (level, due)
+    WHERE due > to_timestamp(%(since)s) AND due <= to_timestamp(%(until)s)
 )
-SELECT width_bucket(extract(epoch FROM p90), %(since)s, %(until)s, %(steps)s) AS step,
-       count(*) FILTER (WHERE NOT gone),
-       count(*) FILTER (WHERE started_at <= p90), count(*) FILTER (WHERE started_at <= p50),
-       count(*) FILTER (WHERE gone), array_agg(DISTINCT job_id) FILTER (WHERE NOT gone)
-FROM past GROUP BY 1 ORDER BY 1
+SELECT width_bucket(extract(epoch FROM due), %(since)s, %(until)s, %(steps)s) AS step,
+       count(*) FILTER (WHERE level = 90 AND NOT gone),
+       count(*) FILTER (WHERE level = 90 AND held),
+       count(*) FILTER (WHERE level = 50 AND NOT gone),
+       count(*) FILTER (WHERE level = 50 AND held),
+       count(*) FILTER (WHERE level = 90 AND gone),
+       array_agg(DISTINCT job_id) FILTER (WHERE level = 90 AND NOT gone)
+FROM counted GROUP BY 1 ORDER BY 1
 """
 
 
 def read_calibration(pool_id: int, until: datetime, window: timedelta) -> Calibration:
-    """Return how often a pool's estimates held whose p90 passed in a window of pool time.
+    """Return how often a pool's estimates held whose p50 or p90 passed in a window of pool time.
 
-    They are counted when p90 has passed, whatever came of the job: to count those that started
+    They are counted when it has passed, whatever came of the job: to count those that started
     would leave out the ones that did not. Of all tenants together, and nothing but counts. Two
     queries.
     """
@@ -235,12 +252,12 @@ def read_calibration(pool_id: int, until: datetime, window: timedelta) -> Calibr
         rows = cursor.fetchall()
         done = StartForecast.objects.filter(pool_id=pool_id, state=StartForecast.State.DONE)
         newest = done.order_by("-id").first()
-    counts = [[0, 0, 0] for _ in range(STEPS)]
+    counts = [[0, 0, 0, 0] for _ in range(STEPS)]
     jobs: set[int] = set()
     gone = 0
-    for step, estimates, by_p90, by_p50, left, ids in rows:
+    for step, *of_row, left, ids in rows:
         of_step = counts[min(step, STEPS) - 1]
-        for index, count in enumerate((estimates, by_p90, by_p50)):
+        for index, count in enumerate(of_row):
             of_step[index] += count
         gone, jobs = gone + left, jobs | set(ids or ())
     steps = tuple(

@@ -35,6 +35,7 @@ from tenants.scopes import site_scope, tenant_scope
 
 log = structlog.get_logger(__name__)
 BUDGET_S = 1.5  # of an answer; what cannot be simulated in it has no honest estimate
+ANSWER_S = 2.0  # at most; what is begun within the budget may end after it
 PLANNED = frozenset({Reason.PLANNED_LATER.value, Reason.NEXT_BATCH.value})
 PRICES = frozenset({Reason.PRICE_ABOVE_MAX.value, Reason.PRICE_ABOVE_VALUE.value})
 NOTE = "feasibility, not a reservation"
@@ -84,7 +85,8 @@ def dry_run_job(
     """Return whether a job could run as `spec` writes it down.
 
     With `looks_ahead` the next round is decided with it and, where that leaves it waiting, the
-    time after it is simulated; both within `BUDGET_S` of `timer`, unless one decision takes longer.
+    time after it is simulated. The simulation begins no round after `BUDGET_S` of `timer`, nor one
+    that would end after `ANSWER_S`.
 
     A job larger than the pool (`too_large`) or than what the tenant may ever hold (`quota_limit`)
     is an answer, everything else that is wrong with a specification an error.
@@ -97,11 +99,14 @@ def dry_run_job(
     if request is None or offer is None or not (looks_ahead or request.deadline):
         return answer
     at = now if isinstance(now, PoolNow) else now(offer.id)
-    asked = None
+    asked, asked_s = None, timer()
     if looks_ahead and answer.feasible and _is_quick(offer):
         asked = _ask(tenant, request, offer, at)
     if asked is not None and asked.decision is not None:
-        left_s = BUDGET_S - (timer() - began_s)
+        now_s = timer()
+        # A simulated round takes about as long as this one took to read and decide.
+        end_s = began_s + min(BUDGET_S, ANSWER_S - (now_s - asked_s))
+        left_s = end_s - now_s
         answer = _with_next_round(answer, asked, left_s, timer)
     if not request.deadline:
         return answer

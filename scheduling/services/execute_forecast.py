@@ -14,20 +14,24 @@ from random import Random
 from typing import Any
 
 import structlog
-from django.db.models import F, Max
+from django.db.models import Max
 
 from evenshare_core.cli.collector import rare_collections
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.simulation.present import Start
+from evenshare_core.simulation.start_correction import (
+    Correction,
+    Factors,
+    PastEstimate,
+    correction_by,
+)
 from evenshare_core.simulation.starts import (
     RUNS,
     EstimatedStart,
     Forecast,
     History,
     estimate_starts,
-    score,
-    widening,
 )
 from evenshare_core.units import HOUR_US, SECOND_US
 from scheduling.engine.clock import read_clock, wall_now
@@ -52,7 +56,7 @@ HORIZON_US = 24 * HOUR_US
 BUDGET_S = 6.0  # CPU seconds of all runs together; what is cut says so
 PRICE_BUDGET_S = 3.0  # of those that look for prices, besides
 BEAT_S = 1.0
-SCORES_MOST = 1_000
+PAST_READ = 1_000  # past estimates, of which the correction takes its part
 ORPHAN_FAILURE = "The worker that started it was stopped."
 
 
@@ -104,7 +108,7 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
     with site_scope():
         work = work_done(snapshot)  # what is left is drawn
         history = read_history(pool_id, at)
-        scores = past_scores(snapshot, now.pool_at)
+        past = past_estimates(snapshot, now.pool_at)
     watch.begin(BUDGET_S)
     with rare_collections():
         forecast = estimate_starts(
@@ -112,10 +116,10 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
             history,
             until_us=snapshot.at_us + HORIZON_US,
             rng=Random(f"{pool_id} {number}"),  # noqa: S311 - draws, not secrets
-            widening=widening(scores),
+            correction=correction_by(past, snapshot.lease_us),
             stop=watch.stop,
         )
-    facts = _facts(snapshot, history, forecast, len(scores))
+    facts = _facts(snapshot, history, forecast)
     watch.begin(PRICE_BUDGET_S)
     # Draws of its own: starts are the same with it and without.
     rng = Random(f"{pool_id} {number} prices")  # noqa: S311 - draws, not secrets
@@ -140,23 +144,44 @@ def _forecast(row: StartForecast, watch: _Watch, cpu: Callable[[], float]) -> st
     return State.DONE
 
 
-def past_scores(snapshot: Snapshot, now: datetime) -> list[float]:
-    """Return how far past p90s of this policy were off: those that have passed, the latest ones."""
+def past_estimates(snapshot: Snapshot, now: datetime) -> list[PastEstimate]:
+    """Return what became of past estimates of this policy, the newest first.
+
+    A job that was cancelled before it started had waited until then at least. One query.
+    """
     past = (
-        StartEstimate.objects.filter(pool_id=snapshot.pool, kept=True, p90__lte=now)
+        StartEstimate.objects.filter(pool_id=snapshot.pool, kept=True, at__lt=now)
         .filter(forecast__policy=snapshot.policy)
-        .exclude(fate=StartEstimate.Fate.GONE, job__ended_at__lte=F("p90"))  # before it was late
-        .order_by("-p90", "-id")[:SCORES_MOST]
+        .order_by("-id")[:PAST_READ]
     )
-    return [
-        score(
-            None if started_at is None else to_us(started_at) - to_us(at),
-            to_us(raw_p90) - to_us(at),
-            snapshot.lease_us,
+    fields = ("at", "p50", "raw_p50", "raw_p90", "started_at", "job__ended_at")
+    rows = []
+    for at, p50, raw_p50, raw_p90, started_at, ended_at in past.values_list(*fields):
+        at_us = to_us(at)
+        seen = now if started_at is not None or ended_at is None else min(now, ended_at)
+        rows.append(
+            PastEstimate(
+                to_us(raw_p50 or p50) - at_us,  # older ones were not corrected
+                None if raw_p90 is None else to_us(raw_p90) - at_us,
+                None if started_at is None else to_us(started_at) - at_us,
+                max(0, to_us(seen) - at_us),
+            )
         )
-        for at, raw_p90, started_at in past.values_list("at", "raw_p90", "started_at")
-        if raw_p90 is not None
-    ]
+    return rows
+
+
+def latest_correction(snapshot: Snapshot) -> Correction:
+    """Return by what the newest forecast of the pool, under this policy, was corrected. One query.
+
+    What became of past estimates since is left to the next forecast.
+    """
+    done = StartForecast.objects.filter(pool_id=snapshot.pool, state=State.DONE)
+    newest = done.order_by("-id").values_list("policy", "facts").first()
+    facts = newest[1].get("corrections") if newest and newest[0] == snapshot.policy else None
+    if not facts:  # none yet, or an older one
+        return Correction()
+    short, long = (Factors(**facts[group]) for group in ("short", "long"))
+    return Correction(snapshot.lease_us, short, long)
 
 
 def _keep(row: StartForecast, snapshot: Snapshot, forecast: Forecast) -> None:
@@ -190,7 +215,8 @@ def _is_kept(submitted_us: int, at: datetime, last: datetime | None) -> bool:
 def _row(
     row: StartForecast, job: int, tenant: int, at: datetime, estimate: EstimatedStart, *, kept: bool
 ) -> StartEstimate:
-    p50_us, p90_us, raw_us = estimate.p50_us, estimate.p90_us, estimate.raw_p90_us
+    p50_us, p90_us = estimate.p50_us, estimate.p90_us
+    raw_p50_us, raw_p90_us = estimate.raw_p50_us, estimate.raw_p90_us
     return StartEstimate(
         forecast=row,
         pool_id=row.pool_id,
@@ -199,13 +225,14 @@ def _row(
         at=at,
         p50=None if p50_us is None else from_us(p50_us),
         p90=None if p90_us is None else from_us(p90_us),
-        raw_p90=None if raw_us is None else from_us(raw_us),
+        raw_p50=None if raw_p50_us is None else from_us(raw_p50_us),
+        raw_p90=None if raw_p90_us is None else from_us(raw_p90_us),
         reason="" if estimate.reason is None else estimate.reason.value,
         kept=kept,
     )
 
 
-def _facts(snapshot: Snapshot, history: History, forecast: Forecast, scores: int) -> dict[str, Any]:
+def _facts(snapshot: Snapshot, history: History, forecast: Forecast) -> dict[str, Any]:
     """The assumptions, as the page tells them: counts of the pool, nothing of one tenant."""
     reasons = Counter(row.reason.value for row in forecast.starts.values() if row.reason)
     return {
@@ -217,11 +244,17 @@ def _facts(snapshot: Snapshot, history: History, forecast: Forecast, scores: int
         "arrivals": round(forecast.arrivals),
         "past_s": history.span_us // SECOND_US,
         "hours": HORIZON_US // HOUR_US,
-        "widening": round(forecast.widening, 3),
-        "scores": scores,
+        "corrections": {
+            "short": _factors_json(forecast.correction.short),
+            "long": _factors_json(forecast.correction.long),
+        },
         "prices": {row.gpu_type: row.price_micro for row in snapshot.prices},
         "none": dict(sorted(reasons.items())),
     }
+
+
+def _factors_json(factors: Factors) -> dict[str, Any]:
+    return {"p50": round(factors.p50, 3), "p90": round(factors.p90, 3), "past": factors.past}
 
 
 class _Watch:

@@ -21,7 +21,6 @@ from evenshare_core.simulation.starts import (
     EstimatedStart,
     NoEstimate,
     estimate_starts,
-    widening,
 )
 from evenshare_core.units import HOUR_US, SECOND_US
 from scheduling.models import Pool
@@ -29,7 +28,7 @@ from scheduling.selectors.reasons import why
 from scheduling.selectors.start_estimates import NO_ESTIMATE
 from scheduling.selectors.work_left import work_done
 from scheduling.services.asked_round import AskedRound
-from scheduling.services.execute_forecast import past_scores
+from scheduling.services.execute_forecast import latest_correction
 from scheduling.services.start_history import read_history
 from tenants.scopes import site_scope
 
@@ -152,12 +151,14 @@ def _look_ahead(
     asked: AskedRound, job: int, budget_s: float, timer: Callable[[], float]
 ) -> EstimatedStart:
     """Simulate ahead for this job alone."""
+    if budget_s <= 0:
+        return EstimatedStart(None, reason=NoEstimate.TOO_MUCH_WORK)
     snapshot, began_s = asked.snapshot, timer()
     jobs = tuple(row for row in snapshot.jobs if row.id != job)
     with site_scope():
         work = {job: Work(0), **work_done(replace(snapshot, jobs=jobs))}
         history = read_history(snapshot.pool, from_us(snapshot.at_us))
-        scores = past_scores(snapshot, from_us(snapshot.at_us))
+        correction = latest_correction(snapshot)
 
     def stop(number: int) -> bool:
         return timer() - began_s > budget_s * (number + 1) / RUNS
@@ -167,7 +168,7 @@ def _look_ahead(
         history,
         until_us=snapshot.at_us + HORIZON_US,
         rng=Random(f"{snapshot.pool} {asked.number} {job}"),  # noqa: S311 - draws, not secrets
-        widening=widening(scores),
+        correction=correction,
         stop=stop,
         only=(job,),
     )

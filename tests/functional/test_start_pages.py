@@ -38,8 +38,11 @@ def expect(place: Town, job: Job, **times: Any) -> StartEstimate:
             "started_at": now, "beat_at": now, "ended_at": now,
             "facts": {
                 "runs": 19, "queued": 4, "running": 2, "with_estimate": 0, "ended": 40,
-                "arrivals": 12, "past_s": 86400, "hours": 24, "widening": 1.25, "scores": 50,
-                "none": {"beyond": 1},
+                "arrivals": 12, "past_s": 86400, "hours": 24, "none": {"beyond": 1},
+                "corrections": {
+                    "short": {"p50": 0.5, "p90": 1.25, "past": 50},
+                    "long": {"p50": 1.0, "p90": 1.0, "past": 0},
+                },
             },
         },
     )  # fmt: skip
@@ -188,8 +191,9 @@ class TestTheCalibration:
             page = client.get(path)
             shown = text(page)
             assert "2 of 4 estimates held: the job started before p90." in shown
-            assert (page.context["past"].by_p90, page.context["past"].by_p50) == (2, 1)
-            assert "p90 was widened by a factor of 1.25" in shown
+            past = page.context["past"]
+            assert (past.by_p90, past.by_p50, past.of_p50) == (2, 1, 4)
+            assert "corrected by 50 past estimates: p50 to 50 %, p90 to 125 % of its wait." in shown
             assert "1 job without an honest estimate" in shown
             assert "<svg" in page.content.decode()
             assert not any(job.name in shown or str(job.uid) in shown for job in jobs)

@@ -385,7 +385,10 @@ def _expect_start(job: Job) -> None:
     now = wall_now()
     facts = {
         "runs": 19, "queued": 2, "running": 2, "with_estimate": 0, "ended": 12, "arrivals": 0,
-        "past_s": 3600, "hours": 24, "widening": 1.0, "scores": 0, "none": {},
+        "past_s": 3600, "hours": 24, "none": {},
+        "corrections": {
+            group: {"p50": 1.0, "p90": 1.0, "past": 0} for group in ("short", "long")
+        },
     }  # fmt: skip
     forecast, _ = StartForecast.objects.get_or_create(
         pool=job.pool, state="done", claim="stage", round=1, at=BEGIN, until=BEGIN,

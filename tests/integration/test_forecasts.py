@@ -11,8 +11,10 @@ import pytest
 from django.db import connection
 
 from evenshare_core.policies.registry import DEFAULT
+from evenshare_core.simulation.start_correction import Factors
 from scheduling import tasks
 from scheduling.engine.clock import wall_now
+from scheduling.engine.snapshots import read_snapshot
 from scheduling.models import (
     Job,
     Lease,
@@ -25,6 +27,7 @@ from scheduling.selectors.start_estimates import WINDOWS, read_calibration, read
 from scheduling.services import execute_forecast as executing
 from scheduling.services import forecasts as service
 from scheduling.services import price_forecasts as prices
+from scheduling.services.execute_forecast import latest_correction
 from scheduling.services.jobs import cancel_job
 from scheduling.services.start_history import read_history
 from tenants.scopes import site_scope
@@ -74,7 +77,8 @@ class TestAForecast:
             # All jobs of this pool took ten minutes: whoever is next waits for one of them.
             assert start.p90 < start.at + timedelta(hours=2)
         assert row.facts["queued"] == len(starts)
-        assert (row.facts["runs"], row.facts["ended"], row.facts["widening"]) == (19, 12, 1.0)
+        assert (row.facts["runs"], row.facts["ended"]) == (19, 12)
+        assert row.facts["corrections"]["long"] == {"p50": 1.0, "p90": 1.0, "past": 0}
 
     def test_is_the_same_again_from_the_same_round(self, foreseen: Cluster) -> None:
         def counted(row: StartForecast) -> list[tuple[Any, ...]]:
@@ -250,7 +254,7 @@ class TestWhatBecameOfIt:
         found = read_calibration(lab.pool.pk, lab.at + timedelta(hours=1), WINDOWS["day"])
         assert (found.estimates, found.by_p90, found.gone, found.jobs) == (1, 0, 1, 1)
 
-    def test_widens_the_next_p90_where_past_ones_were_too_early(self, lab: Cluster) -> None:
+    def test_corrects_the_next_where_past_ones_were_too_early(self, lab: Cluster) -> None:
         first = StartForecast.objects.get()
         one = StartEstimate.objects.filter(kept=True).first()
         assert one is not None
@@ -267,10 +271,17 @@ class TestWhatBecameOfIt:
         lab.round(after_s=30)
         set_clock(lab)
         row = forecast()
-        assert (first.facts["widening"], row.facts["widening"]) == (1.0, 3.0)
-        assert row.facts["scores"] == 40
-        for wide in StartEstimate.objects.filter(forecast=row, p90__isnull=False):
+        assert first.facts["corrections"]["long"]["past"] == 0
+        corrected = row.facts["corrections"]["long"]
+        assert corrected == {"p50": 3.0, "p90": 3.0, "past": 40}
+        found = StartEstimate.objects.filter(forecast=row, p90__isnull=False)
+        assert found
+        for wide in found:
+            assert known(wide.p50) - wide.at >= 3 * (known(wide.raw_p50) - wide.at)
             assert known(wide.p90) - wide.at >= 3 * (known(wide.raw_p90) - wide.at)
+        snapshot = read_snapshot(lab.pool.pk, number=1, at=lab.at)
+        with site_scope():
+            assert latest_correction(snapshot).long == Factors(**corrected)
 
     def test_is_dropped_after_a_month(self, lab: Cluster) -> None:
         lab.round(after_s=30)

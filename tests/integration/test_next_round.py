@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from scheduling.models import Job, Lease, Round
-from scheduling.services import DryRun, dry_run_job
+from scheduling.services import DryRun, dry_run, dry_run_job
+from scheduling.services.asked_round import AskedRound
+from scheduling.services.next_round import NextRound, next_round
 from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -84,3 +87,24 @@ def test_what_can_never_run_is_not_decided() -> None:
     lab = full()
     answer = ask(lab, "b", 99)
     assert (answer.feasible, answer.next_round) == (False, None)
+
+
+def test_the_simulation_gets_what_the_answer_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less what a round may take, which is what the decision took; a long one leaves nothing."""
+    lab = full()
+    budgets: list[float] = []
+
+    def note(asked: AskedRound, *, budget_s: float, timer: Callable[[], float]) -> NextRound:
+        budgets.append(budget_s)
+        return next_round(asked, budget_s=0.0, timer=timer)
+
+    monkeypatch.setattr(dry_run, "next_round", note)
+    spec = {"pool": lab.pool.name, "gpus": 4, "command": ["true"]}
+    for read_s, decided_s in ((0.1, 0.3), (0.1, 0.9), (0.0, 1.4)):
+        ticks = iter([0.0, read_s, decided_s])
+        answer = dry_run_job(
+            tenant=lab.tenants["a"], spec=spec, now=lab.now(), timer=ticks.__next__
+        )
+        assert answer.next_round is not None
+        assert answer.next_round.eta_reason == "too_much_work"  # else that too little is known
+    assert budgets == pytest.approx([1.2, 0.3, -0.8])

@@ -1,18 +1,20 @@
 """A seeded history in which start estimates are made as a live pool makes them, and then checked.
 
 Nothing of the future is known to an estimate: it gets a snapshot of the state, what ended jobs
-took, what was submitted, and how far off past estimates were whose p90 has passed.
+took, what was submitted, and what became of past estimates so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.simulation.present import Start, Work
 from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.simulation.start_correction import Correction, PastEstimate, correction_by
 from evenshare_core.simulation.starts import (
     EndedJob,
     EstimatedStart,
@@ -20,8 +22,6 @@ from evenshare_core.simulation.starts import (
     History,
     NoEstimate,
     estimate_starts,
-    score,
-    widening,
 )
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
@@ -63,15 +63,19 @@ class Replay:
                     self.made.append((at_us, job, estimate))
         self._go_on(until_us)
 
-    def covered(self) -> tuple[int, int, int]:
-        """Of the estimates whose p90 has passed: how many, started before p90, before p50."""
-        past = [row for row in self.made if self._is_past(row[2])]
-        starts = [(self._start(job, at_us), estimate) for at_us, job, estimate in past]
-        return (
-            len(past),
-            sum(at is not None and at <= (one.p90_us or 0) for at, one in starts),
-            sum(at is not None and at <= (one.p50_us or 0) for at, one in starts),
-        )
+    def covered(self, level: str) -> Counter[str]:
+        """Of the estimates whose p50 or p90 has passed: how many started by then, and before it."""
+        counts: Counter[str] = Counter()
+        starts = self._starts()
+        for at_us, job, estimate in self.made:
+            due_us = estimate.p50_us if level == "p50" else estimate.p90_us
+            if due_us is None or due_us > self.state.at_us:
+                continue
+            start_us = first_start(starts, job, at_us)
+            counts["all"] += 1
+            counts["by"] += start_us is not None and start_us <= due_us
+            counts["before"] += start_us is not None and start_us < due_us
+        return counts
 
     def _go_on(self, at_us: int) -> None:
         result = SimulationResult(self.state.books, 0, self.state.at_us)
@@ -79,25 +83,32 @@ class Replay:
         run(self.state, result, until_us=at_us - 1)
         self.state.advance(at_us)
 
-    def _is_past(self, estimate: EstimatedStart) -> bool:
-        return estimate.p90_us is not None and estimate.p90_us <= self.state.at_us
+    def _starts(self) -> dict[int, list[int]]:
+        """All starts so far, by job."""
+        starts: dict[int, list[int]] = {}
+        for row in self.state.books.leases:
+            starts.setdefault(row.job, []).append(row.start_us)
+        for lease in self.state.leases.values():
+            starts.setdefault(lease.job, []).append(lease.started_us)
+        return starts
 
-    def _start(self, job: int, after_us: int) -> int | None:
-        """The first start of a job at or after an instant, if it has one by now."""
-        ended = [row.start_us for row in self.state.books.leases if row.job == job]
-        open_ = [row.started_us for row in self.state.leases.values() if row.job == job]
-        return min((at for at in ended + open_ if at >= after_us), default=None)
-
-    def _widening(self) -> float:
+    def _correction(self) -> Correction:
+        """By all past estimates and what is known of them now; jobs are not cancelled here."""
         if not self.learns:
-            return 1.0
-        scores = []
-        for at_us, job, estimate in self.made:
-            if self._is_past(estimate) and estimate.raw_p90_us is not None:
-                start_us = self._start(job, at_us)
-                wait_us = None if start_us is None else start_us - at_us
-                scores.append(score(wait_us, estimate.raw_p90_us - at_us, self.rules.lease_us))
-        return widening(scores[-1000:])
+            return Correction()
+        now_us, starts, past = self.state.at_us, self._starts(), []
+        for at_us, job, one in reversed(self.made):
+            start_us, p50_us = first_start(starts, job, at_us), one.raw_p50_us
+            assert p50_us is not None, "what is made has one"
+            past.append(
+                PastEstimate(
+                    p50_us - at_us,
+                    None if one.raw_p90_us is None else one.raw_p90_us - at_us,
+                    None if start_us is None else start_us - at_us,
+                    now_us - at_us,
+                )
+            )
+        return correction_by(past, self.rules.lease_us)
 
     def _estimate(self, at_us: int) -> Forecast:
         state = self.state
@@ -122,5 +133,10 @@ class Replay:
             History(ended, arrivals, span_us),
             until_us=at_us + self.horizon_us,
             rng=Random(f"{self.seed} {at_us}"),  # noqa: S311 - draws of a test
-            widening=self._widening(),
+            correction=self._correction(),
         )
+
+
+def first_start(starts: Mapping[int, list[int]], job: int, after_us: int) -> int | None:
+    """The first start of a job at or after an instant, if it has one by now."""
+    return min((at_us for at_us in starts.get(job, ()) if at_us >= after_us), default=None)

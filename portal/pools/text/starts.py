@@ -9,6 +9,7 @@ from portal.charts.explore.coverage import CoveragePoint, coverage_chart
 from portal.charts.figures import percent, plural
 from portal.charts.notes import Instant
 from portal.site.clocks import Clocks
+from portal.site.starts import correction_rows
 from scheduling.selectors.start_estimates import NO_ESTIMATE, Calibration
 
 FEW = 20
@@ -20,6 +21,7 @@ class CoverageRow(NamedTuple):
     since: Instant | None
     estimates: int
     by_p90: int
+    of_p50: int
     by_p50: int
     p90: float | None
     p50: float | None
@@ -32,9 +34,10 @@ def calibration_context(past: Calibration, clocks: Clocks, pool: str) -> dict[st
             clocks.instant(step.since),
             step.estimates,
             step.by_p90,
+            step.of_p50,
             step.by_p50,
             _share(step.by_p90, step.estimates),
-            _share(step.by_p50, step.estimates),
+            _share(step.by_p50, step.of_p50),
         )
         for step in past.steps
     ]
@@ -42,12 +45,15 @@ def calibration_context(past: Calibration, clocks: Clocks, pool: str) -> dict[st
     return {
         "past": past,
         "headline": headline(past),
-        "rows": [row for row in reversed(rows) if row.estimates],
+        "rows": [row for row in reversed(rows) if row.estimates or row.of_p50],
         "p90": _share(past.by_p90, past.estimates),
-        "p50": _share(past.by_p50, past.estimates),
+        "p50": _share(past.by_p50, past.of_p50),
         "chart": chart(past, pool),
         "newest": newest,
         "newest_at": clocks.instant(newest.at) if newest else None,
+        "corrected": [f"{what}: {how}." for what, how in correction_rows(newest.facts)]
+        if newest
+        else [],
         "none": _reasons(newest.facts.get("none", {}) if newest else {}),
     }
 
@@ -69,7 +75,7 @@ def chart(past: Calibration, pool: str) -> PageChart:
         CoveragePoint(
             step.since + width / 2,
             _share(step.by_p90, step.estimates),
-            _share(step.by_p50, step.estimates),
+            _share(step.by_p50, step.of_p50),
         )
         for step in past.steps
     ]

@@ -13,8 +13,8 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot
 from evenshare_core.domain.utilities import Utility, UtilityKind
 from evenshare_core.simulation.present import Start, Work
+from evenshare_core.simulation.start_correction import Correction, Factors
 from evenshare_core.simulation.starts import (
-    MOST_WIDENING,
     Durations,
     EndedJob,
     EstimatedStart,
@@ -24,8 +24,6 @@ from evenshare_core.simulation.starts import (
     NoEstimate,
     Survival,
     estimate_starts,
-    score,
-    widening,
 )
 from evenshare_core.units import HOUR_US, MINUTE_US, SECOND_US
 from tests.unit.core.snapshots import AT_US, job, lease, snapshot
@@ -151,11 +149,13 @@ class TestAForecast:
         assert forecast(asked, past) == forecast(asked, past)
         assert forecast(asked, past) != forecast(asked, past, rng=draws(2))
 
-    def test_widens_p90_and_never_p50(self) -> None:
+    def test_is_corrected_and_keeps_what_was_drawn(self) -> None:
         plain = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US)).starts[2]
-        wide = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), widening=2.0).starts[2]
-        assert wide.p50_us == plain.p50_us
-        assert wide.raw_p90_us == plain.p90_us
+        factors = Factors(0.5, 2.0, 20)
+        by = Correction(MINUTE_US, Factors(), factors)
+        wide = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), correction=by).starts[2]
+        assert (wide.raw_p50_us, wide.raw_p90_us) == (plain.p50_us, plain.p90_us)
+        assert (wide.p50_us or 0) - AT_US == ((plain.p50_us or 0) - AT_US) // 2
         assert (wide.p90_us or 0) - AT_US == 2 * ((plain.p90_us or 0) - AT_US)
 
 
@@ -195,35 +195,25 @@ class TestNoEstimate:
         assert made.starts[2].reason is NoEstimate.TOO_MUCH_WORK
         assert made.until_us < AT_US + HOUR_US
 
+    def test_where_the_runs_are_over_before_they_begin(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A large pool's first simulated round takes longer than all that is left."""
+        draw = Futures.draw
+        drawn: list[int] = []
+
+        def count(futures: Futures, until_us: int) -> Start:
+            drawn.append(until_us)
+            return draw(futures, until_us)
+
+        monkeypatch.setattr(Futures, "draw", count)
+        made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run > 0)
+        assert (len(drawn), made.runs, made.until_us) == (1, 19, AT_US)
+        assert made.starts[2].reason is NoEstimate.TOO_MUCH_WORK
+
     def test_of_p90_alone_where_two_runs_of_nineteen_are_cut(self) -> None:
         made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run >= 17)
         one = made.starts[2]
         assert (one.p50_us is None, one.p90_us, one.reason) == (False, None, None)
         made = forecast(busy(job(1, 1), job(2, 1)), ended(HOUR_US), stop=lambda run: run >= 18)
         assert made.starts[2].p90_us is not None
-
-
-class TestWidening:
-    def test_is_the_score_that_nine_of_ten_past_ones_were_below(self) -> None:
-        scores = [index / 50 for index in range(1, 101)]
-        assert widening(scores) == 91 / 50
-
-    @pytest.mark.parametrize(
-        ("count", "below"), [(1, 1), (9, 9), (10, 10), (18, 18), (19, 18), (20, 19), (29, 27)]
-    )
-    def test_is_the_worst_of_fewer_than_nineteen(self, count: int, below: int) -> None:
-        scores = [1 + index / 50 for index in range(1, count + 1)]
-        draws().shuffle(scores)
-        assert widening(scores) == 1 + below / 50
-
-    def test_is_none_from_nothing_or_where_p90_was_late_enough(self) -> None:
-        assert widening([]) == 1.0
-        assert widening([0.5] * 9) == 1.0
-        assert widening([0.5] * 100) == 1.0
-
-    def test_is_bounded_where_jobs_did_not_start_at_all(self) -> None:
-        assert score(None, HOUR_US, ROUND_US) == float("inf")
-        assert widening([float("inf")] * 100) == MOST_WIDENING
-
-    def test_counts_a_wait_of_nothing_as_a_lease(self) -> None:
-        assert score(HOUR_US, 0, HOUR_US // 2) == score(HOUR_US, 1, HOUR_US // 2) == 2.0

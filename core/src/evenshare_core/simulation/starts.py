@@ -4,8 +4,8 @@ Each run lets the pool go on under its own policy from where it is. What nobody 
 anew in each: how long jobs take, from jobs that ended; who submits what, from the pool's recent
 past. A job's p50 and p90 are quantiles of its starts over the runs. The quantiles of n runs are
 those of n + 1, so that a start in reality, one more draw, would fall below p90 nine times of ten
-if the draws were right. They are not quite, so p90 is widened by how far past ones were off
-(`widening`, split conformal prediction).
+if the draws were right. They are not quite, so both are corrected by what became of past ones
+(`evenshare_core.simulation.start_correction`).
 
 | drawn | from |
 |---|---|
@@ -42,6 +42,7 @@ from evenshare_core.policies.shared.backoffs import jobs_backing_off
 from evenshare_core.simulation.deadline_jobs import later
 from evenshare_core.simulation.present import PresentState, Start, so_far_us
 from evenshare_core.simulation.simulator import SimulationResult, run
+from evenshare_core.simulation.start_correction import Correction
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
@@ -49,10 +50,10 @@ RUNS = 19  # quantiles of n + 1 = 20: the 10th start is p50, the 18th p90
 LEAST_RUNS = 9  # with fewer there is no p90: it would lie above all of them
 LEAST_ENDED = 10  # jobs that ended, before their durations are taken for those of others
 LEAST_LONGER = 3  # of them that took longer than a job has run
-MOST_WIDENING = 10.0
 ARRIVALS_MOST = 20_000  # of one run
 LONGEST = 0.95  # of the draw: then 19 times as long again
 NO_RESOURCES = Resources(0)
+NONE = Correction()
 
 
 class NoEstimate(StrEnum):
@@ -94,11 +95,12 @@ class History:
 class EstimatedStart(NamedTuple):
     """One queued job. `p90_us` None with a p50: in more than one run of ten it did not start.
 
-    `reason` says why there is neither. `raw_p90_us` is p90 before it was widened.
+    `reason` says why there is neither. `raw_p50_us`, `raw_p90_us`: before they were corrected.
     """
 
     p50_us: int | None
     p90_us: int | None = None
+    raw_p50_us: int | None = None
     raw_p90_us: int | None = None
     reason: NoEstimate | None = None
 
@@ -110,7 +112,7 @@ class Forecast:
     at_us: int
     until_us: int
     runs: int
-    widening: float
+    correction: Correction
     arrivals: float  # per run, on average
     starts: Mapping[int, EstimatedStart]
 
@@ -238,16 +240,16 @@ def estimate_starts(
     *,
     until_us: int,
     rng: Random,
-    widening: float = 1.0,
+    correction: Correction = NONE,
     runs: int = RUNS,
     stop: Callable[[int], bool] = lambda _: False,
     only: Collection[int] | None = None,
 ) -> Forecast:
     """Return when the queued jobs of a snapshot start, from `runs` runs up to `until_us`.
 
-    Of `start.work`, what is left is not looked at. `stop` is asked after every round of a run, with
-    the number of the run, from 0. If it says so, the run is cut there. `only`: the jobs that are
-    asked about; None: all of them.
+    Of `start.work`, what is left is not looked at. `stop` is asked before a run and after every
+    round of it, with the number of the run, from 0. If it says so, the run is cut there. `only`:
+    the jobs that are asked about; None: all of them.
 
     Raises:
         KeyError: a job of the snapshot has no work.
@@ -263,8 +265,14 @@ def estimate_starts(
     if only is not None:
         wanted &= set(only)
     drawn: list[dict[int, int]] = []
-    reached, arrivals = until_us, 0
+    reached, arrivals, begun = until_us, 0, 0
     for number in range(runs if wanted else 0):
+        # In a large pool the first round of a run takes longer than the part of all that are left.
+        if stop(number):
+            drawn.append({})
+            reached = snapshot.at_us
+            continue
+        begun += 1
         again = futures.draw(until_us)
         starts, came_us = _starts(again, wanted, until_us, partial(stop, number))
         drawn.append(starts)
@@ -275,34 +283,9 @@ def estimate_starts(
     for job in sorted(wanted):
         instants = sorted(starts[job] for starts in drawn if job in starts)
         why = NoEstimate.PRICE_ABOVE_MAX if job in priced_out else later
-        estimates[job] = _estimate(instants, len(drawn), snapshot, widening, why)
-    mean = arrivals / max(1, len(drawn))
-    return Forecast(snapshot.at_us, reached, len(drawn), widening, mean, estimates)
-
-
-def widening(scores: Collection[float]) -> float:
-    """Return by what p90's wait is multiplied, so that nine of ten past ones had held.
-
-    `scores` are waits / waits of the p90 before it was widened, of estimates whose outcome would
-    be known whatever it was; infinity for a job that has not started. Never below 1. Of fewer than
-    19 scores it is the worst one; of fewer than nine even that promises less than nine of ten.
-    Source: split conformal prediction: the ceil(0.9 (n + 1))-th smallest of n scores.
-    """
-    if not scores:
-        return 1.0
-    rank = min(len(scores), ceil(0.9 * (len(scores) + 1)))
-    return max(1.0, min(MOST_WIDENING, sorted(scores)[rank - 1]))
-
-
-def score(wait_us: int | None, raw_wait_us: int, lease_us: int) -> float:
-    """Return how far a p90 was off; `wait_us` None: the job has not started.
-
-    A wait counts as a lease length at least: else those that were to last a round, and lasted
-    five, would widen the waits of hours by as much.
-    """
-    if wait_us is None:
-        return float("inf")
-    return wait_us / max(1, raw_wait_us, lease_us)
+        estimates[job] = _estimate(instants, len(drawn), snapshot, correction, why)
+    mean = arrivals / max(1, begun)
+    return Forecast(snapshot.at_us, reached, len(drawn), correction, mean, estimates)
 
 
 def _waiting(snapshot: Snapshot) -> set[int]:
@@ -416,7 +399,7 @@ def _starts(
 
 
 def _estimate(
-    instants: list[int], runs: int, snapshot: Snapshot, widening: float, later: NoEstimate
+    instants: list[int], runs: int, snapshot: Snapshot, correction: Correction, later: NoEstimate
 ) -> EstimatedStart:
     """Quantiles of starts, in order; of the other runs it is only later."""
     if runs < LEAST_RUNS:
@@ -424,11 +407,11 @@ def _estimate(
     first, last = ceil(0.5 * (runs + 1)), ceil(0.9 * (runs + 1))
     if len(instants) < first:
         return EstimatedStart(None, reason=later)
-    p50_us = instants[first - 1]
-    if len(instants) < last:
-        return EstimatedStart(p50_us)
-    raw_us = instants[last - 1]
-    wait_us = raw_us - snapshot.at_us
-    if widening > 1:
-        wait_us = ceil(max(wait_us, snapshot.lease_us) * widening)
-    return EstimatedStart(p50_us, snapshot.at_us + wait_us, raw_us)
+    at_us, raw_p50_us = snapshot.at_us, instants[first - 1]
+    raw_p90_us = instants[last - 1] if len(instants) >= last else None
+    p50_us, p90_us = correction.corrected(
+        raw_p50_us - at_us, None if raw_p90_us is None else raw_p90_us - at_us
+    )
+    return EstimatedStart(
+        at_us + p50_us, None if p90_us is None else at_us + p90_us, raw_p50_us, raw_p90_us
+    )
