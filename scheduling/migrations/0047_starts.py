@@ -5,7 +5,7 @@ from django.db.models import Q
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0045_rows")]
+    dependencies = [("scheduling", "0046_write_off")]
 
     operations = [
         migrations.AddField(
