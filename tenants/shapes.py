@@ -1,7 +1,8 @@
 """Shapes of stored JSON, and closed lists of choices: the database refuses what no code can read.
 
 For migrations: `hold_shapes` says what a JSON column holds, `hold_choices` that a column with
-choices holds one of them, `hold_names` that a name can stand in an address.
+choices holds one of them, `hold_names` that a name can stand in an address, `hold_counts` that a
+whole number is not negative.
 `tests/integration/test_shapes.py` names the columns that were forgotten.
 Where a table has rows already that are otherwise, it keeps them and gets no condition, for they
 could not be updated any more; the log names it.
@@ -24,9 +25,13 @@ from django.db.backends.utils import CursorWrapper
 log = structlog.get_logger(__name__)
 
 MOST = 2**63 - 1
+WHOLE = ("BigIntegerField", "IntegerField", "SmallIntegerField")
 # Python reads larger numbers as infinite, and no deeper text than a thousand levels.
 _LARGEST = "1.7976931348623157e308"
 DEEPEST = 100
+# Whole numbers that may be negative: a start for chance, how a program ended, instants before
+# 1970, a reward of a market, and what is left of a rounded charge.
+SIGNED = frozenset({"seed", "exit_code", "launched_us", "stopped_us", "reward_micro", "carried"})
 
 
 class JsonShape(Protocol):
@@ -183,9 +188,27 @@ def hold_names(app: str) -> migrations.RunPython:
     return _holding(rows)
 
 
+def hold_counts(app: str) -> migrations.RunPython:
+    """Have the database refuse negative whole numbers (`counts_of`): no round has such a number."""
+
+    def rows(apps: Apps) -> Iterator[Condition]:
+        for table, column in counts_of(apps, app):
+            yield table, f"{column}_counted", f'"{column}" >= 0'
+
+    return _holding(rows)
+
+
 def hold_condition(table: str, name: str, condition: str) -> migrations.RunPython:
     """Have the database refuse rows of one table that do not meet a condition."""
     return _holding(lambda _: [(table, name, condition)])
+
+
+def within_reach(*columns: str) -> str:
+    """Return the SQL condition that pages can count days and years from instants of the past."""
+    return " AND ".join(
+        f'("{one}" IS NULL OR "{one}" >= \'1900-01-01\' AND "{one}" < \'9000-01-01\')'
+        for one in columns
+    )
 
 
 def _holding(rows: Callable[[Apps], Iterable[Condition]]) -> migrations.RunPython:
@@ -209,6 +232,15 @@ def names_of(apps: Any, app: str) -> Iterator[tuple[str, str]]:
     for model in apps.get_app_config(app).get_models():
         for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's way to the fields
             if isinstance(field, models.SlugField) and field.column in ("name", "slug"):
+                yield model._meta.db_table, field.column  # noqa: SLF001 - the same
+
+
+def counts_of(apps: Any, app: str) -> Iterator[tuple[str, str]]:
+    """Yield (table, column) of whole numbers that no kind of field keeps from below 0."""
+    for model in apps.get_app_config(app).get_models():
+        for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's way to the fields
+            is_whole = field.get_internal_type() in WHOLE and not field.primary_key
+            if is_whole and field.column not in SIGNED:
                 yield model._meta.db_table, field.column  # noqa: SLF001 - the same
 
 

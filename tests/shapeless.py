@@ -10,7 +10,7 @@ from psycopg import sql
 _CONDITIONS = r"""
 SELECT conrelid::regclass::text, conname FROM pg_constraint
 WHERE contype = 'c' AND coninhcount = 0 AND connamespace = 'public'::regnamespace
-  AND conname ~ '_(shaped|known|named)$'
+  AND conname ~ '_(shaped|known|named|counted)$'
 """
 
 

@@ -25,7 +25,7 @@ SELECT p.id, p.name, p.executor, p.on_demand, p.book, p.policy, p.options::text,
        ), '{}')::text,
        coalesce((
            SELECT jsonb_object_agg(name, gpus) FROM (
-               SELECT t.name, max(q.gpus + CASE q.mode
+               SELECT t.name, max(q.gpus::bigint + CASE q.mode
                    WHEN 'LEND_AND_BORROW' THEN q.borrow_limit ELSE 0 END) AS gpus
                FROM tenants_quota q JOIN scheduling_gputype t ON t.id = q.gpu_type_id
                WHERE q.pool_id = p.id AND q.tenant_id = %s

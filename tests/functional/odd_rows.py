@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from django.apps import apps
@@ -30,12 +31,27 @@ JSON = (
 ADDRESSES = 6
 
 
-class Column(NamedTuple):
-    """A column, its damaged values as SQL, and the addresses that read it."""
+WORD = re.compile(r"\w+")
+# The lowest, the highest, and what is none or long ago.
+INSTANTS = ("0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00", "1970-01-01")
+EDGES: dict[str, tuple[object, object, object]] = {
+    "DateTimeField": INSTANTS,
+    "DateField": ("0001-01-01", "9999-12-31", "1970-01-01"),
+    "FloatField": (-1e308, 1e308, 0),
+    "SmallIntegerField": (-(2**15), 2**15 - 1, 0),
+    "IntegerField": (-(2**31), 2**31 - 1, 0),
+    "BigIntegerField": (-(2**63), 2**63 - 1, 0),
+    "PositiveSmallIntegerField": (1, 2**15 - 1, 0),
+    "PositiveIntegerField": (1, 2**31 - 1, 0),
+    "PositiveBigIntegerField": (1, 2**63 - 1, 0),
+}
+
+
+class Damage(NamedTuple):
+    """A table, what may be written there at once (SQL by column), and addresses that read it."""
 
     table: str
-    name: str
-    values: Sequence[str]
+    changes: Sequence[Mapping[str, str]]
     paths: Sequence[str]
 
 
@@ -45,28 +61,32 @@ class Asker:
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
         self._clients: dict[str, Client] = {}
-        self._queries: dict[str, str] = {}
+        self._words: dict[str, set[str]] = {}
         with uncompared():
             for look in looks({"all": pair.one.words}):
                 self._find(look.address, look.path)
 
     def _find(self, address: str, path: str) -> None:
-        """Remember who is answered, and by which queries."""
-        for side in (self._pair.operator, self._pair.one):
+        """Remember who is answered, and by which queries: a member and an operator by turns."""
+        sides = (self._pair.operator, self._pair.one)
+        for side in sides if len(self._clients) % 2 else sides[::-1]:
             client = bearer(side.secret) if is_api(address) else session(side.session)
             with CaptureQueriesContext(connection) as queries:
                 status = asked(client, path).status_code
             if status == 200:
                 self._clients[path] = client
-                self._queries[path] = " ".join(one["sql"] for one in queries.captured_queries)
+                self._words[path] = {
+                    word for one in queries.captured_queries for word in WORD.findall(one["sql"])
+                }
                 return
 
-    def reading(self, table: str, column: str) -> list[str]:
-        """The addresses whose queries name both, spread over all that do."""
-        words = re.compile(
-            rf"\b{table}\b(?=.*\b{column}\b)|\b{column}\b(?=.*\b{table}\b)", re.DOTALL
-        )
-        found = [path for path, queries in self._queries.items() if words.search(queries)]
+    def reading(self, table: str, columns: Sequence[str]) -> list[str]:
+        """The addresses whose queries name the table and a column, spread over all that do."""
+        found = [
+            path
+            for path, words in self._words.items()
+            if table in words and not words.isdisjoint(columns)
+        ]
         return found[:: max(1, len(found) // ADDRESSES)]
 
     def status(self, path: str) -> int:
@@ -76,16 +96,57 @@ class Asker:
         return status
 
 
-def columns(asker: Asker) -> Iterator[Column]:
-    """All columns of ours that hold JSON, a choice, a name, a list or a text."""
+def damages(asker: Asker) -> Iterator[Damage]:
+    """All that is damaged: words, names and JSON by column, numbers and instants by table."""
+    for table, fields in tables():
+        for field in fields:
+            yield from by_column(asker, table, field.attname, damaged_values(field))
+        if numbers := numbers_of(fields):
+            yield Damage(table, together(numbers), asker.reading(table, [*numbers]))
+
+
+def damages_by_number(asker: Asker) -> Iterator[Damage]:
+    """Numbers and instants by column."""
+    for table, fields in tables():
+        for name, values in numbers_of(fields).items():
+            yield from by_column(asker, table, name, values)
+
+
+def by_column(asker: Asker, table: str, column: str, values: Sequence[str]) -> Iterator[Damage]:
+    """Each value alone, if there is one."""
+    if values:
+        yield Damage(table, [{column: one} for one in values], asker.reading(table, [column]))
+
+
+def tables() -> Iterator[tuple[str, list[models.Field[Any, Any]]]]:
+    """Our tables, with their columns."""
     for app in APPS:
         for model in apps.get_app_config(app).get_models():
-            table = model._meta.db_table
-            for field in model._meta.concrete_fields:
-                values = damaged_values(field)
-                paths = asker.reading(table, field.attname) if values else []
-                if paths:
-                    yield Column(table, field.attname, values, paths)
+            yield model._meta.db_table, list(model._meta.concrete_fields)
+
+
+def numbers_of(fields: Sequence[models.Field[Any, Any]]) -> dict[str, tuple[str, ...]]:
+    """The edges of numbers and instants, by column."""
+    return {field.attname: edges for field in fields if (edges := edges_of(field))}
+
+
+def edges_of(field: models.Field[Any, Any]) -> tuple[str, ...]:
+    """The lowest, the highest and nothing, as SQL; empty for columns of other kinds."""
+    if field.primary_key or field.is_relation:
+        return ()
+    if isinstance(field, models.DecimalField):
+        most = Decimal(10) ** (field.max_digits - field.decimal_places) - 1
+        return tuple(f"'{value}'" for value in (-most, most, 0))
+    return tuple(f"'{value}'" for value in EDGES.get(field.get_internal_type(), ()))
+
+
+def together(numbers: Mapping[str, tuple[str, ...]]) -> list[Mapping[str, str]]:
+    """All at the lowest, the highest or nothing; and in turn, as an end before its start."""
+    alike = [{name: values[place] for name, values in numbers.items()} for place in range(3)]
+    by_turns = {
+        name: values[place % 2 == 0] for place, (name, values) in enumerate(numbers.items())
+    }
+    return [*alike, by_turns]
 
 
 def damaged_values(field: models.Field[Any, Any]) -> list[str]:
@@ -119,14 +180,18 @@ def guards_off(services: Services) -> Iterator[None]:
 ROWS = ("true", '"{column}" IS NOT NULL', "ctid = (SELECT max(ctid) FROM {table})")
 
 
-def is_written(column: Column, value: str) -> bool:
-    """Write it to rows, in the running transaction; False where the database refuses it."""
-    return any(_is_written(column, value, rows) for rows in ROWS)
+def is_written(table: str, change: Mapping[str, str]) -> bool:
+    """Write it to rows, in the running transaction; False where the database refuses all of it."""
+    written = [
+        any(_is_written(table, column, value, rows) for rows in ROWS)
+        for column, value in change.items()
+    ]
+    return any(written)
 
 
-def _is_written(column: Column, value: str, rows: str) -> bool:
-    where = rows.format(table=column.table, column=column.name)
-    query = f'UPDATE {column.table} SET "{column.name}" = {value} WHERE {where}'  # noqa: S608 - ours
+def _is_written(table: str, column: str, value: str, rows: str) -> bool:
+    where = rows.format(table=table, column=column)
+    query = f'UPDATE {table} SET "{column}" = {value} WHERE {where}'  # noqa: S608 - ours
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL session_replication_role = replica")

@@ -16,7 +16,8 @@ BAD = {
     "timestamp with time zone": INSTANTS, "timestamp without time zone": INSTANTS,
     "date": INSTANTS,
 }  # fmt: skip
-# What is on the very edge may stay: Python reads it.
+# What is on the very edge may stay, since Python reads it, but where pages count from an instant
+# (`tenants.shapes.within_reach`).
 GOOD = {
     "timestamp with time zone": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
     "date": ("0001-01-01", "9999-12-31"),
@@ -60,7 +61,12 @@ def test_every_number_and_instant_is_bounded(template_database: str, services: S
             if takes(database, column, value)
         ]
         assert not wrong, "end the newest migration of its app with tenants.bounds.bound_columns"
-        edges = [(column, value) for column in columns for value in GOOD.get(column.type, ())]
+        edges = [
+            (column, value)
+            for column in columns
+            for value in GOOD.get(column.type, ())
+            if "'9000-01-01" not in str(column.checks)
+        ]
         assert not [one for one in edges if not takes(database, *one)]
 
 

@@ -27,6 +27,7 @@ from tenants.shapes import (
     WithFields,
     choices_of,
     condition_of,
+    counts_of,
     hold_shapes,
     names_of,
 )  # fmt: skip
@@ -113,6 +114,21 @@ def test_every_name_in_addresses_can_stand_there(
             assert takes(database, check, **{column: ("a-B_9", kind)})
             for bad in ("", "a/b", "a b", "\u202e", "ß"):
                 assert not takes(database, check, **{column: (bad, kind)}), (table, column, bad)
+
+
+def test_no_whole_number_is_negative_where_none_can_be(
+    template_database: str, services: Services
+) -> None:
+    with services.postgres.connect(template_database) as database:
+        rows = database.execute(COLUMNS, ["_counted"]).fetchall()
+        checks = {(table, column): (check, kind) for table, column, kind, check in rows}
+        columns = [one for app in APPS for one in counts_of(apps, app)]
+        assert len(columns) > 25
+        for table, column in columns:
+            check, kind = checks[table, column]
+            assert check is not None, f"{table}.{column}: end with tenants.shapes.hold_counts"
+            assert takes(database, check, **{column: ("0", kind)})
+            assert not takes(database, check, **{column: ("-1", kind)}), (table, column)
 
 
 GOOD_AND_BAD: dict[str, tuple[JsonShape, list[str], list[str]]] = {
