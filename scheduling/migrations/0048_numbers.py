@@ -9,7 +9,7 @@ from tenants.shapes import hold_condition, hold_counts, within_reach
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0045_rows"),)
+    dependencies = (("scheduling", "0047_starts"),)
 
     operations = (
         hold_counts("scheduling"),
