@@ -39,10 +39,10 @@ UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 FILES = st.lists(hostile_files(), min_size=AT_ONCE, max_size=AT_ONCE)
 # An example takes seconds, so that a failing one is told as it is.
-REAL = {
-    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    "phases": [Phase.reuse, Phase.generate],
-}
+REAL = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    phases=[Phase.reuse, Phase.generate],
+)
 
 
 def write_and_end(
@@ -78,13 +78,13 @@ class TestALocalJob:
         with local_world(tmp_path / "jobs") as there:
             yield there
 
-    @settings(max_examples=few() // 2, **REAL)
+    @settings(REAL, max_examples=few() // 2)
     @given(files=FILES)
     def test_binds_itself_alone(self, world: LocalWorld, files: list[HostileFile]) -> None:
         self.check(world, files)
 
     @pytest.mark.soak
-    @settings(max_examples=EXAMPLES, **REAL)
+    @settings(REAL, max_examples=EXAMPLES)
     @given(files=FILES)
     def test_binds_itself_alone_two_thousand_times(
         self, world: LocalWorld, files: list[HostileFile]
@@ -121,13 +121,13 @@ class TestASlurmJob:
         with slurm_world(tmp_path / "jobs", slurm_cluster) as there:
             yield there
 
-    @settings(max_examples=few() // 2, **REAL)
+    @settings(REAL, max_examples=few() // 2)
     @given(files=FILES)
     def test_binds_itself_alone(self, world: SlurmWorld, files: list[HostileFile]) -> None:
         self.check(world, files)
 
     @pytest.mark.soak
-    @settings(max_examples=EXAMPLES, **REAL)
+    @settings(REAL, max_examples=EXAMPLES)
     @given(files=FILES)
     def test_binds_itself_alone_two_thousand_times(
         self, world: SlurmWorld, files: list[HostileFile]
