@@ -5,6 +5,7 @@ The last migration of the app that adds a whole number ends with `hold_counts`.
 
 from django.db import migrations
 
+from tenants.bounds import bound_columns
 from tenants.shapes import hold_condition, hold_counts, within_reach
 
 
@@ -22,4 +23,5 @@ class Migration(migrations.Migration):
         hold_condition(
             "scheduling_poolfence", "rounds_counted", within_reach("last_at", "last_checked_at")
         ),
+        bound_columns("scheduling"),
     )

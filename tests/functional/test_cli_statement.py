@@ -434,7 +434,7 @@ class TestAWrongCommand:
 
     def test_says_what_to_install(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "evenshare.cli.verify_statement", raising=False)
-        monkeypatch.setitem(sys.modules, "evenshare_core.verification.statement", None)
+        monkeypatch.setitem(sys.modules, "evenshare_core.verification.statement_rows", None)
         done = run("bob", *TIME)
         assert done.code == 2
         assert verify_module.INSTALL in done.err
