@@ -97,7 +97,8 @@ class SlurmWorld:
         every = Node.objects.filter(pool=self.lab.pool).order_by("id")
         nodes = list(every.exclude(name__in=self.avoided))
         # Slurm says what has ended. A job may write otherwise into its files.
-        runs = {token for token, job in self.tools.queue().items() if not is_over(job.state)}
+        queue = self.tools.queue() if self._launched else {}
+        runs = {token for token, job in queue.items() if not is_over(job.state)}
         used: Counter[int] = Counter()
         for token, shares in self._nodes.items():
             if token in runs or token not in self._launched:

@@ -214,8 +214,8 @@ MUTANTS = (
     stored(
         "what_runs_without_a_lease_runs_on",
         "scheduling/engine/reconcile.py",
-        "if report.state in RUNS and report.token not in live",
-        "if report.state in RUNS and report.token in ()",
+        "if one.state in RUNS and one.token not in live",
+        "if one.state in RUNS and one.token in ()",
         f"{CONTRACT_TESTS}::test_every_pair_of_record_and_process_is_settled",
     ),
     stored(

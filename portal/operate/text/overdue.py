@@ -80,12 +80,12 @@ def overdue_alert(row: OverduePool) -> Alert:
 
 def orphans_alert(row: OrphanProcesses) -> Alert:
     """Processes that run on beside whoever has their GPUs now."""
-    verb = "runs" if row.count == 1 else "run"
+    verb = "runs on" if row.count == 1 else "run on"
     return Alert(
         f"orphans-{row.pool}",
         "bad",
         "Processes without a lease",
-        f"{plural(row.count, 'process', 'processes')} of {row.pool} {verb} on although the lease"
+        f"{plural(row.count, 'process', 'processes')} of {row.pool} {verb} although the lease"
         f" has ended, since {row.since:%H:%M} UTC, wall clock.",
         "Each round asks the engine to stop what it lists and has no lease. If it stays, end it on"
         " its node: other jobs may have its GPUs.",

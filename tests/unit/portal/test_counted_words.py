@@ -30,6 +30,7 @@ IRREGULAR = {
     ("its", "their"),
     ("person", "people"),
     ("policy", "policies"),
+    ("process", "processes"),
     ("entry", "entries"),
 }
 VERBS_OF_ONE = frozenset({"is", "was", "has", "does", "goes"})
