@@ -34,6 +34,7 @@ from tenants.models import Membership, User
 from tenants.tokens import Scope
 from tests.factories import cluster
 from tests.functional.matrix_stage import NAMES, SITE_ROLES, Stage, secret, words_of
+from tests.functional.reading import vacuum
 
 OWN, OTHER = "canary-lab", "south"
 SPAN = timedelta(hours=4)
@@ -303,7 +304,7 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
         " id < (SELECT max(id) FROM tenants_idleoffer)"
     )
     # So that nothing that was just written is moved while somebody reads.
-    session.execute("VACUUM ANALYZE")
+    vacuum(session, analyze=True)
 
 
 def queue_jobs(session: psycopg.Connection[Any], *, copies: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import psycopg
 from django.db import connection
 
 
@@ -23,11 +24,17 @@ def reading_of(act: Callable[[], object]) -> Reading:
     return Reading(after.rows - before.rows, after.blocks - before.blocks)
 
 
+def vacuum(session: psycopg.Connection[Any], *, analyze: bool = False) -> None:
+    """Drop deleted rows, and hand over at once what that read: else it counts to some later act."""
+    session.execute("VACUUM ANALYZE" if analyze else "VACUUM")
+    session.execute("SELECT pg_stat_force_next_flush()")
+
+
 def _counts() -> Reading:
     """All counts up to now.
 
-    An idle session hands its counts over once a second; this one does it at once, and reads them
-    with the next statement.
+    An idle session hands its counts over within ten seconds; this one does it at once, and reads
+    them with the next statement.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()")

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from billing.tasks import drop_files, log_new_transfers, meter
 from scheduling.engine.refits import is_refit_due
+from scheduling.models import PoolClock
 from scheduling.selectors import queue_order
 from scheduling.services.forecasts import claim_forecast
 from scheduling.tasks import archive, housekeeping, rounds, seal, simulations, tick
@@ -24,7 +27,7 @@ from tests.functional.access_table import ASKED_FOR, TABLE, Route
 from tests.functional.addresses import fill, is_api, template_of, words_of
 from tests.functional.crawl import asked
 from tests.functional.grown_stage import GrownStage, grow, short_stage
-from tests.functional.reading import Reading, reading_of
+from tests.functional.reading import Reading, reading_of, vacuum
 from tests.plugin import Services
 from tests.stages import Stages
 
@@ -40,7 +43,7 @@ FAILING = ("/readyz", "/pools/pool-1/starts/", "/operate/pools/pool-1/what-if/1/
 PERIOD = "sums of the period that is asked for, which is all"
 WINDOW = "a window of days; at this size PostgreSQL reads all rows rather than an index"
 COUNTED = "counts jobs that wait, along an index"
-NOT_FOUND = "entries of an index of intents, in no statement's plan; a round alone reads none"
+NOT_FOUND = "entries of an index of intents, in no statement's plan; later rounds read none"
 SNAPSHOT = "a round is decided from all jobs that wait"
 # What may read more, and why.
 PAST_GROWS = {
@@ -58,7 +61,6 @@ PAST_GROWS = {
     "pools/<slug:name>/trades/<int:number>/": "later trades at the same rate",
     "api/v1/ledgers/<slug:book>/chain/records": "a page of 500 records",
     "task rounds": NOT_FOUND,
-    "round": NOT_FOUND,
     "task housekeeping": "compares a part of what is kept, and drops what is old",
     "task log all": "compares at most 1,000 transfers",
     "task archive": "writes what is old enough",
@@ -119,7 +121,13 @@ def _excuse(name: str, excused: dict[str, str]) -> str:
 def _read(stages: Stages, services: Services, copies: int, queued: int) -> dict[str, Reading]:
     with stages.copy_of(short_stage) as copy, services.postgres.connect(copy.name) as session:
         grow(copy.made, session, copies=copies, queued=queued)
-        return {name: reading_of(act) for name, act in (*_requests(copy.made), *_tasks(copy.made))}
+        read = {name: reading_of(act) for name, act in _requests(copy.made)}
+        for name, act in _tasks(copy.made):
+            # A plan's look at the ends of an index passes entries of deleted rows. How many it
+            # passes hangs on what other databases of the server do meanwhile.
+            vacuum(session)
+            read[name] = reading_of(act)
+        return read
 
 
 def _requests(made: GrownStage) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -144,7 +152,9 @@ def _who(route: Route) -> str:
 
 
 def _tasks(made: GrownStage) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The tasks of beat, and rounds; the first round is of what the stage left."""
+    """The tasks of beat, and rounds. The first round, of what the stage left, is the task's."""
+    due = made.lab.at + timedelta(seconds=60)
+    PoolClock.objects.filter(pool=made.lab.pool).update(anchor_pool=due, anchor_wall=timezone.now())
     yield from {
         "task tick": tick, "task rounds": rounds, "task meter": meter,
         "task log": log_new_transfers,
