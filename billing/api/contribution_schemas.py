@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers as s
 
+from billing.api.income_schemas import LateRoundsRow
 from scheduling.api.schemas import Credits
 
 
@@ -76,7 +77,7 @@ class ContributionAnswer(s.Serializer[object]):
     )
 
 
-class IncomeLineRow(s.Serializer[object]):
+class IncomeLineRow(LateRoundsRow):
     """One share of a borrowed term: earned = charge x own_part, to the micro-credit."""
 
     counted_at = s.DateTimeField(help_text="Its hour closes: it counts at this instant.")
@@ -103,16 +104,6 @@ class IncomeLineRow(s.Serializer[object]):
     lent_gpu_h = s.CharField()
     earned = Credits()
     transfer = s.UUIDField(allow_null=True, help_text="null: not settled, or a charge of 0.")
-    charged_until = s.DateTimeField(
-        allow_null=True,
-        help_text="If rounds were late for the term: until when its borrower was charged. null:"
-        " until it ended.",
-    )
-    borne = Credits(help_text="What of `charge` the operator paid, because rounds were late.")
-    earned_borne = Credits(
-        help_text="What of `earned` the operator paid: `borne` split by what lenders earned, by the"
-        " largest remainder."
-    )
 
 
 class IncomeLinePage(s.Serializer[object]):

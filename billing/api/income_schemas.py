@@ -31,7 +31,22 @@ class LenderRow(s.Serializer[object]):
     is_you = s.BooleanField()
 
 
-class IncomeRow(s.Serializer[object]):
+class LateRoundsRow(s.Serializer[object]):
+    """What the operator paid of a borrowed term, because rounds were late."""
+
+    charged_until = s.DateTimeField(
+        allow_null=True,
+        help_text="If rounds were late for the term: until when its borrower was charged. null:"
+        " until it ended.",
+    )
+    borne = Credits(help_text="What of `charge` the operator paid, because rounds were late.")
+    earned_borne = Credits(
+        help_text="What of `earned` the operator paid: `borne` split by what lenders earned, by the"
+        " largest remainder."
+    )
+
+
+class IncomeRow(LateRoundsRow):
     """One share that a tenant earned of a borrowed term, with every factor of it."""
 
     tenant = s.CharField()
@@ -78,16 +93,6 @@ class IncomeRow(s.Serializer[object]):
     )
     hour = s.DateTimeField(help_text="The first instant of the hour that it is settled in.")
     transfer = s.UUIDField(allow_null=True, help_text="null: not settled, or a charge of 0.")
-    charged_until = s.DateTimeField(
-        allow_null=True,
-        help_text="If rounds were late for the term: until when its borrower was charged. null:"
-        " until it ended.",
-    )
-    borne = Credits(help_text="What of `charge` the operator paid, because rounds were late.")
-    earned_borne = Credits(
-        help_text="What of `earned` the operator paid: `borne` split by what lenders earned, by the"
-        " largest remainder."
-    )
     borrower = s.CharField(allow_null=True, help_text="null: the pool hides it.")
     lease = s.IntegerField(allow_null=True, help_text="null: the pool hides its borrower.")
     term = s.IntegerField(allow_null=True)

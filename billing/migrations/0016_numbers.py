@@ -1,4 +1,4 @@
-"""No negative whole number where none can be, and no posted price that nothing can have posted.
+"""The database refuses negative counts, and posted prices that no price setting makes.
 
 The last migration of the app that adds a whole number ends with `hold_counts`.
 """
@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
 
     operations = (
         hold_counts("billing"),
-        # The page of a posted price computes it again, and income counts back from its instant.
+        # The page of a posted price recomputes it. Pages of income count back from its instant.
         hold_condition(
             "billing_postedprice",
             "of_a_round",

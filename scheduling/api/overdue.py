@@ -1,4 +1,4 @@
-"""Leases that should have ended: which, what their engine says, and that one is to end."""
+"""Leases that should have ended: their list, and the end of one."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class OverdueLeaseRow(s.Serializer[object]):
     """A lease whose stop was due at `due` (pool time); it holds its GPUs until it ends.
 
     `engine` is what its engine last said of its process; `since` (wall time) and `error` where they
-    are known. `reason`: what it is to end for. `written_off`: an operator ended it, and the next
-    round does so.
+    are known. `reason`: what it is to end for. `written_off`: an operator asked for its end, and
+    the next round ends it.
     """
 
     job = JobRefRow(allow_null=True, help_text="Null: jobs of tenants are not for your role.")
@@ -59,18 +59,18 @@ class OverdueView(OperatePoolView):
     """Leases that should have ended."""
 
     def rows(self, pool: Pool) -> tuple[list[OverdueLease], datetime]:
-        """Return them, and the pool's time."""
+        """Return overdue leases, and the pool's time."""
         now = read_clock(pool.pk)
         return overdue_leases(pool, now.pool_at, now.scale), now.pool_at
 
     def listed(self, rows: list[OverdueLease], now: datetime) -> Response:
-        """Answer with them."""
+        """Return the answer; jobs are null for a role that may not see them."""
         with_jobs = may_on_site(self.access.site_role, Action.SEE_TENANT)
         return answer(page(_lease(one, now, with_jobs=with_jobs) for one in rows), _tag(rows))
 
 
 class OverdueList(OverdueView):
-    """Which they are."""
+    """The list of a pool."""
 
     @extend_schema(operation_id="operate_overdue_list", responses={200: OverdueLeasePage})
     def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
@@ -80,7 +80,7 @@ class OverdueList(OverdueView):
 
 
 class OverdueEnd(OverdueView):
-    """That one is to end."""
+    """The end of one."""
 
     @extend_schema(
         operation_id="operate_overdue_end",

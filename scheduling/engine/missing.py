@@ -2,7 +2,7 @@
 
 Silence says little: an engine that was started anew, asked in a wrong place or by a wrong user
 answers with an empty list, and in good faith. So an executor whose engine can forget is given time
-(`ExecutorTraits.silence_s`), of which only what was listened to counts. Where many leases vanish at
+(`ExecutorTraits.silence_s`), of which only time with listings counts. Where many leases vanish at
 once nothing is concluded at all, until they are listed again or an operator says that they are
 gone.
 Source: docs/adr/0207-executors-that-fail.md.
@@ -23,7 +23,7 @@ from tenants.scopes import engine_scope
 
 # More than a fifth of a pool's launched leases, and at least three.
 MASS_SHARE, MASS_LEAST = 5, 3
-# A listing vouches for so many seconds before it at most, or for two round intervals.
+# A listing counts for at most this many seconds of silence, or round intervals if they are longer.
 HEARD_S, HEARD_ROUNDS = 60, 2
 
 log = structlog.get_logger(__name__)

@@ -1,4 +1,4 @@
-"""No negative number of a round, and no clock or round where no page can count from.
+"""The database refuses negative counts, and instants from which pages cannot count years.
 
 The last migration of the app that adds a whole number ends with `hold_counts`.
 """

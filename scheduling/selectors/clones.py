@@ -7,7 +7,7 @@ from itertools import count
 
 from scheduling.models import Job, VirtualWork
 
-# A clone's name differs from those of so many last jobs of its tenant.
+# How many of a tenant's last jobs a clone's name is compared with.
 RECENT = 1000
 # A clone's name. A number alone is no sign of one: "resnet-50" is not the 50th "resnet".
 _COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")

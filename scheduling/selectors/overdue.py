@@ -1,4 +1,4 @@
-"""Leases whose process should have ended and that still hold, and processes without a lease."""
+"""Leases that still hold GPUs after their notice is over, and processes without a lease."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduling.selectors.executors import is_refusal
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.lines import PoolFacts
 
-# A process may end in the last instant of its notice, and a round has to see that.
+# A process may end as its notice ends, and the next round has to see that.
 ROUNDS_LATER = 2
 
 
@@ -33,7 +33,8 @@ class OverdueLease:
     """A lease whose stop was due at `due` (pool time), and what its engine says of its process.
 
     `since` (wall time) and `error` are of what the engine says, where they are known. `reason` is
-    what it is to end for. `is_written_off`: an operator ended it, and the next round does so.
+    what it is to end for. `is_written_off`: an operator asked for its end, and the next round ends
+    it.
     """
 
     id: int
@@ -52,7 +53,7 @@ class OverdueLease:
 
 @dataclass(frozen=True, slots=True)
 class OverduePool:
-    """How many leases of a pool are overdue, since when (pool time), and how many are to end."""
+    """How many leases of a pool are overdue, since when (pool time), how many are written off."""
 
     pool: str
     count: int

@@ -37,7 +37,7 @@ def end_lease(
     of the lease are drained. Returns whether it is new: repeating it changes nothing.
 
     Raises:
-        InvalidInputError: on `lease`: there is none, or it is not overdue.
+        InvalidInputError: `lease` names no lease of the pool, or one that is not overdue.
         PermissionDenied: the actor may not operate.
     """
     with operation(actor):

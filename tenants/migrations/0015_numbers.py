@@ -1,4 +1,4 @@
-"""No negative whole number where none can be.
+"""The database refuses negative counts.
 
 The last migration of the app that adds a whole number ends with `hold_counts`.
 """

@@ -35,8 +35,8 @@ SMALL, LONG_PAST, LONG_QUEUE = (50, 100), (500, 100), (50, 1000)
 # So many times as much, and so many rows and blocks more, is no growth with a size of ten times.
 # The same rows of a longer queue lie in more blocks.
 FACTOR, MARGIN = 2, Reading(rows=250, blocks=500)
-# To find a row along an index takes so many at most. Which plan PostgreSQL takes for the same rows
-# is its own affair: it may change from run to run.
+# Finding one row along an index takes at most this many. PostgreSQL may choose another plan for the
+# same rows from run to run.
 BLOCKS_OF_A_ROW = 4
 # Rounds of the stage were long ago; its forecast and its simulation have no result.
 FAILING = ("/readyz", "/pools/pool-1/starts/", "/operate/pools/pool-1/what-if/1/")
@@ -123,8 +123,8 @@ def _read(stages: Stages, services: Services, copies: int, queued: int) -> dict[
         grow(copy.made, session, copies=copies, queued=queued)
         read = {name: reading_of(act) for name, act in _requests(copy.made)}
         for name, act in _tasks(copy.made):
-            # A plan's look at the ends of an index passes entries of deleted rows. How many it
-            # passes hangs on what other databases of the server do meanwhile.
+            # The planner looks at the ends of an index, and skips entries of deleted rows there.
+            # How many it reads depends on transactions in other databases of the server.
             vacuum(session)
             read[name] = reading_of(act)
         return read

@@ -38,7 +38,7 @@ RUNS = "sleep 6000"
 UNTIL_ITS_END = "until [ -e end ]; do sleep 0.05; done; exit 3"
 OVER = (ReportState.FINISHED, ReportState.STOPPED)
 FILES = st.lists(hostile_files(), min_size=AT_ONCE, max_size=AT_ONCE)
-# An example takes seconds, so that a failing one is told as it is.
+# An example takes seconds, so a failing one is reported without shrinking it.
 REAL = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     phases=[Phase.reuse, Phase.generate],

@@ -47,7 +47,7 @@ GRACE_S = 30
 
 
 class StubbornExecutor(VirtualExecutor):
-    """Ends nothing that it is asked to stop, until it is told to."""
+    """Ends no process that it is asked to stop, until the test lets it."""
 
     def __init__(self) -> None:
         self.heeds, self.is_silent = False, False

@@ -79,7 +79,7 @@ def overdue_alert(row: OverduePool) -> Alert:
 
 
 def orphans_alert(row: OrphanProcesses) -> Alert:
-    """Processes that run on beside whoever has their GPUs now."""
+    """Processes without a lease, which still use GPUs that others may have."""
     verb = "runs on" if row.count == 1 else "run on"
     return Alert(
         f"orphans-{row.pool}",

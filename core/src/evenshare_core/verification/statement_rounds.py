@@ -182,7 +182,7 @@ class _Comparison:
         """The same of a lender's row, which does not say whose job borrowed."""
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if row.borne is None or disclosed is None:
-            return  # of before it was told, or found with its price
+            return  # its portal does not say it, or the round was reported with the price
         dues = _dues_us(disclosed, row)
         if not dues:
             return
