@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evenshare_core.units import SECOND_US
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.executors import Report, token_job
 from scheduling.models import Job
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("committed_db")
 
 
 class SlurmStage(Stage):
-    """Real jobs of a real cluster, in real time."""
+    """Real jobs of a real cluster, in real time. Slurm's own instants are whole seconds."""
+
+    grain_us = SECOND_US
 
     def __init__(self, world: SlurmWorld) -> None:
         self.world = world
