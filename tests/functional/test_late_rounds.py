@@ -67,7 +67,11 @@ class TestALateRound:
         client.force_login(live.people["ada"])
         transfer = Transfer.objects.get(hour=line.hour, tenant=line.tenant, code="usage")
         for path in (f"/jobs/{line.job.uid}/", f"/t/aa/ledger/{transfer.pk}/"):
-            assert "rounds were late" in client.get(path).content.decode(), path
+            page = client.get(path).content.decode()
+            assert "rounds were late" in page, path
+        # The operator is a side of the transfer by what it paid, not by quota of its own.
+        assert "operator, for time without rounds" in page
+        assert "operator, for unallocated quota" not in page
         days = "since=2029-12-01&until=2030-12-01"
         answer = client.get(f"/t/aa/ledger/statement.csv?book=main&{days}")
         lines = answer.content.decode().splitlines()

@@ -18,7 +18,7 @@ from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Instant
 from portal.charts.tenants import OTHERS as GREY
 from portal.charts.tenants import TenantBadge
-from portal.ledger.text.statement import OTHERS, VisibleNames, period_text
+from portal.ledger.text.statement import OPERATOR, OTHERS, VisibleNames, period_text
 from portal.site.clocks import Clocks
 from scheduling.selectors.visibility import Visibility
 from tenants.api.times import time_text
@@ -26,7 +26,7 @@ from tenants.api.times import time_text
 MICROSECOND = timedelta(microseconds=1)
 ZERO = Decimal(0)
 MICRO_HOURS = 10**6
-OPERATOR_BADGE = TenantBadge("operator, for unallocated quota", GREY, "OP")
+OPERATOR_BADGE = TenantBadge(OPERATOR, GREY, "OP")
 COLUMNS = (
     "counted_at", "hour", "round", "gpu_type", "borrower", "lease", "term", "starts_at", "ends_at",
     "gpus", "price_credits_per_gpu_h", "held_h", "carried_micro_credits", "charge_credits",

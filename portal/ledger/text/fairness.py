@@ -14,8 +14,9 @@ from portal.charts.explore.chart import PageChart, distinct_names
 from portal.charts.explore.looks import LENT, OWN, tenant_line
 from portal.charts.explore.revenue import FULL_TEXT, INCOME_TEXT, AlphaCourse, alpha_chart
 from portal.charts.tenants import OTHERS, TenantBadge
+from portal.ledger.text.statement import OPERATOR
 
-OPERATOR_BADGE = TenantBadge("operator, for unallocated quota", OTHERS, "OP")
+OPERATOR_BADGE = TenantBadge(OPERATOR, OTHERS, "OP")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,12 @@ from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.revenue import CountedSpan, IdleStep
 from evenshare_core.units import SECOND_US
 from portal.charts.notes import Instant
-from portal.ledger.text.statement import VisibleNames
+from portal.ledger.text.statement import OPERATOR, VisibleNames
 from portal.site.clocks import Clocks
 from scheduling.selectors.visibility import Visibility
 
 INTERVALS_MOST = 500
 PLACES = 10**6
-OPERATOR = "operator, for unallocated quota"
 
 
 @dataclass(frozen=True, slots=True)

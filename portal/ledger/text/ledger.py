@@ -20,6 +20,7 @@ from billing.selectors.usage import UsageLineItem
 from evenshare_core.units import HOUR_US
 from portal.charts.figures import apportion, credits_text, thousands
 from portal.charts.notes import Instant, LineItem, Note, Stat, credit_note
+from portal.ledger.text.statement import OPERATOR, OPERATOR_LATE
 from portal.site.clocks import Clocks
 from scheduling.selectors.visibility import Visibility
 
@@ -43,7 +44,7 @@ def visible_entries(row: LedgerRow, visibility: Visibility | None, tenant: int) 
     """The entries of a transfer: this tenant, those in sight, all others in one sum."""
     sides, hidden = [], ZERO
     for entry in row.entries:
-        name = _name(entry, visibility, tenant)
+        name = _name(entry, row.code, visibility, tenant)
         if name:
             sides.append(Side(name, entry.amount, here=entry.tenant_id == tenant))
         else:
@@ -53,9 +54,11 @@ def visible_entries(row: LedgerRow, visibility: Visibility | None, tenant: int) 
     return sorted(sides, key=lambda side: (not side.here, side.amount))
 
 
-def _name(entry: LedgerEntry, visibility: Visibility | None, tenant: int) -> str:
+def _name(entry: LedgerEntry, code: str, visibility: Visibility | None, tenant: int) -> str:
     if entry.tenant_id is None:
-        return "operator, for unallocated quota"
+        # Usage costs the operator nothing else.
+        is_late = entry.amount < 0 and code == Transfer.Code.USAGE
+        return OPERATOR_LATE if is_late else OPERATOR
     seen = visibility.of(entry.tenant_id) if visibility else None
     if seen is not None:
         return seen.name
