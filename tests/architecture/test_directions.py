@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .sources import CORE, ROOT, imported_modules, name_of, python_files, tree
+from .sources import BASELINES, CORE, ROOT, imported_modules, name_of, python_files, tree
 
 # The policy gets its time from the snapshot, its chance from a seed it is given.
 CLOCKS = {
@@ -69,7 +69,7 @@ def contract(identifier: str) -> dict[str, list[str]]:
     return next(found for found in linter["contracts"] if found["id"] == identifier)
 
 
-@pytest.mark.parametrize("path", python_files(CORE), ids=name_of)
+@pytest.mark.parametrize("path", python_files(CORE, *BASELINES), ids=name_of)
 class TestThePureCore:
     def test_imports_no_framework_driver_or_network(self, path: Path) -> None:
         roots = {module.partition(".")[0] for module in imported_modules(path)}

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from benchmarks.ltgf_pool import pool
 from evenshare_core.fairness.certificate import Property, Verdict
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import certify_round, decide_round
-from evenshare_core.policies.installed import GROUP, read_policies
+from evenshare_core.policies.installed import BROUGHT_BY, GROUP, read_policies
 from tests.outside_policy import SMALLEST, install_policy
 
 HERE = Path(__file__).resolve().parents[3]
@@ -109,6 +110,24 @@ class TestAPackageThatIsWrong:
         monkeypatch.setitem(registry.FAULTS, "smallest", "policy 'smallest' does not load: why")
         with pytest.raises(registry.UnknownPolicyError, match="does not load: why"):
             registry.policy("smallest")
+
+
+class TestBaselines:
+    def test_are_told_with_the_package_that_brings_them(self) -> None:
+        project = tomllib.loads((HERE / "research" / "pyproject.toml").read_text())["project"]
+        declared = project["entry-points"][GROUP]
+        assert dict.fromkeys(declared, project["name"]) == BROUGHT_BY
+
+    def test_that_are_not_installed_say_what_brings_them(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delitem(registry.POLICIES, "themis")
+        with pytest.raises(registry.UnknownPolicyError) as raised:
+            registry.policy("themis")
+        assert str(raised.value) == (
+            "policy 'themis' is not installed; the package evenshare-research brings it:"
+            " pip install evenshare-research"
+        )
 
 
 class TestTheEnvironment:

@@ -13,7 +13,11 @@ from evenshare_core.policies.policy import Policy
 
 GROUP = "evenshare.policies"
 # Packages of our own, for those who read rounds where they are not installed.
-BROUGHT_BY: dict[str, str] = {}
+RESEARCH = (
+    "allox batch_sche chronus gavel genie hived hydra max_efficiency max_min optimus sjf srtf"
+    " themis three_sigma tiresias_l yarn_cs"
+)
+BROUGHT_BY = dict.fromkeys(RESEARCH.split(), "evenshare-research")
 
 
 def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[str, str]]:

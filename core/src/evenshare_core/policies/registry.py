@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenshare_core.policies.baselines import (
-    allox,
-    batch_sche,
-    chronus,
-    drf,
-    genie,
-    hived,
-    hydra,
-    optimus,
-    queues,
-    themis,
-    three_sigma,
-    tiresias_l,
-    yarn_cs,
-)
 from evenshare_core.policies.evenshare import policy as evenshare
 from evenshare_core.policies.gandiva_fair import policy as gandiva_fair
 from evenshare_core.policies.installed import BROUGHT_BY, read_policies
 from evenshare_core.policies.ltgf import policy as ltgf
 from evenshare_core.policies.market import policy as market
 from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.orders import drf, fifo
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise
-from evenshare_core.policies.sharing import gavel, max_efficiency, max_min, oef
+from evenshare_core.policies.sharing import oef
 from evenshare_core.policies.unisched import policy as unisched
 
 POLICIES: dict[str, Policy] = {
@@ -36,22 +22,8 @@ POLICIES: dict[str, Policy] = {
         ltgf.POLICY,
         evenshare.POLICY,
         oef.POLICY,
-        *queues.POLICIES,
-        yarn_cs.POLICY,
-        batch_sche.POLICY,
-        hived.POLICY,
-        allox.POLICY,
+        fifo.POLICY,
         drf.POLICY,
-        tiresias_l.POLICY,
-        themis.POLICY,
-        optimus.POLICY,
-        genie.POLICY,
-        hydra.POLICY,
-        three_sigma.POLICY,
-        chronus.POLICY,
-        gavel.POLICY,
-        max_min.POLICY,
-        max_efficiency.POLICY,
         gandiva_fair.POLICY,
         market.POLICY,
         unisched.POLICY,

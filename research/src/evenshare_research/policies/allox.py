@@ -45,7 +45,6 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import received
-from evenshare_core.policies.baselines.assignment import assign
 from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared.admission import Admission
@@ -65,6 +64,7 @@ from evenshare_core.policies.shared.ordered import (
     queued_jobs,
 )
 from evenshare_core.units import ONE_MILLI, SECOND_US
+from evenshare_research.policies.assignment import assign
 
 MATCHED, LEFT_OVER = "matched", "left_over"
 # A year: what times are cut at, so that costs of MOST_JOBS positions, and sums of them, stay exact.

@@ -11,7 +11,7 @@ integer program decides about SLO jobs, which may preempt best-effort jobs.
 | U(t) | the reward of the deadline by which it ends | millionths of a point |
 | E[U] of a start in a slot | the mean of U(start + T) | |
 | expected use of resources | GPUs x P(it runs in the slot) | GPUs / 8 |
-| program | `evenshare_core.formulations.start_slots` | |
+| program | `evenshare_research.formulations.start_slots` | |
 
 Each round: what SLO jobs that run are expected to use is taken from each slot, and what best-effort
 jobs hold until their leases end. Jobs that wait have an option to start in each slot on each GPU
@@ -51,8 +51,6 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import JobService, Snapshot
 from evenshare_core.fairness.gpu_time import job_received
-from evenshare_core.formulations.start_slots import Slots, StartJob, StartPlan, plan_starts
-from evenshare_core.policies.baselines.runtimes import PARTS, remaining_times, run_times
 from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.policies.shared.admission import Admission
@@ -73,6 +71,8 @@ from evenshare_core.policies.shared.ordered import (
     queued_jobs,
 )
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
+from evenshare_research.formulations.start_slots import Slots, StartJob, StartPlan, plan_starts
+from evenshare_research.policies.runtimes import PARTS, remaining_times, run_times
 
 PLANNED, BEST_EFFORT = "planned_start", "best_effort"
 STARTS, RUNS_ON, WAITS, LATER = range(4)  # in this order jobs are placed

@@ -1,18 +1,13 @@
-"""FIFO, SJF and SRTF: the jobs that wait in one order each.
+"""SJF and SRTF: the jobs that wait in one order each.
 
-Source: none. FIFO is the order every cluster begins with; SJF that of least average waiting when
-nothing is preempted; SRTF the bound that LTGF and UniSched compare average JCT with.
+Source: none. SJF is the order of least average waiting when nothing is preempted; SRTF the bound
+that LTGF and UniSched compare average JCT with.
 
-- FIFO and SJF never preempt: a job runs until it is over, its lease is renewed whenever it ends.
-  The first job that does not fit blocks all behind it, in its pool or in its tenant (`scope`),
-  unless `backfill` lets those go on that fit. A job without an estimate comes after all that have
-  one, by arrival.
+- SJF is FIFO (`evenshare_core.policies.orders.fifo`) in another order. A job without an estimate
+  comes after all that have one, by arrival.
 - Under SRTF a lease that ends queues with the jobs that wait; remaining = estimate - GPU-time
   received / gang, and a job that has outlived its estimate counts as 5 % of it. Jobs that do not
   fit block nobody. Without estimates the order is by arrival.
-
-Departures, with their tests in tests/papers/test_baselines.py: a job that may never run (larger
-than the pool, refused by a limit) blocks nobody.
 
 All orders end in (submitted, id).
 """
@@ -20,7 +15,7 @@ All orders end in (submitted, id).
 from __future__ import annotations
 
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -28,6 +23,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.orders.fifo import Fifo
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared.ordered import (
     QueuedJob,
@@ -37,83 +33,15 @@ from evenshare_core.policies.shared.ordered import (
     order_of,
 )
 from evenshare_core.policies.shared.ordered_session import OrderedSession
-from evenshare_core.policies.shared.session import Queued, Session, StaticQueue
+from evenshare_core.policies.shared.session import Queued, Session
 
 LEAST = 0.05  # of the estimate: what a job that outlived it is taken to need
-
-
-class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of FIFO and SJF."""
-
-    scope: Annotated[
-        Literal["pool", "tenant"],
-        Meta(description="Whom a job that does not fit blocks: all behind it, or its tenant's."),
-    ] = "pool"
-    backfill: Annotated[
-        bool, Meta(description="A job that does not fit blocks nobody: those go on that fit.")
-    ] = False
-    whole_nodes: Annotated[
-        bool,
-        Meta(
-            description="A job larger than a node takes whole nodes, and one more for what is left."
-        ),
-    ] = True
-    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
 class SrtfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of SRTF."""
 
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
-
-
-class Fifo(Policy):
-    """Strict arrival order, without preemption."""
-
-    name = "fifo"
-    version = "2"
-    title = "First in, first out"
-    promise = "Nobody who was submitted later starts first, while both could run."
-    suits = "One team, few jobs, no surprises."
-    order_text = "Whoever was submitted first goes first."
-    options_type = QueueOptions
-
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
-        return decide_in_order(snapshot, self._rule(snapshot.options))
-
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
-        return order_of(snapshot, self._rule(snapshot.options))
-
-    def session(self, options: dict[str, Any]) -> Session:
-        """Return a queue that goes on from round to round."""
-        rule = self._rule(options)
-        return OrderedSession(lambda _: rule)
-
-    def static_queue(self, options: dict[str, Any]) -> StaticQueue | None:
-        """Return the queue of a tenant that is alone; jobs that wait keep their order."""
-        chosen = parse_options(QueueOptions, options)
-        return (
-            None
-            if chosen.backfill or chosen.spread
-            else StaticQueue(self.order, chosen.whole_nodes)
-        )
-
-    def _rule(self, options: dict[str, Any]) -> QueueRule:
-        chosen = parse_options(QueueOptions, options)
-        by_tenant = chosen.scope == "tenant"
-        return QueueRule(
-            order=lambda one: self.order(one.job),
-            queue=lambda one: (one.job.tenant if by_tenant else 0, one.gpu_type),
-            strict=not chosen.backfill,
-            whole_nodes=chosen.whole_nodes,
-            spread=chosen.spread,
-        )
-
-    def order(self, job: Queued) -> tuple[Any, ...]:
-        """The sort key of the queue."""
-        return (job.submitted_us, job.id)
 
 
 class Sjf(Fifo):
@@ -179,4 +107,4 @@ def _preemptive(at_us: int, *, spread: bool) -> QueueRule:
     )
 
 
-POLICIES = (Fifo(), Sjf(), Srtf())
+SJF, SRTF = Sjf(), Srtf()

@@ -49,13 +49,6 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import EndReason, PreemptionRule
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.baselines.buddy_cells import (
-    MEMORY_IDS,
-    Cell,
-    bind_cells,
-    cells_in,
-    cells_memory,
-)
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import (
@@ -76,6 +69,13 @@ from evenshare_core.policies.shared.ordered import (
     queued_jobs,
 )
 from evenshare_core.units import SECOND_US
+from evenshare_research.policies.buddy_cells import (
+    MEMORY_IDS,
+    Cell,
+    bind_cells,
+    cells_in,
+    cells_memory,
+)
 
 OWN_CELLS, SPOT = "own_cells", "spot"
 CELLS_CONDITION = (
