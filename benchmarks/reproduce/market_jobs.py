@@ -13,7 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from evenshare_core.market.model import (
+from evenshare_core.money.fixed_point import largest_remainder
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.trace_reads import TraceLine
+from evenshare_core.units import HOUR_US
+from evenshare_research.market.model import (
     ConvexUtility,
     LinearUtility,
     MarketJob,
@@ -22,10 +26,6 @@ from evenshare_core.market.model import (
     Owner,
     Utility,
 )
-from evenshare_core.money.fixed_point import largest_remainder
-from evenshare_core.simulation.trace_formats import trace_lines
-from evenshare_core.simulation.trace_reads import TraceLine
-from evenshare_core.units import HOUR_US
 
 TRACE = Path(__file__).resolve().parents[1] / "data" / "philly.csv.gz"
 TENANTS = 14

@@ -20,16 +20,16 @@ from benchmarks.reproduce.market_jobs import LARGE, MarketWorkload, small_worklo
 from benchmarks.reproduce.runs import KeptRun
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.formulations.market_ortools import solve_by_ortools
-from evenshare_core.market.gains import fairness_of, revenues, true_utility_micro
-from evenshare_core.market.model import MarketJob, MarketPool
-from evenshare_core.market.prices import theta_milli_of
-from evenshare_core.market.rounds import MarketRules, MarketRun, run_market
 from evenshare_core.money.revenue_fairness import revenue_fairness
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import CREDIT_MICRO, HOUR_US, ONE_MILLI
+from evenshare_research.formulations.market_ortools import solve_by_ortools
+from evenshare_research.market.gains import fairness_of, revenues, true_utility_micro
+from evenshare_research.market.model import MarketJob, MarketPool
+from evenshare_research.market.prices import theta_milli_of
+from evenshare_research.market.rounds import MarketRules, MarketRun, run_market
 
 LAST_INTERVAL = 9  # tau is 512 hours
 # The paper's doubling intervals with one round each: lambda of Lemma 1 is 13 to 27 here with the

@@ -12,7 +12,7 @@ PACKAGES = (*APPS, "core", "client", "research", "benchmarks")
 CORE = "core/src/evenshare_core"
 # As pure as the core.
 RESEARCH = "research/src/evenshare_research"
-BASELINES = (f"{RESEARCH}/policies", f"{RESEARCH}/formulations")
+BASELINES = (f"{RESEARCH}/policies", f"{RESEARCH}/formulations", f"{RESEARCH}/market")
 
 
 @cache

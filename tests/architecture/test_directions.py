@@ -48,6 +48,7 @@ SOLVERS = {"ortools", "pyomo", "highspy"}
 # A certificate measures apart from the programs that it measures (0090).
 MAY_SOLVE = (
     "core/src/evenshare_core/formulations",
+    "research/src/evenshare_research/formulations",
     "core/src/evenshare_core/fairness/pareto.py",
     "core/src/evenshare_core/fairness/solver.py",  # makes it, silent, for both
 )

@@ -26,7 +26,7 @@ MARKET = f"{POLICIES}/market"
 MARKET_TESTS = "tests/papers/test_market.py"
 PROMISE_TESTS = "tests/papers/test_market_promises.py"
 FAIRNESS = "core/src/evenshare_core/fairness"
-SLOTS = "core/src/evenshare_core/market"
+SLOTS = "research/src/evenshare_research/market"
 SLOTS_TESTS = "tests/papers/test_astraea_online.py"
 ORDER_TESTS = "tests/papers/test_baseline_orders.py"
 

@@ -1,1 +1,1 @@
-"""What papers compare with, apart from the portal that needs none of it."""
+"""What papers define or compare with, and a portal does not need to decide its rounds."""

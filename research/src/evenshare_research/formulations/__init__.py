@@ -1,1 +1,1 @@
-"""Programs that only baselines solve."""
+"""Programs that baselines solve, and other solvers of programs that the core solves faster."""

@@ -12,8 +12,8 @@ from pyomo.contrib.appsi.solvers.highs import Highs as Solver
 
 from evenshare_core.deadlines.compact import CompactProgram
 from evenshare_core.formulations.problems import SolverError
-from evenshare_core.formulations.selector_optimum import CompactOptimum
 from evenshare_core.units import REWARD_MICRO
+from evenshare_research.formulations.selector_optimum import CompactOptimum
 
 OPTIONS = {"threads": 1, "random_seed": 1, "mip_rel_gap": 0.0, "mip_abs_gap": 0.0}
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from evenshare_core.market.model import OPERATOR, MarketPool, MarketSchedule
-from evenshare_core.market.prices import price_table
+from evenshare_research.market.model import OPERATOR, MarketPool, MarketSchedule
+from evenshare_research.market.prices import price_table
 
 Ints = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]

@@ -26,10 +26,10 @@ from itertools import chain
 from math import ceil, floor
 from typing import Literal
 
-from evenshare_core.market.book import Ints, MarketBook
-from evenshare_core.market.max_revenue import schedule_jobs
-from evenshare_core.market.model import MarketJob, MarketPool, MarketSchedule, by_arrival
-from evenshare_core.market.prices import lemma_rounds
+from evenshare_research.market.book import Ints, MarketBook
+from evenshare_research.market.max_revenue import schedule_jobs
+from evenshare_research.market.model import MarketJob, MarketPool, MarketSchedule, by_arrival
+from evenshare_research.market.prices import lemma_rounds
 
 WEEK_SLOTS = 7 * 24
 

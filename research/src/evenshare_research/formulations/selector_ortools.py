@@ -10,8 +10,8 @@ import numpy as np
 from evenshare_core.deadlines.compact import CompactProgram
 from evenshare_core.formulations import native
 from evenshare_core.formulations.problems import SolverError
-from evenshare_core.formulations.selector_optimum import CompactOptimum
 from evenshare_core.units import REWARD_MICRO
+from evenshare_research.formulations.selector_optimum import CompactOptimum
 
 pywraplp = native.ortools("ortools.linear_solver.pywraplp")
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil, floor, log
 
-from evenshare_core.market.model import MarketJob
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import CREDIT_MICRO, ONE_MILLI
+from evenshare_research.market.model import MarketJob
 
 # theta - 1 must be at least 1 (section 4.4).
 LEAST_THETA_MILLI = 2 * ONE_MILLI

@@ -14,16 +14,16 @@ import pyomo.environ as pyo
 from pyomo.contrib.appsi.base import TerminationCondition
 from pyomo.contrib.appsi.solvers.highs import Highs as Solver
 
-from evenshare_core.formulations.market_optimum import (
+from evenshare_core.formulations.problems import SolverError
+from evenshare_core.units import CREDIT_MICRO
+from evenshare_research.formulations.market_optimum import (
     MarketOptimum,
     PlanChoice,
     PlannedJob,
     choices,
     values_micro,
 )
-from evenshare_core.formulations.problems import SolverError
-from evenshare_core.market.model import MarketJob, MarketPool
-from evenshare_core.units import CREDIT_MICRO
+from evenshare_research.market.model import MarketJob, MarketPool
 
 OPTIONS = {"threads": 1, "random_seed": 1, "mip_rel_gap": 0.0, "mip_abs_gap": 0.0}
 

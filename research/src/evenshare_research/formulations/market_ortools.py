@@ -11,14 +11,14 @@ from math import ceil
 from typing import Any
 
 from evenshare_core.formulations import native
-from evenshare_core.formulations.market_optimum import (
+from evenshare_core.formulations.problems import SolverError
+from evenshare_research.formulations.market_optimum import (
     MarketOptimum,
     PlannedJob,
     choices,
     values_micro,
 )
-from evenshare_core.formulations.problems import SolverError
-from evenshare_core.market.model import MarketJob, MarketPool
+from evenshare_research.market.model import MarketJob, MarketPool
 
 cp_model = native.ortools("ortools.sat.python.cp_model")
 

@@ -30,8 +30,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evenshare_core.market.book import Counts, Ints, MarketBook, WindowMinima
-from evenshare_core.market.model import MarketJob, MarketSchedule, by_arrival
+from evenshare_research.market.book import Counts, Ints, MarketBook, WindowMinima
+from evenshare_research.market.model import MarketJob, MarketSchedule, by_arrival
 
 CHUNK = 16  # starts that are tried together
 NOTHING = -(1 << 62)
