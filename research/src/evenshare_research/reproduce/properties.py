@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.reproduce.runs import KeptRun
 from evenshare_core.formulations.shares import (
     ShareProblem,
     ShareSolution,
     solve_shares,
     virtual_tenants,
 )
+from evenshare_research.reproduce.runs import KeptRun
 
 COOPERATIVE, NONCOOPERATIVE = "cooperative", "noncooperative"
 Rows = Sequence[Sequence[float]]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from benchmarks.reproduce.market_runs import (
+from evenshare_research.reproduce.market_runs import (
     KINDS,
     astraea_run,
     baseline_run,
     ratio_run,
     spread_of,
 )
-from benchmarks.reproduce.model import (
+from evenshare_research.reproduce.model import (
     Claim,
     ClaimVerdict,
     Findings,
@@ -21,7 +21,7 @@ from benchmarks.reproduce.model import (
     ReportTable,
     Results,
 )
-from benchmarks.reproduce.shown import number, percent
+from evenshare_research.reproduce.shown import number, percent
 
 SOURCE = (
     "N. Wang et al., Online Scheduling of Distributed Machine Learning Jobs for Incentivizing"

@@ -12,10 +12,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from benchmarks.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportChart, Results
-from benchmarks.reproduce.philly import philly
-from benchmarks.reproduce.runs import KeptRun
-from benchmarks.reproduce.shown import (
+from evenshare_core.policies.ltgf.options import PAPER_EVALUATION
+from evenshare_research.reproduce.model import (
+    Claim,
+    ClaimVerdict,
+    Findings,
+    Part,
+    ReportChart,
+    Results,
+)
+from evenshare_research.reproduce.philly import philly
+from evenshare_research.reproduce.runs import KeptRun
+from evenshare_research.reproduce.shown import (
     figures_table,
     number,
     percent,
@@ -23,7 +31,6 @@ from benchmarks.reproduce.shown import (
     slowdown_curve,
     thousandths,
 )
-from evenshare_core.policies.ltgf.options import PAPER_EVALUATION
 
 DAYS = 3
 # The first day -> nodes. Both are Fridays, named before anything ran on them.

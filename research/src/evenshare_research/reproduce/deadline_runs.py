@@ -6,12 +6,9 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.policies import COLD_US, NODE_GPUS
-from benchmarks.reproduce.runs import KeptRun
 from evenshare_core.simulation.books import JobRecord
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.scenario import Scenario
@@ -26,8 +23,10 @@ from evenshare_core.simulation.workloads import (
     read_workload,
 )
 from evenshare_core.units import HOUR_US, MINUTE_US, SECOND_US
+from evenshare_research.reproduce.compare import COLD_US, NODE_GPUS
+from evenshare_research.reproduce.runs import DATA, KeptRun
 
-TRACE = Path(__file__).resolve().parents[1] / "data" / "chronus.csv.gz"
+TRACE = DATA / "chronus.csv.gz"
 WORKLOADS = ("SLO", "MIX1", "MIX2")
 # A quarter of the jobs on a quarter of the 96 nodes; the first days of the week that is kept.
 NODES, DAYS = 24, 3

@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportChart, Results
-from benchmarks.reproduce.runs import KeptRun
-from benchmarks.reproduce.shown import number
-from benchmarks.reproduce.turn_figures import least_use, mean_gpus, progress
-from benchmarks.reproduce.turns import turns
+from evenshare_research.reproduce.model import (
+    Claim,
+    ClaimVerdict,
+    Findings,
+    Part,
+    ReportChart,
+    Results,
+)
+from evenshare_research.reproduce.runs import KeptRun
+from evenshare_research.reproduce.shown import number
+from evenshare_research.reproduce.turn_figures import least_use, mean_gpus, progress
+from evenshare_research.reproduce.turns import turns
 
 SOURCE = (
     "S. Chaudhary et al., Balancing Efficiency and Fairness in Heterogeneous GPU Clusters for Deep"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from benchmarks.reproduce.runs import KeptRun, Value
+from evenshare_research.reproduce.runs import KeptRun, Value
 
 Results = Mapping[KeptRun, Value]
 

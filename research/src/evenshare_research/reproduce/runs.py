@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -22,8 +23,10 @@ from typing import Any
 
 import evenshare_core
 
-ROOT = Path(__file__).resolve().parents[2]
-BENCHMARKS = ROOT / "benchmarks"
+SOURCES = Path(__file__).resolve().parents[2]
+ROOT = SOURCES.parents[1]
+DATA = ROOT / "research" / "data"
+TWO_DAYS = ROOT / "portal" / "demo" / "data" / "philly_2017-10-20.csv.gz"
 KEPT = ROOT / ".data" / "reproduce"
 Value = Any  # plain JSON
 
@@ -66,24 +69,25 @@ class KeptRun:
 
 @cache
 def code_digest(module: str) -> str:
-    """Of the core, of the traces, and of a module that runs, with all that it uses of this folder.
+    """Of the core, the policies, the traces, and a module that runs, with all that it imports here.
 
     A module that is elsewhere counts as nothing.
     """
     digest = sha256()
     core = Path(evenshare_core.__file__).resolve().parent
-    for path in sorted([*core.rglob("*.py"), *(BENCHMARKS / "data").iterdir(), *_sources(module)]):
+    policies = (path for path in SOURCES.rglob("*.py") if "reproduce" not in path.parts)
+    for path in sorted([*core.rglob("*.py"), *policies, *DATA.iterdir(), *_sources(module)]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
 def _sources(module: str) -> set[Path]:
-    """The files of a module and of those that it imports, itself or by others, from benchmarks."""
+    """The files of a module and of those that it imports, itself or by others, of this package."""
     sources: set[Path] = set()
     names = [module]
     while names:
-        path = ROOT.joinpath(*names.pop().split(".")).with_suffix(".py")
-        if path in sources or BENCHMARKS not in path.parents or not path.is_file():
+        path = SOURCES.joinpath(*names.pop().split(".")).with_suffix(".py")
+        if path in sources or not path.is_file():
             continue
         sources.add(path)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -146,3 +150,12 @@ def _spread(runs: list[KeptRun], processes: int) -> Iterator[tuple[KeptRun, Valu
 def minutes(seconds: float) -> str:
     """ "12 min", or "40 s" where it is less than a minute and a half."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def machine() -> str:
+    """Say on what this runs, by size and not by name."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()},"
+        f" Python {platform.python_version()}"
+    )

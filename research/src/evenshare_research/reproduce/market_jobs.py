@@ -10,7 +10,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from evenshare_core.money.fixed_point import largest_remainder
@@ -26,8 +25,9 @@ from evenshare_research.market.model import (
     Owner,
     Utility,
 )
+from evenshare_research.reproduce.runs import DATA
 
-TRACE = Path(__file__).resolve().parents[1] / "data" / "philly.csv.gz"
+TRACE = DATA / "philly.csv.gz"
 TENANTS = 14
 HOURS = 48  # the timespan that is cut from the trace
 # Philly has 321 machines of 2 GPUs and 231 of 8 (Jeon et al., ATC 2019); one CPU each: one PS.

@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from benchmarks.reproduce.runs import KeptRun
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.profiles import Profile
@@ -16,6 +15,7 @@ from evenshare_core.policies.base import decide_round
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import MINUTE_US
+from evenshare_research.reproduce.runs import KeptRun
 
 QUANTUM_US = MINUTE_US
 ENDLESS_US = 10**6 * QUANTUM_US

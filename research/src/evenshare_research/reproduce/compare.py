@@ -5,12 +5,12 @@ Rounds every second by default, so that jobs of a minute are not unfair for the 
 are the jobs' durations, wrong by the share that is given. Without a trace, on the two days of
 Philly that the demo brings:
 
-    python -m benchmarks.policies [TRACE] [--nodes 40,60,88] [--round-s 1] [--policies P,...]
+    python -m evenshare_research.reproduce.compare [TRACE] [--nodes 40,60,88] [--policies P,...]
 
 Of a long trace, two weeks from each of some dates (`TUNING` and `VERDICT` name those of Philly), on
 as many nodes as give the load of `LOAD`:
 
-    python -m benchmarks.policies TRACE --origin 2017-09-04 --slices verdict
+    python -m evenshare_research.reproduce.compare TRACE --origin 2017-09-04 --slices verdict
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.simulate import TWO_DAYS
 from evenshare_core.simulation.figures import Figures, figures_of
 from evenshare_core.simulation.scenario import Scenario, infinite
 from evenshare_core.simulation.simulator import simulate
@@ -37,6 +36,7 @@ from evenshare_core.simulation.workloads import (
     read_workload,
 )
 from evenshare_core.units import HOUR_US, SECOND_US
+from evenshare_research.reproduce.runs import TWO_DAYS
 
 NODE_GPUS = 8
 LEASE_US, COLD_US = 900 * SECOND_US, 30 * SECOND_US
@@ -143,7 +143,7 @@ def _with_errors(workload: Workload, error: float) -> Workload:
 
 def main() -> None:
     """Run on what was given."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.policies")
+    parser = argparse.ArgumentParser(prog="python -m evenshare_research.reproduce.compare")
     parser.add_argument("trace", nargs="?", type=Path, default=TWO_DAYS)
     parser.add_argument("--nodes", default="60", help="sizes, comma-separated (%(default)s)")
     parser.add_argument("--round-s", type=float, default=1, help="(%(default)s)")

@@ -1,8 +1,8 @@
 """The claims of OEF (Middleware 2024): what it proves, and its evaluation, section 6.
 
 Its testbed, jobs and speeds are not public. Shares are the program's, on speeds as described in
-`benchmarks.reproduce.mixed`; jobs are drawn from seeds, and run in the simulator, which knows no
-network between nodes.
+`evenshare_research.reproduce.mixed`; jobs are drawn from seeds, and run in the simulator, which
+knows no network between nodes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from benchmarks.reproduce.mixed import days_run, errors_run, estimates_run, steady_run
-from benchmarks.reproduce.model import (
+from evenshare_research.reproduce.mixed import days_run, errors_run, estimates_run, steady_run
+from evenshare_research.reproduce.model import (
     Claim,
     ClaimVerdict,
     Findings,
@@ -21,7 +21,7 @@ from benchmarks.reproduce.model import (
     ReportTable,
     Results,
 )
-from benchmarks.reproduce.shown import number, percent
+from evenshare_research.reproduce.shown import number, percent
 
 SOURCE = (
     "Z. Mo et al., Optimal Resource Efficiency with Fairness in Heterogeneous GPU Clusters,"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from benchmarks.reproduce.deadline_runs import DAYS, NODES, WORKLOADS, deadline_run
-from benchmarks.reproduce.model import (
+from evenshare_core.policies.registry import POLICIES
+from evenshare_research.reproduce.deadline_runs import DAYS, NODES, WORKLOADS, deadline_run
+from evenshare_research.reproduce.model import (
     Claim,
     ClaimVerdict,
     Findings,
@@ -15,8 +16,7 @@ from benchmarks.reproduce.model import (
     ReportTable,
     Results,
 )
-from benchmarks.reproduce.shown import DASH, number, percent
-from evenshare_core.policies.registry import POLICIES
+from evenshare_research.reproduce.shown import DASH, number, percent
 
 SOURCE = (
     "UniSched: A Unified Scheduler for Deep Learning Training Jobs With Different User Demands,"

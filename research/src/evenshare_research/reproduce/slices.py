@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.policies import TUNING, VERDICT
-from benchmarks.reproduce.model import Findings, Part, ReportChart, ReportTable, Results
-from benchmarks.reproduce.philly import ERROR, FLOOR, SAID, philly
-from benchmarks.reproduce.runs import KeptRun
-from benchmarks.reproduce.shown import COLUMNS, figures_table, rho_curve
+from evenshare_research.reproduce.compare import TUNING, VERDICT
+from evenshare_research.reproduce.model import Findings, Part, ReportChart, ReportTable, Results
+from evenshare_research.reproduce.philly import ERROR, FLOOR, SAID, philly
+from evenshare_research.reproduce.runs import KeptRun
+from evenshare_research.reproduce.shown import COLUMNS, figures_table, rho_curve
 
 # Name in the tables, policy, options.
 POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -64,7 +64,7 @@ def part_of(name: str, title: str, places: Sequence[Place], *, is_long: bool) ->
         return _judge(asked, results)
 
     ran = (
-        "Two weeks each of Philly (`benchmarks/data`), nodes of 8 GPUs: as many as are named, or as"
+        "Two weeks each of Philly (`research/data`), nodes of 8 GPUs: as many as are named, or as"
         " give the slice the load of 2017-10-09 on 60, 1.135. A round every second, leases of"
         " 900 s, cold starts of 30 s, quotas in proportion to what tenants ask for; estimates are"
         f" durations wrong by up to {ERROR:.0%}, drawn with seed 1."

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.reproduce [PART ...]`: which claims of the papers hold on public data.
+"""`python -m evenshare_research.reproduce [PART ...]`: which claims of papers hold on public data.
 
 Runs what is missing, says how long each part will take before it begins, keeps each result so that
 a run which is cut off goes on, and writes a page with charts into `.data/reproduce/`. `--write`
@@ -13,8 +13,7 @@ import os
 import sys
 from datetime import UTC, datetime
 
-from benchmarks.__main__ import machine
-from benchmarks.reproduce import (
+from evenshare_research.reproduce import (
     gandiva_fair,
     ltgf,
     market,
@@ -24,9 +23,9 @@ from benchmarks.reproduce import (
     unisched,
     venus,
 )
-from benchmarks.reproduce.model import Findings, Part
-from benchmarks.reproduce.report import DOCUMENT, markdown, page
-from benchmarks.reproduce.runs import KEPT, minutes, perform_all
+from evenshare_research.reproduce.model import Findings, Part
+from evenshare_research.reproduce.report import DOCUMENT, markdown, page
+from evenshare_research.reproduce.runs import KEPT, machine, minutes, perform_all
 
 PARTS: tuple[Part, ...] = (
     *ltgf.PARTS,
@@ -82,7 +81,7 @@ def _all_parts() -> list[tuple[Part, Findings | None]]:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reproduce")
+    parser = argparse.ArgumentParser(prog="python -m evenshare_research.reproduce")
     names = ", ".join(part.name for part in PARTS)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {names}")
     parser.add_argument("--list", action="store_true", help="name the parts and their time")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from benchmarks.reproduce.model import ClaimVerdict
+from evenshare_research.reproduce.model import ClaimVerdict
 
 CLAIM_HEAD = ("section", "claim", "paper", "here", "verdict")
 MEASURED = "*Measured* "

@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace as struct_replace
 
-from benchmarks.policies import COLD_US, LOAD
-from benchmarks.reproduce.runs import KeptRun
-from benchmarks.simulate import TWO_DAYS
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.profiles import Profile
@@ -29,6 +26,8 @@ from evenshare_core.simulation.simulator import SimulationResult, check_conserva
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import GPU_MICRO, HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
+from evenshare_research.reproduce.compare import COLD_US, LOAD
+from evenshare_research.reproduce.runs import TWO_DAYS, KeptRun
 
 TYPES = ("type 1", "type 2", "type 3")  # the slowest first
 GPUS, NODE_GPUS = 8, 4  # of each type; of a node

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportTable
-from benchmarks.reproduce.runs import minutes
-from benchmarks.reproduce.written import CLAIM_HEAD, MEASURED, WrittenPart, written_parts
+from evenshare_research.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportTable
+from evenshare_research.reproduce.runs import ROOT, minutes
+from evenshare_research.reproduce.written import CLAIM_HEAD, MEASURED, WrittenPart, written_parts
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "reproduce.md"
 HERE = Path(__file__).resolve().parent
 INTRODUCTION, EARLIER = HERE / "introduction.md", HERE / "earlier"
@@ -80,7 +79,7 @@ def _earlier(part: Part) -> list[str]:
 def _fragment(path: Path) -> str:
     """A text that stands beside this file, with its links as they lead from the document."""
     text = path.read_text(encoding="utf-8")
-    for place in (DOCUMENT.parent, ROOT / "benchmarks"):
+    for place in (DOCUMENT.parent, ROOT / "research"):
         there = os.path.relpath(place, path.parent)
         here = os.path.relpath(place, DOCUMENT.parent)
         text = text.replace(f"]({there}/", f"]({here}/").replace("](./", "](")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 from typing import Any
 
-from benchmarks.policies import COLD_US, LEASE_US, NODE_GPUS, SLICE_DAYS, nodes_for, slice_of
-from benchmarks.reproduce.runs import KeptRun
 from evenshare_core.simulation.figures import Figures, figures_of
 from evenshare_core.simulation.scenario import Scenario, infinite
 from evenshare_core.simulation.simulator import simulate
@@ -16,8 +13,17 @@ from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.trace_formats import trace_lines
 from evenshare_core.simulation.workloads import Workload, make_nodes, noisy_estimates
 from evenshare_core.units import SECOND_US
+from evenshare_research.reproduce.compare import (
+    COLD_US,
+    LEASE_US,
+    NODE_GPUS,
+    SLICE_DAYS,
+    nodes_for,
+    slice_of,
+)
+from evenshare_research.reproduce.runs import DATA, KeptRun
 
-TRACE = Path(__file__).resolve().parents[1] / "data" / "philly.csv.gz"
+TRACE = DATA / "philly.csv.gz"
 ORIGIN = date(2017, 9, 4)
 SEED, ERROR = 1, 0.3
 FLOOR = ""  # the policy of an endless cluster
@@ -41,7 +47,7 @@ def philly(
     about_s: int | None = None,
     name: str = "",
 ) -> KeptRun:
-    """A run of some days from a date; on as many nodes as `benchmarks.policies.LOAD` asks for.
+    """A run of some days from a date; on as many nodes as `compare.LOAD` asks for.
 
     `round_s` 0: a round at every event.
     """

@@ -12,12 +12,6 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.policies import COLD_US, LEASE_US, NODE_GPUS
-from benchmarks.reproduce.ltgf import ABOUT_S, SEVEN, SOURCE, least_claims
-from benchmarks.reproduce.model import Findings, Part, ReportChart, Results
-from benchmarks.reproduce.philly import ERROR, SEED, TRACE, figures_row
-from benchmarks.reproduce.runs import BENCHMARKS, KeptRun
-from benchmarks.reproduce.shown import figures_table, rho_curve, slowdown_curve
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.simulation.figures import figures_of
 from evenshare_core.simulation.simulator import simulate
@@ -32,8 +26,14 @@ from evenshare_core.simulation.workloads import (
     read_workload,
 )
 from evenshare_core.units import HOUR_US
+from evenshare_research.reproduce.compare import COLD_US, LEASE_US, NODE_GPUS
+from evenshare_research.reproduce.ltgf import ABOUT_S, SEVEN, SOURCE, least_claims
+from evenshare_research.reproduce.model import Findings, Part, ReportChart, Results
+from evenshare_research.reproduce.philly import ERROR, SEED, TRACE, figures_row
+from evenshare_research.reproduce.runs import DATA, KeptRun
+from evenshare_research.reproduce.shown import figures_table, rho_curve, slowdown_curve
 
-GPUS_BY_DAY = BENCHMARKS / "data" / "venus_gpus.csv"
+GPUS_BY_DAY = DATA / "venus_gpus.csv"
 # Named before anything ran on it. As many tenants as the paper's slice has.
 DAY, TENANTS = "2020-07-01", 16
 HOURS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.reproduce.model import ReportTable
+from evenshare_research.reproduce.model import ReportTable
 
 DASH = "-"
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportChart, Results
-from benchmarks.reproduce.oef import SOURCE
-from benchmarks.reproduce.properties import CASES, FOUR, TOLERANCE, four_run, proofs_run
-from benchmarks.reproduce.shown import number
+from evenshare_research.reproduce.model import (
+    Claim,
+    ClaimVerdict,
+    Findings,
+    Part,
+    ReportChart,
+    Results,
+)
+from evenshare_research.reproduce.oef import SOURCE
+from evenshare_research.reproduce.properties import CASES, FOUR, TOLERANCE, four_run, proofs_run
+from evenshare_research.reproduce.shown import number
 
 _FOUR, _PROOFS = four_run(), proofs_run()
 YES, NO = ClaimVerdict.REPRODUCED, ClaimVerdict.NOT_REPRODUCED

@@ -16,8 +16,6 @@ from fractions import Fraction
 from statistics import fmean, pvariance
 from typing import Any
 
-from benchmarks.reproduce.market_jobs import LARGE, MarketWorkload, small_workload, workload
-from benchmarks.reproduce.runs import KeptRun
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.money.revenue_fairness import revenue_fairness
@@ -30,6 +28,8 @@ from evenshare_research.market.gains import fairness_of, revenues, true_utility_
 from evenshare_research.market.model import MarketJob, MarketPool
 from evenshare_research.market.prices import theta_milli_of
 from evenshare_research.market.rounds import MarketRules, MarketRun, run_market
+from evenshare_research.reproduce.market_jobs import LARGE, MarketWorkload, small_workload, workload
+from evenshare_research.reproduce.runs import KeptRun
 
 LAST_INTERVAL = 9  # tau is 512 hours
 # The paper's doubling intervals with one round each: lambda of Lemma 1 is 13 to 27 here with the
