@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reproduce import __main__ as command
-from benchmarks.reproduce import runs
-from benchmarks.reproduce.model import (
+from evenshare_core.policies import registry
+from evenshare_core.policies.options import parse_options
+from evenshare_research.reproduce import __main__ as command
+from evenshare_research.reproduce import runs
+from evenshare_research.reproduce.model import (
     Claim,
     ClaimVerdict,
     Findings,
@@ -23,12 +25,10 @@ from benchmarks.reproduce.model import (
     ReportTable,
     Results,
 )
-from benchmarks.reproduce.philly import ORIGIN, TRACE, philly_slice
-from benchmarks.reproduce.report import DOCUMENT, markdown, page
-from benchmarks.reproduce.runs import KeptRun, code_digest, minutes, perform, perform_all
-from benchmarks.reproduce.written import written_parts
-from evenshare_core.policies import registry
-from evenshare_core.policies.options import parse_options
+from evenshare_research.reproduce.philly import ORIGIN, TRACE, philly_slice
+from evenshare_research.reproduce.report import DOCUMENT, markdown, page
+from evenshare_research.reproduce.runs import KeptRun, code_digest, minutes, perform, perform_all
+from evenshare_research.reproduce.written import written_parts
 
 from .reproduce_results import made_up
 
@@ -98,18 +98,17 @@ class TestRuns:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Another judge or another sentence in the report costs no run; another helper does."""
-        folder = tmp_path / "benchmarks"
+        folder = tmp_path / "evenshare_research" / "reproduce"
         (folder / "data").mkdir(parents=True)
-        for name, text in (
-            ("maker", "from benchmarks.helper import one"), ("helper", "one = 1"), ("judge", ""),
-        ):  # fmt: skip
+        imported = "from evenshare_research.reproduce.helper import one"
+        for name, text in (("maker", imported), ("helper", "one = 1"), ("judge", "")):
             (folder / f"{name}.py").write_text(text, encoding="utf-8")
-        monkeypatch.setattr(runs, "ROOT", tmp_path)
-        monkeypatch.setattr(runs, "BENCHMARKS", folder)
+        monkeypatch.setattr(runs, "SOURCES", tmp_path)
+        monkeypatch.setattr(runs, "DATA", folder / "data")
 
         def digest() -> str:
             code_digest.cache_clear()
-            return code_digest("benchmarks.maker")
+            return code_digest("evenshare_research.reproduce.maker")
 
         before = digest()
         (folder / "judge.py").write_text("two = 2", encoding="utf-8")
