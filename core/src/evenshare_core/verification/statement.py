@@ -11,7 +11,7 @@
 | settlement | charges and incomes of an hour | they sum to its entries |
 
 All is in whole numbers and fractions, and compared to the last digit. What cannot be computed from
-what was answered is counted by its reason, never left out. Source: docs/money.md.
+what was answered is counted by its reason, never left out. Source: docs/recompute/statement.md.
 """
 
 from __future__ import annotations

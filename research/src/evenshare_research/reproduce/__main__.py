@@ -1,9 +1,9 @@
-"""`python -m evenshare_research.reproduce [PART ...]`: which claims of papers hold on public data.
+"""`python -m evenshare_research.reproduce [PART ...]`: papers' claims checked on public data.
 
 Runs what is missing, says how long each part will take before it begins, keeps each result so that
 a run which is cut off goes on, and writes a page with charts into `.data/reproduce/`. `--write`
-writes docs/reproduce.md too: every part of which all runs are kept; the others stand as they were
-there, or with what is known of them from before.
+writes docs/reproduce too: every part of which all runs are kept; the others stand as they were
+there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evenshare_research.reproduce import (
     venus,
 )
 from evenshare_research.reproduce.model import Findings, Part
-from evenshare_research.reproduce.report import DOCUMENT, markdown, page
+from evenshare_research.reproduce.report import FOLDER, documents, page
 from evenshare_research.reproduce.runs import KEPT, machine, minutes, perform_all
 
 PARTS: tuple[Part, ...] = (
@@ -63,11 +63,13 @@ def main(arguments: list[str] | None = None) -> int:
     path.write_text(page(_all_parts(), f"Made {measured}"), encoding="utf-8")
     print(f"\nThe report with charts: {path}")
     if options.write:
-        before = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.is_file() else ""
-        DOCUMENT.write_text(markdown(_all_parts(), measured, before), encoding="utf-8")
-        print(f"and as text: {DOCUMENT}")
+        before = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+        for name, text in documents(_all_parts(), measured, before).items():
+            (FOLDER / name).write_text(text, encoding="utf-8")
+        print(f"and as text: {FOLDER}")
     else:
-        print(markdown([(part, part.judge(results)) for part in chosen], measured))
+        done = [(part, part.judge(results)) for part in chosen]
+        print("\n".join(documents(done, measured).values()))
     return 0
 
 
@@ -85,7 +87,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     names = ", ".join(part.name for part in PARTS)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {names}")
     parser.add_argument("--list", action="store_true", help="name the parts and their time")
-    parser.add_argument("--write", action="store_true", help="write docs/reproduce.md")
+    parser.add_argument("--write", action="store_true", help="write docs/reproduce")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="(%(default)s)")
     options = parser.parse_args(arguments)
     for name in options.parts:

@@ -1,22 +1,22 @@
-"""The report as docs/reproduce.md, and as a page with charts."""
+"""The report as the documents of docs/reproduce, and as a page with charts."""
 
 from __future__ import annotations
 
 import html
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from evenshare_research.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportTable
 from evenshare_research.reproduce.runs import ROOT, minutes
 from evenshare_research.reproduce.written import CLAIM_HEAD, MEASURED, WrittenPart, written_parts
 
-DOCUMENT = ROOT / "docs" / "reproduce.md"
-HERE = Path(__file__).resolve().parent
-INTRODUCTION, EARLIER = HERE / "introduction.md", HERE / "earlier"
+FOLDER = ROOT / "docs" / "reproduce"
+# Its text is written by hand as far as the mark.
+SUMMARY, MARK = "README.md", "<!-- Written by make reproduce from here on -->\n"
+EMPTY: Mapping[str, str] = MappingProxyType({})
 PLOTLY = ROOT / "static" / "vendor" / "plotly-basic.min.js"
 VERDICTS = tuple(ClaimVerdict)
 # Findings are None where a part was not run.
@@ -25,33 +25,59 @@ Verdicts = Mapping[str, tuple[ClaimVerdict, ...] | None]  # by part
 NOT_RUN = "not run here"
 
 
-def markdown(done: Done, measured: str, document: str = "") -> str:
-    """The document. `measured`: when and on what; `document`: what it was until now.
+def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> dict[str, str]:
+    """The documents by their names. `measured`: when and on what; `before`: what they were.
 
     A part without findings stands as it was there.
     """
-    before = written_parts(document)
-    verdicts = {part.name: _verdicts(part, findings, before) for part, findings in done}
-    parts = [_fragment(INTRODUCTION)]
+    known = written_parts("\n".join(before.values()))
+    verdicts = {part.name: _verdicts(part, findings, known) for part, findings in done}
+    texts = {SUMMARY: [before.get(SUMMARY, "").partition(MARK)[0] + MARK]}
     if any(verdicts.values()):
-        parts += [f"{_sums_text(verdicts)}\n", _markdown_table(_sums(done, verdicts))]
+        table = _markdown_table(_linked_sums(done, verdicts))
+        texts[SUMMARY] += [f"{_sums_text(verdicts)}\n", table]
     for part, findings in done:
-        parts.append(f"## {part.title}\n")
-        if findings is None and part.title in before:
-            parts.append(before[part.title].text)
-            continue
-        parts += [f"{part.source}.\n"] if part.source else []
-        if findings is None:
-            parts += [f"{_not_run(part)}\n", *_earlier(part)]
-            continue
-        parts += [f"{MEASURED}{measured}\n", f"*Run*: {part.ran}\n"]
-        if findings.claims:
-            rows = [_claim_row(claim) for claim in findings.claims]
-            parts.append(_markdown_table(ReportTable("", CLAIM_HEAD, rows)))
-        parts += [f"{note}\n" for note in findings.notes]
-        for table in findings.tables:
-            parts += [f"### {table.title}\n", _markdown_table(table)]
-    return "\n".join(parts).rstrip() + "\n"
+        text = texts.setdefault(document_name(part), [_heading(part)])
+        text.append(f"## {part.title}\n")
+        if findings is None and part.title in known:
+            text.append(known[part.title].text)
+        elif findings is None:
+            text.append(f"{_not_run(part)}\n")
+        else:
+            text += _section(part, findings, measured)
+    return {name: "\n".join(text).rstrip() + "\n" for name, text in texts.items()}
+
+
+def document_name(part: Part) -> str:
+    """Parts of a paper are one document, by the name before the colon of their titles."""
+    return f"{_paper(part).lower()}.md" if part.source else "policies.md"
+
+
+def _paper(part: Part) -> str:
+    return part.title.partition(":")[0]
+
+
+def _heading(part: Part) -> str:
+    if not part.source:
+        return (
+            "# All policies on the same jobs\n\nFor operators and scheduling researchers: every"
+            " policy on slices of Philly's trace. Terms and columns: [README](README.md).\n"
+        )
+    return (
+        f"# Claims of {_paper(part)}\n\nFor scheduling researchers: which claims of {part.source}"
+        " hold on public data. Terms and columns: [README](README.md).\n"
+    )
+
+
+def _section(part: Part, findings: Findings, measured: str) -> list[str]:
+    parts = [f"{MEASURED}{measured}\n", f"*Run*: {part.ran}\n"]
+    if findings.claims:
+        rows = [_claim_row(claim) for claim in findings.claims]
+        parts.append(_markdown_table(ReportTable("", CLAIM_HEAD, rows)))
+    parts += [f"{note}\n" for note in findings.notes]
+    for table in findings.tables:
+        parts += [f"### {table.title}\n", _markdown_table(table)]
+    return parts
 
 
 def _verdicts(
@@ -68,22 +94,6 @@ def _not_run(part: Part) -> str:
         f"*Not run* with this version: about {minutes(part.about_s)} on one core,"
         f" `make reproduce ARGS={part.name}`."
     )
-
-
-def _earlier(part: Part) -> list[str]:
-    """What was measured of a part before, if that is kept."""
-    path = EARLIER / f"{part.name}.md"
-    return [_fragment(path)] if path.is_file() else []
-
-
-def _fragment(path: Path) -> str:
-    """A text that stands beside this file, with its links as they lead from the document."""
-    text = path.read_text(encoding="utf-8")
-    for place in (DOCUMENT.parent, ROOT / "research"):
-        there = os.path.relpath(place, path.parent)
-        here = os.path.relpath(place, DOCUMENT.parent)
-        text = text.replace(f"]({there}/", f"]({here}/").replace("](./", "](")
-    return text
 
 
 def _sums_text(verdicts: Verdicts) -> str:
@@ -104,6 +114,13 @@ def _sums(done: Done, verdicts: Verdicts) -> ReportTable:
         missing = ", ".join(f"`{name}`" for name in names if verdicts[name] is None)
         rows.append([source, *(str(given.count(verdict)) for verdict in VERDICTS), missing])
     return ReportTable("", ["paper", *(one.value for one in VERDICTS), NOT_RUN], rows)
+
+
+def _linked_sums(done: Done, verdicts: Verdicts) -> ReportTable:
+    names = {part.source: document_name(part) for part, _ in done}
+    sums = _sums(done, verdicts)
+    rows = [[f"{row[0]} ([{names[row[0]]}]({names[row[0]]}))", *row[1:]] for row in sums.rows]
+    return ReportTable("", sums.head, rows)
 
 
 def _claim_row(claim: Claim) -> list[str]:

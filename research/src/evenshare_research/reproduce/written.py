@@ -1,4 +1,4 @@
-"""What docs/reproduce.md says of parts already: they stand there until they are run again."""
+"""What docs/reproduce says of parts already: they stand there until they are run again."""
 
 from __future__ import annotations
 
@@ -10,33 +10,30 @@ from evenshare_research.reproduce.model import ClaimVerdict
 
 CLAIM_HEAD = ("section", "claim", "paper", "here", "verdict")
 MEASURED = "*Measured* "
-_RAN = "*Run*: "
-_MADE = re.compile(r"^Made (.+)$", re.MULTILINE)
+_RAN, _NOT_RUN = "*Run*: ", "*Not run* "
 _VERDICT = re.compile(r"\| \*([a-z ]+)\*(?:: (?:[^|]|\\\|)*)? \|$")
 
 
 class WrittenPart(NamedTuple):
-    """A part's section as it stands, without its heading, and its claims' verdicts."""
+    """A part's section as it stands, without its heading, and its claims' verdicts.
+
+    `verdicts` is None if it was not run with this version, and shows what was measured before.
+    """
 
     text: str
-    verdicts: tuple[ClaimVerdict, ...]
+    verdicts: tuple[ClaimVerdict, ...] | None
 
 
 def written_parts(document: str) -> Mapping[str, WrittenPart]:
-    """Return the sections of parts that were run, by their titles.
-
-    A section that does not say when it was measured was when the whole document was made.
-    """
-    made = _MADE.search(document)
+    """Return the sections that show figures, by their titles."""
     sections = re.split(r"^## (.+)\n", document, flags=re.MULTILINE)
     parts = {}
     for title, section in zip(sections[1::2], sections[2::2], strict=True):
-        before, ran, after = section.partition(_RAN)
-        if not ran:
-            continue
-        if MEASURED not in section and made:
-            before += f"{MEASURED}{made[1]}\n\n"
-        parts[title] = WrittenPart(f"{before}{ran}{after}".strip() + "\n", _verdicts(section))
+        text = re.split(r"^# ", section, flags=re.MULTILINE)[0].strip() + "\n"
+        if _RAN in text:
+            parts[title] = WrittenPart(text, _verdicts(text))
+        elif _NOT_RUN in text and "\n### " in text:
+            parts[title] = WrittenPart(text, None)
     return parts
 
 
@@ -52,6 +49,6 @@ def _verdicts(section: str) -> tuple[ClaimVerdict, ...]:
             break
         match = _VERDICT.search(line)
         if match is None:
-            raise ValueError(f"docs/reproduce.md: a claim without a verdict: {line[:80]}")
+            raise ValueError(f"docs/reproduce: a claim without a verdict: {line[:80]}")
         verdicts.append(ClaimVerdict(match[1]))
     return tuple(verdicts)
