@@ -94,8 +94,6 @@ def _submit(feed_row: TraceFeed, due: list[tuple[TraceJob, int, datetime]]) -> N
             submitted_at=submitted_at,
             source="trace",
             gpus=job.gpus,
-            gpus_min=job.gpus,
-            gpus_max=job.gpus,
             **profile_fields(profiles.get((tenant_id, job.profile))),
             **_said_fields(job),
             **deadline_fields(submitted_at, job.deadlines),

@@ -192,7 +192,7 @@ def _run(pool: Pool, wish: _Wish, at: datetime) -> Job:
         submitted_by_id=job.submitted_by_id, name=f"profiling-{name}-{gpus}",
         submitted_at=at, source=SOURCE,
         command=job.command, environment=job.environment, gpu_types=job.gpu_types,
-        gpus=gpus, gpus_min=gpus, gpus_max=gpus,
+        gpus=gpus,
         cpus=-(-job.cpus * gpus // job.gpus), memory_mb=-(-job.memory_mb * gpus // job.gpus),
         max_price=Decimal(0), estimate_s=lasts_s, estimate_source=SOURCE,
         profiling_s=lasts_s, profiled_for=job,
