@@ -417,7 +417,7 @@ class TestALostNode:
         declare_down(world.slurm, "node-1")
         assert world.ended(token).state is STOPPED
         eventually(lambda: world.executor._is_open(token) is False)
-        world.slurm.start_node("node-1")
+        world.slurm.start_daemon("node-1")
         eventually(lambda: not _alive(world, token))
 
 

@@ -51,7 +51,6 @@ from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope, tenant_scope
 
 PAGE = 50
-LONGEST_KEY = 40
 
 
 @signed_in

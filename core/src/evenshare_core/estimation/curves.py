@@ -61,11 +61,6 @@ class StopEstimate:
     members: tuple[tuple[str, float], ...] = ()
     note: str = ""
 
-    def stopped_by(self, iteration: int) -> float:
-        """Return the chance that the target is met within so many iterations."""
-        place = int(np.searchsorted(self.steps, iteration, side="right"))
-        return self.chances[place - 1] if place else 0.0
-
 
 def estimate_stop(points: Sequence[MetricPoint], criterion: StopCriterion) -> StopEstimate:
     """Estimate when the metric meets the criterion, from evaluations in ascending order.
