@@ -71,7 +71,6 @@ class Stages:
             return name, make()
 
     def end(self) -> None:
-        """Drop all."""
         self._kept.close()
 
 

@@ -73,7 +73,6 @@ def last_id(world: SlurmWorld) -> int:
 
 
 def states_after(world: SlurmWorld, job_id: int) -> list[str]:
-    """The states of the jobs that came after one."""
     table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%A %T")
     rows = map(str.split, table.splitlines())
     return sorted(state for number, state in rows if int(number) > job_id)

@@ -54,7 +54,6 @@ class SigningKey(NamedTuple):
 
 
 def public_key(seed: bytes) -> bytes:
-    """Return the public key of a private one."""
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
