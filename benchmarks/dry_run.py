@@ -44,8 +44,6 @@ def filled() -> Any:
             name=f"job-{i}",
             submitted_at=BEGIN - timedelta(seconds=10 * (RUNNING + QUEUED - i)),
             gpus=GPUS,
-            gpus_min=GPUS,
-            gpus_max=GPUS,
             estimate_s=int(rng.lognormvariate(9, 1)),
         )
         for i in range(RUNNING + QUEUED)

@@ -51,7 +51,7 @@ def jobs(count: int, seed: int) -> list[MarketJob]:
             LinearUtility(-draw.uniform(0.1, 2.0), draw.uniform(100, 1000)),
         )
         for number in range(count)
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def one_job(slots: int) -> tuple[float, float]:
@@ -76,9 +76,12 @@ def one_job(slots: int) -> tuple[float, float]:
     expected = literal.best(job, None)
     literal_s = time.process_time() - began
     answer = best_schedule(book, job, shared=True)
-    if answer is None or expected is None or answer.value_micro != (
-        expected.utility_micro - expected.cost_micro
-    ) or answer.start != expected.start:  # fmt: skip
+    if (
+        answer is None
+        or expected is None
+        or answer.value_micro != (expected.utility_micro - expected.cost_micro)
+        or answer.start != expected.start
+    ):
         raise SystemExit("the two forms differ")
     return fast_s, literal_s
 

@@ -79,9 +79,12 @@ def timed(
     began = time.process_time()
     with rare_collections():  # as the command does
         result = simulate(
-            scenario.cluster, scenario.workload.jobs, rules, until_us=until_us,
+            scenario.cluster,
+            scenario.workload.jobs,
+            rules,
+            until_us=until_us,
             fast_forward=fast_forward,
-        )  # fmt: skip
+        )
     return time.process_time() - began, result
 
 

@@ -68,6 +68,5 @@ def next_ids(table: str, count: int) -> list[int]:
 
 
 def run(statement: str, parameters: Sequence[Any]) -> None:
-    """Execute one statement."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)

@@ -37,7 +37,6 @@ class PoolNow:
 
 
 def pool_time(clock: PoolClock, wall: datetime) -> datetime:
-    """Return the pool time that `clock` shows at `wall`."""
     if clock.paused:
         return clock.anchor_pool
     return clock.anchor_pool + (wall - clock.anchor_wall) * clock.scale

@@ -50,7 +50,7 @@ ORDER BY l.id
 UNREADABLE = (
     DataError, NotSupportedError, ArithmeticError, AttributeError, LookupError, TypeError,
     ValueError, msgspec.MsgspecError,
-)  # fmt: skip
+)  # fmt: skip # a table
 
 
 _ALL_JOBS, _ALL_LEASES = _JOBS.format(only=""), _LEASES.format(only="")

@@ -127,7 +127,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     schema = schema_of(
         backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates,
         profilers=profilers, measured=measured,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     return Snapshot(
         schema=schema,
         pool=pool_id,
@@ -151,7 +151,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
         profiles=profiles, backoffs=backoffs, surcharges=surcharges, lease_bounds_us=bounds_us,
         node_resources=has, job_resources=needs, utilities=utilities, deadlines=deadlines,
         estimates=estimates, profilers=profilers, measured=measured,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:

@@ -57,7 +57,7 @@ def read_plan(job: Job) -> PlanView | None:
     return PlanView(
         row.kind, row.round, row.at, row.gpu_type, row.gpus, row.borrowed, row.starts_at,
         row.ends_at, row.price, row.cost, row.value, row.needed, row.lowest,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _is_of_now(plan: JobPlan, job: Job) -> bool:

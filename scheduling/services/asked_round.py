@@ -130,7 +130,7 @@ def with_job(snapshot: Snapshot, asked: AskedJob) -> Snapshot:
         wider.backoffs, wider.lease_bounds_us, wider.node_resources, wider.utilities,
         wider.surcharges, deadlines=wider.deadlines, estimates=wider.estimates,
         profilers=wider.profilers, measured=wider.measured,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     return msgspec.structs.replace(wider, schema=schema)
 
 

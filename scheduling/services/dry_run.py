@@ -154,8 +154,10 @@ def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
             return replace(answer, next_round=preview, detail=f"{answer.detail} {preview.text}")
         return replace(answer, next_round=preview, reason_code=code, detail=preview.text)
     same = (preview.gpu_type, preview.own, preview.borrowed) == (
-        answer.gpu_type, answer.own, answer.borrowed,
-    )  # fmt: skip
+        answer.gpu_type,
+        answer.own,
+        answer.borrowed,
+    )
     if same and not answer.reason_code and not (preview.preempted or preview.moved):
         return replace(answer, next_round=preview)
     types = {answer.gpu_type, *answer.other_types} - {preview.gpu_type}
@@ -290,7 +292,7 @@ def _priced(
     return DryRun(
         feasible, code, detail, price, after, own, borrowed, question.offer.book,
         gpu_type=choice.gpu_type,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _refused(

@@ -161,7 +161,7 @@ def _quotas(
         bounds = Entitlement(
             row.tenant_id, row.gpu_type.name, row.gpus, Mode(row.mode), row.borrow_limit,
             row.lend_limit,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         (quota,) = narrowed([bounds], rules)
         quotas.append((row.tenant.slug, quota))
     without = set(jobs.tenants) - {quota.tenant for _, quota in quotas}

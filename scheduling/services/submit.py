@@ -267,8 +267,6 @@ def _job(submitter: _Submitter, accepted: _Accepted, now: PoolNow, uid: uuid.UUI
             "source": submitter.source,
             "command": list(request.command),
             "gpu_types": list(request.gpu_types),
-            "gpus_min": request.gpus,
-            "gpus_max": request.gpus,
             # No utility is NULL, never an empty object.
             "utility": request.utility or None,
             "profile": submitter.profiles.get((offer.id, request.profile)),

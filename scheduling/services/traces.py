@@ -276,8 +276,6 @@ class _Backlog:
                     "tenant_id": row.tenant_id,
                     "name": row.line.name,
                     "gpus": row.line.gpus,
-                    "gpus_min": row.line.gpus,
-                    "gpus_max": row.line.gpus,
                     **job_fields(row.line.extra, self.at.pool_at),
                 }
                 for id_, row in zip(ids, batch, strict=True)

@@ -69,7 +69,6 @@ class InvalidInputError(Exception):
 def invalid(
     name: str, reason: str, hint: str = "", code: str = "invalid", *, line: int | None = None
 ) -> InvalidInputError:
-    """Return the refusal for one reason."""
     return InvalidInputError([FieldError(name, reason, hint, code, line)])
 
 
@@ -94,11 +93,9 @@ class FieldErrors:
         *,
         line: int | None = None,
     ) -> None:
-        """Note one."""
         self.extend([FieldError(name, reason, hint, code, line)])
 
     def extend(self, errors: Iterable[FieldError]) -> None:
-        """Note several."""
         self.errors += list(errors)[: max(0, ERRORS_MAX - len(self.errors))]
 
     def raise_any(self, order: Sequence[str] = ()) -> None:

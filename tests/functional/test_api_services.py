@@ -65,7 +65,7 @@ class TestASubmission:
         job = submit(stage, person, command=["python", "x.py"], max_price="0.5", weight=3)
         job.refresh_from_db()
         assert (job.state, job.submitted_at, job.submitted_by) == ("pending", stage.at, person)
-        assert (job.gpus_min, job.gpus_max, job.max_price) == (2, 2, Decimal("0.5"))
+        assert (job.gpus, job.max_price) == (2, Decimal("0.5"))
         assert job.virtual_work.duration_us == 60_000_000
         assert job.name.startswith("job-")
 
@@ -113,7 +113,6 @@ class TestASubmission:
         Job.objects.bulk_create(
             Job(
                 tenant=draft.tenant, pool=draft.pool, name="x", submitted_at=stage.at, gpus=1,
-                gpus_min=1, gpus_max=1,
             )
             for _ in range(limit - 2)
         )  # fmt: skip

@@ -38,7 +38,6 @@ def boss(place: Town) -> Client:
 
 
 def words(answer: Any) -> str:
-    """A page as it is read."""
     text = re.sub(r"<[^>]+>", " ", answer.content.decode())
     return " ".join(html.unescape(text).split())
 

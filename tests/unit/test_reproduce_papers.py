@@ -29,7 +29,6 @@ NO, UNTESTABLE = ClaimVerdict.NOT_REPRODUCED, ClaimVerdict.NOT_TESTABLE
 
 
 def of(claims: list[Claim], text: str) -> Claim:
-    """The claim whose text has this in it."""
     (claim,) = [claim for claim in claims if text in claim.text]
     return claim
 

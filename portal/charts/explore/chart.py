@@ -267,9 +267,12 @@ def _trace(one: Series, *, sideways: bool) -> Any:
             **common,
             **span,
             orientation="h" if sideways else "v",
-            marker={"color": one.look.fill or one.look.color, "pattern": _pattern(one.look),
-                    "line": {"color": one.look.color, "width": 1}},
-        )  # fmt: skip
+            marker={
+                "color": one.look.fill or one.look.color,
+                "pattern": _pattern(one.look),
+                "line": {"color": one.look.color, "width": 1},
+            },
+        )
     shape = "hv" if one.steps else "linear"
     line = {"color": one.look.color, "dash": one.look.dash, "width": one.look.width, "shape": shape}
     if one.kind == "area":
@@ -327,8 +330,11 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         "barmode": "group" if chart.sideways else "overlay",
         "bargap": 0.35,
         "hovermode": "y unified" if chart.sideways else "x unified",
-        "hoverlabel": {"bgcolor": "var(--sheet)", "bordercolor": "var(--ink)",
-                       "font": {"family": FONT, "color": "var(--ink)", "size": 14}},
+        "hoverlabel": {
+            "bgcolor": "var(--sheet)",
+            "bordercolor": "var(--ink)",
+            "font": {"family": FONT, "color": "var(--ink)", "size": 14},
+        },
         "margin": {"l": 56, "r": _room(chart), "t": _head_room(chart), "b": 44},
         "xaxis": {**values, "automargin": True} if chart.sideways else keys,
         "yaxis": {**keys, "automargin": True} if chart.sideways else values,
@@ -336,7 +342,7 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         "uirevision": chart.key,
         "shapes": [*map(_band, chart.bands), *map(_span, chart.spans), *map(_rule, chart.rules)],
         "annotations": [*map(_label, chart.labels), *map(_rule_label, chart.rules)],
-    }  # fmt: skip
+    }
 
 
 def _room(chart: PageChart) -> int:
@@ -354,14 +360,14 @@ def _band(band: Band) -> dict[str, Any]:
     return {
         "type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": band.low, "y1": band.high,
         "fillcolor": band.fill, "line": {"width": 0}, "layer": "below",
-    }  # fmt: skip
+    }  # fmt: skip # rows of what belongs together
 
 
 def _span(span: Span) -> dict[str, Any]:
     return {
         "type": "rect", "yref": "paper", "x0": span.first, "x1": span.last, "y0": 0, "y1": 1,
         "fillcolor": span.fill, "line": {"width": 0}, "layer": "below",
-    }  # fmt: skip
+    }  # fmt: skip # rows of what belongs together
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -369,14 +375,14 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {
         "type": "line", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1,
         "line": {"color": "var(--ink-2)", "dash": "dash", "width": 1},
-    }  # fmt: skip
+    }  # fmt: skip # rows of what belongs together
 
 
 def _rule_label(rule: Rule) -> dict[str, Any]:
     return {
         "x": _plain(rule.at), "yref": "paper", "y": 1, "text": said(rule.text), "showarrow": False,
         "xanchor": "left", "yanchor": "bottom", "font": {"color": "var(--ink)"},
-    }  # fmt: skip
+    }  # fmt: skip # rows of what belongs together
 
 
 _BESIDE = {"xref": "paper", "x": 1, "xshift": 4, "yanchor": "middle"}

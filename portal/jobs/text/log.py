@@ -134,7 +134,7 @@ def _made_way(view: PreemptionView, clocks: Clocks) -> LogLine:
     return LogLine(
         clocks.instant(view.at), "waiting", "Made way for it:", text, view.round,
         job=view.job, rule=rule_text(view.rule), note=numbers_note(view.rule, view.numbers),
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _again(last: LogLine, line: LogLine) -> LogLine:

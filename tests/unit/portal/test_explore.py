@@ -68,7 +68,6 @@ def values(chart: PageChart) -> dict[str, list[Any]]:
 
 
 def sent(chart: PageChart) -> Any:
-    """What the browser reads out of the page."""
     return json.loads(unescape(chart.payload))
 
 

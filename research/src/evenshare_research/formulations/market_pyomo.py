@@ -48,9 +48,11 @@ def solve_by_pyomo(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> Ma
     for number, choice in model.options.items():
         if round(model.x[number].value) == 1:
             planned[model.job_of[number].id] = PlannedJob(
-                choice.start, choice.end, _read(model, model.y, number),
+                choice.start,
+                choice.end,
+                _read(model, model.y, number),
                 _read(model, model.z, number),
-            )  # fmt: skip
+            )
             value += choice.value_micro
     return MarketOptimum(value, value, planned)
 
@@ -120,7 +122,7 @@ def _model(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> pyo.Concre
             model.options[c].value_micro / CREDIT_MICRO * model.x[c] for c in model.c
         ),
         sense=pyo.maximize,
-    )  # fmt: skip
+    )
     return model
 
 

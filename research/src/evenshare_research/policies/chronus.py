@@ -229,7 +229,6 @@ class LeasePlan:
         return remaining_us(job, sums, self._at_us, whole)
 
     def _plan(self, gpu_type: str, rows: list[QueuedJob]) -> None:
-        """Plan the leases of one GPU type."""
         jobs = [job for one in rows if (job := self._selector_job(one.job, one.lease)) is not None]
         if not jobs:
             return

@@ -409,7 +409,7 @@ class HivedPicks(OrderedPicks):
                 lease.id, lease.job, lease.tenant, PreemptionRule.GUARANTEE, job.id, job.tenant,
                 numbers,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         for node, _ in lease.placement:
             self._may_end[node].remove(lease)
         self._cleared |= {node for node, _ in lease.placement}

@@ -231,10 +231,12 @@ class _PlannedRound:
         lengths = self._lengths_left(one.job, one.sums)
         steps = self._left[one.job.id]
         types = tuple(
-            name for name in one.gpu_types
-            if name in self._capacity and admission.check(one.job, name) is None
+            name
+            for name in one.gpu_types
+            if name in self._capacity
+            and admission.check(one.job, name) is None
             and one.job.gpus <= self._capacity[name]
-        )  # fmt: skip
+        )
         utilities = self._utilities(lengths, steps) if types else np.zeros_like(self._slots)
         return StartJob(one.job.id, types, self._uses(one.job.gpus, lengths), utilities)
 

@@ -134,7 +134,7 @@ def with_profiling(workload: Workload) -> Workload:
             estimate_us=PROFILED_US, cold_us=0, checkpoint_us=0, is_profiler=True,
         )
         for place, job in enumerate(workload.jobs)
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     ordered = sorted((*workload.jobs, *runs), key=lambda job: (job.submitted_us, job.id))
     return replace(workload, jobs=tuple(ordered))
 

@@ -48,31 +48,34 @@ ONE_NODE = turns(
     "5.1, one node", 2,
     sizes={ONE: [4]}, kinds=[(1, 4, 1), (2, 4, 2), (3, 4, 4)], quanta=360, tickets=_tickets(THREE),
     ends={1: 240, 3: 240},
-)  # fmt: skip
+)  # fmt: skip # rows of what belongs together
 TWO_NODES = turns(
     "5.2, a job over both nodes", 2,
     sizes={ONE: [4, 4]}, kinds=[(1, 1, 8), (2, 2, 2), (3, 4, 1)], quanta=180,
     tickets=_tickets(THREE), ends={1: 90},
-)  # fmt: skip
+)  # fmt: skip # rows of what belongs together
 
 # 5.3.
 
 CLASSES = {"1 GPU": range(1, 63), "2 GPUs": range(63, 66), "4 GPUs": range(66, 69),
-           "8 GPUs": range(69, 71)}  # fmt: skip
+           "8 GPUs": range(69, 71)}  # fmt: skip # a table
 SEVENTY = [
     (tenant, 1, int(name.split()[0])) for name, tenants in CLASSES.items() for tenant in tenants
 ]
 USERS = turns(
-    "5.3, 70 users", 2,
-    sizes={ONE: [4] * 12}, kinds=SEVENTY, quanta=300,
+    "5.3, 70 users",
+    2,
+    sizes={ONE: [4] * 12},
+    kinds=SEVENTY,
+    quanta=300,
     tickets=_tickets({tenant: gang for tenant, _, gang in SEVENTY}),
     ends=dict.fromkeys(CLASSES["8 GPUs"], 100),
-)  # fmt: skip
+)
 GROUPS = turns(
     "5.3, three groups", 2,
     sizes={ONE: [4] * 16}, kinds=[(1, 128, 1), (2, 128, 4), (3, 128, 2)], quanta=300,
     tickets=_tickets(THREE), ends={3: 100, 1: 220},
-)  # fmt: skip
+)  # fmt: skip # rows of what belongs together
 
 # 5.4 and 5.5.
 
@@ -87,13 +90,16 @@ LEAVES, LASTS = 240, 640
 
 def _hetero(*, trading: bool) -> KeptRun:
     return turns(
-        f"5.{5 if trading else 4}, three types, trading {'on' if trading else 'off'}", 8,
+        f"5.{5 if trading else 4}, three types, trading {'on' if trading else 'off'}",
+        8,
         sizes={"k80": [4] * 16, "p100": [4] * 6, "v100": [4] * 3},
         kinds=[(1, 150, 1), (2, 150, 2), (3, 150, 4), (4, 150, 1)],
-        quanta=LASTS, ends={1: LEAVES},
+        quanta=LASTS,
+        ends={1: LEAVES},
         tickets={tenant: dict(zip(TYPES, (16, 6, 3), strict=True)) for tenant in SPEEDS},
-        speeds=SPEEDS, trading=trading,
-    )  # fmt: skip
+        speeds=SPEEDS,
+        trading=trading,
+    )
 
 
 NO_TRADES, TRADES = _hetero(trading=False), _hetero(trading=True)
@@ -132,10 +138,13 @@ def _use(place: str, text: str, paper: int, least: int, least_part: float = 0.98
     """Throughput close to capacity, but for the turn of a departure."""
     held = least >= least_part * paper
     return Claim(
-        place, text, f"close to {paper}", f"{least} GPUs in use in the worst turn",
+        place,
+        text,
+        f"close to {paper}",
+        f"{least} GPUs in use in the worst turn",
         ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
         "" if held else f"{paper - least} GPUs idle in one turn",
-    )  # fmt: skip
+    )
 
 
 # Parts.
@@ -153,7 +162,7 @@ def _small(results: Results) -> Findings:
                 _of(two, 0, 90), [8 / 3] * 3),
         _shares("5.2", "After user 1, users 2 and 3 have half each",
                 _of(two, 91, 180)[1:], [4, 4], ["user 2", "user 3"]),
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     charts = [
         _curves("Three users of one node (figure 4)", one, _users(one)),
         _curves("A job over two nodes (figure 5)", two, _users(two)),
@@ -185,7 +194,7 @@ def _many(results: Results) -> Findings:
         _use("5.3", "Total throughput stays close to 64", 64,
              min(least_use(groups, 0, 100), least_use(groups, 102, 220),
                  least_use(groups, 222, 300))),
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     note = (
         "The 4-GPU class after the departure: a job as large as its node takes turns with all else"
         " that is on the node, so it has half of the node's time even where users elsewhere have"
@@ -220,7 +229,7 @@ def _types(results: Results) -> Findings:
     claims.append(
         _use("5.5", "Total throughput does not suffer from trades", 100,
              min(least_use(on, 0, LEAVES), least_use(on, LEAVES + 2, LASTS)))
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     speeds = {tenant: _throughput_curve(tenant) for tenant in SPEEDS}
     charts = [
         ReportChart(
@@ -252,10 +261,12 @@ def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Clai
     near = all(abs(gains[tenant] - 0.3) <= 0.1 for tenant in (1, 4))
     slow = min(gains, key=gains.__getitem__)
     thirty = (
-        ClaimVerdict.REPRODUCED if near
-        else ClaimVerdict.IN_DIRECTION if faster == [1, 4]
+        ClaimVerdict.REPRODUCED
+        if near
+        else ClaimVerdict.IN_DIRECTION
+        if faster == [1, 4]
         else ClaimVerdict.NOT_REPRODUCED
-    )  # fmt: skip
+    )
     missing = " and ".join(f"user {tenant}" for tenant in (1, 4) if tenant not in faster)
     held = gains[slow] >= -NEAR
     return [
@@ -264,7 +275,7 @@ def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Clai
         Claim("5.5", f"Nobody is slower with trading (here: by more than {NEAR:.0%})", "said",
               shown, ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
               "" if held else f"user {slow} is {-100 * gains[slow]:.0f} % slower"),
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def _undone(on: Mapping[str, Any]) -> Claim:
@@ -329,7 +340,7 @@ def _smooth(row: Sequence[float]) -> list[float]:
 def _trace(name: str, row: Sequence[float]) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "lines", "name": name, "x": list(range(len(row))), "y": row,
-    }  # fmt: skip
+    }  # fmt: skip # rows of what belongs together
 
 
 PARTS = (

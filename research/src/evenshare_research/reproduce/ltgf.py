@@ -89,7 +89,7 @@ def _run(
     return philly(
         start, policy, options=options, nodes=nodes, name=name, days=DAYS, round_s=0,
         about_s=ABOUT_S.get(policy, 2), **more,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _listed(rows: Rows, field: str, show: Callable[[float | None], str]) -> str:
@@ -217,7 +217,7 @@ def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
             "0.8 % (Venus)",
             f"{percent(overhead)}: JCT with cold starts of 30 s over JCT without", near,
         ),
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def least_claims(rows: Rows) -> list[Claim]:
@@ -282,7 +282,7 @@ def lease_claims(rows: Mapping[int, Mapping[str, Any]]) -> list[Claim]:
             else ClaimVerdict.IN_DIRECTION if moved[-1] < moved[0]
             else ClaimVerdict.NOT_REPRODUCED,
         ),
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def _lease_lengths(results: Results) -> Findings:
@@ -294,7 +294,7 @@ def _lease_lengths(results: Results) -> Findings:
         "Mean JCT by lease length (figure 9)", "lease length, s", "mean JCT, s",
         [{"type": "scatter", "mode": "lines+markers", "name": "ltgf",
           "x": list(rows), "y": [row["jct_s"] for row in rows.values()]}],
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     return Findings(lease_claims(rows), [table], [chart])
 
 
@@ -320,10 +320,12 @@ def size_claims(rows: Mapping[tuple[int, str], Mapping[str, Any]]) -> list[Claim
             if rows[nodes, LTGF][field] >= rows[nodes, TIRESIAS][field]
         ]
         verdict = (
-            ClaimVerdict.REPRODUCED if not behind
-            else ClaimVerdict.IN_DIRECTION if 2 * len(behind) < len(sizes)
+            ClaimVerdict.REPRODUCED
+            if not behind
+            else ClaimVerdict.IN_DIRECTION
+            if 2 * len(behind) < len(sizes)
             else ClaimVerdict.NOT_REPRODUCED
-        )  # fmt: skip
+        )
         shown = "; ".join(
             f"{nodes} nodes: {show(rows[nodes, LTGF][field])}"
             f" against {show(rows[nodes, TIRESIAS][field])}"
@@ -347,7 +349,7 @@ def _sizes(results: Results) -> Findings:
             ("Mean JCT by size (figure 14a)", "mean JCT, s", "jct_s"),
             ("Sharing loss by size (figure 14b)", "share of jobs", "sharing_loss_jobs"),
         )
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     named = [(f"{nodes} nodes, {name}", row) for (nodes, name), row in rows.items()]
     return Findings(size_claims(rows), [figures_table("By size", named)], charts)
 
@@ -388,4 +390,4 @@ PARTS = (
     Part("ltgf-sizes", "LTGF: cluster sizes", SOURCE, _SHARED, list(_BY_SIZE.values()), _sizes),
     Part("ltgf-settings", "LTGF: its settings", SOURCE, _SHARED, list(_ABLATED.values()),
          _ablations),
-)  # fmt: skip
+)  # fmt: skip # a table

@@ -128,9 +128,7 @@ def _market(results: Results) -> Findings:
     }
     claims = [
         revenue_claim("Revenue above the others', by number of jobs", modes["jobs"], BY_JOBS),
-        revenue_claim(
-            "Revenue above theirs, by number of servers", modes["servers"], BY_SERVERS
-        ),
+        revenue_claim("Revenue above theirs, by number of servers", modes["servers"], BY_SERVERS),
         revenue_claim(
             "The same with convex utilities (60 jobs, 60 servers)", modes["convex"], BY_SERVERS
         ),
@@ -139,7 +137,7 @@ def _market(results: Results) -> Findings:
         _theta_claim(results),
         _speed_claim(results),
         _gain_claim(results),
-    ]  # fmt: skip
+    ]
     note = (
         "Why the market earns less than policies that turn nobody away: a job of section 5.1 takes"
         " about 2,000 GPU-hours on the average, so that its f per GPU-hour is below 1 where prices"
@@ -192,7 +190,7 @@ def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list
             "" if private < 0.01 else "alpha compares revenue with resources, and no tenant's load"
             " is in proportion to its servers",
         ),
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def _makespans(results: Results) -> tuple[dict[str, float], float]:
@@ -218,7 +216,7 @@ def makespan_claim(ratios: Mapping[str, float], part: float) -> Claim:
     return Claim(
         "5.2", "Makespan below Gandiva_fair's and HiveD's", _listed(paper), _listed(ratios),
         verdict, why,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _theta_claim(results: Results) -> Claim:
@@ -226,30 +224,36 @@ def _theta_claim(results: Results) -> Claim:
     least = fmean(results[ASTRAEA["linear", MANY, "geometric", seed]]["revenue"] for seed in SEEDS)
     held = least > 1.01 * rule
     return Claim(
-        "5.2", "Under load an underestimated theta earns more (here: 2 instead of the rule's)",
-        "figure 11: 80 %", f"{number(least / rule, 2)}x the rule's revenue",
+        "5.2",
+        "Under load an underestimated theta earns more (here: 2 instead of the rule's)",
+        "figure 11: 80 %",
+        f"{number(least / rule, 2)}x the rule's revenue",
         ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
         "" if held else "it earns no more",
-    )  # fmt: skip
+    )
 
 
 def _speed_claim(results: Results) -> Claim:
     slowest = max(results[run]["cpu_s_per_job"] for run in ASTRAEA.values())
     return Claim(
-        "5.2", "One job is scheduled quickly on a laptop (here: all its rounds together)", "1.56 s",
+        "5.2",
+        "One job is scheduled quickly on a laptop (here: all its rounds together)",
+        "1.56 s",
         f"{number(1000 * slowest)} ms in the slowest run",
         ClaimVerdict.REPRODUCED if slowest <= 1.56 else ClaimVerdict.NOT_REPRODUCED,
-    )  # fmt: skip
+    )
 
 
 def _gain_claim(results: Results) -> Claim:
     without = sum(results[run]["without_gain"] for run in ASTRAEA.values())
     jobs = sum(results[run]["scheduled"] for run in ASTRAEA.values())
     return Claim(
-        "5.2", "The ideal revenue of every job is above its cost (figure 12)", "all jobs",
+        "5.2",
+        "The ideal revenue of every job is above its cost (figure 12)",
+        "all jobs",
         f"{number(jobs - without)} of {number(jobs)} jobs",
         ClaimVerdict.NOT_REPRODUCED if without else ClaimVerdict.REPRODUCED,
-    )  # fmt: skip
+    )
 
 
 def _table(results: Results) -> ReportTable:
@@ -272,10 +276,12 @@ def _cells(results: Results, kind: str, place: Place) -> dict[str, list[str]]:
         rows = [results[ASTRAEA[kind, place, mode, seed]] for seed in SEEDS]
         for name, prefix in (("Astraea", ""), (BATCH, "private_")):
             cells[f"{name}, {mode}"] = [
-                *(number(fmean(row[prefix + key] for row in rows))
-                  for key in ("revenue", "scheduled", "makespan")),
+                *(
+                    number(fmean(row[prefix + key] for row in rows))
+                    for key in ("revenue", "scheduled", "makespan")
+                ),
                 number(fmean(spread_of(row[prefix + "alpha"])[1] for row in rows), 2),
-            ]  # fmt: skip
+            ]
     for name in POLICIES:
         theirs = [results[BASELINES[name, place, seed]][kind] for seed in SEEDS]
         cells[name] = [
@@ -329,11 +335,13 @@ def _optimum(results: Results) -> Findings:
         "Revenue over what no plan can exceed",
         ["", *MODES, "best plan known over that bound"],
         [
-            [f"{kind}, {jobs} jobs, {servers} servers",
-             *(percent(row[key], 0) for key in (*MODES, "known"))]
+            [
+                f"{kind}, {jobs} jobs, {servers} servers",
+                *(percent(row[key], 0) for key in (*MODES, "known")),
+            ]
             for (kind, (jobs, servers)), row in rows.items()
         ],
-    )  # fmt: skip
+    )
     return Findings(claims, [table])
 
 
@@ -347,10 +355,13 @@ def ratio_claim(kind: str, least: Mapping[str, float]) -> Claim:
         verdict = ClaimVerdict.IN_DIRECTION
     below = [mode for mode, is_held in held.items() if not is_held]
     return Claim(
-        "5.2", f"Revenue over that of the best plan made afterwards, in small cases ({kind})",
-        "above 0.6", ", ".join(f"{mode} {number(ratio, 2)}" for mode, ratio in least.items()),
-        verdict, f"{' and '.join(below)} is not above it" if below else "",
-    )  # fmt: skip
+        "5.2",
+        f"Revenue over that of the best plan made afterwards, in small cases ({kind})",
+        "above 0.6",
+        ", ".join(f"{mode} {number(ratio, 2)}" for mode, ratio in least.items()),
+        verdict,
+        f"{' and '.join(below)} is not above it" if below else "",
+    )
 
 
 PARTS = (

@@ -95,7 +95,9 @@ def _made(
     ps_mbps = draw.uniform(5, 20) * 1024
     made = tuple(
         MarketJob(
-            number, tenant, arrival,
+            number,
+            tenant,
+            arrival,
             epochs=max(1, draw.randint(50, 100) // part),
             chunks=max(1, draw.randint(20, 50) // (1 if part == 1 else 4)),
             batches=draw.randint(10, 50),
@@ -105,7 +107,7 @@ def _made(
             utility=_utility(draw, kind),
         )
         for number, (arrival, tenant) in enumerate(arrivals)
-    )  # fmt: skip
+    )
     servers = [MarketServer(size, 1) for size in sizes]
     quotas = [
         Owner(

@@ -55,7 +55,7 @@ def astraea_run(
         f"{jobs} jobs, {servers} servers, {kind}, seed {seed}: Astraea, {interval}, theta {theta}",
         2 if interval == "geometric" else 3,
         kind=kind, jobs=jobs, servers=servers, seed=seed, interval=interval, theta=theta,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def astraea(
@@ -87,7 +87,7 @@ def astraea(
             (schedule.end for _, one in private for schedule in one.schedules), default=0
         ),
         "private_alpha": _alphas(pool, alone),
-    }  # fmt: skip
+    }
 
 
 def baseline_run(policy: str, jobs: int, servers: int, seed: int) -> KeptRun:
@@ -96,7 +96,7 @@ def baseline_run(policy: str, jobs: int, servers: int, seed: int) -> KeptRun:
         f"{__name__}:baseline", f"{jobs} jobs, {servers} servers, seed {seed}: {policy}",
         3 if policy == "hived" else 1,
         policy=policy, options=OPTIONS[policy], jobs=jobs, servers=servers, seed=seed,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def baseline(
@@ -123,7 +123,7 @@ def ratio_run(kind: str, jobs: int, servers: int, seed: int) -> KeptRun:
         f"{__name__}:ratio", f"{jobs} jobs, {servers} servers, {kind}, seed {seed}: the optimum",
         1 if jobs < 15 else 4,
         kind=kind, jobs=jobs, servers=servers, seed=seed,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 SMALL_LAST = 64  # slots that plans of small cases may use
@@ -181,7 +181,7 @@ def _gang(job: MarketJob, most: int) -> SimJob:
         job.id + 1, job.tenant, gpus, round(job.arrival * HOUR_US),
         max(1, round(alone / gpus * HOUR_US)), cold_us=0, checkpoint_us=0,
         spread=(("", max(1, int(alone / apart * ONE_MILLI))),),
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _cluster(pool: MarketPool) -> Cluster:

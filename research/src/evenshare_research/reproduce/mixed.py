@@ -70,7 +70,7 @@ def estimates_run(source: str, tenants: int, seeds: int) -> KeptRun:
     return KeptRun.of(
         f"{__name__}:estimates", f"shares of {tenants} tenants, speeds of {source}", 5,
         source=source, tenants=tenants, seeds=seeds,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def estimates(*, source: str, tenants: int, seeds: int) -> list[dict[str, float]]:
@@ -111,7 +111,7 @@ def errors_run(source: str, tenants: int, errors: Sequence[float]) -> KeptRun:
     return KeptRun.of(
         f"{__name__}:profile_errors", f"profiles that are wrong, speeds of {source}", 2,
         source=source, tenants=tenants, errors=list(errors),
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def profile_errors(
@@ -146,7 +146,7 @@ def steady_run(policy: str, options: Mapping[str, Any], seed: int, name: str) ->
     return KeptRun.of(
         f"{__name__}:steady", f"20 tenants for a day, seed {seed}: {name}", 2,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=20, hours=24,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def steady(
@@ -170,7 +170,7 @@ def days_run(policy: str, options: Mapping[str, Any], seed: int, name: str) -> K
         f"{__name__}:days", f"50 tenants in three days, seed {seed}: {name}", 8,
         policy=policy, options=dict(options), seed=seed, source="gavel", tenants=50, each=20,
         hours=72,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def days(
@@ -215,11 +215,9 @@ def workload(
     asked = sum(gang * length / fmean(rows[tenant - 1]) for _, tenant, gang, length in drawn)
     unit_us = LOAD * GPUS * len(TYPES) * hours * HOUR_US / asked
     return tuple(
-        SimJob(
-            index, tenant, gang, at_us, max(SECOND_US, int(length * unit_us)), profile=tenant
-        )
+        SimJob(index, tenant, gang, at_us, max(SECOND_US, int(length * unit_us)), profile=tenant)
         for index, (at_us, tenant, gang, length) in enumerate(drawn, start=1)
-    )  # fmt: skip
+    )
 
 
 def _cluster(rows: Sequence[Sequence[float]]) -> Cluster:

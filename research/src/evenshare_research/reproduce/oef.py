@@ -95,7 +95,7 @@ def _estimated(results: Results) -> Findings:
                     for rule in RULES
                 ],
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     return Findings(claims, tables, charts)
 
 
@@ -125,7 +125,7 @@ def estimate_claims(rows: Sequence[Mapping[str, float]], said: str) -> list[Clai
             ClaimVerdict.REPRODUCED if near[worst] >= -0.05 else ClaimVerdict.NOT_REPRODUCED,
             "" if near[worst] >= -0.05 else f"{percent(-near[worst], 1)} below `{worst}`",
         ),
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def _totals(rows: Sequence[Mapping[str, float]], said: str) -> ReportTable:
@@ -160,7 +160,7 @@ def _errors(results: Results) -> Findings:
             traces.append(
                 {"type": "scatter", "mode": "lines+markers", "name": name,
                  "x": list(ERRORS), "y": [round(mean, 4) for mean in means]}
-            )  # fmt: skip
+            )  # fmt: skip # rows of what belongs together
     table = ReportTable(
         "Actual throughput off the expected one, mean of 20 seeds",
         ["profiles wrong by up to", *(f"{error:.0%}" for error in ERRORS)],
@@ -176,15 +176,19 @@ def error_claim(deviations: Sequence[float], said: str) -> Claim:
     """6.4.2 of the deviations of the seeds, with profiles wrong by up to 20 %."""
     mean = fmean(deviations)
     verdict = (
-        ClaimVerdict.REPRODUCED if mean <= 0.04
-        else ClaimVerdict.IN_DIRECTION if mean <= 0.1
+        ClaimVerdict.REPRODUCED
+        if mean <= 0.04
+        else ClaimVerdict.IN_DIRECTION
+        if mean <= 0.1
         else ClaimVerdict.NOT_REPRODUCED
-    )  # fmt: skip
+    )
     return Claim(
-        "6.4.2", f"Profiles wrong by 20 % cost about 3 % of what they promise ({said})",
+        "6.4.2",
+        f"Profiles wrong by 20 % cost about 3 % of what they promise ({said})",
         "about 3 %",
-        f"{percent(mean, 1)} on average, {percent(max(deviations), 1)} at worst", verdict,
-    )  # fmt: skip
+        f"{percent(mean, 1)} on average, {percent(max(deviations), 1)} at worst",
+        verdict,
+    )
 
 
 # 6.3.1, actual: jobs of 20 tenants.
@@ -214,7 +218,7 @@ def _actual(results: Results) -> Findings:
         "Actual throughput (figures 7b, 8b)", "seed", "throughput, in GPUs of the slowest type",
         [{"type": "bar", "name": name.replace("`", ""), "x": list(SEEDS), "y": row}
          for name, row in totals.items()],
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     return Findings(claims, [table], [chart])
 
 
@@ -235,12 +239,14 @@ def actual_claims(totals: Mapping[str, Sequence[float]]) -> list[Claim]:
         verdict = gain_verdict(gains[least], paper)
         claims.append(
             Claim(
-                "6.3.1", text, f"{_signed(paper)}",
+                "6.3.1",
+                text,
+                f"{_signed(paper)}",
                 ", ".join(f"{_signed(gain)} over {rival}" for rival, gain in gains.items()),
                 verdict,
                 "" if verdict is ClaimVerdict.REPRODUCED else f"over {least} it is the least",
             )
-        )  # fmt: skip
+        )
     return [
         *claims,
         Claim(
@@ -253,7 +259,7 @@ def actual_claims(totals: Mapping[str, Sequence[float]]) -> list[Claim]:
             "0 under every policy", ClaimVerdict.NOT_TESTABLE,
             "a lease here has one GPU type, whatever the policy",
         ),
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 # 6.3.2.
@@ -279,7 +285,7 @@ def _completion(results: Results) -> Findings:
         {"type": "scatter", "mode": "lines", "name": name.replace("`", ""),
          "x": results[_DAYS[name, first]]["quantiles"], "y": [step / 100 for step in range(101)]}
         for name, _, _ in POLICIES
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     chart = ReportChart("JCT, seed 1 (figure 9)", "JCT, s", "share of jobs with no more", curves)
     return Findings(jct_claims(jcts), [table], [chart])
 
@@ -299,7 +305,7 @@ def jct_claims(jcts: Mapping[str, Sequence[float]]) -> list[Claim]:
                 else "less than three quarters of that" if best[COOPERATIVE] > 0.01
                 else "not shorter",
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     return claims
 
 
@@ -318,4 +324,4 @@ PARTS = (
          " often as in Philly, durations log-normal, 1.135 times what an equal split could do in"
          " three days; rounds and leases of 5 minutes, cold starts of 30 s; Gavel's table, seeds 1"
          " to 3.", list(_DAYS.values()), _completion),
-)  # fmt: skip
+)  # fmt: skip # a table

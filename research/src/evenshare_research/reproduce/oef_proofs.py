@@ -66,7 +66,7 @@ def four_claims(four: Mapping[str, Any]) -> list[Claim]:
               f" {number(four['envied'], 3)} of the own for anybody",
               NO if four["envied"] > 1 + TOLERANCE else
               YES if abs(four["envy"] / 1.58 - 1) <= 0.05 else ClaimVerdict.IN_DIRECTION),
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def _alike(values: list[float]) -> bool:
@@ -87,7 +87,7 @@ def _four(results: Results) -> Findings:
         "Cooperative shares over max-min (figure 5a)", "tenant", "throughput over max-min",
         [{"type": "bar", "name": "cooperative OEF", "x": list(range(1, len(FOUR) + 1)),
           "y": [round(gain, 4) for gain in four["over_max_min"]]}],
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     return Findings(four_claims(four), charts=[chart])
 
 
@@ -99,8 +99,9 @@ def proof_claims(proofs: Mapping[str, Any]) -> list[Claim]:
 
     def random(place: str, text: str, key: str) -> Claim:
         count = proofs["broken"][key]
-        return Claim(place, text, "proved", f"broken in {count} of {CASES} random cases",
-                     _holds(not count))  # fmt: skip
+        return Claim(
+            place, text, "proved", f"broken in {count} of {CASES} random cases", _holds(not count)
+        )
 
     before, after = proofs["several_types"]
     few, better = proofs["cooperative"], proofs["better"]
@@ -127,7 +128,7 @@ def proof_claims(proofs: Mapping[str, Any]) -> list[Claim]:
               "(1, 2, 5), (1, 4, 6) on 2, 1 and 1 GPUs, non-cooperative" if apart else ""),
         random("4.4", "Non-cooperative: at most n + k - 1 shares are not 0", "few"),
         random("4.4", "Cooperative: at most n + k - 1 shares are not 0", "few_cooperative"),
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def _proofs(results: Results) -> Findings:
@@ -149,4 +150,4 @@ PARTS = (
     Part("oef-proofs", "OEF: what it proves", SOURCE, f"Programs alone: {CASES} random cases of 5"
          " tenants on four types, speedups from 1 to 10, seeds 0 to 199; and the counterexamples of"
          " `docs/policies/oef.md`.", [_PROOFS], _proofs),
-)  # fmt: skip
+)  # fmt: skip # a table

@@ -127,7 +127,7 @@ AHEAD = (
         "JCT of best-effort jobs below the others",
         "1.18 to 4.02x; Optimus 0.67x", BEST_EFFORT, MIXES, (*AWARE, *OTHERS), 1.18,
     ),
-)  # fmt: skip
+)  # fmt: skip # a table
 
 
 def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
@@ -182,15 +182,18 @@ def suspensions_claim(rows: Rows) -> Claim:
     inside = [workload for workload, count in counts.items() if 2 <= count <= 6]
     verdict = ClaimVerdict.NOT_REPRODUCED
     if inside:
-        verdict = ClaimVerdict.IN_DIRECTION if len(inside) < len(counts) else (
-            ClaimVerdict.REPRODUCED
-        )  # fmt: skip
+        verdict = (
+            ClaimVerdict.IN_DIRECTION if len(inside) < len(counts) else (ClaimVerdict.REPRODUCED)
+        )
     outside = ", ".join(workload for workload in counts if workload not in inside)
     return Claim(
-        "V-B", "SLO jobs are suspended and resumed a few times each, on average", "2 to 6",
+        "V-B",
+        "SLO jobs are suspended and resumed a few times each, on average",
+        "2 to 6",
         "; ".join(f"{workload}: {number(count, 2)}" for workload, count in counts.items()),
-        verdict, f"not in {outside}" if outside else "",
-    )  # fmt: skip
+        verdict,
+        f"not in {outside}" if outside else "",
+    )
 
 
 def noise_claim(exact: Mapping[str, Any], noisy: Mapping[Noise, Mapping[str, Any]]) -> Claim:
@@ -199,11 +202,13 @@ def noise_claim(exact: Mapping[str, Any], noisy: Mapping[Noise, Mapping[str, Any
     more = max(rates.values()) - exact[MISS]
     held = more <= ALIKE
     return Claim(
-        "VI-A", "Deadlines are kept alike where run times are wrong by up to 40 %", "said",
+        "VI-A",
+        "Deadlines are kept alike where run times are wrong by up to 40 %",
+        "said",
         ", ".join(f"{noise}: {percent(rate)}" for noise, rate in rates.items()),
         ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
         "" if held else f"{percent(more)} more are missed",
-    )  # fmt: skip
+    )
 
 
 def _noise(noise: Noise) -> str:
@@ -226,10 +231,13 @@ def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
         for workload, wait in waits.items()
     )
     return Claim(
-        "VI-A", "Longest wait of a job that is profiled, static nodes for it instead",
-        "840 s; 2,105 s", ours, verdict,
+        "VI-A",
+        "Longest wait of a job that is profiled, static nodes for it instead",
+        "840 s; 2,105 s",
+        ours,
+        verdict,
         "" if verdict is ClaimVerdict.REPRODUCED else "the longest wait is above the paper's",
-    )  # fmt: skip
+    )
 
 
 def speed_claim(rows: Rows) -> Claim:
@@ -237,10 +245,12 @@ def speed_claim(rows: Rows) -> Claim:
     slowest = max(rows[workload, OURS]["slowest_round_s"] for workload in WORKLOADS)
     held = slowest < 10
     return Claim(
-        "VI-B", "A plan for the next leases is made in time", "under 10 s",
+        "VI-B",
+        "A plan for the next leases is made in time",
+        "under 10 s",
         f"{number(slowest, 2)} s in the slowest round",
         ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
-    )  # fmt: skip
+    )
 
 
 def chronus_claim(rows: Rows) -> Claim:
@@ -259,7 +269,7 @@ def chronus_claim(rows: Rows) -> Claim:
         "; ".join(f"{workload}: {number(100 * points, 2)} points"
                   for workload, points in less.items()),
         verdict, f"above it in {', '.join(behind)}" if behind else "",
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def claims_of(
@@ -276,11 +286,14 @@ def claims_of(
         chronus_claim(rows),
         profiling_claim(profiled),
         Claim(
-            "VI-A", "Estimated durations wrong by about 10 % half-way through training", "10 %",
-            DASH, ClaimVerdict.NOT_TESTABLE,
+            "VI-A",
+            "Estimated durations wrong by about 10 % half-way through training",
+            "10 %",
+            DASH,
+            ClaimVerdict.NOT_TESTABLE,
             "the jobs' learning curves are not public; estimation.md has what could be had",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def greedy_note(rows: Rows, noisy: Mapping[tuple[Noise, str], Mapping[str, Any]]) -> str:
@@ -352,7 +365,7 @@ def _judge(results: Results) -> Findings:
         {"type": "bar", "name": name, "x": list(WORKLOADS),
          "y": [rows[workload, name][MISS] for workload in WORKLOADS]}
         for name in COMPARED
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     chart = ReportChart("Weighted deadline miss rate (figure 6a)", "", "miss rate", bars)
     notes = [greedy_note(rows, noisy)]
     profiled = {workload: results[run] for workload, run in PROFILED.items()}
@@ -375,4 +388,4 @@ PARTS = (
         _judge,
         is_long=True,
     ),
-)  # fmt: skip
+)  # fmt: skip # a table

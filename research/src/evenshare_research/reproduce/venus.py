@@ -102,7 +102,7 @@ def _run(name: str, policy: str, options: dict[str, Any]) -> KeptRun:
     return KeptRun.of(
         f"{__name__}:run", f"Venus, {DAY}: {name}", 2 * ABOUT_S.get(policy, 5),
         day=DAY, tenants=TENANTS, hours=HOURS, seed=SEED, policy=policy, options=options,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 _RUNS = {name: _run(name, policy, options) for name, policy, options in SEVEN}
@@ -120,7 +120,7 @@ def _judge(results: Results) -> Findings:
             ("Job-level fairness", "rho, cut at 2", rho_curve),
             ("Slowdown of jobs", "slowdown, cut at 5", slowdown_curve),
         )
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     return Findings(claims, [figures_table("Seven policies", list(rows.items()))], charts)
 
 
