@@ -23,22 +23,19 @@ from scheduling.api.base import (
 from scheduling.api.render import (
     Money,
     NoMoney,
-    credits_text,
     job_json,
     jobs_json,
     next_round_json,
-    plan_json,
-    preemption_json,
 )
 from scheduling.api.speeds import compared_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
-from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
+from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait
 from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.measurements import overclaims_of
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import last_preemption, preemptions_for
-from scheduling.selectors.reasons import given_up_text
+from scheduling.selectors.reasons import given_up_text, visible_numbers
 from scheduling.selectors.too_large import why_now
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import (
@@ -50,6 +47,7 @@ from scheduling.services import (
     submit_jobs,
 )
 from scheduling.services.logs import WINDOW_BYTES, log_page
+from tenants.answers import credits_text, plain
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, fields_only, not_there
 from tenants.api.times import time_text
@@ -253,9 +251,9 @@ class JobWhy(SchedulingView):
         early = {
             "overclaims": [compared_json(one) for one in overclaims],
             "deadline_answer": deadlines.get(job.pk),
-            "plan": None if plan is None else plan_json(plan),
-            "preempted": None if last is None else preemption_json(last),
-            "made_way": [preemption_json(row) for row in made_way],
+            "plan": plain(plan),
+            "preempted": plain(last),
+            "made_way": plain(made_way),
         }
         if job.state != Job.State.PENDING:
             return Response({**_settled(job, phase), **early})
