@@ -87,7 +87,9 @@ class TestTheDescription:
         price = wheel.fields["price"]
         assert isinstance(price, serializers.RegexField)
         assert (price.help_text, price.allow_null) == ("For one.", True)
-        assert list(serializers.ChoiceField(["", "a"]).choices) == list(fields["word"].choices)
+        word = fields["word"]
+        assert isinstance(word, serializers.ChoiceField)
+        assert list(serializers.ChoiceField(["", "a"]).choices) == list(word.choices)
 
     def test_is_one_serializer_for_all_who_ask(self) -> None:
         assert answer_serializer(Wheel) is answer_serializer(Wheel)
