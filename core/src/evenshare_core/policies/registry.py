@@ -56,7 +56,7 @@ POLICIES: dict[str, Policy] = {
         unisched.POLICY,
     )
 }
-# What a new pool decides by (0148).
+# What a new pool decides by (0153).
 DEFAULT = evenshare.POLICY.name
 
 
