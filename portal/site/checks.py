@@ -243,7 +243,7 @@ def database_problems() -> Iterator[str]:
 def serving_problems(*, may_be_away: bool = False) -> Iterator[str]:
     """What is unsafe for a process that only uses the database: its role, and what is in it.
 
-    `may_be_away`: a server that does not answer is no reason; requests wait for it (0049).
+    `may_be_away`: a server that does not answer is no reason; requests wait for it (0125).
     """
     try:
         yield from _server_problems()

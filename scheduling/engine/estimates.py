@@ -1,7 +1,7 @@
 """Estimates of jobs in the snapshot, and the runs that they are made of.
 
 A round reads what was measured and what earlier runs took, and stores the estimates with its
-snapshot: a replay needs neither. Source: docs/adr/0188-estimates-of-jobs.md.
+snapshot: a replay needs neither. Source: docs/adr/0192-curves-of-live-jobs.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Only where the budget says `block`, and only what cannot run within the own quota even when all of
 it is free: own quota is never blocked by a budget.
-Source: docs/adr/0170-budgets-of-periods.md.
+Source: docs/adr/0221-budgets-at-the-edge-of-a-period.md.
 """
 
 from __future__ import annotations

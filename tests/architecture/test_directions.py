@@ -45,7 +45,7 @@ FILES = {"glob", "os", "pathlib", "shutil", "sys", "tempfile"}
 # The command line, and the copy of a library that the loader must find before another's.
 MAY_OPEN = (f"{CORE}/cli/", f"{CORE}/formulations/native.py")
 SOLVERS = {"ortools", "pyomo", "highspy"}
-# A certificate measures apart from the programs that it measures (0090).
+# A certificate measures apart from the programs that it measures (0200).
 MAY_SOLVE = (
     "core/src/evenshare_core/formulations",
     "research/src/evenshare_research/formulations",

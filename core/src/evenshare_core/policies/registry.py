@@ -29,7 +29,7 @@ POLICIES: dict[str, Policy] = {
         unisched.POLICY,
     )
 }
-# What a new pool decides by (0148).
+# What a new pool decides by (0153).
 DEFAULT = evenshare.POLICY.name
 # Why a policy that a package declares is not among them.
 FAULTS: dict[str, str] = {}

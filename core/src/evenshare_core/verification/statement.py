@@ -246,7 +246,7 @@ def _share(row: IncomeAnswer, where: str, report: StatementReport) -> None:
 
 
 def _paid_by_operator(row: IncomeAnswer, where: str, report: StatementReport) -> None:
-    """What the operator paid of a term, if rounds were late, and of the income (docs/adr/0229)."""
+    """What the operator paid of a term, if rounds were late, and of the income (docs/adr/0232)."""
     if row.borne is None or row.earned_borne is None:
         return
     until_us = row.ends_at if row.charged_until is None else row.charged_until
