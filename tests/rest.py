@@ -287,6 +287,7 @@ TESTS = {
     ),
     "unit/client/test_install.py": ("TestTheExtraVerify",),
     "unit/client/test_lease.py": ("TestAJobThatIsPreempted::test_loses_nothing_in_two",),
+    "unit/portal/test_site_imports.py": ("TestASite::test_imports",),
     "unit/scheduling/test_shim_usage.py": (
         "TestAnNvidiaSmiThatHangs",
         "TestGpusOfAProgram::test_are_given_up",
