@@ -40,7 +40,7 @@ bench: dev
 
 # Which claims of the papers hold on public data: `ARGS=--list` names the parts and their time.
 reproduce: dev
-	@$(RUN) -m benchmarks.reproduce $(ARGS)
+	@$(RUN) -m evenshare_research.reproduce $(ARGS)
 
 soak: dev
 	@$(RUN) -m pytest -m soak --hypothesis-profile=soak $(ARGS)

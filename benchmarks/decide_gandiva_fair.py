@@ -55,11 +55,14 @@ class Quanta:
             leases[grant.job] = Lease(
                 now.number * 10_000 + grant.order, grant.job, grant.tenant, grant.gpu_type,
                 grant.placement, now.at_us, until_us, 1, 0, placement_gpus(grant.placement), 0,
-            )  # fmt: skip
+            )  # fmt: skip # rows of what belongs together
         self.snapshot = replace(
-            now, at_us=now.at_us + after_us, number=now.number + 1, memory=decision.memory,
+            now,
+            at_us=now.at_us + after_us,
+            number=now.number + 1,
+            memory=decision.memory,
             leases=tuple(sorted(leases.values(), key=lambda lease: lease.id)),
-        )  # fmt: skip
+        )
 
 
 def main() -> None:

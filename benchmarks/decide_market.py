@@ -57,7 +57,7 @@ def jobs(rng: random.Random) -> tuple[SimJob, ...]:
                 gpu_types=accepted, estimate_us=rng.randint(1, 100 * 60) * HOUR_US // 60,
                 profile=tenant if rng.random() < 0.5 else 0, utility=utility(rng, number),
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     return tuple(rows)
 
 

@@ -51,7 +51,7 @@ def cluster(rng: random.Random) -> Cluster:
              (TYPES[2], rng.randint(2500, 6000))),
         )
         for tenant in range(1, TENANTS + 1)
-    }  # fmt: skip
+    }  # fmt: skip # a table
     return Cluster(make_nodes(sizes, NODE_GPUS), tuple(quotas), profiles=profiles)
 
 
@@ -68,7 +68,7 @@ def jobs(rng: random.Random) -> tuple[SimJob, ...]:
                 estimate_us=rng.randint(1, 100 * 60) * HOUR_US // 60,
                 profile=tenant if rng.random() < 0.5 else 0,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     return tuple(rows)
 
 

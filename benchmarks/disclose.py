@@ -33,7 +33,7 @@ KINDS = {
     "tenant": "tenants", "for_tenant": "tenants", "buyer": "tenants", "seller": "tenants",
     "job": "jobs", "for_job": "jobs", "first_job": "jobs", "lease": "leases",
     "profile": "profiles",
-}  # fmt: skip
+}  # fmt: skip # a table
 TABLES = {"tenants", "jobs", "leases", "profiles"}
 
 
@@ -56,7 +56,6 @@ def plain_way(value: Any, numbers: Mapping[str, Mapping[int, int]], table: str =
 
 
 def plain_bundle(snapshot: Snapshot, decision: Decision) -> tuple[bytes, bytes]:
-    """Snapshot and decision as a bundle has them."""
     asked = redacted(snapshot)
     numbers = {
         name: {0: 0} | {id_: number for number, id_ in enumerate(rows, 1)}
@@ -75,7 +74,7 @@ def measure(title: str, snapshot: Snapshot, goal_ms: float) -> bool:
         return make_bundle(
             snapshot, decision, pool="philly", naming=naming, certificate=None, superseded=(),
             versions={},
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     made_ms, data = cpu_ms(make)
     read_ms, read = cpu_ms(lambda: read_bundle(data))

@@ -84,9 +84,12 @@ def _error(
     answer = fit_speeds(known, law).predict(row.gpus, several_nodes=row.several_nodes)
     apart = answer.amount - row.time_us
     return SpeedError(
-        *key, row.gpus, row.several_nodes, apart / row.time_us,
+        *key,
+        row.gpus,
+        row.several_nodes,
+        apart / row.time_us,
         is_in_band=abs(apart) <= 1.2816 * answer.deviation,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def jobs() -> tuple[SimJob, ...]:
                 estimate_us=duration_us if text else None,
                 utility=read_utility(job, text) if text else None,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     return tuple(rows)
 
 

@@ -102,7 +102,7 @@ def philly_json(job: Drawn) -> str:
     value = {
         "status": "Failed" if job.failed else "Pass", "vc": job.tenant, "jobid": f"j{job.number}",
         "attempts": [attempt | {"detail": detail}], "submitted_time": job.instant(), "user": "u1",
-    }  # fmt: skip
+    }  # fmt: skip # a table
     return ("," if job.number else "[") + json.dumps(value, indent=4)
 
 

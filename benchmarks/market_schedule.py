@@ -16,9 +16,9 @@ from collections.abc import Callable
 from itertools import repeat
 
 from benchmarks.literal_market import LiteralRound, LiteralSchedule
-from evenshare_core.market.book import MarketBook
-from evenshare_core.market.max_revenue import best_schedule, schedule_jobs
-from evenshare_core.market.model import (
+from evenshare_research.market.book import MarketBook
+from evenshare_research.market.max_revenue import best_schedule, schedule_jobs
+from evenshare_research.market.model import (
     LinearUtility,
     MarketJob,
     MarketPool,
@@ -26,7 +26,7 @@ from evenshare_core.market.model import (
     MarketServer,
     Owner,
 )
-from evenshare_core.market.rounds import schedule_round
+from evenshare_research.market.rounds import schedule_round
 
 SERVERS, TENANTS = 100, 10
 SLOTS = (64, 128, 256)
@@ -51,7 +51,7 @@ def jobs(count: int, seed: int) -> list[MarketJob]:
             LinearUtility(-draw.uniform(0.1, 2.0), draw.uniform(100, 1000)),
         )
         for number in range(count)
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def one_job(slots: int) -> tuple[float, float]:
@@ -76,9 +76,12 @@ def one_job(slots: int) -> tuple[float, float]:
     expected = literal.best(job, None)
     literal_s = time.process_time() - began
     answer = best_schedule(book, job, shared=True)
-    if answer is None or expected is None or answer.value_micro != (
-        expected.utility_micro - expected.cost_micro
-    ) or answer.start != expected.start:  # fmt: skip
+    if (
+        answer is None
+        or expected is None
+        or answer.value_micro != (expected.utility_micro - expected.cost_micro)
+        or answer.start != expected.start
+    ):
         raise SystemExit("the two forms differ")
     return fast_s, literal_s
 

@@ -130,8 +130,10 @@ def queries(stage: Any) -> None:
             return cursor.fetchall()
 
     ours_ms, plain_ms = median_ms(ours)[0], median_ms(plain)[0]
-    print(f"a year's chart of {POINTS} prices: {ours_ms:.1f} ms; every price read:"
-          f" {plain_ms:.0f} ms; {plain_ms / ours_ms:.0f}x faster")  # fmt: skip
+    print(
+        f"a year's chart of {POINTS} prices: {ours_ms:.1f} ms; every price read:"
+        f" {plain_ms:.0f} ms; {plain_ms / ours_ms:.0f}x faster"
+    )
     for line in plan(ours):
         print(line)
 

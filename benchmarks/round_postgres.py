@@ -72,8 +72,6 @@ def filled(jobs: int) -> Any:
                 name=f"job-{i}",
                 submitted_at=BEGIN,
                 gpus=GPUS,
-                gpus_min=GPUS,
-                gpus_max=GPUS,
             )
             for i in range(jobs)
         ]

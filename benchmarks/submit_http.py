@@ -114,8 +114,10 @@ def run(server: PortalProcess) -> None:
     spans.sort()
     p50, p99 = statistics.median(spans) * 1000, spans[int(len(spans) * 0.99)] * 1000
     print(f"{SINGLES:,} jobs one by one, {CLIENTS} clients, a key each")
-    print(f"  {SINGLES / took:,.0f} submissions/s (goal 200), p50 {p50:.1f} ms,"
-          f" p99 {p99:.1f} ms (goal 250)")  # fmt: skip
+    print(
+        f"  {SINGLES / took:,.0f} submissions/s (goal 200), p50 {p50:.1f} ms,"
+        f" p99 {p99:.1f} ms (goal 250)"
+    )
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     print(f"  {each_ms:.1f} ms of the web process each; {load}")
     client = HTTPConnection("127.0.0.1", server.port)
@@ -134,8 +136,10 @@ def run(server: PortalProcess) -> None:
     rate, plain = BULKS * BULK / sum(bulk_spans), ALONE / alone
     print(f"{BULKS * BULK:,} jobs in bulks of {BULK:,}, one client")
     print(f"  {rate:,.0f} jobs/s (goal 2,000), slowest bulk {max(bulk_spans) * 1000:,.0f} ms")
-    print(f"  the same client one by one (plain): {plain:,.0f} jobs/s; bulk is"
-          f" {rate / plain:.1f} x as fast")  # fmt: skip
+    print(
+        f"  the same client one by one (plain): {plain:,.0f} jobs/s; bulk is"
+        f" {rate / plain:.1f} x as fast"
+    )
 
 
 def submit_all(server: PortalProcess, count: int, key: str) -> tuple[float, list[float]]:

@@ -55,12 +55,16 @@ def measure(entries: int) -> None:
         leaves += [merkle.leaf_hash(data) for data in made]
         previous = leaves[-1].hex()
     filled_s = time.perf_counter() - began
-    print(f"log of {entries:,} records of {len(made[0]):,} bytes, filled by {BATCH:,} in "
-          f"{filled_s:.0f} s: {filled_s / entries * 1000:.2f} ms each")  # fmt: skip
+    print(
+        f"log of {entries:,} records of {len(made[0]):,} bytes, filled by {BATCH:,} in "
+        f"{filled_s:.0f} s: {filled_s / entries * 1000:.2f} ms each"
+    )
     append_ms = appended_ms(transparency.append, entries, previous, leaves)
     root_s = timed(lambda: plain_root(leaves))
-    print(f"all leaves hashed again: {root_s * 1000:,.0f} ms for one root, "
-          f"{root_s * 1000 / append_ms:,.0f} times an append")  # fmt: skip
+    print(
+        f"all leaves hashed again: {root_s * 1000:,.0f} ms for one root, "
+        f"{root_s * 1000 / append_ms:,.0f} times an append"
+    )
     proofs(leaves, entries)
     verdict = "met" if append_ms <= GOAL_APPEND_MS else "MISSED"
     print(f"goal: an append in at most {GOAL_APPEND_MS:.0f} ms: {verdict}")
@@ -82,9 +86,11 @@ def appended_ms(
         previous = leaves[-1].hex()
     median = statistics.median(took)
     reads = entries.bit_count()
-    print(f"append of one: {median:.2f} ms (p95 {statistics.quantiles(took, n=20)[18]:.2f}); reads"
-          f" {reads} hashes, writes {statistics.mean(written):.1f} rows on average,"
-          f" {max(written)} at most")  # fmt: skip
+    print(
+        f"append of one: {median:.2f} ms (p95 {statistics.quantiles(took, n=20)[18]:.2f}); reads"
+        f" {reads} hashes, writes {statistics.mean(written):.1f} rows on average,"
+        f" {max(written)} at most"
+    )
     return median
 
 
@@ -114,8 +120,10 @@ def proofs(leaves: list[bytes], entries: int) -> None:
         )
         for place in places
     ]
-    print(f"proof of an entry: {statistics.median(took):.2f} ms, of {len(paths[places[0]])} hashes;"
-          f" checked in {statistics.median(checked) * 1e6:.0f} us")  # fmt: skip
+    print(
+        f"proof of an entry: {statistics.median(took):.2f} ms, of {len(paths[places[0]])} hashes;"
+        f" checked in {statistics.median(checked) * 1e6:.0f} us"
+    )
     growth = transparency.consistency(LOG, entries // 3, size)
     merkle.verify_consistency(entries // 3, size, growth, old, head.root)
     grew = [
@@ -123,8 +131,10 @@ def proofs(leaves: list[bytes], entries: int) -> None:
         for place in places
     ]
     heads = [timed(lambda: transparency.checkpoint_note(LOG)) * 1000 for _ in range(ASKED)]
-    print(f"proof of growth: {statistics.median(grew):.2f} ms; a signed head:"
-          f" {statistics.median(heads):.2f} ms")  # fmt: skip
+    print(
+        f"proof of growth: {statistics.median(grew):.2f} ms; a signed head:"
+        f" {statistics.median(heads):.2f} ms"
+    )
 
 
 def plain_root(leaves: list[bytes]) -> bytes:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.simulate import TWO_DAYS, read
+from benchmarks.simulate import read
 from evenshare_core.chain.checkpoints import Checkpoint, SigningKey, make_vkey, note_text, sign_note
 from evenshare_core.chain.merkle import completed, leaf_hash, root
 from evenshare_core.chain.records import RoundRecord, record_bytes, record_hash
@@ -37,6 +37,7 @@ from evenshare_core.simulation.workloads import Cluster, SimJob, make_nodes
 from evenshare_core.units import HOUR_US, SECOND_US
 from evenshare_core.verification.following import breaks
 from evenshare_core.verification.history import RoundHistory
+from evenshare_research.reproduce.runs import TWO_DAYS
 
 ROUNDS, GOAL_S = 100, 20.0
 ROUND_US, LEASE_US = 300 * SECOND_US, 900 * SECOND_US
@@ -81,12 +82,12 @@ def sealed(stored: Iterable[StoredBytes]) -> dict[str, bytes]:
         data = make_bundle(
             snapshot, decode(row.decision, Decision), pool=POOL, naming=Naming(*names),
             certificate=row.certificate, superseded=[], versions={},
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         here = read_bundle(data)
         record = RoundRecord(
             1, LOG, snapshot.number, snapshot.at_us, record_hash(records[-1]) if records else "",
             sha256_hex(data), (), () if before is None else breaks(before, here),
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         records.append(record_bytes(record))
         files[f"bundles/{record.round}.json"] = data
         before = here
@@ -95,9 +96,12 @@ def sealed(stored: Iterable[StoredBytes]) -> dict[str, bytes]:
     nodes = completed(0, leaves, lambda _: ())
     head = Checkpoint(LOG, len(rows), root(len(rows), lambda places: [nodes[p] for p in places]))
     chain = {
-        "log": LOG, "checkpoint": sign_note(note_text(head), [KEY]), "size": len(rows),
-        "round": None, "keys": [{"vkey": make_vkey(LOG, KEY.public)}],
-    }  # fmt: skip
+        "log": LOG,
+        "checkpoint": sign_note(note_text(head), [KEY]),
+        "size": len(rows),
+        "round": None,
+        "keys": [{"vkey": make_vkey(LOG, KEY.public)}],
+    }
     return files | {"chain.json": encode(chain), "records.json": encode(rows)}
 
 
@@ -145,11 +149,12 @@ def pools() -> Iterator[tuple[str, Cluster, tuple[SimJob, ...], str]]:
     tenants = sorted({job.tenant for job in workload.jobs})
     profiles = {
         tenant: Profile(
-            tenant, tenant,
+            tenant,
+            tenant,
             (("k80", 1000), ("p100", rng.randint(1100, 2500)), ("v100", rng.randint(2500, 6000))),
         )
         for tenant in tenants
-    }  # fmt: skip
+    }
     nodes = make_nodes({"k80": 20, "p100": 20, "v100": 20}, 8)
     mixed = Scenario.make(workload, nodes, {}, {}, 8).cluster
     mixed = Cluster(mixed.nodes, mixed.quotas, profiles=profiles)

@@ -20,7 +20,7 @@ PYTHON = os.path.join(VENV, "bin", "python")
 STAMP = os.path.join(VENV, "lock-stamp")
 OLDEST = (3, 11)
 NEEDED_MB = 700
-PACKAGES = ("core", "client")
+PACKAGES = ("core", "client", "research")
 
 
 def main():
@@ -72,7 +72,7 @@ def install(wanted):
         ],
         "could not install requirements/%s.txt" % wanted,
     )
-    # From this checkout: the library, and the `evenshare` command with the in-job runtime.
+    # From this checkout: the library, the `evenshare` command with the in-job runtime, baselines.
     for package in PACKAGES:
         run(
             [PYTHON, "-m", "uv", "pip", "install", "-q", "--offline", "--no-deps"]

@@ -65,7 +65,7 @@ class Scrypt(ScryptPasswordHasher):
     def encode(
         self, password: str, salt: str, n: int | None = None, r: int | None = None,
         p: int | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:  # fmt: skip # rows of what belongs together
         """Return the hash of a password; `verify` comes by here too."""
         with GATE.turn():
             return super().encode(password, salt, n, r, p)

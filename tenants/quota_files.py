@@ -309,7 +309,6 @@ def _limit_text(limit: int | None) -> str:
 
 
 def format_csv(rows: Iterable[Mapping[str, str]]) -> str:
-    """Return rows as CSV."""
     return write_csv(COLUMNS, ([row[name] for name in COLUMNS] for row in rows))
 
 

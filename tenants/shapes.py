@@ -259,12 +259,17 @@ def _hold(cursor: CursorWrapper, table: str, name: str, condition: str) -> None:
     _drop(cursor, table, name)
     try:
         with transaction.atomic(using=cursor.db.alias):
-            cursor.execute(f'ALTER TABLE "{table}" ADD CONSTRAINT "{_name(table, name)}"'
-                           f" CHECK ({condition})")  # fmt: skip
+            cursor.execute(
+                f'ALTER TABLE "{table}" ADD CONSTRAINT "{_name(table, name)}" CHECK ({condition})'
+            )
     except IntegrityError:
-        log.warning("rows.unshaped", table=table, condition=_name(table, name),
-                    hint="Some rows hold what no code can read. Mend or delete them, then add the"
-                    " condition: docs/operations.md says how.")  # fmt: skip
+        log.warning(
+            "rows.unshaped",
+            table=table,
+            condition=_name(table, name),
+            hint="Some rows hold what no code can read. Mend or delete them, then add the"
+            " condition: docs/operations.md says how.",
+        )
 
 
 def _drop(cursor: CursorWrapper, table: str, name: str) -> None:

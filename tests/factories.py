@@ -40,8 +40,6 @@ class Cluster:
             name=f"{tenant}-{gpus}",
             submitted_at=self.at + timedelta(seconds=after_s),
             gpus=gpus,
-            gpus_min=gpus,
-            gpus_max=gpus,
             **fields,
         )
         VirtualWork.objects.create(job=job, duration_us=duration_s * SECOND_US)

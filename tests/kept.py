@@ -14,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from portal.embedded.postgres import DATABASE, create_database, drop_database
+from portal.embedded.postgres import DATABASE, create_database
+from tests.tools import drop_database
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / ".pytest_cache" / "evenshare"

@@ -34,12 +34,11 @@ from portal.embedded.postgres import (
     OWNER_ROLE,
     Postgres,
     create_database,
-    drop_database,
-    wait_until,
 )
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog, alive
 from tests.kept import copy_cluster
+from tests.tools import drop_database, eventually
 
 PREFIX = "evenshare-test-"
 TEMPLATE, SHARED = "evenshare_template", "evenshare_shared"
@@ -66,8 +65,8 @@ class Services:
         identity = self.postgres.identity
         self._launch("postgres", self.postgres.command, signal.SIGQUIT, **identity.popen)
         self._launch("valkey", self.valkey.command, signal.SIGTERM)
-        wait_until(self.postgres.ready, "postgres")
-        wait_until(self.valkey.ready, "valkey")
+        eventually(self.postgres.ready, every_s=0.02)
+        eventually(self.valkey.ready, every_s=0.02)
         self.postgres.ensure_roles_and_database()
 
     def end(self) -> None:

@@ -139,7 +139,6 @@ def _restore() -> None:
 
 
 def begin() -> None:
-    """Have it so in this process."""
     connection_created.connect(_connected)
     request_started.connect(_began)
     request_finished.connect(_ended)

@@ -107,7 +107,6 @@ class Kept(Generic[T]):
         return self._made[0]
 
     def end(self) -> None:
-        """End what is there, if anything."""
         self._made.clear()
         self._stack.close()
 

@@ -62,7 +62,6 @@ class RealRestd:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a pool says of it."""
         return {"restd": {"url": self.url, "token_file": str(self.token_file)}}
 
     def write_token(self, *arguments: str) -> None:

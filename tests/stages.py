@@ -19,7 +19,7 @@ import pytest
 from django.conf import settings as django_settings
 from pytest_django import DjangoDbBlocker, Settings
 
-from portal.embedded.postgres import create_database, drop_database
+from portal.embedded.postgres import create_database
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock
 from tests.functional.matrix_stage import matrix_stage
@@ -27,6 +27,7 @@ from tests.functional.pool_stage import settled_stage
 from tests.functional.two_clocks import two_clocks
 from tests.functional.two_tenants import Pair, two_tenants
 from tests.plugin import Services, database_like, pointed_to
+from tests.tools import drop_database
 
 Made = TypeVar("Made")
 
@@ -70,7 +71,6 @@ class Stages:
             return name, make()
 
     def end(self) -> None:
-        """Drop all."""
         self._kept.close()
 
 

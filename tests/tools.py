@@ -1,4 +1,4 @@
-"""Helpers that tests share: polling, stopped processes, programs that may not be installed."""
+"""What tests share: polling, stopped processes, databases to drop, programs not installed."""
 
 import os
 import shutil
@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
+import psycopg
 import pytest
+from psycopg import sql
 
 T = TypeVar("T")
 
@@ -42,6 +44,11 @@ def eventually(probe: Callable[[], T], *, every_s: float = 0.05) -> T:
         if time.monotonic() > deadline:
             pytest.fail(f"still {answer!r} after {PATIENCE_S:g} s: {probe}")
         time.sleep(every_s)
+
+
+def drop_database(connection: psycopg.Connection, name: str) -> None:
+    """Drop a database with whatever connections it still has."""
+    connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @contextmanager

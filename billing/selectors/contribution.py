@@ -273,7 +273,7 @@ def income_line(
     lines = income_lines(
         tenant_id, pool_id, book,
         since=since, until=since + HOUR, before=(hour, number + 1), limit=1,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     return lines[0] if lines and lines[0].number == number else None
 
 

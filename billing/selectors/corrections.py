@@ -80,4 +80,4 @@ def corrected_charges(charge: UUID | None = None) -> list[CorrectedCharge]:
             sum_to_micro(charged), sum_to_micro(change),
         )
         for transfer, book, tenant, hour, change, charged in rows
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together

@@ -136,7 +136,6 @@ def transfer_wishes(
 
 
 def transfer_wish(request: TransferRequest) -> TransferWish:
-    """Return one request as it is shown."""
     with site_reading():
         return _wish(_wishes().get(pk=request.pk))
 
@@ -158,7 +157,6 @@ def receivers(tenant_id: int, book: str, viewer: Access) -> dict[str, Tenant]:
 
 
 def ids_of(tenants: Iterable[Tenant]) -> dict[str, int]:
-    """Return ids by slug."""
     return {tenant.slug: tenant.pk for tenant in tenants}
 
 

@@ -76,7 +76,7 @@ def account_entries(
         "account": account.pk, "pool": pool_id, "since": since, "until": until,
         "before": before, "limit": limit,
         "since_hour": since - HOUR, "until_hour": until - HOUR,
-    }  # fmt: skip
+    }  # fmt: skip # a table
     # Of a line that is split, the shares of other lenders count too.
     with site_reading(), connection.cursor() as cursor:
         cursor.execute(_ENTRIES, given)

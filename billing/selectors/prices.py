@@ -33,11 +33,6 @@ class PostedPricePoint:
     surcharge_step: Decimal | None = None
     surcharge_cap: Decimal | None = None
 
-    @property
-    def own_price(self) -> Decimal:
-        """The price of what is used alone."""
-        return self.price - (self.surcharge or 0)
-
 
 def prices_now(pool_id: int) -> list[PostedPricePoint]:
     """Return the last posted price of each GPU type of a pool, slowest type first. One query."""

@@ -57,7 +57,6 @@ def rect(x: float, y: float, width: float, height: float, **attributes: object) 
 
 
 def path(d: str, **attributes: object) -> Markup:
-    """A path from ready path data."""
     return tag("path", d=d, **attributes)
 
 

@@ -62,14 +62,15 @@ class DeadlineTeam:
 
 
 TEAMS = (
-    DeadlineTeam("6214e9", "nightly", 12, _strict, (2, 5, 1), (2, 4, 6, 8), (0.5, 1.5),
-                 "accuracy>=0.93"),
-    DeadlineTeam("7f04ca", "finetune", 8, _soft, (1, 4, 1), (2, 4, 8), (0.5, 1.2),
-                 "loss<=0.25"),
+    DeadlineTeam(
+        "6214e9", "nightly", 12, _strict, (2, 5, 1), (2, 4, 6, 8), (0.5, 1.5), "accuracy>=0.93"
+    ),
+    DeadlineTeam("7f04ca", "finetune", 8, _soft, (1, 4, 1), (2, 4, 8), (0.5, 1.2), "loss<=0.25"),
     DeadlineTeam("ee9e8c", "sweep", 6, _none, (4, 3, 4), (1, 2, 4), (0.3, 1.0)),
-    DeadlineTeam("11cb48", "evaluate", 6, _strict, (1, 4, 1), (1, 2, 4, 6), (0.3, 1.0),
-                 "accuracy>=0.9"),
-)  # fmt: skip
+    DeadlineTeam(
+        "11cb48", "evaluate", 6, _strict, (1, 4, 1), (1, 2, 4, 6), (0.3, 1.0), "accuracy>=0.9"
+    ),
+)
 
 
 def deadline_rows(

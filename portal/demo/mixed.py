@@ -94,7 +94,7 @@ def _profiles(pool: Pool, tenant: Tenant, models: tuple[str, ...]) -> None:
         profile = Profile.objects.create(
             tenant=tenant, pool=pool, name=model, speedups=speeds, declared=speeds,
             source=Profile.Source.PUBLISHED,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         VirtualSpeeds.objects.create(
             profile=profile, tenant=tenant, speedups=speeds, iteration_us=ITERATION_US
         )

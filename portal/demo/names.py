@@ -9,7 +9,7 @@ from __future__ import annotations
 FIRST_NAMES = (
     "Aspen", "Birch", "Cedar", "Dune", "Ember", "Fjord", "Grove", "Heron",
     "Iris", "Juniper", "Kelp", "Larch", "Maple", "Nettle", "Osprey", "Pine",
-)  # fmt: skip
+)  # fmt: skip # a table
 
 # The pool whose jobs say what they are worth; the front page's tour leads there.
 BIDDING_POOL = "market"

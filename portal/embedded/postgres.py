@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -217,11 +215,6 @@ def create_database(
     connection.execute(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, app))
 
 
-def drop_database(connection: psycopg.Connection, name: str) -> None:
-    """Drop it with whatever connections it still has."""
-    connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-
-
 def find_programs() -> Path:
     """The folder with `postgres` and `initdb`: named, from the wheel, or on PATH.
 
@@ -243,19 +236,6 @@ def find_programs() -> Path:
         "no PostgreSQL for this machine: set DATABASE_URL, install postgresql, "
         "or use docker compose (see docker-compose.yml)"
     )
-
-
-def wait_until(ready: Callable[[], bool], what: str, *, patience_s: float = 30.0) -> None:
-    """Poll a callable until it is true.
-
-    Raises:
-        StartError: when it is still false at the end.
-    """
-    deadline = time.monotonic() + patience_s
-    while not ready():
-        if time.monotonic() > deadline:
-            raise StartError(f"{what} did not start within {patience_s:.0f} s")
-        time.sleep(0.02)
 
 
 def _command_of(pid: int) -> str:

@@ -29,7 +29,6 @@ class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # untyped in 
     """Keeps what was sent when; what was sent after now, by a clock that was set back, is due."""
 
     def setup_schedule(self) -> None:
-        """Read the file."""
         super().setup_schedule()
         now = steady_now()
         for entry in self.schedule.values():

@@ -167,7 +167,7 @@ def task_begins(task: Any = None, **_: Any) -> None:
 
 @signals.task_postrun.connect
 def task_ends(**_: Any) -> None:
-    """And so is its end."""
+    """The end of a task is another one."""
     _tasks.end()
 
 

@@ -120,7 +120,6 @@ def line(request: HttpRequest) -> RoundLine | None:
 
 
 def line_of(facts: PoolFacts) -> RoundLine:
-    """The round line of a pool, with its links."""
     round_url = ""
     if facts.number is not None:
         round_url = reverse("round", args=[facts.name, facts.number])

@@ -70,7 +70,6 @@ class BudgetText:
 
 
 def budget_text(use: PeriodUse) -> BudgetText:
-    """Return a budget as pages say it."""
     kind, state = STATES[use.state]
     return BudgetText(
         period=PERIODS[use.kind],

@@ -52,7 +52,6 @@ class Gate:
         self._polls: Polls
 
     def lane(self, name: str) -> Lane:
-        """The lane of a name."""
         return self._lanes[name]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

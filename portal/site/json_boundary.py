@@ -80,7 +80,6 @@ class AlwaysJSON(BaseContentNegotiation):
         renderers: Any,
         format_suffix: str | None = None,  # noqa: ARG002 - DRF's signature
     ) -> Any:
-        """Return the only renderer."""
         return renderers[0], renderers[0].media_type
 
 

@@ -123,7 +123,6 @@ class Lane:
 
 
 def limits_by_lane() -> dict[str, LaneLimits]:
-    """The lanes of this process."""
     hashes = settings.PASSWORD_HASHES_AT_ONCE
     pages = max(1, (settings.DATABASE_POOL_SIZE or POOL_SIZE) - hashes - RESERVED)
     return {
@@ -152,7 +151,6 @@ class LaneChooser:
         self._logins = frozenset({reverse("login"), reverse("api-tokens"), reverse("account")})
 
     def lane(self, scope: Mapping[str, Any]) -> str:
-        """Return the name of the lane."""
         path = str(scope["path"])
         if scope["method"] == "POST" and path in self._logins:
             return "logins"

@@ -29,7 +29,6 @@ class Looks:
         self._lock = Lock()
 
     def note(self, pool: PoolFacts) -> None:
-        """Note that somebody looked at a pool."""
         if _sleeps(pool) or self._is_due(pool.id):
             self._note(pool.id)
 

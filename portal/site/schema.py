@@ -20,7 +20,6 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """Return the scheme."""
         del auto_schema
         return {"type": "http", "scheme": "bearer"}
 
@@ -32,7 +31,6 @@ class BrowserScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
     name = "session"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """Return the scheme."""
         del auto_schema
         return {"type": "apiKey", "in": "cookie", "name": "evenshare_session"}
 
@@ -41,7 +39,6 @@ class EvenshareSchema(AutoSchema):
     """Adds the problems to every operation, so that no answer is undocumented."""
 
     def get_operation(self, *args: Any, **kwargs: Any) -> Any:
-        """Return one operation with its refusals."""
         operation = super().get_operation(*args, **kwargs)
         if operation is not None:
             problem = self._problem()

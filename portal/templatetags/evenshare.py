@@ -53,12 +53,6 @@ def signed(value: figures.Number | None, places: int | None = None) -> str:
     return figures.thousands(value, places, signed=True)
 
 
-@register.filter
-def gpuh(gpu_seconds: figures.Number | None, places: int = 1) -> str:
-    """GPU-seconds as GPU-hours, without the unit, for columns whose head carries it."""
-    return figures.gpu_hours(gpu_seconds, places)
-
-
 @register.filter(name="credits")
 def credits_filter(value: Decimal | int | str | None, places: int = 2) -> str:
     """Credits with fixed decimals; a float raises TypeError."""
@@ -112,12 +106,6 @@ def at(values: Sequence[Any], place: int) -> Any:
 def utc(at: datetime | None) -> str:
     """An aware instant in full, UTC."""
     return figures.utc(at)
-
-
-@register.filter
-def hhmm(at: datetime | None) -> str:
-    """An aware instant as 14:06, UTC."""
-    return figures.clock(at)
 
 
 @register.filter
@@ -338,12 +326,6 @@ def section(
     if href:
         head += format_html('<a class="src" href="{}">{}</a>', href, link or "More")
     return format_html("{}<header>{}</header>{}</section>", opening, head, content)
-
-
-@register.simple_block_tag
-def live(content: str, id: str, live_url: str) -> SafeString:  # noqa: A002 - as in `section`
-    """`{% live "queue" url %}...{% endlive %}`: any region that refreshes with the round."""
-    return format_html("<div{}>{}</div>", _region(id, live_url), content)
 
 
 def _region(element_id: str, live_url: str) -> SafeString:

@@ -138,7 +138,6 @@ def preview_json(preview: DeadlinePreview | None) -> dict[str, Any] | None:
 
 
 def answer_json(view: AnswerView) -> dict[str, Any]:
-    """Return one answer."""
     return {
         "state": view.state.value,
         "round": view.round,

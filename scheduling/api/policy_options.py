@@ -27,7 +27,6 @@ class PolicyOptionsSchema(OpenApiSerializerFieldExtension):  # type: ignore[no-u
     target_class = PolicyOptions
 
     def map_serializer_field(self, auto_schema: AutoSchema, direction: Direction) -> Any:  # noqa: ARG002 - its signature
-        """One schema for each policy."""
         return {"anyOf": [_schema(policy) for _, policy in sorted(POLICIES.items())]}
 
 

@@ -180,7 +180,7 @@ def archive_next(pool: Pool, day: date) -> bool:
         archive = RoundArchive(
             pool=pool, day=day, name=name, first=first, last=last, members=len(members),
             bytes=len(data), sha256=sha256_hex(data), archived_at=now, checked_at=now,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         _compare(archive, members)
         archive.save(force_insert=True)
         fault_point("archive.before_commit")

@@ -82,8 +82,6 @@ def _submit(rows: Sequence[Arrival]) -> None:
             submitted_at=row.at,
             source="trace",
             gpus=row.gpus,
-            gpus_min=row.gpus,
-            gpus_max=row.gpus,
             **job_fields(row.extra, row.at),
         )
         for row in rows

@@ -51,7 +51,6 @@ class EventLog:
         tenant: int | None = None,
         term: int | None = None,
     ) -> None:
-        """Draft one event."""
         draft = EventDraft(kind.value, at, lease, job, tenant, term, _json(data).decode())
         self.drafts.append(draft)
 

@@ -94,8 +94,6 @@ def _submit(feed_row: TraceFeed, due: list[tuple[TraceJob, int, datetime]]) -> N
             submitted_at=submitted_at,
             source="trace",
             gpus=job.gpus,
-            gpus_min=job.gpus,
-            gpus_max=job.gpus,
             **profile_fields(profiles.get((tenant_id, job.profile))),
             **_said_fields(job),
             **deadline_fields(submitted_at, job.deadlines),
@@ -121,8 +119,10 @@ def _said_fields(job: TraceJob) -> dict[str, Any]:
     if job.stop_when:
         stop = parsed_stop(job.stop_when)
         fields |= {
-            "stop_metric": stop.metric, "stop_rule": stop.rule, "stop_value": stop.value,
-        }  # fmt: skip
+            "stop_metric": stop.metric,
+            "stop_rule": stop.rule,
+            "stop_value": stop.value,
+        }
     elif job.utility or job.deadlines or job.estimate_s:
         fields["estimate_s"] = job.estimate_s or max(job.duration_s, 1)
         fields["estimate_source"] = "trace"

@@ -72,7 +72,7 @@ class _Measured:
                 tenant_id=profile.tenant_id, profile=profile, job_id=job, at=self.at, kind=kind,
                 data=data,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
 
 def measure(
@@ -225,9 +225,12 @@ def _take_iterations(
         return
     reading.iterations, reading.time_us = spoken.count, spoken.time_us
     shape = _MeasuredShape(
-        lease.job.profile_id or 0, Kind.ITERATION.value, lease.gpu_type.name, lease.gpus,
+        lease.job.profile_id or 0,
+        Kind.ITERATION.value,
+        lease.gpu_type.name,
+        lease.gpus,
         len(lease.placement) > 1,
-    )  # fmt: skip
+    )
     row = _add(measured, shape, max(time_us * MICROSECOND_NS // count, 1), lease)
     row.iterations += count
     row.memory_bytes = max(row.memory_bytes, spoken.memory_bytes)
@@ -257,9 +260,12 @@ def _add(measured: _Measured, shape: _MeasuredShape, value: int, lease: Lease) -
 
 def _columns(shape: _MeasuredShape) -> dict[str, Any]:
     return {
-        "profile_id": shape.profile, "kind": shape.kind, "gpu_type": shape.gpu_type,
-        "gpus": shape.gpus, "several_nodes": shape.several_nodes,
-    }  # fmt: skip
+        "profile_id": shape.profile,
+        "kind": shape.kind,
+        "gpu_type": shape.gpu_type,
+        "gpus": shape.gpus,
+        "several_nodes": shape.several_nodes,
+    }
 
 
 def _use(measured: _Measured, profile: Profile) -> None:
@@ -292,9 +298,11 @@ def _write(measured: _Measured) -> None:
     Measurement.objects.bulk_update(measured.changed.values(), _AVERAGED)
     Measurement.objects.bulk_create(measured.made.values())
     IterationReading.objects.bulk_create(
-        measured.readings.values(), update_conflicts=True, unique_fields=["lease"],
+        measured.readings.values(),
+        update_conflicts=True,
+        unique_fields=["lease"],
         update_fields=_READ,
-    )  # fmt: skip
+    )
     MeasurementNote.objects.bulk_create(measured.notes)
     for profile in measured.speeds_of.values():
         profile.save(update_fields=_SPEEDS)
@@ -310,7 +318,7 @@ _READ = ["iterations", "time_us", "is_resumed", "is_suspended", "is_refused"]
 _AVERAGED = [
     "reports", "iterations", "mean", "deviation", "up_milli", "down_milli", "memory_bytes",
     "restarts", "used_reports", "used_mean", "used_deviation", "seen_at",
-]  # fmt: skip
+]  # fmt: skip # a table
 _SPEEDS = ["declared", "measured", "speedups", "source", "measured_at", "measured_job"]
 
 

@@ -113,7 +113,7 @@ class _EngineWord:
     def of(
         cls, row: Node, node: EngineNode | None, troubles: Mapping[str, str], now: datetime,
         title: str,
-    ) -> _EngineWord:  # fmt: skip
+    ) -> _EngineWord:  # fmt: skip # rows of what belongs together
         trouble = troubles.get(row.name, "")
         if node is None:
             node = EngineNode(row.name, state=EngineNodeState.DOWN, reason="it has no such node")
@@ -155,9 +155,12 @@ def _tell(pool: Pool, fresh: Sequence[_EngineWord]) -> None:
     for one in fresh:
         if one.row.engine_state != one.state:
             log.info(
-                "node.engine_state", pool=pool.name, node=one.row.name, state=one.state,
+                "node.engine_state",
+                pool=pool.name,
+                node=one.row.name,
+                state=one.state,
                 reason=one.reason,
-            )  # fmt: skip
+            )
     # Once, however often it is tried again, and however many nodes it is about.
     troubles: dict[str, list[str]] = {}
     for one in fresh:

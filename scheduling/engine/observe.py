@@ -156,7 +156,7 @@ def _note_contradictions(
         observed.events.add(
             Kind.CONTRADICTED, at, {"said": report.contradiction[:SAID_LETTERS]},
             lease=lease.pk, job=lease.job_id, tenant=lease.tenant_id, term=lease.term,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
 
 class _ReportBounds:
@@ -204,9 +204,11 @@ class _ReportBounds:
             ended_us = max(min(ended_us, self._at_us), started_us)
         if abs(started_us - report.started_us) > SECOND_US:
             log.warning(
-                "executor.clock_differs", token=report.token, started_us=report.started_us,
+                "executor.clock_differs",
+                token=report.token,
+                started_us=report.started_us,
                 taken_us=started_us,
-            )  # fmt: skip
+            )
         if lease.pk in self._closed:
             closed_us = to_us(self._closed[lease.pk])
             if lease.started_at is None:

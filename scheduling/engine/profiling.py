@@ -100,7 +100,7 @@ def _waiting(pool: Pool, seen_at: datetime) -> list[Job]:
     jobs = Job.objects.filter(
         pool=pool, state=Job.State.PENDING, terms=0, profiling_s=0, gpus__gt=RUN_GPUS,
         profile__isnull=False, quarantine="", submitted_at__lt=seen_at,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     first = jobs.order_by("profile_id", "gpus", "submitted_at", "id").distinct("profile_id", "gpus")
     rows = list(first.select_related("profile"))
     return sorted(rows, key=lambda job: (job.submitted_at, job.pk))
@@ -192,8 +192,8 @@ def _run(pool: Pool, wish: _Wish, at: datetime) -> Job:
         submitted_by_id=job.submitted_by_id, name=f"profiling-{name}-{gpus}",
         submitted_at=at, source=SOURCE,
         command=job.command, environment=job.environment, gpu_types=job.gpu_types,
-        gpus=gpus, gpus_min=gpus, gpus_max=gpus,
+        gpus=gpus,
         cpus=-(-job.cpus * gpus // job.gpus), memory_mb=-(-job.memory_mb * gpus // job.gpus),
         max_price=Decimal(0), estimate_s=lasts_s, estimate_source=SOURCE,
         profiling_s=lasts_s, profiled_for=job,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together

@@ -56,7 +56,7 @@ def is_refit_due() -> bool:
 _FITTED = [
     "iterations", "low", "high", "error_milli", "source", "note", "evaluations", "iteration",
     "families", "fitted_at",
-]  # fmt: skip
+]  # fmt: skip # a table
 
 
 def due_histories() -> QuerySet[MetricHistory]:
@@ -101,7 +101,7 @@ def forecast_of(history: MetricHistory, *, at: datetime) -> StopForecast:
         iterations=criterion.cap, low=min(criterion.cap, points[-1].iteration),
         high=criterion.cap, error_milli=ONE_MILLI, source=StopForecast.Source.CAP.value,
         note=UNFIT, families={}, fitted_at=at,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     try:
         stop = estimate_stop(points, criterion)
     except (ArithmeticError, ValueError) as error:

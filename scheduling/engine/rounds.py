@@ -159,7 +159,7 @@ def _run(pool: Pool, token: int, at: datetime, *, wall_at: datetime, scale: int)
         wall_at=wall_at, book=pool.book, scale=scale, grace_s=pool.grace_s,
         snapshot_us=(read - began) // MICROSECOND_NS,
         decide_us=(decided - read) // MICROSECOND_NS,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     round_ = apply_round(plan)
     fault_point("round.after_commit")
     applied = time.perf_counter_ns()

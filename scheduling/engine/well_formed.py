@@ -156,8 +156,10 @@ def _is_evaluations(said: object) -> bool:
     if not isinstance(said, Evaluations):
         return False
     parts: tuple[tuple[object, type], ...] = (
-        (said.metric, str), (said.refused, str), (said.points, tuple)
-    )  # fmt: skip
+        (said.metric, str),
+        (said.refused, str),
+        (said.points, tuple),
+    )
     return all(isinstance(one, kind) for one, kind in parts) and all(
         isinstance(point, MetricPoint) for point in (*said.points,)
     )

@@ -16,7 +16,6 @@ class LibraryCommand(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take what the library takes."""
         self.command.add_arguments(parser)
 
     def handle(self, **options: Any) -> None:

@@ -196,7 +196,6 @@ class Node(models.Model):
     gpus = models.PositiveIntegerField()
     cpus = models.PositiveIntegerField(default=0)
     memory_mb = models.PositiveBigIntegerField(default=0)
-    ps_slots = models.PositiveIntegerField(default=0)
     state = models.CharField(max_length=16, choices=State.choices, default=State.UP)
     engine_state = models.CharField(
         max_length=16, choices=EngineState.choices, default=EngineState.UP, db_default="up"

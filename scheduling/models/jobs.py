@@ -7,7 +7,7 @@ import uuid
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 
 from evenshare_core.domain.backoff import is_given_up
 from evenshare_core.units import ONE_MILLI
@@ -63,8 +63,6 @@ class Job(models.Model):
     environment = models.JSONField(default=dict, blank=True)
 
     gpus = models.PositiveIntegerField()
-    gpus_min = models.PositiveIntegerField()
-    gpus_max = models.PositiveIntegerField()
     cpus = models.PositiveIntegerField(default=0)
     memory_mb = models.PositiveBigIntegerField(default=0)
     gpu_types = ArrayField(models.SlugField(max_length=31), default=list, blank=True)
@@ -136,12 +134,7 @@ class Job(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(
-                condition=Q(gpus__gte=1, gpus_min__gte=1)
-                & Q(gpus_min__lte=F("gpus"))
-                & Q(gpus_max__gte=F("gpus")),
-                name="job_gang_bounds",
-            ),
+            models.CheckConstraint(condition=Q(gpus__gte=1), name="job_gpus_at_least_1"),
             models.CheckConstraint(condition=Q(weight__gte=1), name="job_weight_at_least_1"),
             models.CheckConstraint(
                 condition=Q(max_price__isnull=True) | Q(max_price__gte=0),

@@ -37,9 +37,11 @@ class Round(models.Model):
         max_length=64, default="", help_text="Of what it leaves for the next round."
     )
     state_note = models.CharField(
-        max_length=255, default="", blank=True,
+        max_length=255,
+        default="",
+        blank=True,
         help_text="Why it did not begin with the state that the round before left.",
-    )  # fmt: skip
+    )
 
     class Meta:
         constraints = [

@@ -55,7 +55,7 @@ class Verification(models.Model):
                 ),
                 name="verification_of_rounds_or_a_statement",
             ),
-        ]  # fmt: skip
+        ]  # fmt: skip # a table
         indexes = [
             # The newest of a tenant, and of a person.
             models.Index(fields=["pool", "tenant", "kind", "-id"], name="verification_newest"),

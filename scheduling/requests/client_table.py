@@ -36,7 +36,6 @@ JOB_FIELDS = (
 
 
 def client_table() -> str:
-    """Return the source of the client's table."""
     return _HEAD + "".join(map(_row, request_fields(JobRequest).values())) + ")\n"
 
 

@@ -11,7 +11,7 @@ from scheduling.models import Job, VirtualWork
 RECENT = 1000
 # A clone's name. A number alone is no sign of one: "resnet-50" is not the 50th "resnet".
 _COPY = re.compile(r"(.+?)-copy(?:-([2-9]|[1-9][0-9]{1,5}))?")
-NAME_MAX, COPY_MAX = 63, len("-copy-9999999")
+NAME_MAX = 63
 
 
 def free_job_name(tenant_id: int, name: str) -> str:

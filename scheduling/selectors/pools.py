@@ -269,7 +269,7 @@ def _holds(
             "node_id", "slot", "lease_id", "lease__tenant_id", "lease__gpu_type__name",
             "lease__own", "lease__borrowed", "lease__job__uid", "lease__job__name",
         )
-    )  # fmt: skip
+    )  # fmt: skip # a table
     places: dict[tuple[int, int], list[int]] = {}
     leases: dict[int, tuple[Any, ...]] = {}
     for node, slot, lease, *facts in slots:

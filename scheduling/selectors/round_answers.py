@@ -61,7 +61,6 @@ class RoundAnswers:
 
 
 def kind_of(answer: DeadlineAnswer) -> AnswerKind:
-    """Return what an answer says."""
     if answer.state is DeadlineState.PLANNED:
         return AnswerKind.MOVED if answer.cause else AnswerKind.PLANNED
     return AnswerKind(answer.state.value)
@@ -88,12 +87,14 @@ def round_answers(
         counts[kind_of(row)] += 1
     rows = tuple(
         RoundAnswer(
-            kind_of(row), seen, jobs.get(row.job),
+            kind_of(row),
+            seen,
+            jobs.get(row.job),
             _visible(view_of(row, number=number, at=at), is_theirs=visibility.jobs_of(row.tenant)),
         )
         for row in sorted(shown, key=lambda row: (order.index(kind_of(row)), row.job))
         if (seen := visibility.of(row.tenant))
-    )  # fmt: skip
+    )
     return RoundAnswers(counts, rows, dated)
 
 

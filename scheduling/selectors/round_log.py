@@ -45,7 +45,6 @@ def logged_rounds(log: str, first: int, last: int, limit: int) -> list[StoredRec
 
 
 def round_of(entry: StoredRecord) -> RoundRecord:
-    """Return a round's record."""
     return read_record(entry.record)
 
 

@@ -212,7 +212,7 @@ def _read(row: RoundState) -> LeftState | None:
         row.number, row.at, row.policy, row.policy_version, service, memory,
         row.prices if isinstance(row.prices, list) else [],
         row.entitled if isinstance(row.entitled, dict) else {},
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _of_decision(round_: Round, decision: Decision, states: list[LeftState], why: str) -> LeftState:
@@ -223,4 +223,4 @@ def _of_decision(round_: Round, decision: Decision, states: list[LeftState], why
         canonical_bytes(decision.service), canonical_bytes(decision.memory),
         posted_prices(before, decision), states[0].entitled if states else {},
         f"{why}: its decision says what that was",
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together

@@ -41,7 +41,7 @@ class SaidVerification:
 _COLUMNS = (
     "tenant_id", "tenant__name", "kind", "said_at", "size", "root", "first", "last", "since",
     "until", "checked", "findings", "unproven",
-)  # fmt: skip
+)  # fmt: skip # a table
 
 
 def log_head(pool: str) -> ShownHead:

@@ -105,7 +105,7 @@ def tune_lease(
     return LeaseTuning(
         pool, options["policy"], days, options["start"], len(scenario.workload.jobs), present_s,
         tuple(rows), recommended,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _options_of(arguments: Sequence[str]) -> dict[str, Any]:

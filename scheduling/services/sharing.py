@@ -123,9 +123,12 @@ def make_offer(
         tenants.idempotency.InFlightError: the same request is still being served.
     """
     body = {
-        "pool": pool_id, "gpu_type": request.gpu_type, "gpus": request.gpus,
-        "floor": _plain(request.floor_price), "until": str(request.until),
-    }  # fmt: skip
+        "pool": pool_id,
+        "gpu_type": request.gpu_type,
+        "gpus": request.gpus,
+        "floor": _plain(request.floor_price),
+        "until": str(request.until),
+    }
     asked = KeyedRequest.of(tenant, actor.user, "offers", key, body)
     with _managed(tenant, actor):
         uid = uuid4()

@@ -64,7 +64,7 @@ def keep_verification(
             size=request.size, root=request.root, first=request.first, last=request.last,
             since=request.since, until=request.until, checked=request.checked,
             findings=request.findings, unproven=request.unproven, client=request.client,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         row.refresh_from_db(fields=["said_at"])
     return MadeVerification(row, is_replay=False)
 

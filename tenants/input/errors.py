@@ -42,6 +42,8 @@ class FieldError:
 
     def inside(self, place: str) -> FieldError:
         """Return it as an error of a field of `place`, as `gpus` inside `jobs[3]`."""
+        if not place:
+            return self
         return replace(self, field=f"{place}.{self.field}" if self.field else place)
 
 
@@ -69,7 +71,6 @@ class InvalidInputError(Exception):
 def invalid(
     name: str, reason: str, hint: str = "", code: str = "invalid", *, line: int | None = None
 ) -> InvalidInputError:
-    """Return the refusal for one reason."""
     return InvalidInputError([FieldError(name, reason, hint, code, line)])
 
 
@@ -94,11 +95,9 @@ class FieldErrors:
         *,
         line: int | None = None,
     ) -> None:
-        """Note one."""
         self.extend([FieldError(name, reason, hint, code, line)])
 
     def extend(self, errors: Iterable[FieldError]) -> None:
-        """Note several."""
         self.errors += list(errors)[: max(0, ERRORS_MAX - len(self.errors))]
 
     def raise_any(self, order: Sequence[str] = ()) -> None:

@@ -43,7 +43,6 @@ class PeriodUse:
 
     @property
     def last_day(self) -> date:
-        """The last day that is in it."""
         return last_day(self.ends)
 
     @property

@@ -10,11 +10,6 @@ from django.db.models.functions import Now
 from tenants.models import ApiToken, Membership, Tenant, User
 
 
-def find_person(username: str) -> User | None:
-    """Return somebody by login name, who may sign in or not; None where there is nobody."""
-    return User.objects.filter(username=username).first()
-
-
 def find_active_person(username: str) -> User | None:
     """Return somebody who may sign in, by login name; None where there is nobody."""
     return User.objects.filter(username=username, is_active=True).first()

@@ -39,7 +39,6 @@ class QuotaEdit:
 
     @property
     def key(self) -> Key:
-        """Whose quota, of what."""
         return self.tenant, self.gpu_type
 
 
@@ -54,7 +53,6 @@ class QuotaPlan:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The quotas that change."""
         return tuple(sorted(self.after))
 
 

@@ -22,9 +22,9 @@ from tenants.services.tenants import DEMO_PASSWORD
 from .sources import CORE as CORE_NAME
 from .sources import ROOT, files, name_of, python_files, tree
 
-APPS = ("scheduling", "billing", "tenants", "portal", "evenshare_core")
+APPS = ("scheduling", "billing", "tenants", "portal", "evenshare_core", "evenshare_research")
 # Where packages lie: the apps in the checkout itself, the library in its own folder.
-ROOTS = (ROOT, ROOT / "core" / "src")
+ROOTS = (ROOT, ROOT / "core" / "src", ROOT / "research" / "src")
 SOURCES = ("scheduling", "billing", "tenants", "portal", "core")
 DOCUMENTS = [path for path in files() if path.suffix == ".md"]
 # A changelog tells what was; its words are not held to what is.

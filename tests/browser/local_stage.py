@@ -65,7 +65,7 @@ class LocalStage:
         at = read_clock(self.lab.pool.pk).pool_at
         return Job.objects.create(
             pool=self.lab.pool, tenant=self.lab.tenants["north"], name="by-hand",
-            submitted_at=at, gpus=gpus, gpus_min=gpus, gpus_max=gpus, command=list(argv),
+            submitted_at=at, gpus=gpus, command=list(argv),
         )  # fmt: skip
 
 

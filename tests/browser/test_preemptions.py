@@ -53,7 +53,6 @@ def there(committed_db: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
 def visit(
     there: Stage, site: str, browser: Browser, request: pytest.FixtureRequest
 ) -> Iterator[tuple[str, Page]]:
-    """Who looks, and their browser."""
     who = request.param
     context = browser.new_context(base_url=site)
     give_session(context, there.client(who), site)

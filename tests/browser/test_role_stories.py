@@ -41,7 +41,6 @@ def committed_db(there: TwoClocks) -> str:
 
 @pytest.fixture(scope="module")
 def looked() -> dict[str, set[str]]:
-    """What axe has looked at."""
     return {}
 
 

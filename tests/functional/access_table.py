@@ -37,7 +37,6 @@ FOREIGN = ("neighbour", "outsider", "nobody")
 
 
 def everybody(status: int) -> Row:
-    """The same for all."""
     return Row(*[status] * len(ACTORS))
 
 

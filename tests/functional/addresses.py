@@ -29,7 +29,6 @@ def routes(resolver: Any = None, prefix: str = "") -> Iterator[str]:
 
 
 def is_api(address: str) -> bool:
-    """Whether an address is one of the REST API."""
     return address.startswith("api/")
 
 
@@ -96,7 +95,6 @@ def bearer(secret: str) -> Client:
 
 
 def session(key: str, **options: Any) -> Client:
-    """A client that asks with a session."""
     client = Client(raise_request_exception=False, **options)
     client.cookies[settings.SESSION_COOKIE_NAME] = key
     return client

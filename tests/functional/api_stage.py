@@ -77,7 +77,6 @@ class ApiStage:
 
 
 def api_stage(**pool: Any) -> ApiStage:
-    """Make the site."""
     stage = ApiStage(cluster({"aa": 3, "bb": 5}, **pool))
     stage.person("ada", "aa", ROLES.MEMBER)
     stage.person("bob", "bb", ROLES.MEMBER)

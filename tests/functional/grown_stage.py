@@ -144,7 +144,6 @@ class Copier:
         }
 
     def copy(self) -> None:
-        """Write the past."""
         self._move_the_first()
         for table in OF_DAYS:
             self.session.execute(
@@ -308,7 +307,6 @@ def grow(made: GrownStage, session: psycopg.Connection[Any], *, copies: int, que
 
 
 def queue_jobs(session: psycopg.Connection[Any], *, copies: int) -> None:
-    """Copies of the jobs that wait."""
     columns = [
         name
         for (name,) in session.execute(

@@ -49,7 +49,6 @@ class Rounds:
 
     @property
     def rounds(self) -> dict[int, Disclosed]:
-        """The bundles, read."""
         return {number: read_bundle(data) for number, data in self.bundles.items()}
 
 

@@ -160,5 +160,4 @@ def offer_idle(lab: Cluster, slug: str) -> str:
 
 
 def secret(user: User, name: str, *scopes: Scope) -> str:
-    """Make a token."""
     return create_token(user=user, name=name, scopes=scopes, days=1, now=timezone.now())[1]

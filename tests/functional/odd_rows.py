@@ -113,7 +113,6 @@ def damages_by_number(asker: Asker) -> Iterator[Damage]:
 
 
 def by_column(asker: Asker, table: str, column: str, values: Sequence[str]) -> Iterator[Damage]:
-    """Each value alone, if there is one."""
     if values:
         yield Damage(table, [{column: one} for one in values], asker.reading(table, [column]))
 

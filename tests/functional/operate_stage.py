@@ -28,7 +28,6 @@ def operate_stage() -> ApiStage:
 
 
 def tag(stage: ApiStage, path: str) -> str:
-    """The ETag of a GET."""
     answer = stage.get(path.format(pool=stage.pool), as_="otto")
     assert answer.status_code == 200, answer.content
     return str(answer["ETag"])

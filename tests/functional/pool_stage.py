@@ -133,7 +133,6 @@ class _Headline(HTMLParser):
 
 
 def headline(page: str) -> str:
-    """The page's headline as it is read."""
     parser = _Headline()
     parser.feed(page)
     return " ".join(parser.words.split())

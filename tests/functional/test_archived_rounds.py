@@ -37,7 +37,6 @@ class Filed:
     before: dict[Asked, bytes]
 
     def path(self) -> Path:
-        """Of the one file."""
         return self.folder / self.row().name
 
     def row(self) -> RoundArchive:

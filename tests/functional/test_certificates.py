@@ -34,7 +34,6 @@ there = staged(stage)
 
 
 def words(page: str) -> str:
-    """A page as it is read."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 

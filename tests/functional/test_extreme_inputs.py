@@ -170,7 +170,6 @@ class Sender:
 
 
 def filled(path: str, stage: ApiStage) -> str:
-    """An address with what there is."""
     known = {
         "name": stage.pool, "slug": "aa", "node": "n0001", "gpu_type": "v100", "profile": "net",
         "number": "1", "book": "main", "offer": "00000000-0000-4000-8000-000000000000",

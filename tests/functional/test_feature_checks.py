@@ -40,7 +40,6 @@ def page(client: Client, path: str) -> str:
 
 
 def words(text: str) -> str:
-    """A page as it is read."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 

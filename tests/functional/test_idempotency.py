@@ -48,7 +48,6 @@ def bodies(stage: ApiStage, **more: Any) -> dict[str, Any]:
 
 
 def ids(answer: Any) -> list[str]:
-    """The jobs of an answer."""
     assert answer.status_code == 201, answer.content
     body = answer.json()
     return [row["id"] for row in body.get("results", [body])]

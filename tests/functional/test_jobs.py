@@ -269,7 +269,7 @@ class TestTheJobPage:
 
     def test_of_one_gpu_calls_it_no_gang(self, busy: Town) -> None:
         job = Job.objects.filter(state=Job.State.RUNNING).earliest("id")
-        Job.objects.filter(pk=job.pk).update(gpus=1, gpus_min=1)
+        Job.objects.filter(pk=job.pk).update(gpus=1)
         for terms, said in (
             ({"own": 1, "borrowed": 0}, "Its GPU is within quota, free of charge."),
             ({"own": 0, "borrowed": 1}, "Its GPU is borrowed at"),

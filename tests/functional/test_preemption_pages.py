@@ -30,7 +30,6 @@ MADE_WAY = {"full": "alpha", "pseudonyms": "tenant 1", "own": "another tenant"}
 
 
 def words(page: str) -> str:
-    """A page as it is read."""
     text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
     return re.sub(r" ([,.:;])", r"\1", text)
 

@@ -122,7 +122,7 @@ class TestTheJobPage:
 
     def test_promises_no_start_to_a_job_that_is_larger_than_the_pool(self, place: Town) -> None:
         job = Job.objects.filter(state="pending", tenant=place.tenant).latest("pk")
-        Job.objects.filter(pk=job.pk).update(gpus=999, gpus_max=999, reason_code=Reason.TOO_LARGE)
+        Job.objects.filter(pk=job.pk).update(gpus=999, reason_code=Reason.TOO_LARGE)
         expect(place, job, reason="never_fits")
         shown = text(place.owner.get(f"/jobs/{job.uid}/"))
         assert "No honest estimate" in shown

@@ -54,7 +54,7 @@ class TestAJobThatIsTooLarge:
 
     def test_is_larger_than_the_pool_where_no_node_helps(self, there: Town) -> None:
         job = Job.objects.get()
-        Job.objects.update(gpus=9, gpus_max=9)
+        Job.objects.update(gpus=9)
         page = _page(there, f"/jobs/{job.uid}/")
         assert "It needs 9 GPUs; the pool has 8." in page
         assert "It cannot start as it is" in page

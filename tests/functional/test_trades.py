@@ -32,7 +32,6 @@ OTHER = {"full": "beta", "pseudonyms": "tenant 2", "own": "other tenants"}
 
 
 def words(page: str) -> str:
-    """A page as it is read."""
     text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
     return re.sub(r" ([,.:;])", r"\1", text)
 

@@ -15,7 +15,6 @@ from tests.functional.two_clocks import TwoClocks
 
 
 def words(page: str) -> str:
-    """A page as it is read."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 

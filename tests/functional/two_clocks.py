@@ -58,7 +58,6 @@ class TwoClocks:
         return client
 
     def page(self, who: str, path: str) -> str:
-        """A page as somebody gets it."""
         answer = self.client(who).get(path)
         assert answer.status_code == 200, f"{path} for {who}: {answer.status_code}"
         return str(answer.content.decode())

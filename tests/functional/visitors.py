@@ -38,7 +38,6 @@ class Town:
         return self.cluster.tenants["north"]
 
     def submit(self, gpus: int = 1, duration_s: int = 3600, tenant: str = "north") -> Job:
-        """Submit a job as that tenant."""
         return self.cluster.submit(tenant, gpus, duration_s)
 
     def play(self, rounds: int = 1, *, every_s: int = 10) -> None:

@@ -57,7 +57,6 @@ class Party:
 
     @property
     def mode(self) -> str:
-        """The stricter one."""
         return min(self.own[0], self.bounds[0], key=FREEDOM.index)
 
     @property
@@ -188,7 +187,6 @@ class Model:
         self.settled_until = max(until, self.settled_until)
 
     def every(self) -> list[Term]:
-        """All terms."""
         return [term for terms in self.terms.values() for term in terms.values()]
 
     def idle(self, at: int) -> dict[int, int]:

@@ -85,8 +85,6 @@ class Story:
             name="train",
             submitted_at=at(minute),
             gpus=gpus,
-            gpus_min=gpus,
-            gpus_max=gpus,
         )
         lease = Lease.objects.create(
             pool=self.pool,

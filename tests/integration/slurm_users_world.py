@@ -41,7 +41,6 @@ time.sleep(6000)
 
 @contextmanager
 def users_cluster() -> Iterator[SlurmCluster]:
-    """A cluster that every user can reach."""
     require_slurm()
     require_users()
     with (

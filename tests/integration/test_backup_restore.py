@@ -33,8 +33,6 @@ from portal.embedded.postgres import (
     OWNER_ROLE,
     Postgres,
     create_database,
-    drop_database,
-    wait_until,
 )
 from portal.embedded.valkey import Valkey
 from portal.embedded.watchdog import Watchdog
@@ -45,6 +43,7 @@ from scheduling.selectors.replay import find_rounds, replay_stored_round
 from tests.factories import Cluster, cluster
 from tests.integration import database_rights as rights
 from tests.plugin import Services
+from tests.tools import drop_database, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "evenshare_drill"
@@ -234,7 +233,7 @@ def empty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]
         signal.SIGQUIT,
         **second.postgres.identity.popen,
     )
-    wait_until(second.postgres.ready, "the second postgres")
+    eventually(second.postgres.ready)
     yield second.postgres
     second.stop()
 

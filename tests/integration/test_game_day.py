@@ -75,7 +75,6 @@ class RefusingExecutor(VirtualExecutor):
     """An engine that is down."""
 
     def launch(self, launches: object) -> list[object]:  # type: ignore[override]  # never returns
-        """Refuse."""
         raise ExecutorError("connection refused")
 
 

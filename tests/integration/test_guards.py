@@ -115,17 +115,15 @@ class TestSlots:
 
 
 class TestValues:
-    def test_of_a_gang_are_in_order(self) -> None:
+    def test_of_a_job_are_at_least_one_gpu(self) -> None:
         lab = cluster({"a": 4})
-        with pytest.raises(IntegrityError, match="job_gang_bounds"):
+        with pytest.raises(IntegrityError, match="job_gpus_at_least_1"):
             Job.objects.create(
                 pool=lab.pool,
                 tenant=lab.tenants["a"],
                 name="x",
                 submitted_at=BEGIN,
-                gpus=2,
-                gpus_min=3,
-                gpus_max=4,
+                gpus=0,
             )
 
     def test_of_a_quota_have_one_period_at_a_time(self) -> None:

@@ -87,8 +87,7 @@ def _huge(path: Path, _: Path) -> None:
         file.truncate(2**40)
 
 
-def _nothing(_: Path, __: Path) -> None:
-    """It is gone."""
+def _nothing(_: Path, __: Path) -> None: ...
 
 
 KINDS: tuple[Callable[[Path, Path], None], ...] = (

@@ -30,7 +30,7 @@ pool = Pool.objects.get(name="local")
 with site_scope():
     job = Job.objects.create(
         pool=pool, tenant=Tenant.objects.get(slug="vc-7f04ca"), name="sleeper",
-        submitted_at=read_clock(pool.pk).pool_at, gpus=2, gpus_min=2, gpus_max=2,
+        submitted_at=read_clock(pool.pk).pool_at, gpus=2,
         command=["python", "-u", "-c", {program!r}],
     )
 print("job", job.pk)

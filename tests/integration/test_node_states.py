@@ -309,7 +309,6 @@ def _foreign(there: PretendedNode) -> bool:
 
 
 def _widen(both: Both, nodes: int) -> None:
-    """Give both more nodes."""
     Node.objects.bulk_create(
         Node(pool=both.lab.pool, name=f"x{n:02d}", gpu_type=both.lab.gpu_type, gpus=4)
         for n in range(nodes)

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from portal.embedded import folders
-from portal.embedded.postgres import APP_ROLE, Postgres, wait_until
-from tests.tools import PATIENCE_S
+from portal.embedded.postgres import APP_ROLE, Postgres
+from tests.tools import PATIENCE_S, eventually
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
@@ -29,7 +29,7 @@ class TestNobody:
                 **postgres.identity.popen,
             )
             try:
-                wait_until(postgres.ready, "postgres")
+                eventually(postgres.ready)
                 postgres.ensure_roles_and_database()
                 with psycopg.connect(postgres.url(APP_ROLE)) as connection:
                     row = connection.execute("SELECT current_user").fetchone()

@@ -30,13 +30,13 @@ from redis.exceptions import AuthenticationError
 
 from deploy import healthcheck
 from portal.embedded.heartbeat import Heartbeat, write_heartbeat
-from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, create_database, drop_database
+from portal.embedded.postgres import APP_ROLE, OWNER_ROLE, create_database
 from portal.embedded.restarts import read_restarts
 from portal.embedded.valkey import find_program
 from tests.architecture.sources import ROOT, files, name_of
 from tests.plugin import Services
 from tests.ports import free_port
-from tests.tools import PATIENCE_S, eventually, require_tool
+from tests.tools import PATIENCE_S, drop_database, eventually, require_tool
 
 DATABASE = "evenshare_production"
 HOST = "gpu.invalid"

@@ -37,7 +37,6 @@ def second_pool(world: SlurmWorld, conf: Path, **nodes: int) -> Pool:
 
 
 def lines_on(text: str, about: str) -> list[str]:
-    """The findings about something."""
     return [line for line in text.splitlines() if line[9:].startswith(f"{about}: ")]
 
 

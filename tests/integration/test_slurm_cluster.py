@@ -118,7 +118,7 @@ class TestALostNode:
         assert not processes(own_cluster.conf, "node-5")
         eventually(lambda: own_cluster.node_states()["node-5"].startswith("down"))
         await_state(own_cluster, job, "NODE_FAIL")
-        own_cluster.start_node("node-5")
+        own_cluster.start_daemon("node-5")
         eventually(lambda: own_cluster.node_states()["node-5"] == "idle")
 
     def test_that_was_only_cut_off_keeps_its_processes(self, own_cluster: SlurmCluster) -> None:

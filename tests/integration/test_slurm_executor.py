@@ -73,7 +73,6 @@ def last_id(world: SlurmWorld) -> int:
 
 
 def states_after(world: SlurmWorld, job_id: int) -> list[str]:
-    """The states of the jobs that came after one."""
     table = world.slurm.run("squeue", "--noheader", "--states=all", "--format=%A %T")
     rows = map(str.split, table.splitlines())
     return sorted(state for number, state in rows if int(number) > job_id)
@@ -417,7 +416,7 @@ class TestALostNode:
         declare_down(world.slurm, "node-1")
         assert world.ended(token).state is STOPPED
         eventually(lambda: world.executor._is_open(token) is False)
-        world.slurm.start_node("node-1")
+        world.slurm.start_daemon("node-1")
         eventually(lambda: not _alive(world, token))
 
 

@@ -250,7 +250,7 @@ class TestANodeThatIsGone:
         node = Node.objects.get(pool=own_world.lab.pool, name="node-1")
         assert (node.state, node.effective_state) == ("up", "lost")
         assert node.engine_reason.casefold() == "by slurm: not responding"
-        own_world.slurm.start_node("node-1")
+        own_world.slurm.start_daemon("node-1")
         eventually(lambda: taken(own_world) == ["node-1", "node-2"])
 
 

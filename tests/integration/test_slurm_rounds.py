@@ -139,7 +139,7 @@ class TestJobsOfThreeTenants:
             world.slurm.kill_node(lost)
             declare_down(world.slurm, lost)
             eventually(lambda: world.turn() and self.lost(world))
-            world.slurm.start_node(lost)
+            world.slurm.start_daemon(lost)
         else:
             lost_before = self.lost(world)
             # What it had not saved it would not know any more: that is another test's matter.

@@ -63,7 +63,6 @@ def vandal(committed_db: str, services: Services) -> psycopg.Connection:
 
 
 def damage(vandal: psycopg.Connection, what: Damage, job: Job) -> None:
-    """Write it to the job's rows."""
     row = {JOB: "id = %s", LEASE: "job_id = %s", PROFILE: "id = %s"}[what.table]
     pk = job.profile_id if what.table == PROFILE else job.pk
     query = f"UPDATE {what.table} SET {what.change} WHERE {row}"  # noqa: S608 - this file's words

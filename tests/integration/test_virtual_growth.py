@@ -38,7 +38,7 @@ def _past(lab: Cluster) -> None:
     jobs = Job.objects.bulk_create(
         Job(
             pool=lab.pool, tenant=lab.tenants["aa"], name="over", submitted_at=lab.at, gpus=1,
-            gpus_min=1, gpus_max=1, state=Job.State.CANCELLED, ended_at=lab.at,
+            state=Job.State.CANCELLED, ended_at=lab.at,
         )
         for _ in range(PAST)
     )  # fmt: skip

@@ -26,7 +26,6 @@ def strict(
 
 
 def best_effort(number: int, gpus: int, remaining_s: int, spread_milli: int = 800) -> SelectorJob:
-    """A best-effort job."""
     kind, remaining_us = DeadlineClass.BEST_EFFORT, remaining_s * SECOND_US
     return SelectorJob(number, kind, options(gpus, spread_milli), (), remaining_us)
 

@@ -33,7 +33,6 @@ def trader(tenant: int, speed: float, k80: float, v100: float, usable: int = END
 
 
 def quanta(traders: Sequence[Trader], count: int) -> list[Trade]:
-    """The trades of so many quanta."""
     trades: list[Trade] = []
     for number in range(count):
         trades += new_trades(traders, trades, TYPES, number)

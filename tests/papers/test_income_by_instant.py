@@ -48,7 +48,6 @@ class Term:
     ends_us: int = LAST_US
 
     def slot_micro(self) -> Fraction:
-        """What it pays in a slot."""
         return Fraction(self.borrowed * self.price_micro, HOUR_US)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenshare_core.deadlines.cells import CellDemand, fits_cells, place_cells
+from evenshare_core.deadlines.cells import CellDemand, place_cells
 from evenshare_core.deadlines.model import SelectorProblem
 from evenshare_core.deadlines.options import (
     Cells,
@@ -24,6 +24,7 @@ from evenshare_core.deadlines.options import (
 from evenshare_core.deadlines.picks import picks_now
 from evenshare_core.formulations.selector import select
 from evenshare_core.units import ONE_MILLI
+from tests.papers.proposition_1 import fits_cells
 
 from .selector_cases import best_effort, options
 

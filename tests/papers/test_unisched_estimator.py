@@ -15,7 +15,6 @@ from evenshare_core.domain.averages import RECENT, Average, add_report
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.durations import (
     estimate_duration,
-    estimate_durations,
     expected_interruptions,
     history_estimate,
     interruption_variance,
@@ -119,11 +118,14 @@ class TestADuration:
         )  # fmt: skip
         assert (answer.leases, answer.interrupted.amount) == (4, 60 * SECOND_US)
 
-    def test_has_one_estimate_per_deadline(self) -> None:
-        several = estimate_durations(
-            declared(6000, 0), self.ITERATION, self.OVERHEAD, lease_us=10 * MINUTE_US,
-            deadlines_us=[minutes * MINUTE_US for minutes in (40, 50, 60, 75)],
-        )  # fmt: skip
+    def test_is_longer_where_a_later_deadline_leaves_room_to_be_interrupted(self) -> None:
+        several = [
+            estimate_duration(
+                declared(6000, 0), self.ITERATION, self.OVERHEAD,
+                lease_us=10 * MINUTE_US, deadline_us=minutes * MINUTE_US,
+            )
+            for minutes in (40, 50, 60, 75)
+        ]  # fmt: skip
         lost = [row.interrupted.amount / 30 / SECOND_US for row in several]
         # Five leases of work: too near, at once, (4)(1)/6 and (4)(2)/7.
         assert lost == pytest.approx([0, 0, 4 / 6, 8 / 7], abs=1e-6)

@@ -115,8 +115,7 @@ class FaultyExecutor:
         self._stopping |= {stop.token: stop for stop in slow}
         return self._virtual.stop([stop for stop in stops if stop not in slow])
 
-    def extend(self, pool_id: int, leases: Sequence[Extension]) -> None:
-        """Nothing to extend."""
+    def extend(self, pool_id: int, leases: Sequence[Extension]) -> None: ...
 
     def list(self, pool_id: int, at_us: int) -> list[Report]:
         """Report what there is, sometimes only a part of it, sometimes twice."""
@@ -133,7 +132,6 @@ class FaultyExecutor:
         return _garbled(self._random, self.rate, list(reports.values()))
 
     def forget(self, tokens: Sequence[str]) -> None:
-        """Forget, as asked."""
         self._virtual.forget(tokens)
 
     def _maybe_refuse(self) -> None:

@@ -154,7 +154,6 @@ def assert_outcome(loop: Loop) -> None:
 
 
 def play(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One history."""
     loop = Loop(seed, monkeypatch)
     loop.run()
     assert_protocol(loop)

@@ -200,7 +200,6 @@ def assert_books() -> None:
 
 
 def play(seed: int, policy: str, monkeypatch: pytest.MonkeyPatch, rounds: int = ROUNDS) -> None:
-    """One history of one policy."""
     chaos = Chaos(seed, policy, monkeypatch)
     for _ in range(rounds):
         chaos.step()

@@ -65,7 +65,6 @@ class _LengthsSession:
         self._inner, self._bounds_us = inner, bounds_us
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Answer a round."""
         answer = self._inner.decide(view)
         jobs = [*(lease.job for lease in answer.renewed), *(grant.job for grant in answer.grants)]
         asked = {job: length_us(view.jobs[job].gpus, self._bounds_us) for job in jobs}

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reproduce import __main__ as command
-from benchmarks.reproduce import runs
-from benchmarks.reproduce.model import (
+from evenshare_core.policies import registry
+from evenshare_core.policies.options import parse_options
+from evenshare_research.reproduce import __main__ as command
+from evenshare_research.reproduce import runs
+from evenshare_research.reproduce.model import (
     Claim,
     ClaimVerdict,
     Findings,
@@ -22,12 +24,10 @@ from benchmarks.reproduce.model import (
     ReportTable,
     Results,
 )
-from benchmarks.reproduce.philly import ORIGIN, TRACE, philly_slice
-from benchmarks.reproduce.report import FOLDER, Done, documents, page
-from benchmarks.reproduce.runs import KeptRun, code_digest, minutes, perform, perform_all
-from benchmarks.reproduce.written import written_parts
-from evenshare_core.policies import registry
-from evenshare_core.policies.options import parse_options
+from evenshare_research.reproduce.philly import ORIGIN, TRACE, philly_slice
+from evenshare_research.reproduce.report import FOLDER, Done, documents, page
+from evenshare_research.reproduce.runs import KeptRun, code_digest, minutes, perform, perform_all
+from evenshare_research.reproduce.written import written_parts
 
 from .reproduce_results import made_up
 

@@ -40,7 +40,7 @@ from evenshare.runtime.progress import finite
 __all__ = [
     "RanksChangedError", "ending", "flush", "inside", "leave", "memory", "rank", "reached",
     "report", "resume", "resume_all", "setup", "step", "steps", "store", "world_size",
-]  # fmt: skip
+]  # fmt: skip # a table
 
 EVERY_S = 300.0
 

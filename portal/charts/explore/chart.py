@@ -1,4 +1,4 @@
-"""A chart to explore: series with their looks, the figure that Plotly makes of them, a table.
+"""A chart to explore: series with their looks, the figure that plotly.js draws of them, a table.
 
 What a page shows of it is templates/components/chart.html, what a browser does with it
 static/charts.js; docs/look.md tells both.
@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
-
-import plotly.graph_objects as go
 
 from portal.charts.explore.looks import Look
 from portal.charts.figures import DAY_S, HOUR_S, NONE, credits_text, thousands
@@ -122,12 +120,11 @@ class PageChart:
         """Whether the first axis is time."""
         return any(isinstance(key, datetime) for one in self.series for key in one.keys)
 
-    @cached_property
-    def figure(self) -> go.Figure:
-        """What Plotly draws."""
-        return go.Figure(
-            data=[_trace(one, sideways=self.sideways) for one in self.series], layout=_layout(self)
-        )
+    @property
+    def figure(self) -> dict[str, Any]:
+        """What plotly.js draws. Tests check it by the classes of the package `plotly`."""
+        traces = [_trace(one, sideways=self.sideways) for one in self.series]
+        return {"data": traces, "layout": _layout(self)}
 
     @cached_property
     def keys(self) -> list[Key]:
@@ -146,7 +143,7 @@ class PageChart:
     @property
     def payload(self) -> Markup:
         """What static/charts.js reads: JSON that may stand as text in a page."""
-        figure = json.loads(self.figure.to_json())
+        figure = self.figure
         axes: list[Any] = []
         for trace in figure["data"]:
             if not self.sideways:
@@ -238,7 +235,7 @@ def _number(value: Value) -> str | float | int | None:
     return round(value, 6) if isinstance(value, float) else value
 
 
-def _trace(one: Series, *, sideways: bool) -> Any:
+def _trace(one: Series, *, sideways: bool) -> dict[str, Any]:
     keys = [_plain(key) for key in one.keys]
     values = [_number(value) for value in one.values]
     more = "".join(
@@ -263,26 +260,28 @@ def _trace(one: Series, *, sideways: bool) -> Any:
         common["customdata"] = [list(row) for row in zip(*one.also.values(), strict=True)]
     if one.kind == "bar":
         span = {"offset": 0, "width": 1000 * one.span_s * BAR} if one.span_s else {}
-        return go.Bar(
+        return {
             **common,
             **span,
-            orientation="h" if sideways else "v",
-            marker={"color": one.look.fill or one.look.color, "pattern": _pattern(one.look),
-                    "line": {"color": one.look.color, "width": 1}},
-        )  # fmt: skip
+            "type": "bar",
+            "orientation": "h" if sideways else "v",
+            "marker": {"color": one.look.fill or one.look.color, "pattern": _pattern(one.look),
+                       "line": {"color": one.look.color, "width": 1}},
+        }  # fmt: skip
+    common["type"] = "scatter"
     shape = "hv" if one.steps else "linear"
     line = {"color": one.look.color, "dash": one.look.dash, "width": one.look.width, "shape": shape}
     if one.kind == "area":
-        return go.Scatter(
+        return {
             **common,
-            mode="lines",
-            line={**line, "dash": "solid", "width": 1},
-            stackgroup="one",
-            fillcolor=one.look.fill,
-            fillpattern=_pattern(one.look),
-        )
+            "mode": "lines",
+            "line": {**line, "dash": "solid", "width": 1},
+            "stackgroup": "one",
+            "fillcolor": one.look.fill,
+            "fillpattern": _pattern(one.look),
+        }
     mode = "lines+markers" if one.dots else "lines"
-    return go.Scatter(**common, mode=mode, line=line, connectgaps=False)
+    return {**common, "mode": mode, "line": line, "connectgaps": False}
 
 
 def _pattern(look: Look) -> dict[str, Any]:
@@ -318,7 +317,6 @@ def _layout(chart: PageChart) -> dict[str, Any]:
     elif chart.key_unit:
         keys |= {"ticksuffix": f" {chart.key_unit}", "rangemode": "tozero"}
     return {
-        "template": "none",
         "font": {"family": FONT, "size": 14, "color": "var(--ink-2)"},
         "paper_bgcolor": "var(--paper)",
         "plot_bgcolor": "var(--paper)",
@@ -327,8 +325,11 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         "barmode": "group" if chart.sideways else "overlay",
         "bargap": 0.35,
         "hovermode": "y unified" if chart.sideways else "x unified",
-        "hoverlabel": {"bgcolor": "var(--sheet)", "bordercolor": "var(--ink)",
-                       "font": {"family": FONT, "color": "var(--ink)", "size": 14}},
+        "hoverlabel": {
+            "bgcolor": "var(--sheet)",
+            "bordercolor": "var(--ink)",
+            "font": {"family": FONT, "color": "var(--ink)", "size": 14},
+        },
         "margin": {"l": 56, "r": _room(chart), "t": _head_room(chart), "b": 44},
         "xaxis": {**values, "automargin": True} if chart.sideways else keys,
         "yaxis": {**keys, "automargin": True} if chart.sideways else values,
@@ -336,7 +337,7 @@ def _layout(chart: PageChart) -> dict[str, Any]:
         "uirevision": chart.key,
         "shapes": [*map(_band, chart.bands), *map(_span, chart.spans), *map(_rule, chart.rules)],
         "annotations": [*map(_label, chart.labels), *map(_rule_label, chart.rules)],
-    }  # fmt: skip
+    }
 
 
 def _room(chart: PageChart) -> int:
@@ -354,14 +355,14 @@ def _band(band: Band) -> dict[str, Any]:
     return {
         "type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": band.low, "y1": band.high,
         "fillcolor": band.fill, "line": {"width": 0}, "layer": "below",
-    }  # fmt: skip
+    }  # fmt: skip # rows of what belongs together
 
 
 def _span(span: Span) -> dict[str, Any]:
     return {
         "type": "rect", "yref": "paper", "x0": span.first, "x1": span.last, "y0": 0, "y1": 1,
         "fillcolor": span.fill, "line": {"width": 0}, "layer": "below",
-    }  # fmt: skip
+    }  # fmt: skip # rows of what belongs together
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -369,14 +370,14 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {
         "type": "line", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1,
         "line": {"color": "var(--ink-2)", "dash": "dash", "width": 1},
-    }  # fmt: skip
+    }  # fmt: skip # rows of what belongs together
 
 
 def _rule_label(rule: Rule) -> dict[str, Any]:
     return {
         "x": _plain(rule.at), "yref": "paper", "y": 1, "text": said(rule.text), "showarrow": False,
         "xanchor": "left", "yanchor": "bottom", "font": {"color": "var(--ink)"},
-    }  # fmt: skip
+    }  # fmt: skip # rows of what belongs together
 
 
 _BESIDE = {"xref": "paper", "x": 1, "xshift": 4, "yanchor": "middle"}

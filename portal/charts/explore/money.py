@@ -40,7 +40,7 @@ def account_chart(hours: Sequence[AccountHour], *, key: str, file: str) -> PageC
         unit=UNIT,
         file=file,
         key_column="hour from, UTC on the pool's clock",
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _with_ends(hours: Sequence[AccountHour]) -> list[AccountHour]:

@@ -72,15 +72,16 @@ def price_chart(
         title=title,
         text=f"In {UNIT}. It holds from one round to the next. The base can be switched on.",
         series=(
-            Series("price", f"price of {gpu_type}, {UNIT}", keys, prices, PRICE, places=6,
-                   also=also),
+            Series(
+                "price", f"price of {gpu_type}, {UNIT}", keys, prices, PRICE, places=6, also=also
+            ),
             Series("base", f"base price, {UNIT}", keys, bases, BASE, places=6, shown=False),
         ),
         y=axis_range(heights, least=max([*heights, 0.05]) * LEAST),
         unit=UNIT,
         file=f"prices-{pool}-{gpu_type}",
         labels=labels,
-    )  # fmt: skip
+    )
 
 
 def _queue(rows: Sequence[PostedPricePoint]) -> dict[str, list[str]]:

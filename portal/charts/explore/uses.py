@@ -55,7 +55,7 @@ def use_chart(
             Label(f"quota {thousands(last.quota)}", last.quota, inside=True),
             Label(f"{thousands(last.use)} now", last.use),
         ),
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def rho_chart(
@@ -79,7 +79,7 @@ def rho_chart(
         file=file,
         bands=(FAIR,),
         labels=_rho_labels(known, y),
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _rho_labels(known: Sequence[float], y: tuple[float, float]) -> tuple[Label, ...]:
@@ -110,7 +110,7 @@ def pool_use_chart(
         Series(badge.name, f"{what} in use by {badge.name}", keys, use, tenant_area(badge),
                kind="area", key=key)
         for key, badge, use in uses
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     totals = [sum(column) for column in zip(*(use for _, _, use in uses), strict=True)]
     return PageChart(
         key="chart-use",
@@ -149,7 +149,7 @@ def pool_quota_chart(
         unit="GPUs",
         file=f"quota-{pool}-{gpu_type}",
         labels=apart(names, y),
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _quota_title(courses: Sequence[TenantCourse], gpu_type: str) -> str:

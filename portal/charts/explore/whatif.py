@@ -46,7 +46,7 @@ def course_chart(
         Series(course.name, f"{unit}, {course.name}", [at for at, _ in course.points],
                [value for _, value in course.points], _look(place), steps=False, places=places)
         for place, course in enumerate(courses)
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     highest = max([value for course in courses for _, value in course.points] + [1.0])
     if top is not None and series and series[0].keys:
         level, name = top

@@ -208,10 +208,6 @@ class SlurmCluster:
         if with_jobs and (left := kill_processes(self.conf, name)):
             raise SlurmError(f"processes of {name} that cannot be killed: {sorted(left)}")
 
-    def start_node(self, name: str) -> None:
-        """Start the slurmd of a node again; it registers by itself a moment later."""
-        self.start_daemon(name)
-
     def _start(self) -> None:
         missing = missing_packages()
         if missing:

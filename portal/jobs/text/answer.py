@@ -138,7 +138,6 @@ def _place(view: AnswerView) -> str:
 
 
 def _line(view: AnswerView, clocks: Clocks) -> dict[str, Any]:
-    """One answer of the history."""
     return {
         "at": clocks.instant(view.at),
         "round": view.round,

@@ -47,7 +47,6 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """The lines as one text."""
         return "\n".join(self.lines)
 
 

@@ -68,7 +68,6 @@ class Output:
 
     @property
     def text(self) -> str:
-        """The lines as one text."""
         return "\n".join(self.lines)
 
     @property

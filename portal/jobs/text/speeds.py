@@ -111,7 +111,7 @@ def _row(name: str, one: MeasuredTime, unit_ns: int, use: str) -> TimeRow:
     return TimeRow(
         name, _time(row.mean * unit_ns), _percent(one.spread_milli), row.reports, row.iterations,
         memory, row.restarts, row.seen_at, use,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def note_lines(seen: Measurements) -> list[NoteLine]:

@@ -107,7 +107,7 @@ def _context(
 ) -> dict[str, Any]:
     context: dict[str, Any] = {
         "tenant": tenant, "pool": facts, "nav_key": "jobs", "errors": errors, "rows": [],
-    }  # fmt: skip
+    }  # fmt: skip # a table
     if facts is None:
         return context
     with tenant_scope(tenant.pk):

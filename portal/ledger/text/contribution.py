@@ -32,7 +32,7 @@ COLUMNS = (
     "gpus", "price_credits_per_gpu_h", "held_h", "carried_micro_credits", "charge_credits",
     "own_part", "own_part_exact", "lent_gpu_h", "earned_credits", "transfer",
     "charged_until", "borne_credits", "earned_borne_credits",
-)  # fmt: skip
+)  # fmt: skip # a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,6 @@ def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
 
 
 def period_sums(rows: Iterable[IncomeSum], period: StatementPeriod) -> list[NamedSum]:
-    """Sums by period, named as in the statement."""
     return [
         NamedSum(period_text(row.key, period), row.lines, row.lent_gpu_h, row.earned, row.borne)
         for row in rows
@@ -167,7 +166,7 @@ def quota_use_rows(counted: CountedQuota) -> list[QuotaUseRow]:
             ),
         )
         for name, use in counted.by_type.items()
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 def quota_use_total(rows: Sequence[QuotaUseRow]) -> QuotaUseRow:

@@ -100,19 +100,25 @@ def pool_alpha_charts(
     """alpha of every tenant over time, and where jobs say what they are worth with utilities."""
     charts = [
         alpha_chart(
-            _keys(history), _courses(history, badges, is_full=False), key="chart-alpha",
-            title=f"alpha of every tenant, by {history.step}", file=f"alpha-{pool}",
+            _keys(history),
+            _courses(history, badges, is_full=False),
+            key="chart-alpha",
+            title=f"alpha of every tenant, by {history.step}",
+            file=f"alpha-{pool}",
             text=INCOME_TEXT,
         )
-    ]  # fmt: skip
+    ]
     if history.whole.utility:
         charts.append(
             alpha_chart(
-                _keys(history), _courses(history, badges, is_full=True), key="chart-full-alpha",
-                title=f"alpha with utilities, by {history.step}", file=f"alpha-utilities-{pool}",
+                _keys(history),
+                _courses(history, badges, is_full=True),
+                key="chart-full-alpha",
+                title=f"alpha with utilities, by {history.step}",
+                file=f"alpha-utilities-{pool}",
                 text=FULL_TEXT,
             )
-        )  # fmt: skip
+        )
     return charts
 
 

@@ -51,7 +51,6 @@ from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope, tenant_scope
 
 PAGE = 50
-LONGEST_KEY = 40
 
 
 @signed_in
@@ -69,15 +68,17 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         shown = contribution(
             tenant.pk, facts.id, facts.book,
             since=asked.since, until=asked.until, period=asked.period,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         lines = income_lines(
             tenant.pk, facts.id, facts.book,
             since=asked.since, until=asked.until, before=before, limit=PAGE + 1,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         visibility = read_visibility(facts.id, access(request))
         history = revenue_history(
-            facts.id, since=asked.since, until=asked.until,
-        )  # fmt: skip
+            facts.id,
+            since=asked.since,
+            until=asked.until,
+        )
         quota = _quota_context(tenant, facts, asked)
         verify = statement_panel(facts, tenant, asked.since, asked.until, access(request))
     names = VisibleNames(tenant.pk, [visibility])
@@ -148,7 +149,7 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         lines = income_lines(
             tenant.pk, facts.id, facts.book,
             since=asked.since, until=asked.until, limit=lines_asked(),
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         visibility = read_visibility(facts.id, access(request))
     name = f"contribution-{tenant.slug}-{facts.name}-{asked.since:%Y%m%d}-{asked.until:%Y%m%d}.csv"
     rows = file_rows(lines, VisibleNames(tenant.pk, [visibility]))
@@ -166,8 +167,10 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
     asked = read_contribution(request.GET, now)
     with site_scope():
         history = revenue_history(
-            facts.id, since=asked.since, until=asked.until,
-        )  # fmt: skip
+            facts.id,
+            since=asked.since,
+            until=asked.until,
+        )
         visibility = read_visibility(facts.id, access(request))
     badges = {tenant: badge_of(seen) for tenant, seen in visibility.known.items()}
     context: dict[str, Any] = {

@@ -51,9 +51,7 @@ def _line(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> IncomeLine 
     """The line of the query; without one the newest, None where there is none."""
     key = read_key(request, "line")
     if key is None:
-        newest = income_lines(
-            tenant.pk, facts.id, facts.book, since=FIRST, until=LAST, limit=1
-        )  # fmt: skip
+        newest = income_lines(tenant.pk, facts.id, facts.book, since=FIRST, until=LAST, limit=1)
         return newest[0] if newest else None
     asked = income_line(tenant.pk, facts.id, facts.book, hour=key[0], number=key[1])
     if asked is None:

@@ -25,7 +25,6 @@ class Command(BaseCommand):
         parser.add_argument("--history", action="store_true", help="what is over too")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Write the file."""
         only = options["pool"]
         with site_scope():
             pools = pools_today([only] if only else None)

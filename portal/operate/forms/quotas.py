@@ -239,7 +239,7 @@ def texts(period: Period | None) -> dict[str, str]:
     """A period as its fields show it; a tenant without quota has empty ones."""
     if period is None:
         return {"gpus": "", "mode": Mode.LEND_AND_BORROW.value, "borrow": "", "lend": "",
-                "until": ""}  # fmt: skip
+                "until": ""}  # fmt: skip # rows of what belongs together
     terms = period.terms
     return {
         "gpus": str(terms.gpus),

@@ -93,7 +93,6 @@ class Board:
 
     @property
     def uses(self) -> int:
-        """GPUs in use."""
         return self.own + self.borrowed
 
     @property

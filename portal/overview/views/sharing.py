@@ -119,7 +119,7 @@ def _set(change: SharingChange) -> str:
     set_sharing(
         tenant=change.tenant, actor=change.actor, pool_id=change.facts.id, gpu_type=gpu_type,
         request=read_request(SharingRequest, typed), now=pool_now(change.facts).pool_at,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     after = change.row(gpu_type)
     said = f"{gpu_type} is set."
     if before is not None and after is not None and after.lends_less_than(before):
@@ -130,9 +130,12 @@ def _set(change: SharingChange) -> str:
 def _offer(change: SharingChange) -> str:
     request = typed_request(OfferRequest, change.request.POST)
     make_offer(
-        tenant=change.tenant, actor=change.actor, pool_id=change.facts.id, request=request,
+        tenant=change.tenant,
+        actor=change.actor,
+        pool_id=change.facts.id,
+        request=request,
         now=pool_now(change.facts).pool_at,
-    )  # fmt: skip
+    )
     return f"Offered: {request.gpus:,} of {request.gpu_type}. The next round reads it."
 
 
@@ -142,9 +145,12 @@ def _revoke(change: SharingChange) -> str:
     except ValueError as error:
         raise Http404 from error
     offer = revoke_offer(
-        tenant=change.tenant, actor=change.actor, pool_id=change.facts.id, uid=uid,
+        tenant=change.tenant,
+        actor=change.actor,
+        pool_id=change.facts.id,
+        uid=uid,
         now=pool_now(change.facts).pool_at,
-    )  # fmt: skip
+    )
     if offer is None:
         raise Http404
     return f"The offer is revoked. {change.back(offer.gpu_type.name).text}"
@@ -152,19 +158,25 @@ def _revoke(change: SharingChange) -> str:
 
 def _limit(change: SharingChange) -> str:
     typed: Mapping[str, object] = {
-        "max_price": None, **typed_fields(PriceLimitRequest, change.request.POST),
-    }  # fmt: skip
+        "max_price": None,
+        **typed_fields(PriceLimitRequest, change.request.POST),
+    }
     wanted = read_request(PriceLimitRequest, typed)
     set_price_limit(
-        tenant=change.tenant, actor=change.actor, pool_id=change.facts.id,
+        tenant=change.tenant,
+        actor=change.actor,
+        pool_id=change.facts.id,
         max_price=wanted.max_price,
-    )  # fmt: skip
+    )
     return "What your jobs pay at most is set. Grants and renewals from the next round on hold it."
 
 
 _ACTS: dict[str, Callable[[SharingChange], str]] = {
-    "set": _set, "offer": _offer, "revoke": _revoke, "limit": _limit,
-}  # fmt: skip
+    "set": _set,
+    "offer": _offer,
+    "revoke": _revoke,
+    "limit": _limit,
+}
 
 
 def _context(
@@ -172,7 +184,7 @@ def _context(
 ) -> dict[str, Any]:
     context: dict[str, Any] = {
         "tenant": tenant, "pool": facts, "nav_key": "overview", "errors": errors, "rows": [],
-    }  # fmt: skip
+    }  # fmt: skip # a table
     if facts is None:
         return context
     now = pool_now(facts).pool_at

@@ -332,7 +332,6 @@ def _strip(name: str, rounds: tuple[RoundSummary, ...]) -> Markup:
 
 
 def strip_title(rounds: tuple[RoundSummary, ...], unit: str) -> str:
-    """The finding of the strip of rounds."""
     if not rounds:
         return ""
     unused = [bar.idle + bar.blocked for bar in rounds]

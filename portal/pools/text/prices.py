@@ -34,7 +34,6 @@ COLUMNS = (
 
 
 def price_headline(present: Sequence[PostedPricePoint]) -> str:
-    """The present prices as a sentence."""
     if not present:
         return "No price has been posted yet."
     parts = [f"{credits_text(point.price, 4)} credits for {point.gpu_type}" for point in present]

@@ -53,7 +53,6 @@ PLANNED = 12
 @signed_in
 @require_safe
 def pool(request: HttpRequest, name: str) -> HttpResponseBase:
-    """One pool at this moment."""
     facts = pool_or_404(request, name)
     with site_scope():
         visibility = read_visibility(facts.id, access(request))

@@ -67,7 +67,6 @@ UNIT = "Throughput is counted in GPUs of the slowest type."
 
 
 def round_certificate(view: RoundView, seen: CertificateView | None) -> CertificatePanel:
-    """The framed certificate of a round."""
     checked = view.decision.checked if view.decision else None
     promises: list[Promise] = []
     if seen is None or seen.failure:
@@ -411,8 +410,10 @@ def _ends(c: DecisionCounts) -> Promise:
     )
     return _promise(
         "Leases end when they are due, or with notice past their minimum runtime",
-        broken, text, note,
-    )  # fmt: skip
+        broken,
+        text,
+        note,
+    )
 
 
 def _promise(name: str, broken: int, text: str, note: Note | None = None) -> Promise:

@@ -31,7 +31,6 @@ ITEMS = {"grant": "a grant", "renewal": "a renewal", "end": "an end"}
 
 
 def list_row(row: Round, times: Clocks) -> dict[str, Any]:
-    """One round of the list."""
     reasons = sorted(row.summary["reasons"].items(), key=lambda item: (-item[1], item[0]))
     return {
         "round": row,
@@ -55,7 +54,6 @@ def _reasons_note(row: Round, reasons: list[tuple[str, int]]) -> Note | None:
 
 
 def list_title(page: RoundsPage) -> str:
-    """The finding of the list."""
     if not page.rows:
         return "No round has been decided here."
     count = len(page.rows)

@@ -225,7 +225,6 @@ def _class_of(name: str) -> type[Executor]:
 
 
 def token_job(token: str) -> int:
-    """Return the job that a token names."""
     return int(token.split("-")[1])
 
 

@@ -69,7 +69,6 @@ def default_options(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def required_options(kind: type[msgspec.Struct]) -> list[str]:
-    """Return the options that have to be there."""
     return [field.encode_name for field in structs.fields(kind) if field.required]
 
 

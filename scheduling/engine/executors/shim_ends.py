@@ -76,7 +76,7 @@ def report_of(
             return Report(
                 token, state, min(started_us, ended_us), ended_us, code,
                 contradiction=span.contradiction, **heard,
-            )  # fmt: skip
+            )  # fmt: skip # rows of what belongs together
     return Report(token, ReportState.RUNNING, started_us, contradiction=span.contradiction, **heard)
 
 

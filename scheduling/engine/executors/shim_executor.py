@@ -215,8 +215,11 @@ class ShimExecutor(ABC):
         """Drop specifications; claims, exits and logs stay, so that nothing starts again."""
         for token in tokens:
             folder = lease_folder(self._root, token)
-            notes = (self._root / "active" / token, self._note(token, "span"),
-                     self._note(token, "stop"))  # fmt: skip
+            notes = (
+                self._root / "active" / token,
+                self._note(token, "span"),
+                self._note(token, "stop"),
+            )
             for path in (*notes, folder / "spec.json", folder / "until"):
                 remove(path)
 
@@ -397,7 +400,7 @@ class ShimExecutor(ABC):
                 report = report_of(
                     token, at_us, PoolInstants(clock, skew), claim=self._claim(token),
                     ended=self._exit(token), seen=seen.get(token),
-                )  # fmt: skip
+                )  # fmt: skip # rows of what belongs together
                 reports += [report] if report is not None else []
         return reports
 
@@ -434,7 +437,6 @@ def _noted_limit(folder: Path) -> str:
 
 
 def _live_tokens(pool_id: int) -> set[str]:
-    """The pool's live leases."""
     live = Lease.objects.filter(pool_id=pool_id).exclude(state=Lease.State.ENDED)
     with engine_scope(pool_id):
         rows = list(live.values_list("job_id", "number"))

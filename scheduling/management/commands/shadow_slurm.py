@@ -180,7 +180,7 @@ def _rules(options: dict[str, Any], pool: Pool | None) -> dict[str, Rules]:
         rules[pool.policy] = Rules(
             own.policy, dict(pool.options), own.round_us, own.lease_us, own.seed, own.cold_us,
             own.checkpoint_us, own.lease_bounds_us,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     return rules
 
 

@@ -30,9 +30,10 @@ class Command(BaseCommand):
         add("--pool", required=True, metavar="P", help="its name")
         add("--days", default=str(DAYS), metavar="N", help="of pool time, until now (%(default)s)")
         add(
-            "--lengths", metavar="S,S,...",
+            "--lengths",
+            metavar="S,S,...",
             help=f"lease lengths in seconds of the pool ({','.join(map(str, LENGTHS_S))})",
-        )  # fmt: skip
+        )
         add("--policy", metavar="P", help="instead of the pool's own; with its default options")
         add("--cold-s", type=float, default=0, help="lost when a job is resumed (%(default)s)")
         add("--checkpoint-s", type=float, default=0, help="lost when a lease ends (%(default)s)")
@@ -84,11 +85,11 @@ def _table(tuning: LeaseTuning) -> str:
             f"{row.never_ending:,}",
         )
         for row in tuning.rows
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     head = ROW.format(
         "lease", "mean completion", "overhead", "preemptions", "sharing loss", "finished",
         "never end",
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     jobs = plural(tuning.jobs, "job")
     title = f"Pool {tuning.pool}, policy {tuning.policy}, {jobs} since {tuning.start}"
     return "\n".join([title, head, *rows, _finding(tuning)])

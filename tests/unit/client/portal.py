@@ -225,8 +225,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
+    def log_message(self, *_: Any) -> None: ...
 
 
 def serve(portal: Portal) -> ThreadingHTTPServer:

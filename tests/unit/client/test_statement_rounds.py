@@ -38,7 +38,6 @@ class Asked:
 
 
 def downloaded(pool: StagedPool, folder: Path, named: set[int]) -> StatementRounds:
-    """What came of the rounds that a statement names."""
     client: Any = Asked(pool)
     files = Files(folder)
     chain = fetch_chain(client, files, POOL)

@@ -101,5 +101,4 @@ def grant(order: int, job: int, placement: Placement, tenant: int | None = None)
 
 
 def line(found: Certificate, name: Property) -> CertificateItem:
-    """The line of a property."""
     return next(row for row in found.findings if row.name is name)

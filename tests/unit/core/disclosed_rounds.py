@@ -163,7 +163,6 @@ class RandomPool:
             )  # fmt: skip
 
     def _rest(self, job: Job) -> dict[str, Any]:
-        """What only some jobs say."""
         chance, rest = self.chance, dict[str, Any]()
         if chance.random() < 0.4:
             kind = chance.choice(tuple(UtilityKind))

@@ -16,7 +16,6 @@ AT_US = 10_000
 
 
 def job(id: int, gpus: int, tenant: int = 1, **rest: Any) -> Job:  # noqa: A002 - it is Job's name
-    """A job submitted at its id."""
     return Job(id=id, tenant=tenant, gpus=gpus, submitted_us=id, **rest)
 
 

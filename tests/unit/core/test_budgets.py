@@ -67,7 +67,7 @@ class TestAState:
 class TestAProjection:
     def test_is_the_rest_over_the_mean(self) -> None:
         projected = project_run_out([10, 20, 30], 100, today=TODAY, ends=ENDS)
-        assert (projected.on, projected.is_projected) == (date(2026, 11, 25), True)
+        assert projected.on == date(2026, 11, 25)
 
     @pytest.mark.parametrize(
         ("days", "reason"),
@@ -80,7 +80,6 @@ class TestAProjection:
     def test_that_would_not_be_honest_is_none(self, days: list[int], reason: str) -> None:
         projected = project_run_out(days, 100, today=TODAY, ends=ENDS)
         assert projected.on is None
-        assert not projected.is_projected
         assert reason in projected.reason
 
     def test_of_even_days_is_honest_and_of_old_ones_knows_nothing(self) -> None:
@@ -90,8 +89,7 @@ class TestAProjection:
     def test_of_a_budget_that_lasts_names_no_day(self) -> None:
         assert project_run_out([10] * 7, 110, today=TODAY, ends=ENDS).on is None
         assert project_run_out([10] * 7, 109, today=TODAY, ends=ENDS).on == date(2026, 11, 30)
-        idle = project_run_out([0] * 7, 1, today=TODAY, ends=ENDS)
-        assert (idle.on, idle.is_projected) == (None, True)
+        assert project_run_out([0] * 7, 1, today=TODAY, ends=ENDS).on is None
 
     def test_of_a_budget_that_is_spent_is_today(self) -> None:
         assert project_run_out([], 0, today=TODAY, ends=ENDS).on == TODAY

@@ -10,7 +10,6 @@ from evenshare_core.chain.checkpoints import (
     SigningKey,
     key_id,
     make_vkey,
-    note_checkpoint,
     note_text,
     public_key,
     read_vkey,
@@ -43,7 +42,6 @@ class TestANote:
         note = sign_note(note_text(HEAD), [OLD, NEW])
         for vkeys in ([OLD_VKEY], [NEW_VKEY], [OLD_VKEY, NEW_VKEY]):
             assert verify_note(note, vkeys, LOG) == HEAD
-        assert note_checkpoint(note) == HEAD
         assert note.count("\u2014") == 2
 
     def test_of_gos_documentation_has_the_known_signature(self) -> None:

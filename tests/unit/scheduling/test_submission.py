@@ -26,7 +26,6 @@ EMOJI = "\N{PARTY POPPER}"
 
 
 def errors(raw: object, offer: PoolOffer | None = LOCAL) -> dict[str, str]:
-    """Findings by field."""
     with pytest.raises(InvalidInputError) as caught:
         read_job_request(raw, offer)
     return {error.field: error.reason for error in caught.value.errors}

@@ -146,12 +146,12 @@ def _job_option(leaf: argparse.ArgumentParser, field: JobField) -> None:
         leaf.add_argument(
             field.option, dest=field.name, action="append", default=[], metavar=metavar,
             help=f"{about}; repeatable",
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     else:
         leaf.add_argument(
             field.option, dest=field.name, required=field.is_required, metavar=metavar, help=about,
             type=_positive if field.shape == "whole" else str,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
 
 def _list(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

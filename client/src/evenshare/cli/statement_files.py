@@ -103,7 +103,6 @@ def fetch_rounds(
 
 
 def only_pool(client: Client) -> str:
-    """The only pool of the caller."""
     pools = [str(pool["name"]) for pool in client.get("/pools")["results"]]
     if len(pools) != 1:
         raise UsageError(f"give --pool: {', '.join(pools) or 'there is none for you'}")
@@ -111,7 +110,6 @@ def only_pool(client: Client) -> str:
 
 
 def read_lists(files: Files) -> dict[str, Any]:
-    """The lists of a folder."""
     return {name: read_json(files, list_file(name)) for name in LISTS}
 
 
@@ -126,7 +124,6 @@ def read_json(files: Files, name: str) -> Any:
 
 
 def rounds_of(rows: dict[str, list[dict[str, Any]]]) -> set[int]:
-    """The rounds that rows name."""
     named = (row.get("round") for name in ("usage", "income") for row in rows[name])
     return {number for number in named if isinstance(number, int)}
 

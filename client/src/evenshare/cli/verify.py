@@ -17,7 +17,7 @@ INSTALL = "pip install 'evenshare[verify]'"
 GAPS = (
     "bundle", "own-rows", "names", "version", "certificate", "before", "superseded", "head",
     "rows", "limit", "rounds",
-)  # fmt: skip
+)  # fmt: skip # a table
 
 
 def round_verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int:

@@ -63,7 +63,6 @@ def checked_head(
 
 
 def plain_head(head: HeadFinding) -> dict[str, Any]:
-    """A head for programs."""
     return {
         "log": head.log,
         "size": head.size,

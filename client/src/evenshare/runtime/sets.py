@@ -33,7 +33,6 @@ class CheckpointSet(NamedTuple):
     size: int
 
     def file(self, rank: int) -> str:
-        """The name of a rank's file."""
         if not self.run:
             return name_of(self.lease, self.sequence)
         start = f"{self.lease:06d}-{self.sequence:08d}.{self.run}"

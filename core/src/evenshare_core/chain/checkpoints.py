@@ -24,7 +24,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from evenshare_core.chain.merkle import HASH_BYTES
 
 SEED_BYTES = KEY_BYTES = 32
-SIGNATURE_BYTES = 64
 NOTE_MAX = 64 * 1024
 _ED25519 = b"\x01"
 _DASH = "\u2014 "
@@ -55,7 +54,6 @@ class SigningKey(NamedTuple):
 
 
 def public_key(seed: bytes) -> bytes:
-    """Return the public key of a private one."""
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
@@ -140,15 +138,6 @@ def verify_note(note: str, vkeys: Sequence[str], origin: str) -> Checkpoint:
     if checkpoint.origin != origin:
         raise NoteError(f"it is the head of {checkpoint.origin}, not of {origin}")
     return checkpoint
-
-
-def note_checkpoint(note: str) -> Checkpoint:
-    """Return what a note says, its signatures not looked at: to find out whose keys to ask for.
-
-    Raises:
-        NoteError: it is no note of a checkpoint.
-    """
-    return _read_text(_parts(note)[0])
 
 
 def _parts(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:

@@ -50,5 +50,4 @@ class CoreCommand:
 
 
 def say(stream: Stream, text: str) -> None:
-    """Write a line."""
     stream.write(f"{text}\n")

@@ -22,8 +22,12 @@ from evenshare_core.policies.registry import UnknownPolicyError, policy
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--snapshot", required=True, metavar="FILE",
-        help="canonical bytes of a snapshot, plain or compressed by zlib or gzip")  # fmt: skip
+    add(
+        "--snapshot",
+        required=True,
+        metavar="FILE",
+        help="canonical bytes of a snapshot, plain or compressed by zlib or gzip",
+    )
     add("--policy", metavar="P", help="another policy than the snapshot's; it knows no past")
     add("--option", action="append", default=[], metavar="KEY=VALUE")
     add("--json", action="store_true", help="print the decision, with the names of its fields")

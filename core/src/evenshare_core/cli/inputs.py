@@ -139,7 +139,7 @@ def _scenario(options: Options, workload: Workload, measured: Speeds | None) -> 
     scenario = Scenario.make(
         pool.numbered(drawn), pool.nodes, pool.speeds, partitions, options["gpus_per_node"],
         measured=measured,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     scenario = pool.applied(scenario, options)
     _check_checkpoints(options, scenario.workload)
     if options["churn"]:
@@ -263,7 +263,6 @@ class _Drawn:
         return cls(**counts, **shares, models=given.get("models", ""))  # type: ignore[arg-type]  # by name
 
     def workload(self, seed: int, models: Speeds | None) -> Workload:
-        """Draw it."""
         return synthetic(
             seed=seed,
             jobs=self.jobs,

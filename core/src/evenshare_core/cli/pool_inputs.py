@@ -72,9 +72,10 @@ class PoolInputs:
         )
         if self.node_resources:  # else nothing can lack, as in a live pool
             cluster = replace(
-                cluster, node_resources=self.node_resources,
+                cluster,
+                node_resources=self.node_resources,
                 job_resources=job_resources(workload.jobs),
-            )  # fmt: skip
+            )
         if self.quotas:
             with _naming(options["quotas"]):
                 quotas = entitlements_of(self.quotas, workload.tenants, sizes)
@@ -94,9 +95,12 @@ class PoolInputs:
                 f" {early[0].submitted_us / SECOND_US:.0f} s; leave them out, or start earlier"
             )
         return replace(
-            scenario, workload=workload, cluster=cluster, start_us=start_us,
+            scenario,
+            workload=workload,
+            cluster=cluster,
+            start_us=start_us,
             node_names=self.node_names,
-        )  # fmt: skip
+        )
 
 
 @contextmanager
@@ -143,7 +147,7 @@ def pool_inputs(options: Options, measured: Speeds | None) -> PoolInputs:
     return PoolInputs(
         start_us, nodes, names, node_resources(rows), speeds, tuple(quotas), prices,
         surcharges, tuple(job_types), spread_milli,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _check_together(options: Options, measured: Speeds | None) -> None:

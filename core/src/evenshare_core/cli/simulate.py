@@ -65,9 +65,11 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
     add("--synthetic", metavar="JOBS,TENANTS,HOURS", help=f"drawn from --seed; also {DRAWN}")
     add("--workload-out", metavar="FILE", help="write the jobs as a trace, to repeat the run")
     add(
-        "--estimates", choices=["true", "given", "none"], default="true",
+        "--estimates",
+        choices=["true", "given", "none"],
+        default="true",
         help="policies know of durations: all, what the trace gives, nothing (%(default)s)",
-    )  # fmt: skip
+    )
     add("--estimate-error", type=float, default=0, help="share by which estimates are wrong")
     add("--speeds", metavar="FILE", help="CSV of throughput by model and GPU type")
     add("--profiles", metavar="FILE", help="of models: speeds, several nodes' cost, overheads")
@@ -82,15 +84,19 @@ def _add_pool(parser: argparse.ArgumentParser) -> None:
     add("--partitions", metavar="FILE", help="CSV of tenant and nodes: each alone on its own")
     add("--quotas", metavar="FILE", help="tenant, gpu_type, gpus, ...; without: by demand")
     add(
-        "--prices", metavar="FILE",
+        "--prices",
+        metavar="FILE",
         help="gpu_type, base, theta, surcharge_cap, surcharge_step; without: 1, 2, none",
-    )  # fmt: skip
+    )
     add("--churn", metavar="FILE", help="CSV of time, active, total nodes")
     add("--churn-from", metavar="INSTANT", help="where in it the run begins (its first line)")
     add(
-        "--spread-penalty", type=float, default=0, metavar="SHARE",
+        "--spread-penalty",
+        type=float,
+        default=0,
+        metavar="SHARE",
         help="how much slower a gang is over several nodes than on one, if nobody measured it",
-    )  # fmt: skip
+    )
 
 
 def _run(options: Options, out: Stream, err: Stream) -> None:
@@ -171,7 +177,7 @@ def _result(scenario: Scenario, rules: Rules, err: Stream, *, timed: bool) -> tu
     result = Result(
         rules.policy, figures, outcome.rounds, cpu_s, outcome.books.sha256(),
         len(outcome.books.jobs), outcome.decide_s, scenario.workload.tenants,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     return result, outcome.books
 
 
@@ -209,8 +215,9 @@ def _how_run(options: Options, gpus: int) -> str:
     settings += [f"{name.replace('_', '-')} {options[name]:g}" for name in bounds if options[name]]
     settings += [f"spread-penalty {options['spread_penalty']:g}"] * bool(options["spread_penalty"])
     files = (
-        *("node_list", "quotas", "prices", "partitions", "speeds", "profiles"), "churn",
-    )  # fmt: skip
+        *("node_list", "quotas", "prices", "partitions", "speeds", "profiles"),
+        "churn",
+    )
     settings += [
         f"{name.replace('_', '-')} {Path(options[name]).name}" for name in files if options[name]
     ]

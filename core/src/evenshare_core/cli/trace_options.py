@@ -14,13 +14,16 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     forms = ", ".join(FORMS)
     add(
-        "--format", choices=["auto", *FORMS], default="auto", metavar="FORMAT",
+        "--format",
+        choices=["auto", *FORMS],
+        default="auto",
+        metavar="FORMAT",
         help=f"of the trace: {forms}; by default what its beginning says",
-    )  # fmt: skip
+    )
     add(
         "--map", nargs="+", action="extend", default=[], metavar="COLUMN=FIELD",
         help=f"what a column of the trace means; fields: {', '.join(FIELDS)}",
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     add("--set", default="", metavar="NAME", help="the set of jobs, if the trace has several")
 
 

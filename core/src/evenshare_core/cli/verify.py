@@ -23,11 +23,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept", metavar="GAP", action="append", default=[], choices=[gap.value for gap in Gap],
         help="what need not be proven: " + ", ".join(gap.value for gap in Gap),
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     parser.add_argument(
-        "--limit", metavar="SECONDS", type=int, default=LIMIT_S,
+        "--limit",
+        metavar="SECONDS",
+        type=int,
+        default=LIMIT_S,
         help=f"of CPU time for each round, by default {LIMIT_S}; 0: none",
-    )  # fmt: skip
+    )
 
 
 def _run(options: Options, out: Stream, err: Stream) -> None:  # noqa: ARG001 - as all commands

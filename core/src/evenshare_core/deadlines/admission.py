@@ -92,7 +92,6 @@ class FreeRoom:
         return known
 
     def take(self, units: Cells, slots: Sequence[int]) -> None:
-        """Take leases."""
         places = list(slots)
         self.free[places] -= units
         left = self.free[places]

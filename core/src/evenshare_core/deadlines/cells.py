@@ -1,4 +1,4 @@
-"""Cells onto nodes: Proposition 1 as a test, and as a construction.
+"""Cells onto nodes: Proposition 1 as a construction.
 
 Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C4, (14). A node's free GPUs are one
 heap: 6 are a cell of 4 and one of 2. Cells are placed from the largest level down, and whatever
@@ -12,15 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evenshare_core.deadlines.options import LEVELS, CellOption, Cells, units_of
+from evenshare_core.deadlines.options import LEVELS, CellOption
 
 GpusByNode = Mapping[int, int]
-
-
-def fits_cells(demand: Cells, free: Cells) -> bool:
-    """Say whether cells fit free cells without breaking one over nodes, by (14)."""
-    asked, there = units_of(demand), units_of(free)
-    return all(mine <= theirs for mine, theirs in zip(asked, there, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ class DeclaredStep(NamedTuple):
 
     @property
     def points(self) -> Decimal:
-        """The reward in points."""
         return Decimal(self.reward_micro) / REWARD_MICRO
 
 

@@ -21,10 +21,13 @@ def shortest_now(reservations: SlotReservations, first: Collection[int]) -> None
     begun = [number for number in slots if slots[number] and slots[number][0] == 0]
     begun.sort(key=lambda number: (-left[number], columns[number].job))
     waiting = [
-        number for number, taken in slots.items()
-        if taken and taken[0] and not columns[number].ready
+        number
+        for number, taken in slots.items()
+        if taken
+        and taken[0]
+        and not columns[number].ready
         and problem.jobs[columns[number].job].id in first
-    ]  # fmt: skip
+    ]
     waiting.sort(key=lambda number: (left[number], columns[number].job))
     for number in waiting:
         longer = [other for other in begun if left[other] > left[number]]

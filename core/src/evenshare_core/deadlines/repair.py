@@ -116,9 +116,10 @@ class Repair:
         columns = state.program.columns
         began = len(self._moves)
         others = [
-            number for number, slots in state.slots.items()
+            number
+            for number, slots in state.slots.items()
             if slot in slots and number != mover and not columns[number].is_now
-        ]  # fmt: skip
+        ]
         others.sort(key=lambda number: columns[number].option.units[::-1], reverse=True)
         for other in others:
             if self.effort <= 0:
@@ -136,9 +137,10 @@ class Repair:
         column = state.program.columns[other]
         theirs, taken = column.option.units, state.slots[other]
         free = [
-            place for place in range(column.ready, column.deadline)
+            place
+            for place in range(column.ready, column.deadline)
             if place not in (*taken, *blocked)
-        ]  # fmt: skip
+        ]
         self.effort -= 1 + len(free)
         to = next((place for place in free if state.fits(theirs, place)), None)
         if to is None and len(blocked) < DEPTH:

@@ -55,7 +55,6 @@ class SlotReservations:
                 row[level] += sign * count
 
     def reserve(self, number: int, slots: Iterable[int]) -> None:
-        """Give a column its slots."""
         column = self.program.columns[number]
         units = column.option.units
         self.slots[number] = list(slots)
@@ -97,7 +96,6 @@ class SlotReservations:
 
     @property
     def reward_micro(self) -> int:
-        """The rewards of all that is reserved."""
         return sum(self.program.columns[number].reward_micro for number in self.slots)
 
     def saved(self) -> Saved:
@@ -225,9 +223,10 @@ def advance(reservations: SlotReservations) -> None:
     numbers.sort(key=lambda number: (columns[number].deadline, columns[number].job))
     for slot, row in enumerate(reservations.leases):
         numbers = [
-            number for number in numbers if (taken := reservations.slots[number])
-            and taken[-1] > slot
-        ]  # fmt: skip
+            number
+            for number in numbers
+            if (taken := reservations.slots[number]) and taken[-1] > slot
+        ]
         for number in numbers:
             if row[0] == 0:
                 break

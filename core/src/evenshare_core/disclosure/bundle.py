@@ -225,7 +225,6 @@ def read_bundle(data: bytes) -> Disclosed:
 
 
 def bundle_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a bundle."""
     schema = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(_BundleForm)))
     for part in schema["$defs"].values():
         if "description" in part:

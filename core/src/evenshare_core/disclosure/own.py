@@ -210,7 +210,7 @@ def _tables(disclosed: Disclosed) -> dict[str, dict[int, list[Any]]]:
     for name in (
         "grants", "renewals", "ends", "preemptions", "skips", "shares", "ideals", "swaps", "plans",
         "answers",
-    ):  # fmt: skip
+    ):  # fmt: skip # a table
         tables[name] = (getattr(decision, name), by_tenant)
     return {name: _grouped(rows, owners) for name, (rows, owners) in tables.items()}
 

@@ -25,7 +25,6 @@ def tenant_key(day_key: bytes, tenant: int) -> bytes:
 
 
 def tenant_name(key: bytes) -> str:
-    """Return the name of the tenant of this key."""
     return _name(key, "tenant")
 
 

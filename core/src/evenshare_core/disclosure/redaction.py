@@ -49,7 +49,7 @@ def redacted(snapshot: Snapshot) -> Snapshot:
         new.backoffs, new.lease_bounds_us, (*new.node_resources, *new.job_resources),
         new.utilities, new.surcharges, deadlines=new.deadlines, estimates=new.estimates,
         profilers=new.profilers, measured=new.measured,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     return replace(new, schema=schema)
 
 

@@ -68,7 +68,6 @@ def ranks(ids: Mapping[IdKind, Sequence[int]]) -> Ids:
 
 
 def plan_of(shape: Shape) -> Plan:
-    """Return the plan of a shape."""
     return _plan(shape) or (lambda data, ids: data)  # noqa: ARG005 - a plan all the same
 
 

@@ -40,7 +40,7 @@ NUMBERS: Mapping[str, Shape] = MappingProxyType(
             "threshold_us", "until_us", "unused", "value_micro", "withdrawn",
         ),
     )
-)  # fmt: skip
+)  # fmt: skip # a table
 Numbers = Annotated[dict[str, Any], shaped(Fields(NUMBERS))]
 
 
@@ -262,7 +262,7 @@ class Decision(Value, frozen=True, array_like=True):
 
     newest: ClassVar[tuple[str, ...]] = (
         "preemptions", "lengths", "trades", "swaps", "plans", "surcharges", "answers",
-    )  # fmt: skip
+    )  # fmt: skip # a table
 
     at_us: int
     grants: tuple[Grant, ...] = ()

@@ -139,7 +139,7 @@ def _known_leases(facts: _Facts) -> Iterator[str]:
             yield f"renewal of unknown lease {renewal.lease}"
         elif (renewal.job, renewal.tenant, renewal.gpu_type, renewal.gpus) != (
             lease.job, lease.tenant, lease.gpu_type, lease.gpus,
-        ):  # fmt: skip
+        ):  # fmt: skip # rows of what belongs together
             yield f"renewal of lease {lease.id} changes its job, tenant or GPUs"
     for end in facts.decision.ends:
         lease = facts.leases.get(end.lease)

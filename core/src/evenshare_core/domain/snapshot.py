@@ -224,7 +224,7 @@ class Snapshot(Value, frozen=True, array_like=True):
     newest: ClassVar[tuple[str, ...]] = (
         "backoffs", "lease_bounds_us", "node_resources", "job_resources", "utilities",
         "surcharges", "deadlines", "estimates", "profilers", "measured",
-    )  # fmt: skip
+    )  # fmt: skip # a table
 
     schema: int
     pool: int

@@ -40,7 +40,7 @@ LOW, HIGH = 0.1, 0.9
 _BAND = 2 * 1.2816  # standard deviations between these
 # Gauss-Hermite: five values of a standard normal, and their weights.
 _NORMAL = ((-2.85697, 0.011257), (-1.355626, 0.222076), (0.0, 0.533333),
-           (1.355626, 0.222076), (2.85697, 0.011257))  # fmt: skip
+           (1.355626, 0.222076), (2.85697, 0.011257))  # fmt: skip # a table
 _NEGLIGIBLE = 1e-4  # of the largest weight: a member that is left out
 
 
@@ -61,11 +61,6 @@ class StopEstimate:
     members: tuple[tuple[str, float], ...] = ()
     note: str = ""
 
-    def stopped_by(self, iteration: int) -> float:
-        """Return the chance that the target is met within so many iterations."""
-        place = int(np.searchsorted(self.steps, iteration, side="right"))
-        return self.chances[place - 1] if place else 0.0
-
 
 def estimate_stop(points: Sequence[MetricPoint], criterion: StopCriterion) -> StopEstimate:
     """Estimate when the metric meets the criterion, from evaluations in ascending order.
@@ -81,7 +76,7 @@ def estimate_stop(points: Sequence[MetricPoint], criterion: StopCriterion) -> St
             return StopEstimate(
                 Estimate(reached, 0, EstimateSource.MEASURED), reached, reached,
                 (reached,), (1.0,), note="the target was met",
-            )  # fmt: skip
+            )  # fmt: skip # rows of what belongs together
     if len(points) < FEWEST_POINTS:
         note = f"the cap: {len(points)} evaluations are too few, {FEWEST_POINTS} are needed"
         return _at_cap(cap, points, note)

@@ -122,29 +122,6 @@ def estimate_duration(
     return DurationEstimate(total, work, interrupted, leases)
 
 
-def estimate_durations(
-    iterations: Estimate,
-    iteration_us: Estimate,
-    overhead_us: Estimate,
-    *,
-    lease_us: int,
-    deadlines_us: Sequence[int],
-) -> tuple[DurationEstimate, ...]:
-    """Return one estimate per deadline of a soft SLO, in their order.
-
-    A later deadline has more room to be interrupted in, so its T^sr is at least as long.
-
-    Raises:
-        ValueError: the lease has no length.
-    """
-    return tuple(
-        estimate_duration(
-            iterations, iteration_us, overhead_us, lease_us=lease_us, deadline_us=deadline_us
-        )
-        for deadline_us in deadlines_us
-    )
-
-
 def history_estimate(amounts: Sequence[int]) -> Estimate:
     """Return the median of what earlier runs of the same job took, and how far the next may be.
 

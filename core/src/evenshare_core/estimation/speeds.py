@@ -177,8 +177,10 @@ def fit_speeds(rows: Sequence[MeasuredIteration], law: Law = Law.LINEAR) -> Spee
         [_design_row(law, row.gpus, names, several_nodes=row.several_nodes) for row in ordered]
     )
     if np.linalg.matrix_rank(design) < len(names):
-        raise ValueError("rows: one number of GPUs does not tell computation from communication;"
-                         " measure 1 GPU too")  # fmt: skip
+        raise ValueError(
+            "rows: one number of GPUs does not tell computation from communication;"
+            " measure 1 GPU too"
+        )
     times = np.array([float(row.time_us) for row in ordered])
     errors = np.array([sqrt(MODEL_ERROR**2 + row.relative_error**2) for row in ordered])
     weights = 1 / (errors * times)
@@ -194,7 +196,7 @@ def fit_speeds(rows: Sequence[MeasuredIteration], law: Law = Law.LINEAR) -> Spee
     return SpeedModel(
         law, known["comp"], known.get("t1"), known.get("t2"),
         tuple(tuple(row) for row in covariance.tolist()), ordered,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _design_row(law: Law, gpus: int, names: Sequence[str], *, several_nodes: bool) -> list[float]:

@@ -60,7 +60,7 @@ def check_declared(snapshot: Snapshot) -> DeclaredCheck:
             )
             for row in speeds
             if row.is_overclaim
-        ]  # fmt: skip
+        ]  # fmt: skip # a table
     overclaims.sort(key=lambda row: (-row.excess_milli, row.profile, row.gpu_type))
     return DeclaredCheck(checked, tuple(overclaims), tuple(unused))
 

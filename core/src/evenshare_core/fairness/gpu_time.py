@@ -94,7 +94,7 @@ class ClaimSums:
     """The step values and sums of a (tenant, GPU type) while they advance, named as in its row."""
 
     __slots__ = ("alloc_gpu_us", "classes", "demand", "entitled_gpu_us", "fair_gpu_us", "gpu_type",
-                 "held", "marks", "quota", "since_us", "tenant", "weights")  # fmt: skip
+                 "held", "marks", "quota", "since_us", "tenant", "weights")  # fmt: skip # a table
 
     def __init__(self, row: ClaimService) -> None:
         self.tenant, self.gpu_type = row.tenant, row.gpu_type
@@ -166,11 +166,10 @@ class ClaimSums:
         self.marks = marks
 
     def frozen(self) -> ClaimService:
-        """The sums as a value."""
         return ClaimService(
             self.tenant, self.gpu_type, self.since_us, self.quota, self.demand, self.weights,
             self.held, self.alloc_gpu_us, self.fair_gpu_us, self.entitled_gpu_us, self.marks,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
 
 class Sums:
@@ -303,7 +302,7 @@ class Sums:
         moved = self.jobs[job.job] = JobService(
             job.job, job.tenant, gpu_type, job.demand, job.weight,
             row.fair_gpu_us - deserved_us, job.alloc_gpu_us, 0, job.held_since_us,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         return moved
 
     def _set_held(self, job: JobService, held: int, at_us: int) -> None:
@@ -311,7 +310,7 @@ class Sums:
         self.jobs[job.job] = JobService(
             job.job, job.tenant, job.gpu_type, job.demand, job.weight, job.baseline_gpu_us,
             job_received(job, at_us), held, at_us,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     def _inactive(self, change: Change, at_us: int) -> None:
         job = self._job(change)

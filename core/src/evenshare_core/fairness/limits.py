@@ -41,9 +41,12 @@ class RoundLimits:
     """Quota, credit and lendable GPUs that are left, followed through a round's picks."""
 
     def __init__(
-        self, snapshot: Snapshot, decision: Decision, kept: Iterable[Lease],
+        self,
+        snapshot: Snapshot,
+        decision: Decision,
+        kept: Iterable[Lease],
         unused: Mapping[str, int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Before the first pick. Leases that go on are `kept`; `unused`: GPUs of none, by type."""
         self._lease_us = snapshot.lease_us
         self._lengths = {row.job: row.lease_us for row in decision.lengths}
@@ -73,7 +76,6 @@ class RoundLimits:
         self._open = {name: [unused.get(name, 0) - kept] for name, kept in self._kept.items()}
 
     def use(self, tenant: int, gpu_type: str) -> _Use:
-        """What a tenant uses now of a type."""
         key = (tenant, gpu_type)
         use = self._uses.get(key)
         if use is None:
@@ -113,7 +115,7 @@ class RoundLimits:
     def refuses(
         self, tenant: int, gpu_type: str, gpus: int, max_price_micro: int | None,
         *, settled: bool = False,
-    ) -> bool:  # fmt: skip
+    ) -> bool:  # fmt: skip # rows of what belongs together
         """Whether a limit of its own tenant or job refuses a gang now.
 
         `settled`: by the credit that is left of the terms as they were settled.

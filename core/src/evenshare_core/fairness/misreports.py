@@ -142,9 +142,11 @@ def probe_row(
     honest = honest_result(measured, place).throughput
     return [
         Probe(
-            place, one.factor, honest,
+            place,
+            one.factor,
+            honest,
             misreport_result(measured, place, dict(one.speeds), ideals_of).throughput,
             one.gpu_type,
         )
         for one in misreports
-    ]  # fmt: skip
+    ]

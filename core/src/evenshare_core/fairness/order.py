@@ -402,7 +402,6 @@ class _ClaimSums:
         self.alloc, self.fair, self.quota, self.unseen = alloc, fair, quota, unseen
 
     def take(self, gpu_us: int) -> None:
-        """It is served."""
         self.alloc += gpu_us
 
     def least(self) -> Rank:
@@ -410,7 +409,6 @@ class _ClaimSums:
         return self._rank(self.alloc)
 
     def most(self) -> Rank:
-        """Its rank with all of it."""
         return self._rank(self.alloc + self.unseen)
 
     def _rank(self, alloc: int) -> Rank:

@@ -54,14 +54,14 @@ def picked_terms(snapshot: Snapshot, decision: Decision) -> list[PickedTerm]:
             row.placement, row.key.note, is_renewal=False,
         )
         for row in decision.grants
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     terms += [
         PickedTerm(
             row.order, row.job, row.tenant, row.gpu_type, row.gpus, places.get(row.lease, ()),
             row.key.note, is_renewal=True,
         )
         for row in decision.renewals
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     terms.sort()
     return terms
 
@@ -87,7 +87,7 @@ class Room:
     def __init__(
         self, sizes: Iterable[int], free: Mapping[int, int], terms: Sequence[PickedTerm],
         *, withdrawn: int = 0, spread: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:  # fmt: skip # rows of what belongs together
         """`sizes` of the nodes, what is `free` on them at the start, and who took it in order.
 
         `withdrawn`: GPUs that were taken besides, nobody knows when and where.

@@ -29,7 +29,6 @@ class Fast(Highs):
     name = "fast"
 
     def levels(self, program: Levels) -> SolverResult:
-        """Solve `Levels`."""
         order = None
         if not program.held.any() and np.isinf(program.caps).all() and program.speedups.all():
             order = ordered(program.speedups)

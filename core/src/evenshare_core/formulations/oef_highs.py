@@ -66,7 +66,6 @@ class Highs:
         )
 
     def efficiency(self, program: Efficiency) -> SolverResult:
-        """Solve `Efficiency`."""
         tenants, types = program.speedups.shape
         rows = bounds(program.speedups, program.capacity, program.caps)
         model = LinearProgram(program.speedups.ravel(), uppers(program.speedups), rows)

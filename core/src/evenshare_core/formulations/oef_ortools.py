@@ -35,7 +35,6 @@ class OrTools:
     name = "ortools"
 
     def levels(self, program: Levels) -> SolverResult:
-        """Solve `Levels`."""
         model = Model(program.speedups, program.capacity, program.caps)
         level = model.solver.NumVar(0, model.solver.infinity(), "t")
         rows = []
@@ -70,7 +69,6 @@ class OrTools:
         return model.answer(self.name, np.zeros(model.tenants))
 
     def efficiency(self, program: Efficiency) -> SolverResult:
-        """Solve `Efficiency`."""
         model = Model(program.speedups, program.capacity, program.caps)
         model.maximize_total()
         model.solve()

@@ -27,7 +27,6 @@ class Pyomo:
     name = "pyomo"
 
     def levels(self, program: Levels) -> SolverResult:
-        """Solve `Levels`."""
         model = shared(program.speedups, program.capacity, program.caps)
         model.t = pyo.Var(within=pyo.NonNegativeReals)
 
@@ -69,7 +68,6 @@ class Pyomo:
         return total(self.name, model, program.speedups, program.capacity)
 
     def efficiency(self, program: Efficiency) -> SolverResult:
-        """Solve `Efficiency`."""
         model = shared(program.speedups, program.capacity, program.caps)
         return total(self.name, model, program.speedups, program.capacity)
 

@@ -83,9 +83,10 @@ def _best(
     kept = [] if relaxed.is_complete or last is None else _kept(program, last.jobs)
     jobs = {program.columns[number].job for number in kept}
     whole = [
-        number for number in order
+        number
+        for number in order
         if shares[number] >= WHOLE and program.columns[number].job not in jobs
-    ]  # fmt: skip
+    ]
     some = [number for number in order if SOME < shares[number] < WHOLE]
     some.sort(key=lambda number: -shares[number])
     most = program.bound_micro(relaxed.prices)

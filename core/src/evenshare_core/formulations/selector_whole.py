@@ -137,9 +137,10 @@ class _SlotProgram:
         problem, columns = self.program.problem, self.program.columns
         later = [row for row in self.slots if not columns[row[0]].is_now]
         now = [
-            row for row in self.slots
+            row
+            for row in self.slots
             if columns[row[0]].is_now or (problem.is_slo_cycle and row[1] == 0)
-        ]  # fmt: skip
+        ]
         self._capacity(now, problem.now_units)
         for slot, free in enumerate(problem.lease_units):
             self._capacity([row for row in later if row[1] == slot], free)

@@ -89,12 +89,11 @@ def budget_state(amount_micro: int, used_micro: int) -> BudgetState:
 class RunOut:
     """When a budget runs out. `on` is None where it lasts, or where nothing honest can be said.
 
-    `reason`: what the answer rests on, or why there is none (`is_projected` is then false).
+    `reason`: what the answer rests on, or why there is none.
     """
 
     on: date | None
     reason: str
-    is_projected: bool = True
 
 
 def project_run_out(
@@ -112,14 +111,14 @@ def project_run_out(
     days = list(daily_micro)[-DAYS_MOST:]
     if len(days) < DAYS_LEAST:
         reason = f"No honest projection: {len(days)} whole days are known, {DAYS_LEAST} are needed."
-        return RunOut(None, reason, is_projected=False)
+        return RunOut(None, reason)
     total, count = sum(days), len(days)
     if not total:
         return RunOut(None, f"Nothing was spent in the last {count} days, so it lasts.")
     # Variance above the squared mean: n x sum of squares - total^2 > total^2, in whole numbers.
     if count * sum(day * day for day in days) > 2 * total * total:
         reason = f"No honest projection: the last {count} days are too uneven."
-        return RunOut(None, reason, is_projected=False)
+        return RunOut(None, reason)
     lasts = left_micro * count // total
     rests_on = f"As in the last {count} days."
     if lasts >= (ends - today).days:

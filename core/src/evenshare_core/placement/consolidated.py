@@ -168,12 +168,12 @@ class FreeCapacity:
         "start_largest_free",
         "start_total",
         "unheld",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, gpus: Mapping[int, int], kept: Mapping[int, int], ended: Mapping[int, int],
         *, spread: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:  # fmt: skip # rows of what belongs together
         """GPUs per node: installed, in leases that go on, in leases that ended."""
         size = max(gpus.values(), default=0)
         available = {node: max(0, count - kept.get(node, 0)) for node, count in gpus.items()}

@@ -174,7 +174,7 @@ class Books:
                 lease.id, lease.term, lease.own, lease.borrowed, lease.price_micro, starts_us,
                 at_us, charge,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         return rest
 
     def _pay(self, at_us: int, lease: Lease, charge: int, before: Mark) -> None:

@@ -52,7 +52,6 @@ def number(value: float) -> str:
 
 
 def key(names: Sequence[str]) -> str:
-    """Which line is whose."""
     return "".join(
         f'<li><svg width="34" height="10" aria-hidden="true">'
         f'<path class="{_style(index)}" d="M0,5H34"/></svg> {escape(name)}</li>'

@@ -52,7 +52,6 @@ class DeadlineFigures:
 
 
 def deadline_figures(jobs: Sequence[SimJob], books: Books) -> DeadlineFigures:
-    """Return the figures of a run's jobs."""
     over = {row.job: row for row in books.jobs}
     cancelled = {row.job for row in books.jobs if row.state == "cancelled"}
     counted = [job for job in jobs if job.id not in cancelled]

@@ -91,7 +91,6 @@ class JobTypes:
     def __init__(
         self, cluster: Cluster, jobs: Iterable[SimJob], books: Books | None = None
     ) -> None:
-        """Read the masks."""
         held = books.leases if books is not None else []
         quotas = [row.gpu_type for row in cluster.quotas]
         types = [node.gpu_type for node in cluster.nodes] + quotas

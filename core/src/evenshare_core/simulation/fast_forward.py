@@ -325,7 +325,6 @@ class _KeptRounds:
     # Between rounds.
 
     def pass_over(self, until_us: int) -> int:
-        """See `Rounds`."""
         state, round_us = self._state, self._state.rules.round_us
         if not self._is_quiet or self._window_us or not state.queue:
             return 0
@@ -341,7 +340,6 @@ class _KeptRounds:
         return count
 
     def close(self) -> None:
-        """See `Rounds`."""
         if self._sums is not None:
             self._state.service = self._sums.freeze(self._instants.last_us, self._window_us)
             self._sums = None
@@ -360,7 +358,6 @@ class _KeptRounds:
         return self._settled.held(tenant, gpu_type)
 
     def quota(self, tenant: int, gpu_type: str) -> int:
-        """Its effective quota."""
         row = self._limits.by_key.get((tenant, gpu_type))
         return row.gpus if row is not None else 0
 
@@ -374,7 +371,6 @@ class _KeptRounds:
         return self._state.prices
 
     def utility(self, job_id: int) -> Utility | None:
-        """What a job says that it is worth."""
         return self._state.sim_jobs[job_id].utility
 
     def admission(self, *, counts: bool = False) -> Admission:

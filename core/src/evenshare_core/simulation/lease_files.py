@@ -27,5 +27,5 @@ def leases_csv(scenario: Scenario, books: Books) -> str:
                 job.name, tenants[job.tenant], row.number, row.gpu_type, nodes,
                 format_seconds(row.start_us), format_seconds(row.end_us), row.reason,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     return write_table(COLUMNS, rows)

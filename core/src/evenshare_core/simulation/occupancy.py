@@ -54,11 +54,9 @@ class Occupancy:
         self._kept.pop(gpu_type, None)
 
     def take(self, lease: Lease) -> None:
-        """A lease began."""
         self._use(lease, 1)
 
     def give(self, lease: Lease) -> None:
-        """A lease is over."""
         self._use(lease, -1)
 
     def _use(self, lease: Lease, sign: int) -> None:

@@ -143,7 +143,7 @@ def leases_at(state: PresentState, result: SimulationResult, until_us: int) -> l
             lease.placement, lease.started_us, until_us, OPEN, 0,
         )
         for lease in result.open
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     return [*result.books.leases, *held]
 
 
@@ -171,7 +171,7 @@ def _restarted(job: SimJob, from_us: int, work_us: int) -> SimJob:
     return SimJob(
         job.id, job.tenant, job.gpus, max(from_us, job.submitted_us), work_us, job.gpu_types,
         job.weight, deadline_us=job.deadline_us,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _late(cluster: Cluster, seen: Sequence[Seen], span: tuple[int, int]) -> float | None:

@@ -68,9 +68,11 @@ def read_quotas(text: str, start_us: int | None) -> list[PoolQuota]:
         TableError: a row is no quota, is there twice, or begins or ends during the run.
     """
     rows = read_table(
-        text, "quotas", required=QUOTA_COLUMNS[:3],
+        text,
+        "quotas",
+        required=QUOTA_COLUMNS[:3],
         optional=(*QUOTA_COLUMNS[3:], "pool", "from", "until"),
-    )  # fmt: skip
+    )
     pools = {row.text("pool"): row for row in rows}
     if len(pools) > 1:
         wrong = "is not that of the rows above; keep the rows of one pool"

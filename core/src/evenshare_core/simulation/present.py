@@ -59,7 +59,7 @@ class Start:
         return Rules(
             now.policy, now.options, now.round_us, now.lease_us, now.seed,
             lease_bounds_us=now.lease_bounds_us,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     @property
     def cluster(self) -> Cluster:
@@ -68,14 +68,17 @@ class Start:
         prices = {row.gpu_type: (row.base_micro, row.theta_milli) for row in snapshot.prices}
         profiles = {row.id: row for row in snapshot.profiles}
         return Cluster(
-            snapshot.nodes, snapshot.entitlements, prices, profiles=profiles,
+            snapshot.nodes,
+            snapshot.entitlements,
+            prices,
+            profiles=profiles,
             node_resources=snapshot.node_resources,
             job_resources={
                 **{row.id: row for row in snapshot.job_resources},
                 **(job_resources(self.arrivals) if snapshot.node_resources else {}),
             },
             surcharges=snapshot.surcharges,
-        )  # fmt: skip
+        )
 
 
 class PresentState(SimulationState):
@@ -125,7 +128,7 @@ class PresentState(SimulationState):
                 job.max_price_micro, job.deadline_us, job.estimate_us, job.profile,
                 values=later(deadlines.get(job.id)), utility=utilities.get(job.id),
                 is_profiler=job.id in self.profilers,
-            )  # fmt: skip
+            )  # fmt: skip # rows of what belongs together
             run = Run(sim, work.done_us, work.started_us, work.leases, speed_milli=speed_milli)
             self.sim_jobs[job.id], self.jobs[job.id], self.runs[job.id] = sim, job, run
             self.past_terms[job.id] = job.terms - (lease.term if lease else 0)

@@ -116,7 +116,7 @@ def _prices(
 
     with suppress(EnoughError):
         run(state, SimulationResult(state.books, 0, state.at_us), until_us=instants[-1],
-            progress=look)  # fmt: skip
+            progress=look)  # fmt: skip # rows of what belongs together
     if not is_cut:
         seen += [last] * (len(instants) - len(seen))
     return seen

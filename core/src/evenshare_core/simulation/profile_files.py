@@ -124,10 +124,13 @@ def _profiled_model(tenant: str, model: str, rows: Sequence[TableRow]) -> Profil
             if (one is None) != (other is None):
                 raise row.error(column, f"is told in some rows of model {model!r}; tell it in all")
     return ProfiledModel(
-        tenant, model, by_type,
+        tenant,
+        model,
+        by_type,
         priority=first.whole("priority", least=1) or 1,
-        cold_us=first.seconds_us("cold_s"), checkpoint_us=first.seconds_us("checkpoint_s"),
-    )  # fmt: skip
+        cold_us=first.seconds_us("cold_s"),
+        checkpoint_us=first.seconds_us("checkpoint_s"),
+    )
 
 
 def _measured(row: TableRow, gpu_type: str) -> IterationTimes:

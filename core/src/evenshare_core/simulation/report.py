@@ -166,7 +166,7 @@ def _charts(drawn: Sequence[Result]) -> list[Chart]:
             "milliseconds", [cdf(sorted(1000 * s for s in one.decide_s)) for one in drawn],
             is_log=True,
         ),
-    ]  # fmt: skip
+    ]  # fmt: skip # rows of what belongs together
 
 
 _SHARE = "share"

@@ -103,7 +103,7 @@ def run_policy(
         return simulate(
             scenario.cluster, jobs, rules, start_us=scenario.start_us, timer=timer,
             progress=progress,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     whole = SimulationResult(Books(), 0, 0)
     for tenant, nodes in scenario.partitions.items():
         mine = {node.id for node in nodes}

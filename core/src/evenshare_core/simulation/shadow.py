@@ -248,7 +248,7 @@ def _sim_job(
     return SimJob(
         key, tenant, job.gpus, job.ready_us, work_us, job.gpu_types,
         cancel_us=taken_back, name=job.name,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _guess_us(job: ObservedJob, at_us: int, ran: Mapping[str, int]) -> int:
@@ -323,7 +323,7 @@ def _leases(
                 key, key, tenant, gpu_type, placement, job.started_us, expires_us, 1, own,
                 job.gpus - own, 0,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     return tuple(leases)
 
 

@@ -22,7 +22,7 @@ SIDE_COLUMNS = ("started_s", "ended_s", "waited_s", "held_s", "yields", "yielded
 _FIGURES = (
     "sharing_loss_jobs", "tenant_unfair_intervals", "tenant_deficit", "tenant_daily_deficit",
     "late_vs_fair_reference", "gpu_utilisation", "waste", "preemptions",
-)  # fmt: skip
+)  # fmt: skip # a table
 UNKNOWN = """\
 - Users would have acted otherwise: whoever waits less submits more, and whoever sees a queue
   chooses another GPU type, a smaller gang or another time limit.

@@ -82,7 +82,7 @@ def simulate(
     run(
         state, result, until_us=until_us, skip=skip, fast_forward=fast_forward, timer=timer,
         progress=progress,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
     result.end_us = state.at_us if until_us is None else until_us
     result.stranded = tuple(state.runs)
     result.open = tuple(state.leases.values())

@@ -95,9 +95,12 @@ def _run(cluster: Cluster, jobs: tuple[SimJob, ...], static: StaticQueue) -> Sin
 
 
 def _book(
-    books: Books, job: SimJob, lease: int, gpu_type: str,
+    books: Books,
+    job: SimJob,
+    lease: int,
+    gpu_type: str,
     held: tuple[int, int, tuple[tuple[int, int], ...]],
-) -> None:  # fmt: skip
+) -> None:
     start_us, end_us, placement = held
     state, reason = ("failed", "failed") if job.failed else ("succeeded", "finished")
     books.leases.append(

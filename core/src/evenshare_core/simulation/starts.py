@@ -363,7 +363,7 @@ def _arrivals(
                     utility=None if said is None else replace(said, id=new_id),
                     deadline_us=values[0][0] if values else None, values=values,
                 )
-            )  # fmt: skip
+            )  # fmt: skip # rows of what belongs together
         round_us += span_us
     return tuple(arrivals)
 

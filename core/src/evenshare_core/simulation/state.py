@@ -169,7 +169,7 @@ class SimulationState:
         self.jobs[sim.id] = Job(
             sim.id, sim.tenant, sim.gpus, sim.submitted_us, sim.gpu_types, sim.weight, 0,
             sim.max_price_micro, sim.deadline_us, sim.estimate_us, sim.profile,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         self.runs[sim.id] = Run(sim)
         self.priced += sim.max_price_micro is not None
         self._wait(sim.id)
@@ -178,7 +178,7 @@ class SimulationState:
                 sim.submitted_us, ChangeKind.ACTIVE, sim.tenant, sim.id, sim.gpus, sim.gpu_types,
                 sim.weight,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     def _wait(self, job_id: int) -> None:
         self.queue.add(job_id)
@@ -250,7 +250,7 @@ class SimulationState:
                 lease.id, lease.job, run.leases, lease.gpu_type, lease.placement,
                 lease.started_us, at_us, reason.value, overhead_us,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         run.lease = run.overhead_us = 0
         self.past_terms[lease.job] = self.past_terms.get(lease.job, 0) + lease.term
         self.occupancy.give(lease)
@@ -398,7 +398,7 @@ class SimulationState:
         new = self.leases[old.id] = Lease(
             old.id, old.job, old.tenant, old.gpu_type, old.placement, old.started_us, until_us,
             old.term + 1, own, borrowed, price_micro, old.protected_until_us,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         self.books.renewed(self.at_us, old, new)
         self.events.push_due(until_us, old.id)
         run = self.runs[old.job]
@@ -417,7 +417,7 @@ class SimulationState:
         lease = self.leases[lease_id] = Lease(
             lease_id, grant.job, grant.tenant, grant.gpu_type, grant.placement, self.at_us,
             until_us, 1, *split, protected_us,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         gpus = split[0] + split[1]
         self.occupancy.take(lease)
         self.queue.discard(grant.job)

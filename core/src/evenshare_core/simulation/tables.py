@@ -35,7 +35,6 @@ class TableRow:
     cells: Mapping[str, str]
 
     def error(self, column: str, reason: str) -> TableError:
-        """What to raise of a cell."""
         return TableError(f"{self.place}, {column} {reason}")
 
     def text(self, column: str) -> str:

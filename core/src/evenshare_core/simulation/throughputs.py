@@ -37,7 +37,6 @@ class Speeds:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """All models, by name."""
         return tuple(sorted(self.rows))
 
     def scale(self, model: str, gpus: int) -> int:

@@ -66,7 +66,7 @@ _PUT_BACK = frozenset(
         "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "PREEMPTED", "NODE_FAIL",
         "BOOT_FAIL", "REVOKED", "RESIZING", "SUSPENDED",
     )
-)  # fmt: skip
+)  # fmt: skip # a table
 _MAY_NOT_HAVE_RUN = frozenset(
     ("PENDING", "CANCELLED", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "BOOT_FAIL", "DEADLINE")
 )

@@ -14,7 +14,7 @@ _FAILED = frozenset(
         "FAILED", "FAIL", "ERROR", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE",
         "LAUNCH_FAILED", "RECONFIG_FAIL", "PREEMPTED", "REVOKED",
     )
-)  # fmt: skip
+)  # fmt: skip # a table
 _CANCELLED = frozenset(("CANCELLED", "CANCELED", "KILLED"))
 _UNFINISHED = frozenset(
     (
@@ -22,7 +22,7 @@ _UNFINISHED = frozenset(
         "SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "REQUEUE_FED", "REQUEUE_HOLD",
         "RESV_DEL_HOLD", "QUEUED", "WAITING",
     )
-)  # fmt: skip
+)  # fmt: skip # a table
 _MEANS = {
     **dict.fromkeys(_FAILED, Remark.FAILED),
     **dict.fromkeys(_CANCELLED, Remark.CANCELLED),

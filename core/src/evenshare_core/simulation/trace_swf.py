@@ -33,11 +33,11 @@ SWF_FIELDS = (
     "job", "submit_time", "wait_time", "run_time", "allocated_processors", "cpu_time",
     "used_memory", "requested_processors", "requested_time", "requested_memory", "status", "user",
     "group", "executable", "queue", "partition", "preceding_job", "think_time",
-)  # fmt: skip
+)  # fmt: skip # a table
 _AT = {
     "name": 0, "submit": 1, "duration": 3, "gpus": 4, "asked_gpus": 7, "state": 10, "tenant": 12,
     "user": 11,
-}  # fmt: skip
+}  # fmt: skip # a table
 _CANCELLED = "5"
 _PARTS = frozenset(("2", "3", "4"))
 _ENDS: dict[str, tuple[Remark | None, int]] = {

@@ -179,7 +179,7 @@ class Cluster:
                 *settings.get(row.gpu_type, (PRICE_BASE, DEFAULT_THETA_MILLI)),
             )
             for row in prices
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     @property
     def node_sizes(self) -> dict[str, int]:

@@ -22,7 +22,7 @@ from evenshare_core.verification.verdict import Gap, Unproven
 # What a snapshot gives that no policy answers; of another version it may be anything of these.
 REFUSED = (
     InvariantViolation, LookupError, ValueError, ArithmeticError, TypeError, AttributeError,
-)  # fmt: skip
+)  # fmt: skip # a table
 NONE = "none is in it; every round is certified when it is decided"
 NOT_RECOMPUTED = "certificate not recomputed"
 

@@ -121,8 +121,9 @@ def _prices(before: FollowedRound, after: FollowedRound, text: RoundText) -> Ite
             continue
         was_queued = queued.get(surcharge.gpu_type, Surcharge(surcharge.gpu_type, 0, 0))
         if (surcharge.queued, surcharge.surcharge_micro) != (
-            was_queued.queued, was_queued.surcharge_micro
-        ):  # fmt: skip
+            was_queued.queued,
+            was_queued.surcharge_micro,
+        ):
             yield (
                 f"The surcharge of {surcharge.gpu_type} is {surcharge.surcharge_micro:,}"
                 f" micro-credits for {surcharge.queued} queued GPUs, and {number} posted"

@@ -18,16 +18,13 @@ class KindNames(Protocol):
     """The names of the numbers of each kind, that of number 1 first."""
 
     @property
-    def tenants(self) -> Sequence[str]:
-        """Of tenants."""
+    def tenants(self) -> Sequence[str]: ...
 
     @property
-    def jobs(self) -> Sequence[str]:
-        """Of jobs."""
+    def jobs(self) -> Sequence[str]: ...
 
     @property
-    def leases(self) -> Sequence[str]:
-        """Of leases."""
+    def leases(self) -> Sequence[str]: ...
 
     @property
     def profiles(self) -> Sequence[str]:

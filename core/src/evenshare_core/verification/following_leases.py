@@ -102,7 +102,7 @@ def _left(before: FollowedRound, ids: Pairing) -> tuple[dict[int, _Left], set[in
             0, ids.job(grant.job), ids.tenant(grant.tenant), grant.gpu_type, grant.placement,
             snapshot.at_us, until_us, 1, grant.own, grant.borrowed, grant.price_micro,
             protected_us,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
     return left, over
 
 
@@ -115,7 +115,7 @@ def _of_lease(lease: Lease, renewal: Renew | None, until_us: int, ids: Pairing) 
     return _Left(
         ids.lease(lease.id), ids.job(lease.job), ids.tenant(lease.tenant), lease.gpu_type,
         lease.placement, lease.started_us, *terms, lease.protected_until_us,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _protection(before: FollowedRound) -> int | None:

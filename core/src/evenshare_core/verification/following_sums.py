@@ -41,21 +41,29 @@ def sum_breaks(
     classes = [replace(row, tenant=tenant(row.tenant)) for row in left.classes]
     jobs = [replace(row, tenant=tenant(row.tenant), job=job(row.job)) for row in left.jobs]
     yield from _differing(
-        claims, taken.claims, text, lambda row: (row.tenant, row.gpu_type),
+        claims,
+        taken.claims,
+        text,
+        lambda row: (row.tenant, row.gpu_type),
         lambda row: f"The sums of {text.tenant(row.tenant)} for {row.gpu_type}",
-    )  # fmt: skip
+    )
     yield from _differing(
-        classes, taken.classes, text,
+        classes,
+        taken.classes,
+        text,
         lambda row: (row.tenant, row.gpu_type, row.demand, row.weight),
         lambda row: (
             f"The sums of jobs of {text.tenant(row.tenant)} that ask for {row.demand}"
             f" {row.gpu_type} with weight {row.weight}"
         ),
-    )  # fmt: skip
+    )
     yield from _differing(
-        jobs, taken.jobs, text, lambda row: (row.job,),
+        jobs,
+        taken.jobs,
+        text,
+        lambda row: (row.job,),
         lambda row: f"The sums of {text.job(row.job)}",
-    )  # fmt: skip
+    )
 
 
 def _differing(

@@ -114,9 +114,7 @@ def verify_head(
         finding.problems += _history(pin, checkpoint, proof, unproven)
         finding.unproven += [Unproven(Gap.HEAD, text) for text in unproven]
     if not finding.problems and not unproven:
-        finding.pin = Pin(
-            PIN_SCHEMA, log, checkpoint.size, checkpoint.root.hex(), note, signers
-        )  # fmt: skip
+        finding.pin = Pin(PIN_SCHEMA, log, checkpoint.size, checkpoint.root.hex(), note, signers)
     return finding
 
 
@@ -208,9 +206,7 @@ def _history(
         )
         return
     try:
-        verify_consistency(
-            pin.size, head.size, proof.path, bytes.fromhex(pin.root), head.root
-        )  # fmt: skip
+        verify_consistency(pin.size, head.size, proof.path, bytes.fromhex(pin.root), head.root)
     except ProofError as error:
         yield HeadProblem(
             HeadCheck.HISTORY,

@@ -157,7 +157,6 @@ class RoundHistory:
 
     @property
     def log(self) -> str:
-        """The name of the log."""
         return self.chain.log
 
     def head(self, pin: Pin | None = None, given: tuple[str, ...] = ()) -> HeadFinding:
@@ -262,7 +261,7 @@ class RoundHistory:
                 work = partial(
                     self._verify, data, record, record_before, before, record_after,
                     version_here=version_here, newest_certificate=newest,
-                )  # fmt: skip
+                )  # fmt: skip # rows of what belongs together
                 finding = bounded(work) or _over_limit(data, record, record_before)
                 if is_other:
                     finding.note(RoundCheck.BYTES, (OTHER_BEFORE,))

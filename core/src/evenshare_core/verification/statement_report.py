@@ -58,19 +58,16 @@ class StatementReport:
 
 
 def usage_name(row: UsageAnswer) -> str:
-    """Return how a finding names a row of usage."""
     return f"usage of job {row.job}, lease {row.lease}, term {row.term}"
 
 
 def income_name(row: IncomeAnswer) -> str:
-    """Return how a finding names a row of income."""
     times = f"{text_of(row.starts_at)} to {text_of(row.ends_at)}"
     settled = f"transfer {row.transfer}" if row.transfer else "not settled"
     return f"income of {row.gpus} {row.gpu_type} borrowed {times}, round {row.round}, {settled}"
 
 
 def text_of(instant_us: int) -> str:
-    """Return an instant as people read it."""
     return from_us(instant_us).isoformat().replace("+00:00", "Z")
 
 

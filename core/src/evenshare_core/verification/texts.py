@@ -35,9 +35,7 @@ _DONE = {
 
 def round_line(finding: RoundFinding) -> str:
     """Return a round in one line: what was recomputed, with its numbers, and what came of it."""
-    done = ", ".join(
-        text for check, text in _DONE.items() if check in finding.recomputed
-    )  # fmt: skip
+    done = ", ".join(text for check, text in _DONE.items() if check in finding.recomputed)
     parts = [done, *(_figure_texts(finding.figures) if finding.figures else ())]
     verdict = _verdict_text(finding)
     remarks = f" ({'; '.join(finding.remarks)})" if finding.remarks else ""
@@ -106,7 +104,6 @@ class Tally:
     wrong_heads: int = 0
 
     def add(self, finding: RoundFinding) -> None:
-        """Count a round."""
         self.rows.append((finding.round, finding.verdict(self.accepted)))
         self._leave(finding.round, finding.unproven)
         self.not_decided += not finding.is_decided

@@ -63,7 +63,6 @@ def inherited(prefixes: Sequence[str]) -> dict[str, str]:
 
 
 def program_environment(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the environment of the program that `spec` describes."""
     return {**spec["env"], **inherited(spec.get("inherit") or ("\0",))}
 
 

@@ -184,7 +184,6 @@ class SampleRow:
         self.used_mib[place] = max(held, default=None)
 
     def said(self) -> list[Any]:
-        """As it is written."""
         count, total, most = self.memory
         busy = [round(10 * held / times) if times else None for times, held in self.busy]
         memory = [total // count, most] if count else [None, None]

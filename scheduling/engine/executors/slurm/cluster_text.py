@@ -20,7 +20,7 @@ _DOWN = frozenset(
         "future", "inval", "maint", "unknown", "unk", "perfctrs", "reboot", "reboot_issued",
         "powered_down", "powering_down", "pow_dn", "powerdown",
     )
-)  # fmt: skip
+)  # fmt: skip # a table
 _GPU = re.compile(r"(?:^|[,:/])gpu(?::([A-Za-z_][\w.-]*))?(?:[:=](\d+))?(?=[,(]|$)")
 _RANGES = re.compile(r"\[([0-9,-]+)\]")
 

@@ -393,13 +393,13 @@ _OVER = frozenset(
         "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
         "DEADLINE", "OUT_OF_MEMORY", "REVOKED",
     )
-)  # fmt: skip
+)  # fmt: skip # a table
 _QUEUED = frozenset(
     (
         "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
         "SPECIAL_EXIT",
     )
-)  # fmt: skip
+)  # fmt: skip # a table
 
 
 def is_over(state: str) -> bool:

@@ -137,7 +137,6 @@ class SlurmExecutor(ShimExecutor):
         return read_cluster(self._cluster(pool_id))
 
     def nodes(self, pool_id: int) -> list[EngineNode]:
-        """Return the nodes of the pool's partition."""
         slurm = self._cluster(pool_id)
         return read_restd_nodes(slurm) if isinstance(slurm, RestdSlurm) else read_nodes(slurm)
 

@@ -30,7 +30,7 @@ _DOWN = frozenset(
         "down", "error", "future", "unknown", "no_respond", "not_responding", "invalid",
         "invalid_reg", "inval", "reboot_issued",
     )
-)  # fmt: skip
+)  # fmt: skip # a table
 _DRAINING = frozenset(("drain", "drained", "draining", "fail", "failed", "failing", "maint"))
 _DRAIN = frozenset(("drain", "drained", "draining"))
 _SILENT = frozenset(("no_respond", "not_responding"))
@@ -137,13 +137,12 @@ class NodeText(NamedTuple):
 
 
 def engine_node(text: NodeText, options: SlurmOptions) -> EngineNode:
-    """Return what a node in Slurm's words is here."""
     (gpu_type, gpus), unfit = read_gpus(text.gres, options)
     said = _read_state(text.state, text.reason, text.since, reserves=bool(options.reservation))
     return EngineNode(
         text.name, gpu_type, gpus, _count(text.cpus), _count(text.memory), said.state,
         said.reason, said.since, said.drained_here, unfit,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 class _State(NamedTuple):

@@ -34,7 +34,7 @@ _COLUMNS = {
     "tres-alloc": 200, "tres-per-job": 80, "tres-per-node": 80, "tres-per-task": 80,
     "submittime": 20, "eligibletime": 20, "starttime": 20, "endtime": 20, "timelimit": 20,
     "nodelist": 400,
-}  # fmt: skip
+}  # fmt: skip # a table
 _QUEUED = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"))
 
 

@@ -36,7 +36,7 @@ OBSERVED, LOOKS = "observed.csv", "looks.csv"
 OBSERVED_COLUMNS = (
     "job", "tenant", "state", "gpus", "gpu_type", "submitted", "ready", "started", "ended",
     "limit_minutes", "nodes", "last_seen", "is_lost",
-)  # fmt: skip
+)  # fmt: skip # a table
 LOOK_COLUMNS = ("at", "running", "queued", "gpus_held")
 
 log = structlog.get_logger(__name__)

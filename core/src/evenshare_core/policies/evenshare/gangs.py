@@ -106,7 +106,7 @@ class GangRoom:
     def _take(
         self, one: EvenCandidate, gpu_type: str, parts: list[NodePart], rule: PreemptionRule,
         numbers: dict[str, int],
-    ) -> bool:  # fmt: skip
+    ) -> bool:  # fmt: skip # rows of what belongs together
         picks, job = self._picks, one.job
         free = picks.free_by_type[gpu_type]
         for part in parts:
@@ -172,7 +172,7 @@ def waiting_gangs(
 def overtaken_from(
     picks: EvenPicks, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
     may_lose: bool,
-) -> int | None:  # fmt: skip
+) -> int | None:  # fmt: skip # rows of what belongs together
     """An instant before which rule 6 ends a lease for no gang for which it may not end yet.
 
     None: it never does. `free_us`: from when on the lease may be preempted at all; `claim`: of its

@@ -131,7 +131,6 @@ class JobOrder(ABC):
         return self.brought_up((rank, 0, 0), job_class)[0]
 
     def rank_waiting(self, job: Job, sums: JobService) -> Rank:
-        """The rank of a job that waits."""
         return self.rank(EvenCandidate(job, sums, None))
 
     def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
@@ -185,7 +184,6 @@ class AttainedOrder(JobOrder):
         return 1, (kept - fair_us) / sums.demand - self._lease_us
 
     def rank_waiting(self, job: Job, sums: JobService) -> Rank:  # noqa: ARG002 - as the base
-        """The rank of a job that waits."""
         attained = job_received(sums, self.at_us) if sums.held else sums.alloc_gpu_us
         if attained < LONG_GPU_US:
             return (0, attained) if attained else NEW_RANK
@@ -312,7 +310,6 @@ class JobLine:
 
     @property
     def head(self) -> Entry:
-        """The first job."""
         return self._heap[0][0]
 
     def drop(self) -> None:

@@ -219,7 +219,7 @@ class RoomMaker:
     def _take(
         self, one: EvenCandidate, gpu_type: str, cleared: ClearedNode, rule: PreemptionRule,
         numbers: dict[str, int],
-    ) -> bool:  # fmt: skip
+    ) -> bool:  # fmt: skip # rows of what belongs together
         self._clear(one, gpu_type, cleared, rule, numbers)
         taken = sum(row.gpus for row in cleared.victims)
         return self._settle(one, gpu_type, cleared.node, taken)
@@ -227,7 +227,7 @@ class RoomMaker:
     def _clear(
         self, one: EvenCandidate, gpu_type: str, cleared: ClearedNode, rule: PreemptionRule,
         numbers: dict[str, int],
-    ) -> None:  # fmt: skip
+    ) -> None:  # fmt: skip # rows of what belongs together
         """End the leases."""
         picks = self._picks
         self._index(gpu_type).remove(cleared.victims)

@@ -173,7 +173,7 @@ def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) ->
         "trades": [
             [getattr(trade, name) for name in trade.__struct_fields__] for trade in memory.trades
         ],
-    }  # fmt: skip
+    }
 
 
 def _job_row(one: StrideJob) -> list[int]:

@@ -68,5 +68,4 @@ class GandivaFairOptions(Options, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def quantum_us(self) -> int:
-        """The quantum that is asked for."""
         return self.quantum_s * SECOND_US

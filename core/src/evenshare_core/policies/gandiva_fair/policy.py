@@ -295,7 +295,7 @@ def _skips(snapshot: Snapshot, jobs: Iterable[StrideJob], turns: Turns) -> tuple
         _skip(Reason.RESERVED_FOR_GANG, key[0], waits,
               {"gpu_type": key[1], "held_back": sum(turns.held.values())})
         for key, waits in sorted(kept.items())
-    ]  # fmt: skip
+    ]  # fmt: skip # a table
     rows += [
         _skip(Reason.TOO_LARGE, tenant, waits, {"capacity": 0})
         for tenant, waits in sorted(nowhere.items())
@@ -310,6 +310,9 @@ def _skip(reason: Reason, tenant: int, jobs: list[Job], numbers: dict[str, Any])
     jobs.sort(key=_by_arrival)
     needed = min(job.gpus for job in jobs)
     return Skip(
-        reason, tenant, tuple(job.id for job in jobs), sum(job.gpus for job in jobs),
+        reason,
+        tenant,
+        tuple(job.id for job in jobs),
+        sum(job.gpus for job in jobs),
         {"needed": needed, **numbers},
-    )  # fmt: skip
+    )

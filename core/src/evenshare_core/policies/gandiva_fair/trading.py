@@ -87,9 +87,11 @@ def holdings_after(traders: Iterable[Trader], trades: Iterable[Trade]) -> Holdin
 def _moves(trade: Trade) -> tuple[tuple[int, str, int], ...]:
     bought, sold = trade.bought_micro, trade.sold_micro
     return (
-        (trade.buyer, trade.bought_type, bought), (trade.seller, trade.bought_type, -bought),
-        (trade.buyer, trade.sold_type, -sold), (trade.seller, trade.sold_type, sold),
-    )  # fmt: skip
+        (trade.buyer, trade.bought_type, bought),
+        (trade.seller, trade.bought_type, -bought),
+        (trade.buyer, trade.sold_type, -sold),
+        (trade.seller, trade.sold_type, sold),
+    )
 
 
 def undo_wrong(

@@ -103,7 +103,6 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def hooked(self) -> bool:
-        """Whether any reward hook is on."""
         return bool(self.new_job_bonus or self.lease_bonus or self.deadline_bonus)
 
 

@@ -124,7 +124,7 @@ class LtgfPicks:
         self, at_us: int, lease_us: int, free_by_type: dict[str, FreeCapacity],
         admission: Admission,
         *, explains: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:  # fmt: skip # rows of what belongs together
         """Nothing so far; free GPUs by type. `explains`: tell the numbers of each pick."""
         self._explains = explains
         self.at_us = at_us

@@ -51,7 +51,7 @@ class TenantClaim:
     """A tenant's claim on one GPU type in this round: its sums and its queue."""
 
     __slots__ = ("_sums", "alloc", "classes", "fair", "gpu_type", "next", "queue", "quota",
-                 "tenant")  # fmt: skip
+                 "tenant")  # fmt: skip # a table
 
     def __init__(
         self, row: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False

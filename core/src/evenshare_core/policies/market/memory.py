@@ -52,13 +52,11 @@ class MarketMemory:
 
     @classmethod
     def of(cls, snapshot: Snapshot, options: MarketOptions) -> MarketMemory:
-        """The memory of a snapshot's round."""
         memory = cls(snapshot.memory, options)
         memory.begin(snapshot.at_us, snapshot.round_us, snapshot.lease_us)
         return memory
 
     def begin(self, at_us: int, round_us: int, lease_us: int) -> None:
-        """Begin a round."""
         self.at_us, self._slot_us, self._published = at_us, lease_us, {}
         self.tops.forget(at_us)
         is_over = self.batch_us is None or at_us - self.batch_us >= self._options.interval_us
@@ -149,7 +147,7 @@ class MarketMemory:
             plan.tenant, plan.kind.value, plan.gpu_type, plan.gpus, plan.start_us, plan.end_us,
             plan.borrowed, plan.price_micro, plan.cost_micro, plan.value_micro,
             plan.needed_micro, plan.lowest_micro,
-        ]  # fmt: skip
+        ]  # fmt: skip # rows of what belongs together
 
     def _is_other(self, before: Plan, plan: Plan) -> bool:
         if before.kind is not plan.kind or before.borrowed != plan.borrowed:

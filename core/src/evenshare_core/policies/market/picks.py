@@ -330,7 +330,7 @@ class MarketPicks:
                 job.id, job.tenant, PlanKind.REFUSED, gpu_type, job.gpus,
                 needed_micro=refusal.needed_micro, lowest_micro=refusal.lowest_micro,
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     def _plan(self, one: JobOnType, start: PlannedStart) -> Plan:
         job = one.job
@@ -339,7 +339,7 @@ class MarketPicks:
             job.id, job.tenant, PlanKind.BORROWED if start.borrowed else PlanKind.OWN,
             one.gpu_type, job.gpus, start_us, start_us + one.left_us, start.borrowed,
             start.price_micro, start.cost_micro, start.value_micro, one.hourly_micro(),
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     def _search(self, one: JobOnType) -> Search:
         by_lease = self._options.borrow_limit == "lease"
@@ -398,7 +398,7 @@ class MarketPicks:
                 self._order, lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus,
                 Key(None, None, note),
             )
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         own, borrowed = split
         again = replace(lease, own=own, borrowed=borrowed)
         self._given.append((again, self._pool.at_us + self._slot_us))

@@ -182,11 +182,14 @@ class _Waits:
             self._add(job)
         rows = [
             Skip(
-                Reason(reason), tenant, tuple(job.id for job, _ in jobs),
-                sum(job.gpus for job, _ in jobs), jobs[0][1],
+                Reason(reason),
+                tenant,
+                tuple(job.id for job, _ in jobs),
+                sum(job.gpus for job, _ in jobs),
+                jobs[0][1],
             )
             for (reason, tenant, _), jobs in sorted(self._rows.items())
-        ]  # fmt: skip
+        ]
         queues = [
             explain.Queue(tenant, first, jobs, None, None, None, tuple(others))
             for (tenant, (first, *others)), jobs in sorted(self._queues.items())

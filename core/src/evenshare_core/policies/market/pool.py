@@ -46,7 +46,6 @@ class PricedPool(NamedTuple):
 
     @classmethod
     def of(cls, snapshot: Snapshot, options: MarketOptions) -> PricedPool:
-        """The pool of a snapshot."""
         at_us = snapshot.at_us
         quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         return cls(

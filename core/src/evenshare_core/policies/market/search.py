@@ -59,7 +59,7 @@ class Search:
     __slots__ = (
         "_gpus_counted", "_is_hopeless", "_windows", "counts_itself", "first", "one", "quota",
         "slot_us",
-    )  # fmt: skip
+    )  # fmt: skip # a table
 
     def __init__(
         self, one: JobOnType, quota: int, slot_us: int, first: int, *, counts_itself: bool

@@ -41,7 +41,7 @@ class Windows:
     __slots__ = (
         "_losing", "_records", "asked", "borrowed", "costs", "gang", "least", "most", "needed",
         "starts",
-    )  # fmt: skip
+    )  # fmt: skip # a table
 
     def __init__(self, use: SlotUse, gang: PaidGang) -> None:
         self.gang = gang

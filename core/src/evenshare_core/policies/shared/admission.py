@@ -56,7 +56,7 @@ class _Account:
 
     __slots__ = (
         "borrowed", "entitlement", "kept", "left", "lends_all", "may_borrow", "own", "quota",
-    )  # fmt: skip
+    )  # fmt: skip # a table
 
     def __init__(self, entitlement: Entitlement) -> None:
         self.entitlement = entitlement
@@ -136,7 +136,6 @@ class Admission:
         return new
 
     def hold(self, lease: Lease) -> None:
-        """A lease holds its GPUs."""
         self._account(lease.tenant, lease.gpu_type).hold(lease.own, lease.borrowed)
 
     def release(self, leases: Iterable[Lease]) -> None:
@@ -165,7 +164,6 @@ class Admission:
             self._kept[lease.gpu_type] += account.keep()
 
     def held(self, tenant: int, gpu_type: str) -> int:
-        """GPUs that are held now."""
         account = self._account(tenant, gpu_type)
         return account.own + account.borrowed
 
@@ -248,7 +246,7 @@ class Admission:
             return Refusal(
                 Reason.QUOTA_LIMIT, quota=account.entitlement.gpus, own=account.own,
                 borrowed=account.borrowed, may_borrow=may_borrow, needed=job.gpus,
-            )  # fmt: skip
+            )  # fmt: skip # rows of what belongs together
         # Own idle quota that this tenant keeps from others is no obstacle to itself.
         kept = self._kept.get(gpu_type, 0) - account.kept
         unused = self._unused.get(gpu_type, 0)

@@ -74,11 +74,13 @@ def next_surcharges(
         target_micro = _target(
             price.base_micro, price.theta_milli, used.get(name, 0), capacity.get(name, 0),
             queued=queued.get(name, 0), cap_milli=row.cap_milli,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         surcharge_micro = next_surcharge_micro(
-            row.surcharge_micro, target_micro, step_micro=step_micro,
+            row.surcharge_micro,
+            target_micro,
+            step_micro=step_micro,
             cap_micro=price.base_micro * row.cap_milli // ONE_MILLI,
-        )  # fmt: skip
+        )
         moved.append(
             Surcharge(name, row.step_milli, row.cap_milli, queued.get(name, 0), surcharge_micro)
         )

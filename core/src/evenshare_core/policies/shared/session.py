@@ -76,17 +76,13 @@ class KeptRound(Protocol):
         """GPUs that a tenant holds, those of leases that are due included."""
         ...
 
-    def quota(self, tenant: int, gpu_type: str) -> int:
-        """Its effective quota."""
-        ...
+    def quota(self, tenant: int, gpu_type: str) -> int: ...
 
     def count_terms(self, job_ids: Iterable[int]) -> None:
         """Bring the terms of jobs up to date."""
         ...
 
-    def utility(self, job_id: int) -> Utility | None:
-        """What a job is worth, if it says that."""
-        ...
+    def utility(self, job_id: int) -> Utility | None: ...
 
     def admission(self, *, counts: bool = False) -> Admission:
         """The limits of this round, nothing taken.

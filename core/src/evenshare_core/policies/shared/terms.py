@@ -259,7 +259,7 @@ def _priced_renewal(renewal: Renew, split: Split) -> Renew:
     return Renew(
         renewal.order, renewal.lease, renewal.job, renewal.tenant, renewal.gpu_type,
         renewal.gpus, renewal.key, *split,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together
 
 
 def _priced_grant(grant: Grant, split: Split) -> Grant:

@@ -78,12 +78,12 @@ class JobType:
         "tenant",
         "types",
         "weight",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, key: tuple[int, int], weight: Fraction, speeds: Sequence[int],
         types: Sequence[GpuTypeCapacity], jobs: Sequence[Job],
-    ) -> None:  # fmt: skip
+    ) -> None:  # fmt: skip # rows of what belongs together
         (self.tenant, self.profile), self.weight = key, weight
         self.types = types
         self._usable: dict[tuple[tuple[str, ...], int], tuple[int, ...]] = {}

@@ -33,7 +33,7 @@ MEMORY_IDS = Fields(
         "rows": _OF_JOB_TYPE, "shares": _OF_JOB_TYPE, "solve": None,
     }
     | dict(RESERVATION_IDS)
-)  # fmt: skip
+)  # fmt: skip # a table
 
 
 def stored_shares(memory: dict[str, Any], program: RoundProgram) -> SolvedShares | None:

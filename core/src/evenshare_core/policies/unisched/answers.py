@@ -92,7 +92,7 @@ class AnswerBook:
             len(lease.placement) == 1 if lease else True,
             (PlannedLease(pool.at_us, max(end_us, pool.at_us + 1)),),
             self._chance(demand, step.by_us - end_us, 1, 1, phi),
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     def _planned(self, demand: DeadlineDemand, row: JobLeases) -> DeadlineAnswer:
         job = demand.job
@@ -105,7 +105,7 @@ class AnswerBook:
         return DeadlineAnswer(
             job.id, job.tenant, DeadlineState.PLANNED, dated.by_us, dated.reward_micro,
             demand.gpu_type, job.gpus, self._is_on_one_node(demand, row), leases, chance,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     def _is_on_one_node(self, demand: DeadlineDemand, row: JobLeases) -> bool:
         """What begins now is where it was placed, which may be one node though it was not asked."""
@@ -180,7 +180,7 @@ class AnswerBook:
         return DeadlineAnswer(
             job.id, job.tenant, DeadlineState.REFUSED, gpu_type=demand.gpu_type, gpus=job.gpus,
             limit=limit, blocked=blocked, earliest_us=earliest,
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
     def _limit(
         self, demand: DeadlineDemand, made: TypePlan | None
@@ -237,7 +237,7 @@ class AnswerBook:
             demand.remaining.whole_us, self._most(demand),
             self._pool.capacity.get(demand.gpu_type, 0),
             (*row.option.cells, int(row.option.one_node)) if row else (),
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
 
 def _end_of(answer: DeadlineAnswer) -> int:
@@ -251,4 +251,4 @@ def _with_cause(answer: DeadlineAnswer, cause: PlanCause) -> DeadlineAnswer:
         answer.job, answer.tenant, answer.state, answer.by_us, answer.reward_micro,
         answer.gpu_type, answer.gpus, answer.one_node, answer.leases, answer.chance_milli,
         answer.limit, answer.blocked, answer.earliest_us, cause.value,
-    )  # fmt: skip
+    )  # fmt: skip # rows of what belongs together

@@ -43,11 +43,10 @@ class KeptAnswer:
         return [
             self.state.value, self.by_us, limit, self.end_us, self.until_us, self.lost_us,
             self.seen_us, self.whole_us, self.most, self.capacity, list(self.option),
-        ]  # fmt: skip
+        ]  # fmt: skip # rows of what belongs together
 
     @classmethod
     def of(cls, row: list[Any]) -> KeptAnswer:
-        """Read `row` back."""
         state, *rest = row
         if not rest:
             return cls(DeadlineState(state))
@@ -57,7 +56,7 @@ class KeptAnswer:
         return cls(
             DeadlineState(state), by_us, limit, end_us, until_us, lost_us, seen_us, whole_us,
             most, capacity, tuple(option),
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
 
 
 @dataclass(slots=True)

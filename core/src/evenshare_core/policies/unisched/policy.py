@@ -86,7 +86,6 @@ class UniSched(Policy):
     options_type = UniSchedOptions
 
     def deadline_horizon_us(self, options: Options, lease_us: int) -> int:
-        """Return the horizon of the Selector."""
         multiple = options.lease_multiple if isinstance(options, UniSchedOptions) else 1
         return HORIZON * multiple * lease_us
 
@@ -118,9 +117,10 @@ class _UniSchedRound:
         self._renew_kept()
         solved = None
         deadlines = [
-            row for row in snapshot.deadlines
+            row
+            for row in snapshot.deadlines
             if row.id in pool.jobs and row.steps[-1].by_us > snapshot.at_us
-        ]  # fmt: skip
+        ]
         looked_at = self._looked_at(is_missed=bool(answers))
         if looked_at != pool.memory.looked_at or pool.ended or self._could_use():
             pool.memory.looked_at = looked_at
@@ -161,7 +161,7 @@ class _UniSchedRound:
                 profile=profiles.get(row.profile, 0), max_price_micro=None, deadline_us=None,
             )
             for row in snapshot.jobs
-        ]  # fmt: skip
+        ]  # fmt: skip # a table
         rows += [replace(row, id=jobs[row.id]) for row in snapshot.deadlines if row.id in jobs]
         rows += [replace(row, id=jobs[row.id]) for row in snapshot.estimates if row.id in jobs]
         leases = sorted((jobs.get(row.job, 0), row.started_us) for row in snapshot.leases)
@@ -239,9 +239,10 @@ class _UniSchedRound:
     def _skips(self, solved: SolvedRound | None) -> list[Skip]:
         given = {row.job for row in self.grants} | {row.job for row in self.renewals}
         waiting = [
-            job for job in self.snapshot.jobs
+            job
+            for job in self.snapshot.jobs
             if job.id not in given and job.id not in self.pool.kept
-        ]  # fmt: skip
+        ]
         later: dict[tuple[int, str], list[tuple[Job, int]]] = {}
         queues: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
         for job in sorted(waiting, key=arrival_order):

@@ -121,7 +121,7 @@ class SolvedRound:
             row, remaining, pool.estimates.get(job.id), most_micro,
             at_us=pool.at_us, lease_us=pool.lease_us, options=pool.options,
             phase_us=0 if is_kept_out else self._phase_us(job.id, remaining.until_us),
-        )  # fmt: skip
+        )  # fmt: skip # rows of what belongs together
         if is_kept_out:
             ready = 1  # a limit keeps it from what begins now
         options = self._options(job, gpu_type)
@@ -169,9 +169,11 @@ class SolvedRound:
             if made is not None:
                 rows.append(made)
         problem = SelectorProblem(
-            tuple(rows), pool.free_slots(gpu_type), slots=pool.options.lease_multiple,
+            tuple(rows),
+            pool.free_slots(gpu_type),
+            slots=pool.options.lease_multiple,
             slot_us=pool.slot_us,
-        )  # fmt: skip
+        )
         last = SelectorPlan(self._last(rows), 0, 0)
         unsure = {row.id for row in rows if self._is_unsure(row.id)}
         plan = select(
@@ -401,9 +403,8 @@ class SolvedRound:
         """
         pool = self.pool
         waiting = [
-            job for job in jobs
-            if job.id not in pool.kept and not self._begins(made, job.id)
-        ]  # fmt: skip
+            job for job in jobs if job.id not in pool.kept and not self._begins(made, job.id)
+        ]
         left = {job.id: pool.remaining(job, made.gpu_type).left_us for job in waiting}
         waiting.sort(
             key=lambda job: (not self._is_profiler(job), left[job.id], *arrival_order(job))

@@ -1,0 +1,380 @@
+"""Chronus: jobs with deadlines have leases by a program, on whole cells; others what is left.
+
+Source: W. Gao et al., "Chronus", SoCC 2021, as UniSched states it in II-C and compares with it in
+VI-C: a program assigns leases to SLO jobs, on strictly consolidated GPUs (rounded up to the next
+cell); best-effort jobs have what is left by shortest remaining time first; some GPUs are kept for
+profiling.
+
+| paper | here | unit |
+|---|---|---|
+| lease | the pool's lease length, for all jobs | us |
+| V_f, D_f | reward and instant of a deadline, `DeadlineStep` | |
+| Q_f, L | `_steps`: leases to the deadline, leases of work | leases |
+| A, rounded up | the cell of the next power of two, or whole nodes | cells |
+| n, m of UniSched (3) | leases of work, leases to the deadline | leases |
+
+Each round in which jobs with deadlines wait or have a lease that ends, the program has them all;
+leases that go on keep their GPUs, and their jobs are in it from their end on. Who has the first
+lease of the plan is placed first, where the cells are. Then come all others by the least work left,
+those among them that no plan brings to an end in time; last those that the plan starts later.
+Leases end for others only when they expire.
+
+`selector` gives jobs all cells of UniSched's Selector instead, at the speed that they have on
+several nodes. `estimator` counts what interruptions lose, UniSched (3).
+
+Departures, each with its test in tests/papers/test_chronus.py:
+- No job is profiled, so that no GPUs are kept for it unless `profiling_gpus` says so.
+- A deadline counts by the last instant at which the work can begin, and not by whole leases: a job
+  that runs on from now is in time though its last lease would end after its deadline.
+- A job is planned on one GPU type, that which it runs on or claims; a gang larger than a node of
+  fewer than 8 GPUs is not planned.
+- Leases do not begin together: one that goes on takes whole leases of the plan until it ends.
+- Without `estimator` the estimate counts as it is: a snapshot has no other bound of the work.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from evenshare_core.deadlines.model import RewardStep, SelectorJob, SelectorProblem
+from evenshare_core.deadlines.options import (
+    NODE_GPUS,
+    CellOption,
+    all_options,
+    free_cells,
+    held_option,
+    quadruples,
+    two_speeds,
+)
+from evenshare_core.deadlines.picks import picks_now
+from evenshare_core.deadlines.plans import SelectorPlan
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import Decision, Solve
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import JobService, Snapshot
+from evenshare_core.estimation.durations import expected_interruptions
+from evenshare_core.formulations.selector import select
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
+from evenshare_core.policies.policy import Policy, Private, Traits
+from evenshare_core.policies.shared.admission import Admission
+from evenshare_core.policies.shared.deadline_jobs import steps_left
+from evenshare_core.policies.shared.estimates import (
+    UNKNOWN_S,
+    UnknownSeconds,
+    remaining_us,
+    whole_us,
+)
+from evenshare_core.policies.shared.ordered import (
+    OrderedPicks,
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    order_of,
+    pool_capacity,
+    queued_jobs,
+)
+from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO, SECOND_US
+
+PLANNED, LEFT = "planned_lease", "left_over"
+FIRST, OTHERS, LATER = range(3)
+
+
+class ChronusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of Chronus."""
+
+    profiling_gpus: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=16,
+            description="How many GPUs of each type are kept for profiling, on the last nodes.",
+            extra_json_schema={UNIT: "GPUs"},
+        ),
+    ] = 0
+    estimator: Annotated[
+        bool,
+        Meta(
+            description="Count what a job is estimated to lose where it is interrupted. Off: its"
+            " work alone."
+        ),
+    ] = False
+    selector: Annotated[
+        bool,
+        Meta(
+            description="A job with a deadline may have any cells, on several nodes too, at the"
+            " speed that it has there. Off: one block of GPUs of a node, or whole nodes."
+        ),
+    ] = False
+    horizon_leases: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1008,
+            description="How many leases are planned ahead; of later deadlines only what must run"
+            " before.",
+            extra_json_schema={UNIT: "leases"},
+        ),
+    ] = 288
+    unknown_s: UnknownSeconds = UNKNOWN_S
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class Chronus(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "chronus"
+    version = "1"
+    title = "Leases planned for deadlines"
+    promise = "Leases go to the jobs that a plan brings to an end in time, others have the rest."
+    suits = "Deadlines with leases of minutes, where jobs come with estimates."
+    order_text = (
+        "Jobs with deadlines that a plan gives a lease now go first; then the others, those with"
+        " the least work left before."
+    )
+    note_texts = MappingProxyType(
+        {
+            PLANNED: "A plan of leases up to the deadlines gives it the first one.",
+            LEFT: "The plan for deadlines leaves these GPUs; of those that fit it had the least"
+            " work left.",
+        }
+    )
+    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    options_type = ChronusOptions
+
+    def reads(self, options: Options) -> frozenset[Private]:
+        """Return the base's, and deadlines with how sure estimates are."""
+        return super().reads(options) | {Private.DEADLINES, Private.ESTIMATES}
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        planned = LeasePlan(snapshot)
+        picks = ChronusPicks(snapshot, planned)
+        for candidate in sorted(queued_jobs(snapshot), key=planned.rule.order):
+            picks.consider(candidate)
+        return replace(picks.decision(snapshot), solve=planned.solve)
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom; those that the plan starts later come last."""
+        return order_of(snapshot, LeasePlan(snapshot).rule)
+
+
+class LeasePlan:
+    """The plan of a round: `placements` of the leases that begin now, by job, in `kept` GPUs.
+
+    `later`: jobs that the plan starts later. `kept`: by GPU type, those for profiling.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._options = parse_options(ChronusOptions, snapshot.options)
+        self._snapshot, self._at_us = snapshot, snapshot.at_us
+        self._jobs = {job.id: job for job in snapshot.jobs}
+        self._sums = {row.job: row for row in snapshot.service.jobs}
+        self._estimates = {row.id: row for row in snapshot.estimates}
+        self._kinds = {row.id: row.kind for row in snapshot.deadlines}
+        self._left = steps_left(snapshot.deadlines, self._at_us)
+        self.kept = self._kept_gpus()
+        self.placements: dict[int, tuple[str, Placement]] = {}
+        self.later: set[int] = set()
+        self._solves: list[SelectorPlan] = []
+        asked: dict[str, list[QueuedJob]] = {}
+        admission = Admission.of(snapshot)
+        for one in sorted(queued_jobs(snapshot), key=by_arrival):
+            if one.job.id in self._left and admission.check(one.job, one.gpu_type) is None:
+                asked.setdefault(one.gpu_type, []).append(one)
+        for gpu_type, rows in sorted(asked.items()):
+            self._plan(gpu_type, rows)
+
+    @property
+    def rule(self) -> QueueRule:
+        """The order of this round."""
+        return QueueRule(
+            order=self._order,
+            queue=lambda one: (one.job.id, one.gpu_type),
+            strict=False,
+            preempts=True,
+            spread=self._options.spread,
+            note=lambda one: PLANNED if one.job.id in self.placements else LEFT,
+        )
+
+    @property
+    def solve(self) -> Solve | None:
+        """How the plans of all GPU types came about; None: nobody asked for one."""
+        if not self._solves:
+            return None
+        reward = sum(plan.reward_micro for plan in self._solves)
+        bound = sum(plan.bound_micro for plan in self._solves)
+        points = reward / REWARD_MICRO
+        if reward == bound:
+            return Solve("selector", "optimal", points)
+        below = f"at most {(bound - reward) / bound:.2%} below the best plan"
+        return Solve("selector", "feasible", points, below)
+
+    def _order(self, one: QueuedJob) -> tuple[int, int, int, int]:
+        job_id = one.job.id
+        rank = FIRST if job_id in self.placements else LATER if job_id in self.later else OTHERS
+        return (rank, self._remaining(one.job, one.sums), *by_arrival(one))
+
+    def _remaining(self, job: Job, sums: JobService) -> int:
+        whole = whole_us(job, self._options.unknown_s * SECOND_US)
+        return remaining_us(job, sums, self._at_us, whole)
+
+    def _plan(self, gpu_type: str, rows: list[QueuedJob]) -> None:
+        jobs = [job for one in rows if (job := self._selector_job(one.job, one.lease)) is not None]
+        if not jobs:
+            return
+        for lease in self._goes_on(gpu_type):
+            known = self._jobs.get(lease.job)
+            if lease.job in self._left and known is not None and lease.job in self._sums:
+                later = self._selector_job(known, lease)
+                jobs += [later] if later is not None else []
+        free = self._free_gpus(gpu_type)
+        cells = [free_cells(row.values()) for row in free]
+        horizon = self._options.horizon_leases
+        problem = SelectorProblem(jobs, cells, horizon=horizon, slots=1)
+        plan = select(problem)
+        self._solves.append(plan)
+        held = {one.job.id: dict(one.lease.placement) for one in rows if one.lease is not None}
+        placed = picks_now(problem, plan, free[0], held)
+        for job_id, gpus in placed.gpus.items():
+            self.placements[job_id] = (gpu_type, tuple(sorted(gpus.items())))
+        self.later |= plan.jobs.keys() - placed.gpus.keys()
+
+    def _selector_job(self, job: Job, lease: Lease | None) -> SelectorJob | None:
+        """The job as the program has it, from the end of a lease that goes on; None: not at all.
+
+        It can meet no deadline, or its work is done by then.
+        """
+        held_us = 0 if lease is None else max(0, self._until_us(lease) - self._at_us)
+        remaining = self._remaining(job, self._sums[job.id]) - held_us
+        spread, overhead_us = ONE_MILLI, 0
+        estimate = self._estimates.get(job.id)
+        if self._options.selector and estimate is not None:
+            spread = estimate.spread_milli
+        if self._options.estimator and estimate is not None:
+            overhead_us = estimate.overhead_us
+        ready = -(-held_us // self._snapshot.lease_us)
+        steps = [
+            dataclasses.replace(step, deadline=step.deadline + ready)
+            for by_us, reward in self._left[job.id]
+            if (step := self._step(by_us - self._at_us - held_us, reward, remaining, overhead_us))
+        ]
+        if not steps or remaining <= 0:
+            return None
+        ended = lease if not ready else None
+        options = self._cell_options(job, ended, spread)
+        return SelectorJob(job.id, self._kinds[job.id], options, tuple(steps), ready=ready)
+
+    def _step(
+        self, until_us: int, reward_micro: int, remaining: int, overhead_us: int
+    ) -> RewardStep | None:
+        """Q and L of a deadline that is so far away; None: the work does not end by then."""
+        lease_us = self._snapshot.lease_us
+        leases = -(-remaining // lease_us)
+        until = until_us // lease_us
+        if overhead_us and until >= leases > 0:
+            remaining += round(expected_interruptions(leases, until) * overhead_us)
+            leases = -(-remaining // lease_us)
+        if until_us < remaining or not 1 <= leases <= COUNT_MAX:
+            return None
+        return RewardStep(reward_micro, (until_us - remaining) // lease_us + leases, leases)
+
+    def _cell_options(
+        self, job: Job, ended: Lease | None, spread_milli: int
+    ) -> tuple[CellOption, ...]:
+        """What a job may have; `ended`: its lease that ends now, whose GPUs it may keep."""
+        gpus = job.gpus
+        if self._options.selector:
+            options = list(all_options(gpus, two_speeds(gpus, spread_milli)))
+        else:
+            cells = quadruples(gpus)[0]
+            options = [CellOption(cells, gpus, sum(cells) == 1, ONE_MILLI)]
+        if ended is not None:
+            is_whole = len(ended.placement) == 1 or gpus > NODE_GPUS
+            if is_whole or self._options.selector:
+                speed = ONE_MILLI if is_whole else spread_milli
+                options.append(held_option(dict(ended.placement), speed))
+        return tuple(options)
+
+    def _goes_on(self, gpu_type: str) -> list[Lease]:
+        return [
+            lease
+            for lease in self._snapshot.leases
+            if lease.gpu_type == gpu_type and not lease.ends_by(self._at_us)
+        ]
+
+    def _until_us(self, lease: Lease) -> int:
+        return max(lease.expires_us, lease.protected_until_us)
+
+    def _free_gpus(self, gpu_type: str) -> list[dict[int, int]]:
+        """Free GPUs by node in each lease from now, as far as leases go on that are there."""
+        lease_us = self._snapshot.lease_us
+        kept = dict(self.kept.get(gpu_type, ()))
+        base = {
+            node.id: node.gpus - kept.get(node.id, 0)
+            for node in self._snapshot.nodes
+            if node.gpu_type == gpu_type
+        }
+        goes_on = [
+            (lease, -(-(self._until_us(lease) - self._at_us) // lease_us))
+            for lease in self._goes_on(gpu_type)
+        ]
+        free = []
+        for number in range(max((leases for _, leases in goes_on), default=0) + 1):
+            row = dict(base)
+            for lease, leases in goes_on:
+                for node, gpus in lease.placement if leases > number else ():
+                    row[node] = row.get(node, 0) - gpus
+            free.append({node: max(0, gpus) for node, gpus in row.items()})
+        return free
+
+    def _kept_gpus(self) -> dict[str, Placement]:
+        """GPUs for profiling by type, of the last nodes."""
+        kept: dict[str, list[tuple[int, int]]] = {}
+        for node in sorted(self._snapshot.nodes, key=lambda row: -row.id):
+            rows = kept.setdefault(node.gpu_type, [])
+            gpus = min(node.gpus, self._options.profiling_gpus - _gpus_of(rows))
+            if gpus > 0:
+                rows.append((node.id, gpus))
+        return {name: tuple(sorted(rows)) for name, rows in kept.items()}
+
+
+def _gpus_of(rows: Iterable[tuple[int, int]]) -> int:
+    return sum(gpus for _, gpus in rows)
+
+
+class ChronusPicks(OrderedPicks):
+    """What the round has given so far; planned jobs go where the plan says."""
+
+    def __init__(self, snapshot: Snapshot, planned: LeasePlan) -> None:
+        rule = planned.rule
+        super().__init__(rule, pool_capacity(snapshot, rule), Admission.of(snapshot))
+        self._planned = planned
+        for gpu_type, placement in planned.kept.items():
+            if placement:
+                self.free_by_type[gpu_type].hold_back(placement)
+
+    def may_renew(self, one: QueuedJob, lease: Lease) -> bool:
+        """Return whether the plan has no other GPUs for it."""
+        _, placement = self._planned.placements.get(one.job.id, ("", lease.placement))
+        return placement == lease.placement
+
+    def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
+        """Place a job where the plan says; others, and those whose GPUs are gone, as they fit."""
+        gpu_type, placement = self._planned.placements.get(one.job.id, ("", ()))
+        if gpu_type != one.gpu_type or not free_capacity.available.has(placement):
+            return super().place(one, free_capacity)
+        free_capacity.put(placement)
+        return placement
+
+
+POLICY = Chronus()

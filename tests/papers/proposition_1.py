@@ -1,0 +1,8 @@
+"""Proposition 1 of UniSched as a test: cells fit without breaking one over nodes, by (14)."""
+
+from evenshare_core.deadlines.options import Cells, units_of
+
+
+def fits_cells(demand: Cells, free: Cells) -> bool:
+    asked, there = units_of(demand), units_of(free)
+    return all(mine <= theirs for mine, theirs in zip(asked, there, strict=True))
