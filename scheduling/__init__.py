@@ -1,1 +1,1 @@
-"""Scheduling: the pure core (domain, fairness, placement, policies) and the engine around it."""
+"""Scheduling: jobs, pools and rounds as rows, and the engine that decides and carries out."""

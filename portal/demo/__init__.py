@@ -1,1 +1,1 @@
-"""The demo: its three pools."""
+"""The demo: a module for each of its pools, with traces, speeds and people."""

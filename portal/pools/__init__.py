@@ -1,1 +1,1 @@
-"""Pages of pools: nodes, throughput, prices."""
+"""Pages of pools: nodes, throughput, prices, starts, trades."""

@@ -1,4 +1,4 @@
-"""What users do with jobs: submit, ask whether it would run, cancel. Each is one transaction."""
+"""What people change: jobs, pools, nodes, shares and simulations; and what would come of it."""
 
 from scheduling.services.dry_run import DryRun, dry_run_job
 from scheduling.services.job_requests import read_job_request

@@ -27,9 +27,7 @@ from evenshare_core.estimation.speeds import (
     MODEL_ERROR,
     Law,
     MeasuredIteration,
-    check_claim,
     fit_speeds,
-    speedup,
 )
 from evenshare_core.estimation.values import Estimate, declared, estimate_of, least_sure
 from evenshare_core.units import MICROSECOND_NS, MINUTE_US, SECOND_US
@@ -291,39 +289,6 @@ class TestGavelsThroughputs:
         """Four fifths should; the estimate says how far off it may be."""
         inside = [error.is_in_band for error in profiled_errors(law)]
         assert sum(inside) / len(inside) > 0.8
-
-
-class TestAClaim:
-    SLOW = Estimate(300_000, 10, EstimateSource.MEASURED)
-    FAST = Estimate(100_000, 10, EstimateSource.MEASURED)
-
-    def test_is_compared_with_the_measured_speedup(self) -> None:
-        assert speedup(self.SLOW, self.FAST) == Estimate(3000, 15, EstimateSource.MEASURED)
-
-    @pytest.mark.parametrize(
-        ("claimed", "too_high"), [(1500, False), (3000, False), (3280, False), (3300, True)]
-    )
-    def test_is_too_high_three_errors_and_a_tolerance_above_it(
-        self, claimed: int, too_high: bool
-    ) -> None:
-        claim = check_claim(claimed, speedup(self.SLOW, self.FAST))
-        assert claim.is_too_high is too_high
-        assert (claim.score > 3) is too_high
-
-    def test_is_not_judged_by_what_nobody_measured_well(self) -> None:
-        vague = Estimate(3000, 400, EstimateSource.MEASURED)
-        assert not check_claim(6000, vague).is_too_high
-        with pytest.raises(ValueError, match="error"):
-            check_claim(6000, Estimate(3000, 0, EstimateSource.MEASURED))
-
-    def test_that_is_honest_is_seldom_called_too_high(self) -> None:
-        """Of 5,000 honest claims, each against its own measurement, without the tolerance."""
-        draw = random.Random(1)  # noqa: S311 - seeded noise, not a secret
-        called = 0
-        for _ in range(5000):
-            seen = Estimate(round(draw.gauss(3000, 45)), 15, EstimateSource.MEASURED)
-            called += check_claim(3000, seen, tolerance=0).is_too_high
-        assert called <= 20
 
 
 def reported(times_us: list[int]) -> Average:

@@ -25,14 +25,12 @@ from evenshare_core.deadlines.rewards import (
     DatedReward,
     best_effort_micro,
     capped,
-    first_slo_lease_us,
     soft_deadlines,
-    steps_from,
 )
 from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.formulations.selector import select
 from evenshare_core.formulations.selector_lp import relax
-from evenshare_core.units import MINUTE_US, ONE_MILLI, REWARD_MICRO, SECOND_US
+from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
 from evenshare_research.formulations.selector_literal import LiteralOptimum, literal_optimum
 from evenshare_research.formulations.selector_ortools import optimum_by_ortools
 from evenshare_research.formulations.selector_pyomo import optimum_by_pyomo
@@ -116,15 +114,6 @@ class TestRewards:
         assert capped(DeadlineClass.STRICT, asked, 7)[0].reward_micro == 7
         with pytest.raises(ValueError, match="budget_micro"):
             capped(DeadlineClass.STRICT, asked, -1)
-
-    def test_deadlines_count_whole_leases_from_now(self) -> None:
-        now = 1_000 * MINUTE_US
-        rewards = [DatedReward(now + minutes * MINUTE_US, 1, 11 * MINUTE_US) for minutes in
-                   (9, 24, 25, 30)]  # fmt: skip
-        even = steps_from(first_slo_lease_us(now, is_slo_cycle=True), rewards)
-        odd = steps_from(first_slo_lease_us(now, is_slo_cycle=False), rewards)
-        assert [(step.deadline, step.leases) for step in even] == [(2, 2), (2, 2), (3, 2)]
-        assert [step.deadline for step in odd] == [1, 2, 2]
 
     def test_best_effort_is_phi_over_one_and_remaining(self) -> None:
         assert best_effort_micro(ONE_MILLI, 300 * SECOND_US) == REWARD_MICRO // 2

@@ -1,15 +1,14 @@
 """Rewards by class, as steps of completion time, and what caps them.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2. Deadlines are instants; a step's
-deadline counts whole leases from the first that can begin.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2. Deadlines are instants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from evenshare_core.deadlines.model import BEST_EFFORT_LEASE_US, SLO_LEASE_US, RewardStep
+from evenshare_core.deadlines.model import BEST_EFFORT_LEASE_US
 from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 
@@ -52,27 +51,6 @@ def capped(
     if any(row.reward_micro < 0 for row in rows):
         raise ValueError("reward_micro: must be at least 0")
     return tuple(row._replace(reward_micro=min(row.reward_micro, most)) for row in rows)
-
-
-def first_slo_lease_us(now_us: int, *, is_slo_cycle: bool) -> int:
-    """Return when the next SLO lease can begin; `now_us` is a best-effort cycle."""
-    return now_us if is_slo_cycle else now_us + BEST_EFFORT_LEASE_US
-
-
-def steps_from(first_us: int, rewards: Sequence[DatedReward]) -> tuple[RewardStep, ...]:
-    """Return Q = floor((D - first) / lease) and L = ceil(work / lease) of what can still be had.
-
-    None is left: every deadline has passed, and the job is a best-effort job from now on.
-    """
-    return tuple(
-        RewardStep(
-            row.reward_micro,
-            (row.by_us - first_us) // SLO_LEASE_US,
-            max(1, -(-row.work_us // SLO_LEASE_US)),
-        )
-        for row in rewards
-        if row.by_us >= first_us + SLO_LEASE_US
-    )
 
 
 def best_effort_micro(

@@ -23,15 +23,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
-from math import isfinite, pi, sqrt
+from math import pi, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from evenshare_core.domain.averages import RECENT, Average
 from evenshare_core.domain.estimates import EstimateSource
-from evenshare_core.estimation.values import Estimate, estimate_of, least_sure
-from evenshare_core.units import MICROSECOND_NS, ONE_MILLI
+from evenshare_core.estimation.values import Estimate, estimate_of
+from evenshare_core.units import MICROSECOND_NS
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,9 +42,6 @@ MEASURED_ERROR = 0.01
 HUBER, HUBER_TURNS = 1.345, 20
 # The standard deviation of what is normal, over its mean deviation.
 FROM_MEAN_DEVIATION = sqrt(pi / 2)
-# Of an honest tenant's claims, about one in 700 is called too high (one side of a normal curve).
-CLAIM_THRESHOLD = 3.0
-CLAIM_TOLERANCE = 0.05
 _COLUMNS = ("comp", "t1", "t2")
 
 
@@ -241,54 +238,3 @@ def _median_row(rows: Sequence[MeasuredIteration]) -> MeasuredIteration:
         if so_far >= half:
             return row
     return ordered[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedClaim:
-    """A declared speed beside the measured one, both in thousandths of the slowest type's.
-
-    `score`: how many standard errors the claim, less the tolerance, is above what was measured.
-    """
-
-    declared_milli: int
-    measured: Estimate
-    score: float
-    is_too_high: bool
-
-
-def speedup(slow: Estimate, fast: Estimate) -> Estimate:
-    """Return how much faster one is, in thousandths, of two times per iteration.
-
-    Raises:
-        ValueError: a time is 0.
-    """
-    if min(slow.amount, fast.amount) < 1:
-        raise ValueError("slow, fast: a time per iteration must be at least 1 microsecond")
-    ratio = ONE_MILLI * slow.amount / fast.amount
-    error = sqrt(slow.error_milli**2 + fast.error_milli**2) / ONE_MILLI
-    return estimate_of(ratio, ratio * error, least_sure((slow.source, fast.source)))
-
-
-def check_claim(
-    declared_milli: int,
-    measured: Estimate,
-    *,
-    tolerance: float = CLAIM_TOLERANCE,
-    threshold: float = CLAIM_THRESHOLD,
-) -> SpeedClaim:
-    """Say whether a declared speed is higher than what was measured allows, a one-sided test.
-
-    It is too high where declared / (1 + tolerance) is more than `threshold` standard errors above
-    the measured speed. One that is too low is never called so.
-
-    Raises:
-        ValueError: a speed is below 1, the error is 0, or tolerance or threshold is negative.
-    """
-    if declared_milli < 1 or measured.amount < 1:
-        raise ValueError("declared_milli, measured: a speed must be at least 1 thousandth")
-    if measured.error_milli < 1:
-        raise ValueError("measured: needs its error; without one any claim would be too high")
-    if not (isfinite(tolerance) and tolerance >= 0 and isfinite(threshold) and threshold >= 0):
-        raise ValueError("tolerance, threshold: must be at least 0")
-    score = (declared_milli / (1 + tolerance) - measured.amount) / measured.deviation
-    return SpeedClaim(declared_milli, measured, score, score > threshold)

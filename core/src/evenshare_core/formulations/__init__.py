@@ -1,1 +1,1 @@
-"""Linear programs of the sharing rules, pure; the only importers of solvers."""
+"""Linear programs of sharing rules, pure. Solvers are imported here and in `fairness.solver`."""

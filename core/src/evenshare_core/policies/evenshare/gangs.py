@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.fairness.gpu_time import ClaimSums, job_received
 from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.policies.evenshare.given import NOTE_OF, Given
 from evenshare_core.policies.evenshare.queues import (
     LONG_GPU_US,
     ClaimKey,
@@ -20,22 +21,19 @@ from evenshare_core.policies.evenshare.queues import (
 from evenshare_core.policies.shared.preemption import ClearedNode, LeaseIndex
 from evenshare_core.policies.shared.several_nodes import NodePart, Ranked, clear_nodes
 
-if TYPE_CHECKING:
-    from evenshare_core.policies.evenshare.picks import EvenPicks
-
 
 class GangRoom:
     """Makes room on several nodes in one round."""
 
     def __init__(
         self,
-        picks: EvenPicks,
+        given: Given,
         owed: Callable[[Job, str], dict[str, int] | None],
         index: Callable[[str], LeaseIndex],
         clear: Callable[[EvenCandidate, str, ClearedNode, PreemptionRule, dict[str, int]], None],
     ) -> None:
         """What it shares with rule 4 on one node: who is owed, which leases, and how they end."""
-        self._picks, self._options = picks, picks.options
+        self._given, self._options = given, given.options
         self._owed, self._index, self._clear = owed, index, clear
         self._ranks: dict[int, Rank] = {}
         self._known: dict[tuple[str, bool], dict[int, list[Ranked]]] = {}
@@ -59,7 +57,7 @@ class GangRoom:
         if not self._options.gangs_overtake or self._options.is_tight:
             return False
         numbers = {"threshold_gpu_us": LONG_GPU_US}
-        mine = self._picks.pool.order.now(one._replace(lease=None))
+        mine = self._given.pool.order.now(one._replace(lease=None))
         parts = self._search(one, gpu_type, free, mine)
         return parts is not None and self._take(one, gpu_type, parts, PreemptionRule.GANG, numbers)
 
@@ -73,7 +71,7 @@ class GangRoom:
         for tenant, rows in self._endable(gpu_type, only_long=before is not None).items():
             limit = None
             if before is None or tenant != one.job.tenant:
-                limit = self._picks.standings[tenant, gpu_type].spare
+                limit = self._given.standings[tenant, gpu_type].spare
                 if limit <= 0:
                     continue
             spare[tenant] = limit
@@ -107,8 +105,8 @@ class GangRoom:
         self, one: EvenCandidate, gpu_type: str, parts: list[NodePart], rule: PreemptionRule,
         numbers: dict[str, int],
     ) -> bool:  # fmt: skip # rows of what belongs together
-        picks, job = self._picks, one.job
-        free = picks.free_by_type[gpu_type]
+        given, job = self._given, one.job
+        free = given.free_by_type[gpu_type]
         for part in parts:
             node = part.cleared.node
             self._clear(one, gpu_type, part.cleared, rule, numbers)
@@ -119,22 +117,20 @@ class GangRoom:
                     free.put(((node, left),))
                 self._index(gpu_type).leave_out(node)
         placement = tuple(sorted((part.cleared.node, part.gpus) for part in parts))
-        picks.fixed.add(job.id)
-        note = "guarantee" if rule is PreemptionRule.GUARANTEE else "large gang"
-        picks.give(job, gpu_type, placement, note)
+        given.give(job, gpu_type, placement, NOTE_OF[rule])
         return True
 
     def _rank(self, lease: Lease) -> Rank:
         """Where its job would stand if the lease ended in this round."""
         rank = self._ranks.get(lease.id)
         if rank is None:
-            pool = self._picks.pool
+            pool = self._given.pool
             one = EvenCandidate(pool.jobs[lease.job], pool.sums[lease.job], lease)
             rank = self._ranks[lease.id] = pool.order.now(one)
         return rank
 
     def _attained(self, lease: Lease) -> float:
-        return job_received(self._picks.pool.sums[lease.job], self._picks.pool.at_us)
+        return job_received(self._given.pool.sums[lease.job], self._given.pool.at_us)
 
 
 # ---- when time alone lets a gang come before others ----
@@ -151,12 +147,10 @@ class Gang(NamedTuple):
     rate: float
 
 
-def waiting_gangs(
-    picks: EvenPicks, key: ClaimKey, kinds: Kinds, claim: ClaimSums
-) -> Iterator[Gang]:
+def waiting_gangs(given: Given, key: ClaimKey, kinds: Kinds, claim: ClaimSums) -> Iterator[Gang]:
     """Those of a claim for which rule 6 may end leases; the round looked at them, and they wait."""
-    free, order = picks.free_by_type[key[1]], picks.pool.order
-    if not picks.options.gangs_overtake or picks.options.is_tight:
+    free, order = given.free_by_type[key[1]], given.pool.order
+    if not given.options.gangs_overtake or given.options.is_tight:
         return
     for kind, entries in kinds.items():
         gpus, weight = kind[0], kind[5]
@@ -170,7 +164,7 @@ def waiting_gangs(
 
 
 def overtaken_from(
-    picks: EvenPicks, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
+    given: Given, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
     may_lose: bool,
 ) -> int | None:  # fmt: skip # rows of what belongs together
     """An instant before which rule 6 ends a lease for no gang for which it may not end yet.
@@ -179,7 +173,7 @@ def overtaken_from(
     tenant; `may_lose`: whether that keeps min(D, Q) without it. Ranks are lines while nothing
     happens: that of a gang that waits falls, that of a job that runs rises.
     """
-    pool = picks.pool
+    pool = given.pool
     at_us, row = pool.at_us, pool.sums[lease.job]
     rivals = [gang for gang in gangs if may_lose or gang.tenant == lease.tenant]
     if not rivals:

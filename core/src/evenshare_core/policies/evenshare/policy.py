@@ -63,19 +63,19 @@ from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.fairness.guarantee import OWED_PERCENT, Guarantee
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
-from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums
-from evenshare_core.policies.evenshare.options import EvenshareOptions
-from evenshare_core.policies.evenshare.picks import (
+from evenshare_core.policies.evenshare.given import (
     DEFRAGMENTED,
     GUARANTEE,
     LARGE_GANG,
     LEFT_OVER,
     MOVED,
     PAYS,
-    EvenPicks,
+    Given,
     RoundPool,
-    stay,
 )
+from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums
+from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.queues import (
     AttainedOrder,
     ClaimKey,
@@ -158,19 +158,18 @@ class Evenshare(Policy):
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
         waiting, ended = _candidates(snapshot)
-        picks = EvenPicks(_pool(snapshot, options, sums, (waiting, ended)), options)
-        picks.run()
-        grants, renewals = stay(picks, [one.lease for one in ended if one.lease is not None])
+        given = EvenPicks(_pool(snapshot, options, sums, (waiting, ended)), options).run()
+        grants, renewals = given.stay([one.lease for one in ended if one.lease is not None])
         renewed = {renewal.lease for renewal in renewals}
-        ends = expired_ends(snapshot, renewed, picks.refused)
+        ends = expired_ends(snapshot, renewed, given.refused)
         return Decision(
             at_us=snapshot.at_us,
             grants=tuple(grants),
             renewals=tuple(renewals),
-            ends=tuple(sorted([*ends, *picks.ends], key=lambda end: end.lease)),
-            skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], picks, snapshot),
+            ends=tuple(sorted([*ends, *given.ends], key=lambda end: end.lease)),
+            skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], given, snapshot),
             memory=sums.memory,
-            preemptions=tuple(picks.preemptions),
+            preemptions=tuple(given.preemptions),
         )
 
     def reads(self, options: Options) -> frozenset[Private]:
@@ -314,9 +313,9 @@ def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
 # ---- why jobs wait ----
 
 
-def _skips(candidates: list[Waiting], picks: EvenPicks, snapshot: Snapshot) -> tuple[Skip, ...]:
+def _skips(candidates: list[Waiting], given: Given, snapshot: Snapshot) -> tuple[Skip, ...]:
     """Every candidate that was not picked, and every job that was preempted, with its reason."""
-    served = {row.job for row in picks.grants} | {row.job for row in picks.renewals}
+    served = {row.job for row in given.grants} | {row.job for row in given.renewals}
     capacity = capacity_by_type(snapshot.nodes)
     types_of: dict[tuple[tuple[str, ...], str, int], tuple[str, ...]] = {}
     waits: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
@@ -336,8 +335,8 @@ def _skips(candidates: list[Waiting], picks: EvenPicks, snapshot: Snapshot) -> t
         explain.Queue(tenant, types[0], _by_arrival(jobs), None, None, None, types[1:])
         for (tenant, types), jobs in sorted(waits.items())
     ]
-    rows = explain.skips(queues, picks.free_by_type, picks.admission)
-    return (*rows, *_preempted(picks, snapshot))
+    rows = explain.skips(queues, given.free_by_type, given.admission)
+    return (*rows, *_preempted(given, snapshot))
 
 
 def _by_arrival(jobs: list[Job]) -> list[Job]:
@@ -350,11 +349,11 @@ def _by_arrival(jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=arrival_order)
 
 
-def _preempted(picks: EvenPicks, snapshot: Snapshot) -> list[Skip]:
-    jobs = picks.pool.jobs
-    types = {lease.id: lease.gpu_type for lease in snapshot.leases} if picks.ends else {}
+def _preempted(given: Given, snapshot: Snapshot) -> list[Skip]:
+    jobs = given.pool.jobs
+    types = {lease.id: lease.gpu_type for lease in snapshot.leases} if given.ends else {}
     waits: dict[ClaimKey, list[Job]] = {}
-    for end in picks.ends:
+    for end in given.ends:
         if end.reason is EndReason.PREEMPTED:
             waits.setdefault((end.tenant, types[end.lease]), []).append(jobs[end.job])
     return [

@@ -6,7 +6,6 @@ That on several nodes is `gangs`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -15,6 +14,7 @@ from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
 from evenshare_core.policies.evenshare.gangs import GangRoom
+from evenshare_core.policies.evenshare.given import NOTE_OF, Given
 from evenshare_core.policies.evenshare.queues import LONG_GPU_US, EvenCandidate, remaining_us
 from evenshare_core.policies.shared.preemption import (
     ClearedNode,
@@ -26,9 +26,6 @@ from evenshare_core.policies.shared.preemption import (
 )
 from evenshare_core.units import SECOND_US
 
-if TYPE_CHECKING:
-    from evenshare_core.policies.evenshare.picks import EvenPicks
-
 # Rule 4 (b) with estimates: who needs more than twice what a job needs that never ran, a restart
 # added, may end for it.
 RESTART_US = 60 * SECOND_US
@@ -37,15 +34,15 @@ RESTART_US = 60 * SECOND_US
 class RoomMaker:
     """Makes room in one round; what failed once is not tried again in it."""
 
-    def __init__(self, picks: EvenPicks) -> None:
-        self._picks, self._options = picks, picks.options
+    def __init__(self, given: Given) -> None:
+        self._given, self._options = given, given.options
         self._indices: dict[str, LeaseIndex] | None = None
         self._gangs = self._moves = 0
         # The least gang for which a rule failed, by type, and by tenant where it matters.
         self._failed: dict[tuple[object, ...], int] = {}
         self._searches: dict[tuple[str, int, int, float], VictimSearch] = {}
         self._failed_needs: dict[tuple[int, str, int], float] = {}
-        self._gang_room = GangRoom(picks, self._owed, self._index, self._clear)
+        self._gang_room = GangRoom(given, self._owed, self._index, self._clear)
 
     def may_differ(self, one: EvenCandidate) -> bool:
         """Whether jobs of the same kind may still get room where this one does not."""
@@ -55,7 +52,7 @@ class RoomMaker:
         """Give the job its gang on one node that is cleared for it; whether that was done."""
         gpus = one.job.gpus
         for gpu_type in gpu_types:
-            free = self._picks.free_by_type[gpu_type]
+            free = self._given.free_by_type[gpu_type]
             if gpus > free.available.size:
                 if self._gang_room.make(one, gpu_type, free):
                     return True
@@ -89,7 +86,7 @@ class RoomMaker:
         """Rule 4 (a): by which numbers its tenant is owed the gang; None where it is not."""
         if not self._options.guarantee:
             return None
-        mine = self._picks.standings[job.tenant, gpu_type]
+        mine = self._given.standings[job.tenant, gpu_type]
         if mine.held + job.gpus > mine.quota:
             return None
         if not (self._options.is_tight or mine.is_owed()):
@@ -156,7 +153,7 @@ class RoomMaker:
 
     def _rule(self, gpu_type: str, gpus: int, most_gpus: int, above: float) -> VictimRule:
         """What each tenant may lose and still hold min(D, Q)."""
-        standings = self._picks.standings
+        standings = self._given.standings
 
         def spare(tenant: int) -> int | None:
             return max(0, standings[tenant, gpu_type].spare)
@@ -180,15 +177,14 @@ class RoomMaker:
         rows = {row.id: row for row in movable[room.node]}
         numbers = {"needed": job.gpus, "free": free.unheld.total}
         moved = tuple(rows[move.lease] for move in room.moves)
-        self._clear(
-            one, gpu_type, ClearedNode(room.node, moved), PreemptionRule.DEFRAGMENT, numbers
-        )
+        rule = PreemptionRule.DEFRAGMENT
+        self._clear(one, gpu_type, ClearedNode(room.node, moved), rule, numbers)
         for move, row in zip(room.moves, moved, strict=True):
             free.put(((move.to_node, move.gpus),))
-            self._picks.move(row, move.to_node)
+            self._given.move(row, move.to_node)
         self._gangs += 1
         self._moves += len(moved)
-        return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved))
+        return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved), rule)
 
     def _movable(self, gpu_type: str, free: FreeCapacity, gpus: int) -> dict[int, list[Lease]]:
         """The leases that may move from nodes that have room for the gang without them."""
@@ -205,8 +201,8 @@ class RoomMaker:
         """Whether its job may go on elsewhere: a new lease is a new term, with its limits."""
         if lease.placement[0][1] > MOVABLE_GPUS:
             return False
-        picks = self._picks
-        job, admission = picks.pool.jobs[lease.job], picks.admission
+        given = self._given
+        job, admission = given.pool.jobs[lease.job], given.admission
         if not admission.may_refuse(job):
             return True
         admission.let_go(lease)
@@ -222,49 +218,45 @@ class RoomMaker:
     ) -> bool:  # fmt: skip # rows of what belongs together
         self._clear(one, gpu_type, cleared, rule, numbers)
         taken = sum(row.gpus for row in cleared.victims)
-        return self._settle(one, gpu_type, cleared.node, taken)
+        return self._settle(one, gpu_type, cleared.node, taken, rule)
 
     def _clear(
         self, one: EvenCandidate, gpu_type: str, cleared: ClearedNode, rule: PreemptionRule,
         numbers: dict[str, int],
     ) -> None:  # fmt: skip # rows of what belongs together
         """End the leases."""
-        picks = self._picks
+        given = self._given
         self._index(gpu_type).remove(cleared.victims)
         for lease in cleared.victims:
-            picks.free_by_type[gpu_type].clear(lease.placement)
-            picks.admission.let_go(lease)
-            more = {} if not picks.pool.explains else self._rank_number(lease, rule)
-            picks.end(lease, rule, one.job, {**numbers, **more})
+            given.free_by_type[gpu_type].clear(lease.placement)
+            given.admission.let_go(lease)
+            more = {} if not given.pool.explains else self._rank_number(lease, rule)
+            given.end(lease, rule, one.job, {**numbers, **more})
 
     def _rank_number(self, lease: Lease, rule: PreemptionRule) -> dict[str, int]:
         if rule is PreemptionRule.PAYS:
             name = "remaining_us" if self._options.estimates == "given" else "attained_gpu_us"
             return {name: int(self._rank(lease))}
         if rule is PreemptionRule.GANG:
-            pool = self._picks.pool
+            pool = self._given.pool
             return {"attained_gpu_us": job_received(pool.sums[lease.job], pool.at_us)}
         return {}
 
-    def _settle(self, one: EvenCandidate, gpu_type: str, node: int, taken: int) -> bool:
+    def _settle(
+        self, one: EvenCandidate, gpu_type: str, node: int, taken: int, rule: PreemptionRule
+    ) -> bool:
         """Grant the gang on the node.
 
         What the leases held beyond it is nobody's in this round, so that they can go on where a
         limit withdraws the grant (`terms.settle_exchanges`).
         """
-        picks, job = self._picks, one.job
-        free = picks.free_by_type[gpu_type]
+        given, job = self._given, one.job
+        free = given.free_by_type[gpu_type]
         free.put(((node, job.gpus),))
         if taken > job.gpus:
             free.put(((node, taken - job.gpus),))
         self._index(gpu_type).leave_out(node)  # one exchange per node, each of which is needed
-        note = {
-            PreemptionRule.GUARANTEE: "guarantee",
-            PreemptionRule.PAYS: "pays",
-            PreemptionRule.DEFRAGMENT: "defragmented",
-        }[picks.preemptions[-1].rule]
-        picks.fixed.add(job.id)
-        picks.give(job, gpu_type, ((node, job.gpus),), note)
+        given.give(job, gpu_type, ((node, job.gpus),), NOTE_OF[rule])
         return True
 
     def _is_hopeless(self, memo: tuple[object, ...], gpus: int) -> bool:
@@ -284,7 +276,7 @@ class RoomMaker:
         return index
 
     def _make_indices(self) -> dict[str, LeaseIndex]:
-        pool = self._picks.pool
+        pool = self._given.pool
         running = pool.running()
         over = _overfull(running, pool.gpus) if pool.may_be_overfull else ()
         indices: dict[str, LeaseIndex] = {}
@@ -299,7 +291,7 @@ class RoomMaker:
 
     def _rank(self, lease: Lease) -> float:
         """What of two victims the better one has more of: attained GPU-time, or work left."""
-        pool = self._picks.pool
+        pool = self._given.pool
         attained = job_received(pool.sums[lease.job], pool.at_us)
         if self._options.estimates != "given":
             return attained
