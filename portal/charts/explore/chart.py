@@ -265,9 +265,12 @@ def _trace(one: Series, *, sideways: bool) -> dict[str, Any]:
             **span,
             "type": "bar",
             "orientation": "h" if sideways else "v",
-            "marker": {"color": one.look.fill or one.look.color, "pattern": _pattern(one.look),
-                       "line": {"color": one.look.color, "width": 1}},
-        }  # fmt: skip
+            "marker": {
+                "color": one.look.fill or one.look.color,
+                "pattern": _pattern(one.look),
+                "line": {"color": one.look.color, "width": 1},
+            },
+        }
     common["type"] = "scatter"
     shape = "hv" if one.steps else "linear"
     line = {"color": one.look.color, "dash": one.look.dash, "width": one.look.width, "shape": shape}
