@@ -21,7 +21,7 @@ STAMP = os.path.join(VENV, "lock-stamp")
 OLDEST = (3, 11)
 NEEDED_MB = 700
 KINDS = ("core", "demo", "dev")
-PACKAGES = ("core", "client", "research")
+PACKAGES = ("core", "client", "research")  # the last one for the demo and for developers
 
 
 def main():
@@ -75,7 +75,7 @@ def install(wanted):
         "could not install requirements/%s.txt" % wanted,
     )
     # From this checkout: the library, the `evenshare` command with the in-job runtime, baselines.
-    for package in PACKAGES:
+    for package in packages_of(wanted):
         run(
             [PYTHON, "-m", "uv", "pip", "install", "-q", "--offline", "--no-deps"]
             + ["--no-config", "--python", PYTHON, "-e", os.path.join(ROOT, package)],
@@ -102,13 +102,18 @@ def check_machine():
         )
 
 
+def packages_of(wanted):
+    """A site's own environment decides without baselines."""
+    return PACKAGES[:2] if wanted == "core" else PACKAGES
+
+
 def stamp_of(wanted):
     """Kind, interpreter and digest of the locks: what must stay equal to do nothing."""
     digest = hashlib.sha256()
     for name in (wanted, "uv"):
         with open(os.path.join(HERE, name + ".txt"), "rb") as lock:
             digest.update(lock.read())
-    for package in PACKAGES:
+    for package in packages_of(wanted):
         with open(os.path.join(ROOT, package, "pyproject.toml"), "rb") as project:
             digest.update(project.read())
     return "%s %d.%d %s" % ((wanted,) + sys.version_info[:2] + (digest.hexdigest(),))

@@ -25,12 +25,12 @@ def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[st
 
     What two packages bring is taken from neither: which comes first is chance.
     """
-    found: dict[str, list[EntryPoint]] = {}
+    declared: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
-        found.setdefault(entry.name, []).append(entry)
+        declared.setdefault(entry.name, []).append(entry)
     policies: dict[str, Policy] = {}
     faults: dict[str, str] = {}
-    for name, entries in sorted(found.items()):
+    for name, entries in sorted(declared.items()):
         packages = " and ".join(sorted(map(_package, entries)))
         if name in built_in or len(entries) > 1:
             taken = "the core has one" if name in built_in else "one name is one policy"
