@@ -5,13 +5,13 @@ RUN = .venv/bin/python
 # Our code is compiled once and not by every process of a run, wherever that is switched off.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: fields run run-slurm test test-rest test-fast lint bench reproduce soak mutate clean lock core dev
+.PHONY: fields run run-slurm test test-rest test-fast lint bench reproduce soak mutate clean lock core demo dev
 
-run: core
+run: demo
 	@exec $(RUN) manage.py up
 
 # Beside it a Slurm cluster on this host, whose packages of Debian must be there.
-run-slurm: core
+run-slurm: demo
 	@DEMO_SLURM=1 exec $(RUN) manage.py up
 
 # What a change should pass; tests/rest.py says what is left to `make test-rest`. Spread over
@@ -40,7 +40,7 @@ bench: dev
 
 # Which claims of the papers hold on public data: `ARGS=--list` names the parts and their time.
 reproduce: dev
-	@$(RUN) -m benchmarks.reproduce $(ARGS)
+	@$(RUN) -m evenshare_research.reproduce $(ARGS)
 
 soak: dev
 	@$(RUN) -m pytest -m soak --hypothesis-profile=soak $(ARGS)
@@ -49,16 +49,19 @@ soak: dev
 mutate: dev
 	@$(RUN) -m tests.mutants.mutate $(ARGS)
 
-core dev:
+# `core` is what a site installs, `demo` adds servers, `dev` all that tests and benchmarks need.
+core demo dev:
 	@$(PYTHON) requirements/install.py $@
 
 # Resolve the locks anew. No index address may get into them. setproctitle, which only the command
 # of mutmut needs, would have celery write over the command lines by which tests find processes.
+# pandas is for OR-Tools' CP-SAT, which only tests and `reproduce` use.
 # At the end: what is more than a release behind.
 lock: dev
-	@for name in uv core dev; do \
+	@for name in uv core demo dev; do \
+	  test $$name = dev && without=setproctitle || without=pandas; \
 	  $(RUN) -m uv pip compile -q --upgrade --generate-hashes --universal --python-version 3.11 \
-	    --no-emit-package setproctitle --no-emit-index-url \
+	    --no-emit-package $$without --no-emit-index-url \
 	    --custom-compile-command "make lock" \
 	    requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done

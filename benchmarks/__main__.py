@@ -7,12 +7,12 @@ the same run. `--write` puts what was printed into docs/performance.md.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+
+from evenshare_research.reproduce.runs import machine
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs" / "performance.md"
@@ -25,15 +25,6 @@ BENCHMARKS = (
     *("unisched_selector", "price_board", "estimation", "verify_rounds"),
 )
 BEGIN, END = "<!-- figures: written by `make bench` -->", "<!-- end of figures -->"
-
-
-def machine() -> str:
-    """Say on what this runs, by size and not by name."""
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return (
-        f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()},"
-        f" Python {platform.python_version()}"
-    )
 
 
 def run(name: str) -> str:

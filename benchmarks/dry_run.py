@@ -88,7 +88,7 @@ def _ask(lab: Any, timer: Callable[[], float], *, is_bounded: bool = True) -> tu
     answer = dry_run_job(
         tenant=lab.tenants["t000"],
         spec=spec,
-        now=lab.now(),
+        now=lambda _: lab.now(),
         timer=timer if is_bounded else lambda: 0.0,
     )
     took_s = timer() - began_s

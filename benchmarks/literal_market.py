@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from evenshare_core.market.model import MarketJob, MarketPool
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import CREDIT_MICRO
+from evenshare_research.market.model import MarketJob, MarketPool
 
 Counts = dict[int, int]
 

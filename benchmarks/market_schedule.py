@@ -16,9 +16,9 @@ from collections.abc import Callable
 from itertools import repeat
 
 from benchmarks.literal_market import LiteralRound, LiteralSchedule
-from evenshare_core.market.book import MarketBook
-from evenshare_core.market.max_revenue import best_schedule, schedule_jobs
-from evenshare_core.market.model import (
+from evenshare_research.market.book import MarketBook
+from evenshare_research.market.max_revenue import best_schedule, schedule_jobs
+from evenshare_research.market.model import (
     LinearUtility,
     MarketJob,
     MarketPool,
@@ -26,7 +26,7 @@ from evenshare_core.market.model import (
     MarketServer,
     Owner,
 )
-from evenshare_core.market.rounds import schedule_round
+from evenshare_research.market.rounds import schedule_round
 
 SERVERS, TENANTS = 100, 10
 SLOTS = (64, 128, 256)

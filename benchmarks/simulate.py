@@ -28,9 +28,9 @@ from evenshare_core.simulation.workloads import (
     read_workload,
 )
 from evenshare_core.units import HOUR_US, SECOND_US
+from evenshare_research.reproduce.runs import TWO_DAYS
 
 ROOT = Path(__file__).resolve().parent.parent
-TWO_DAYS = ROOT / "portal" / "demo" / "data" / "philly_2017-10-20.csv.gz"
 DATA = ROOT / "tests" / "data"
 COMPARED_HOURS = 12
 FOREVER_US = 10**16

@@ -20,8 +20,8 @@ from evenshare_core.deadlines.options import all_options, two_speeds, useful_opt
 from evenshare_core.deadlines.plans import faults
 from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.formulations.selector import select
-from evenshare_core.formulations.selector_literal import literal_optimum
 from evenshare_core.units import REWARD_MICRO, SECOND_US
+from evenshare_research.formulations.selector_literal import literal_optimum
 
 NODES, LEASES = 120, 48
 SIZES, WEIGHTS = (1, 2, 4, 8, 16), (40, 20, 15, 20, 5)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.simulate import TWO_DAYS, read
+from benchmarks.simulate import read
 from evenshare_core.chain.checkpoints import Checkpoint, SigningKey, make_vkey, note_text, sign_note
 from evenshare_core.chain.merkle import completed, leaf_hash, root
 from evenshare_core.chain.records import RoundRecord, record_bytes, record_hash
@@ -37,6 +37,7 @@ from evenshare_core.simulation.workloads import Cluster, SimJob, make_nodes
 from evenshare_core.units import HOUR_US, SECOND_US
 from evenshare_core.verification.following import breaks
 from evenshare_core.verification.history import RoundHistory
+from evenshare_research.reproduce.runs import TWO_DAYS
 
 ROUNDS, GOAL_S = 100, 20.0
 ROUND_US, LEASE_US = 300 * SECOND_US, 900 * SECOND_US

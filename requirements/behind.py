@@ -43,7 +43,8 @@ def known_versions(name: str) -> list[str]:
 
 def main() -> None:
     """Print a line for each package that is behind."""
-    locks = "\n".join((HERE / name).read_text() for name in ("core.txt", "dev.txt", "uv.txt"))
+    # What a site and the demo install is a part of dev.txt.
+    locks = "\n".join((HERE / name).read_text() for name in ("dev.txt", "uv.txt"))
     found = LOCKED.findall(locks)
     for name in wanted():
         versions, locked = known_versions(name), [one for key, one in found if key == name]

@@ -1,9 +1,9 @@
-"""Make or update .venv from a hashed lock: `python3 requirements/install.py core|dev`.
+"""Make or update .venv from a hashed lock: `python3 requirements/install.py core|demo|dev`.
 
 Standard library only, and syntax that any Python 3 can read, because this is what
 tells a newcomer that their Python is too old. It does nothing when the lock has not
-changed since the last run. An environment that once had the dev lock keeps it: the
-core is a part of it, and a `make run` must not pull pytest from under a `make test`.
+changed since the last run. Each kind is a part of the next, and an environment keeps the
+largest that it had: a `make run` must not pull pytest from under a `make test`.
 """
 
 import fcntl
@@ -20,13 +20,14 @@ PYTHON = os.path.join(VENV, "bin", "python")
 STAMP = os.path.join(VENV, "lock-stamp")
 OLDEST = (3, 11)
 NEEDED_MB = 700
-PACKAGES = ("core", "client")
+KINDS = ("core", "demo", "dev")
+PACKAGES = ("core", "client", "research")
 
 
 def main():
     wanted = sys.argv[1] if len(sys.argv) > 1 else "core"
-    if wanted not in ("core", "dev"):
-        stop("unknown lock %r: choose core or dev" % wanted)
+    if wanted not in KINDS:
+        stop("unknown lock %r: choose %s" % (wanted, " or ".join(KINDS)))
     if sys.version_info < OLDEST:
         stop(
             "Python %d.%d or newer is needed, this is %s (choose one with PYTHON=...)"
@@ -35,8 +36,9 @@ def main():
     # Two commands at once (`make run` beside `make test`) must not build it twice.
     folder = os.open(HERE, os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)
-    if read_stamp().startswith("dev "):
-        wanted = "dev"
+    had = read_stamp().partition(" ")[0]
+    if had in KINDS:
+        wanted = max(wanted, had, key=KINDS.index)
     if read_stamp() != stamp_of(wanted):
         install(wanted)
 
@@ -72,7 +74,7 @@ def install(wanted):
         ],
         "could not install requirements/%s.txt" % wanted,
     )
-    # From this checkout: the library, and the `evenshare` command with the in-job runtime.
+    # From this checkout: the library, the `evenshare` command with the in-job runtime, baselines.
     for package in PACKAGES:
         run(
             [PYTHON, "-m", "uv", "pip", "install", "-q", "--offline", "--no-deps"]

@@ -3,7 +3,7 @@
 NaN and infinite numbers, instants and days outside of the years 1 to 9999. For migrations: the
 last one of an app that adds columns runs `bound_columns` again, and
 `tests/integration/test_bounds.py` names the columns that were forgotten.
-Source: docs/adr/0128-bounded-columns.md.
+Source: docs/adr/0228-shapes-of-rows.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Counted are the pair of account and client, the client whatever names it tries, and the account
 wherever it is tried from; a client is an IPv4 address or the /64 of an IPv6 address. Kept in
 Postgres, so that a flushed cache frees nobody.
-Source: docs/adr/0126-who-is-locked-out.md.
+Source: docs/adr/0127-rates-in-postgres.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Refusals for the audit log: somebody signed in asked for more than their role covers.
 
 What a person may do to people, tokens, memberships and the site is the operators' to decide, so an
-attempt is theirs to see. Nobody can fill the log with it: see `MOST`. ADR 0120.
+attempt is theirs to see. Nobody can fill the log with it: see `MOST`. ADR 0127.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ NOT_FAST = (
     "tests/unit/client/test_install.py",
     "tests/unit/client/test_lease.py",
     "tests/unit/portal/test_checks.py",
+    "tests/unit/portal/test_site_imports.py",
 )
 # The policies that a site would run; cases of others are left to `make test-rest`.
 SITE_POLICIES = frozenset(

@@ -34,11 +34,11 @@ from evenshare_core.money.fixed_point import sum_to_credits
 from evenshare_core.money.revenue import OPERATOR
 from evenshare_core.units import HOUR_US
 from scheduling.api.base import SchedulingView
-from scheduling.api.render import credits_text
 from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
+from tenants.answers import credits_text
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
 from tenants.api.times import read_time, time_text

@@ -39,12 +39,12 @@ from billing.services.transfers import approve_transfer, ask_transfer, refuse_tr
 from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
 from evenshare_core.money.fixed_point import sum_to_credits
 from scheduling.api.base import SchedulingView, idempotency_key, replay_header
-from scheduling.api.render import credits_text
 from scheduling.api.schemas import (
     IDEMPOTENCY_KEY,
     IDEMPOTENT_REPLAYED,
     TENANT,
 )
+from tenants.answers import credits_text
 from tenants.api.base import actor_of
 from tenants.api.cursors import make_cursor, read_cursor
 from tenants.api.operate import (

@@ -19,10 +19,10 @@ from billing.selectors.factors import IncomeFactors, LineFactors, income_factors
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.units import HOUR_US
-from scheduling.api.render import credits_text
 from scheduling.api.schemas import PAGE_QUERY
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
+from tenants.answers import credits_text
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.times import time_text
 from tenants.models import Tenant

@@ -18,7 +18,6 @@ from billing.selectors import PostedPricePoint, has_prices, posted_prices, price
 from billing.selectors.statements import HOUR
 from billing.selectors.usage import line_transfer, term_round
 from scheduling.api.base import SchedulingView
-from scheduling.api.render import credits_text
 from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL, Credits
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
@@ -29,6 +28,7 @@ from scheduling.selectors.price_forecasts import (
     no_forecast,
     price_forecasts,
 )
+from tenants.answers import credits_text
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
 from tenants.api.times import read_time, time_text

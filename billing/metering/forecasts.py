@@ -50,7 +50,7 @@ FROM judged WHERE f.id = judged.id AND f.points = judged.points
 def count_forecasts(pool_id: int) -> int:
     """Count the kept forecasts of a pool's prices at the instants that have passed; how many had.
 
-    Source: ADR 0166.
+    Source: ADR 0176.
     """
     with connection.cursor() as cursor:
         cursor.execute(_COUNT, {"pool": pool_id})

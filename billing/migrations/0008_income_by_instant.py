@@ -2,7 +2,7 @@
 
 `carried` is null in lines of own GPUs, and in borrowed ones that were charged by themselves and
 split by the integrals of idle quota, as all were before. These lines stay as they are
-(docs/adr/0141). The table is sealed again, for a seal is over all columns.
+(docs/adr/0199). The table is sealed again, for a seal is over all columns.
 """
 
 from django.db import migrations, models

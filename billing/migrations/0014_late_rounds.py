@@ -1,6 +1,6 @@
 """A line says until when its borrower was charged, and what the operator bears of it.
 
-Both are empty in lines of before: their terms were charged until they ended (docs/adr/0229). The
+Both are empty in lines of before: their terms were charged until they ended (docs/adr/0232). The
 table is sealed again, for a seal is over all columns.
 """
 

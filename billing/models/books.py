@@ -317,7 +317,7 @@ class UsageLine(models.Model):
     were carried; its charge was rounded by itself, and its lenders' weights are integrals.
 
     `charged_until`: the end of the time that `amount` is for, if rounds were late for the term;
-    None: `ends_at`. Then the operator pays lenders `borne` for the rest (docs/adr/0229), so that
+    None: `ends_at`. Then the operator pays lenders `borne` for the rest (docs/adr/0232), so that
     their shares sum to `amount` + `borne`.
     """
 

@@ -1,4 +1,4 @@
-"""What the operator paid of lenders' incomes, because rounds were late (docs/adr/0229).
+"""What the operator paid of lenders' incomes, because rounds were late (docs/adr/0232).
 
 The ledger has one entry of the operator for each hour and borrower. Here it is split: of each line,
 what the operator bears goes to the shares in proportion to them, by largest remainder, equal ones

@@ -3,7 +3,7 @@
 A correction is a new transfer that names its source. What it moves on the account of whoever was
 charged changes what that tenant spent on the day of the hour that was charged: the budget that it
 was spent from has it back, also where the correction comes in a later period.
-Source: docs/adr/0177-corrections-count-as-spent.md.
+Source: docs/adr/0221-budgets-at-the-edge-of-a-period.md.
 """
 
 from __future__ import annotations

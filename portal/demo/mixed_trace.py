@@ -5,7 +5,7 @@ Gangs are drawn as in the Philly trace but for the largest; durations are log-no
 work on the slowest GPU type. The rate is above what 50 GPUs can do, so there is always a choice.
 
 Where tenants trade GPU types (`gandiva_fair`), these do: the models of a team gain alike from a
-fast GPU, those of teams differ, and one team leaves every few hours, whose trades then end (0160).
+fast GPU, those of teams differ, and one team leaves every few hours, whose trades then end.
 """
 
 from __future__ import annotations

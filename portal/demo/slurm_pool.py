@@ -162,5 +162,5 @@ def submit_when_due() -> bool:
         "gpu_types": list(job.gpu_types),
         "command": command,
     }
-    submit_job(tenant=tenant, user=user, spec=spec, now=now, source=SOURCE)
+    submit_job(tenant=tenant, user=user, spec=spec, now=read_clock, source=SOURCE)
     return True

@@ -4,7 +4,7 @@ import os
 
 from django.core.asgi import get_asgi_application
 
-from portal.site.memory import give_back_what_is_freed
+from portal.site.memory import give_back_what_is_freed, keep_what_is_loaded
 from portal.site.shared_counts import share
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
@@ -12,8 +12,11 @@ give_back_what_is_freed()
 share()
 _django = get_asgi_application()
 
-from portal.site.checks import refuse_unsafe_serving  # noqa: E402 - they read the settings,
-from portal.site.gate import Gate  # noqa: E402 - which Django has now
+# They read the settings, which Django has now; no request waits for the pages to be imported.
+from portal.site import urls  # noqa: E402, F401 - the same
+from portal.site.checks import refuse_unsafe_serving  # noqa: E402 - the same
+from portal.site.gate import Gate  # noqa: E402 - the same
 
 refuse_unsafe_serving()
 application = Gate(_django)
+keep_what_is_loaded()

@@ -18,9 +18,12 @@ from kombu.entity import Queue
 from portal.embedded import pulse
 from portal.embedded.heartbeat import LONGEST_S
 from portal.site.beat import every
+from portal.site.memory import keep_what_is_loaded
 from portal.site.worker_heartbeat import HeartbeatThread
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
+# Django's checks import every page: 27 MB and a second that a worker does not need.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 TICK_EVERY_S = 1.0
 # No message expires earlier: on a busy machine it may come late, and if each one had expired by
@@ -131,9 +134,16 @@ def pulse_task(queue: str, **_unknown: Any) -> None:
         pulse.touch(Path(run), queue)
 
 
+@signals.worker_init.connect
+def worker_has_loaded(**_: Any) -> None:
+    """Tasks are imported, and the worker's processes not yet forked."""
+    keep_what_is_loaded()
+
+
 @signals.beat_init.connect
 def beat_begins(**_: Any) -> None:
     """Each message that beat sends is its heartbeat."""
+    keep_what_is_loaded()
     run = os.environ.get("EVENSHARE_RUN_DIR")
     if run:
         signals.after_task_publish.connect(

@@ -21,9 +21,11 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import Error, Tags, register
+from django.core.checks import Warning as CheckWarning
 from django.core.files.storage.handler import InvalidStorageError, StorageHandler
 from django.db import DatabaseError, OperationalError, connections
 
+from evenshare_core.policies.registry import FAULTS
 from portal.embedded.folders import DEMO_KEY_MARK
 from portal.site.lanes import RESERVED
 from scheduling.engine.executors import executor_traits
@@ -69,6 +71,12 @@ def safe_for_production(databases: Sequence[str] | None = None, **_: Any) -> lis
     if not settings.PRODUCTION or not databases:
         return []
     return [Error(line, id="portal.E001") for line in database_problems()]
+
+
+@register()
+def policies_load(**_: Any) -> list[CheckWarning]:
+    """Tell of policies that installed packages declare, and that cannot be used."""
+    return [CheckWarning(text, id="portal.W001") for text in FAULTS.values()]
 
 
 def settings_problems(having: Any) -> Iterator[str]:
@@ -235,7 +243,7 @@ def database_problems() -> Iterator[str]:
 def serving_problems(*, may_be_away: bool = False) -> Iterator[str]:
     """What is unsafe for a process that only uses the database: its role, and what is in it.
 
-    `may_be_away`: a server that does not answer is no reason; requests wait for it (0049).
+    `may_be_away`: a server that does not answer is no reason; requests wait for it (0125).
     """
     try:
         yield from _server_problems()

@@ -10,6 +10,7 @@ go back. See docs/adr/0138-many-readers.md.
 from __future__ import annotations
 
 import ctypes
+import gc
 
 # mallopt(3).
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
@@ -26,3 +27,13 @@ def give_back_what_is_freed() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(M_MMAP_THRESHOLD, LARGE_BYTES) and mallopt(M_ARENA_MAX, ARENAS))
+
+
+def keep_what_is_loaded() -> None:
+    """Take modules out of every later collection, once they are imported.
+
+    A full collection walked them each time; and after a fork it wrote to pages that a worker's
+    processes share.
+    """
+    gc.collect()
+    gc.freeze()

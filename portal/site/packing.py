@@ -18,7 +18,7 @@ from django.middleware.gzip import GZipMiddleware
 class Packed(GZipMiddleware):
     """Django's, but for resources that are edited by what was seen.
 
-    Compressing weakens an ETag, and If-Match takes no weak one (docs/adr/0051).
+    Compressing weakens an ETag, and If-Match takes no weak one (docs/adr/0112).
     """
 
     def process_response(self, request: HttpRequest, response: Any) -> HttpResponseBase:

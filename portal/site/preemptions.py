@@ -10,14 +10,14 @@ from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.units import SECOND_US
 from portal.charts.figures import credits_text, duration, gpu_hours, thousands
 from portal.charts.notes import LineItem, Note
-from scheduling.selectors.preemptions import PreemptionView
+from scheduling.selectors.preemptions import PreemptionRow
 from scheduling.selectors.reasons import rule_text
 
 # Microseconds from here on are an instant, not a length: it is the year 2001.
 _INSTANT_US = 10**15
 
 
-def notice_text(view: PreemptionView) -> str:
+def notice_text(view: PreemptionRow) -> str:
     """ "Preempted with 30 s notice" or "Moved with 30 s notice"."""
     verb = "Moved" if view.moved else "Preempted"
     return f"{verb} with {duration(view.notice_s)} notice"

@@ -11,13 +11,13 @@ from portal.charts.notes import LineItem, Note
 from portal.site.clocks import Clocks
 from portal.site.tenant_badges import badge_of
 from scheduling.selectors.dashboard import LastRoundClaim
-from scheduling.selectors.trades import TradeSideView, TradeView
+from scheduling.selectors.trades import TradeRow, TradeSideRow
 from scheduling.selectors.visibility import VisibleTenant
 
 HIDDEN = "another tenant"
 
 
-def trade_rows(views: Sequence[TradeView], times: Clocks) -> list[dict[str, Any]]:
+def trade_rows(views: Sequence[TradeRow], times: Clocks) -> list[dict[str, Any]]:
     """Return what templates/components/trade_table.html reads of each trade."""
     return [
         {
@@ -26,8 +26,8 @@ def trade_rows(views: Sequence[TradeView], times: Clocks) -> list[dict[str, Any]
             "buyer": badge_of(view.buyer),
             "seller": badge_of(view.seller),
             "is_yours": any(seen and seen.you for seen in (view.buyer, view.seller)),
-            "bought": gpus_text(view.bought, view.bought_type),
-            "sold": gpus_text(view.sold, view.sold_type),
+            "bought": gpus_text(view.bought_gpus, view.bought_type),
+            "sold": gpus_text(view.sold_gpus, view.sold_type),
             "rate": rate_text(view),
             "speedups": speedups_text(view),
         }
@@ -35,9 +35,9 @@ def trade_rows(views: Sequence[TradeView], times: Clocks) -> list[dict[str, Any]
     ]
 
 
-def trades_title(views: Sequence[TradeView], *, more: bool = False) -> str:
+def trades_title(views: Sequence[TradeRow], *, more: bool = False) -> str:
     """ "3 trades of GPU types made, 1 undone"; `more`: there are others before them."""
-    undone = sum(view.is_undone for view in views)
+    undone = sum(view.undone for view in views)
     made = len(views) - undone
     if more:
         counts = ((made, "made"), (undone, "undone"))
@@ -61,46 +61,46 @@ def exact_text(number: Decimal) -> str:
     return (MINUS if number < 0 else "") + text
 
 
-def rate_text(view: TradeView) -> str:
+def rate_text(view: TradeRow) -> str:
     """The rate; below 0 where a trade was undone."""
     return thousands(view.rate, 2)
 
 
-def speedups_text(view: TradeView) -> str:
+def speedups_text(view: TradeRow) -> str:
     """What a fast GPU is worth to seller and buyer, as far as they are in sight: "1.25 to 6.25"."""
     sides = [side for side in (view.seller_side, view.buyer_side) if side]
     return " to ".join(thousands(side.speedup, 2) for side in sides)
 
 
-def trade_headline(view: TradeView) -> str:
+def trade_headline(view: TradeRow) -> str:
     """ "vision bought 1 v100 of quota from speech for 3.125 k80."."""
     buyer, seller = _name(view.buyer), _name(view.seller)
-    bought = f"{exact_text(view.bought)} {view.bought_type}"
-    sold = f"{exact_text(view.sold)} {view.sold_type}"
+    bought = f"{exact_text(view.bought_gpus)} {view.bought_type}"
+    sold = f"{exact_text(view.sold_gpus)} {view.sold_type}"
     text = (
         f"{buyer} gave {bought} of quota back to {seller}, and has its {sold} again."
-        if view.is_undone
+        if view.undone
         else f"{buyer} bought {bought} of quota from {seller} for {sold}."
     )
     return text[0].upper() + text[1:]
 
 
-def verdict_text(view: TradeView) -> str:
+def verdict_text(view: TradeRow) -> str:
     """Whether anybody is worse off, as far as the viewer may see it."""
     sides = [side for side in (view.buyer_side, view.seller_side) if side]
     if any(side.is_worse for side in sides):
         return "A side received less than it gave: the round's certificate says so too."
-    if view.is_undone:
+    if view.undone:
         return "A trade is undone when it is not right any more; both sides have their quota back."
     if len(sides) == 2:
         return "Neither side is worse off, at the speeds of its own jobs."
     return "You are not worse off, at the speeds of your jobs. The other side is not shown here."
 
 
-def receipt_sides(view: TradeView) -> list[dict[str, Any]]:
+def receipt_sides(view: TradeRow) -> list[dict[str, Any]]:
     """Return the rows of a receipt: what each side gave and received, and its gain."""
-    bought = f"{exact_text(view.bought)} {view.bought_type}"
-    sold = f"{exact_text(view.sold)} {view.sold_type}"
+    bought = f"{exact_text(view.bought_gpus)} {view.bought_type}"
+    sold = f"{exact_text(view.sold_gpus)} {view.sold_type}"
     parts = (
         ("buyer", view.buyer, view.buyer_side, sold, bought),
         ("seller", view.seller, view.seller_side, bought, sold),
@@ -109,26 +109,26 @@ def receipt_sides(view: TradeView) -> list[dict[str, Any]]:
         {
             "role": role,
             "badge": badge_of(seen),
-            "gave": received if view.is_undone else gave,
-            "received": gave if view.is_undone else received,
+            "gave": received if view.undone else gave,
+            "received": gave if view.undone else received,
             "side": side,
             "note": _side_note(view, role, side),
-            "gain": "" if side is None or view.is_undone else _gain_text(side.gain),
+            "gain": "" if side is None or view.undone else _gain_text(side.gain),
         }
         for role, seen, side, gave, received in parts
     ]
 
 
-def _side_note(view: TradeView, role: str, side: TradeSideView | None) -> Note | None:
+def _side_note(view: TradeRow, role: str, side: TradeSideRow | None) -> Note | None:
     """How the value of what a side gave and received comes about."""
     if side is None:
         return None
     slow, fast = view.sold_type, view.bought_type
     product = (
-        f"{exact_text(view.bought)} {fast} \N{MULTIPLICATION SIGN} {exact_text(side.speedup)}",
+        f"{exact_text(view.bought_gpus)} {fast} \N{MULTIPLICATION SIGN} {exact_text(side.speedup)}",
         exact_text(side.received if role == "buyer" else side.gave),
     )
-    plain = (f"{exact_text(view.sold)} {slow}", exact_text(view.sold))
+    plain = (f"{exact_text(view.sold_gpus)} {slow}", exact_text(view.sold_gpus))
     first, second = (product, plain) if role == "buyer" else (plain, product)
     return Note(
         f"Throughput in GPUs of {slow}",

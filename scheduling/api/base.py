@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -14,11 +14,12 @@ from scheduling.engine.clock import read_clock
 from scheduling.models import Job, Node, Pool
 from scheduling.selectors.job_lists import find_visible_job
 from scheduling.selectors.lines import PoolFacts, all_pool_ids, pool_facts, pool_id_named
+from tenants.answers import Answer, plain
 from tenants.api.base import ApiView
 from tenants.api.operate import OperateView
 from tenants.api.problems import Problem, bad_field, not_there
 from tenants.models import Quota, Tenant
-from tenants.permissions import SITE_ACTIONS, Action, may_in_pool, seen_tenants
+from tenants.permissions import SITE_ACTIONS, Action, may_in_pool, may_on_site, seen_tenants
 from tenants.scopes import site_scope, tenants_scope
 from tenants.selectors.quotas import pool_tenants, pools_of
 
@@ -122,6 +123,11 @@ class OperatePoolView(OperateView):
         if pool is None:
             raise not_there()
         return pool
+
+    def shown(self, leases: Iterable[Answer]) -> list[dict[str, Any]]:
+        """Return leases as JSON; jobs are null for a role that may not see them."""
+        hidden = {} if may_on_site(self.access.site_role, Action.SEE_TENANT) else {"job": None}
+        return [{**plain(lease), **hidden} for lease in leases]
 
     def asked(self) -> list[Pool]:
         """Return the pool of the query's `pool`, or all of them.

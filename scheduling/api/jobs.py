@@ -23,32 +23,31 @@ from scheduling.api.base import (
 from scheduling.api.render import (
     Money,
     NoMoney,
-    credits_text,
     job_json,
     jobs_json,
     next_round_json,
-    plan_json,
-    preemption_json,
 )
 from scheduling.api.speeds import compared_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
-from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait, visible_numbers
+from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait
 from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
 from scheduling.selectors.measurements import overclaims_of
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import last_preemption, preemptions_for
-from scheduling.selectors.reasons import given_up_text
+from scheduling.selectors.reasons import given_up_text, visible_numbers
 from scheduling.selectors.too_large import why_now
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import (
     BULK_MAX,
+    Submitted,
     cancel_job,
     dry_run_job,
     submit_job,
     submit_jobs,
 )
 from scheduling.services.logs import WINDOW_BYTES, log_page
+from tenants.answers import credits_text, plain
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, fields_only, not_there
 from tenants.api.times import time_text
@@ -56,7 +55,6 @@ from tenants.permissions import Action
 from tenants.scopes import tenant_scope, tenants_scope
 
 READ, WRITE = "jobs:read", "jobs:write"
-SOURCE = "api"
 
 
 class SubmittingView(SchedulingView):
@@ -64,15 +62,14 @@ class SubmittingView(SchedulingView):
 
     money: Money = NoMoney()
 
-    def submitted(
-        self, jobs: list[Job], specs: list[Any], root: str, *, is_replay: bool
-    ) -> list[dict[str, Any]]:
+    def submitted(self, made: Submitted, specs: list[Any]) -> list[dict[str, Any]]:
         """Show what was made by this request, or, as they are now, those that the key made."""
-        if is_replay:
-            with tenant_scope(jobs[0].tenant_id):
-                return jobs_json(jobs, self.money, root)
-        made = zip(jobs, specs, strict=True)
-        return [job_json(job, root, pool=spec["pool"]) for job, spec in made]
+        root = root_of(self.request)
+        if made.is_replay:
+            with tenant_scope(made.jobs[0].tenant_id):
+                return jobs_json(made.jobs, self.money, root)
+        pairs = zip(made.jobs, specs, strict=True)
+        return [job_json(job, root, pool=spec["pool"]) for job, spec in pairs]
 
 
 class JobList(SubmittingView):
@@ -92,12 +89,12 @@ class JobList(SubmittingView):
         key = idempotency_key(request)
         spec = spec_of(request)
         tenant = self.submitting_tenant(body_tenant(spec))
-        job, is_replay = submit_job(
-            tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key,
-            source=SOURCE,
-        )  # fmt: skip
-        (shown,) = self.submitted([job], [spec], root_of(request), is_replay=is_replay)
-        headers = {"Location": f"{request.path}/{job.uid}", **replay_header(is_replay=is_replay)}
+        made = submit_job(tenant=tenant, user=self.person, spec=spec, now=read_clock, key=key)
+        (shown,) = self.submitted(made, [spec])
+        headers = {
+            "Location": f"{request.path}/{made.job.uid}",
+            **replay_header(is_replay=made.is_replay),
+        }
         return Response(shown, status=201, headers=headers)
 
     @extend_schema(
@@ -161,11 +158,11 @@ class JobBulk(SubmittingView):
             place = next(i for i, name in enumerate(names) if name != names[0])
             raise bad_field(f"jobs[{place}].tenant", "differs", "A bulk is of one tenant.")
         tenant = self.submitting_tenant(names[0])
-        jobs, is_replay = submit_jobs(
-            tenant=tenant, user=self.person, specs=specs, now=read_clock, key=key, source=SOURCE
+        made = submit_jobs(tenant=tenant, user=self.person, specs=specs, now=read_clock, key=key)
+        rows = self.submitted(made, specs)
+        return Response(
+            {"results": rows}, status=201, headers=replay_header(is_replay=made.is_replay)
         )
-        rows = self.submitted(jobs, specs, root_of(request), is_replay=is_replay)
-        return Response({"results": rows}, status=201, headers=replay_header(is_replay=is_replay))
 
 
 class JobDryRun(SchedulingView):
@@ -254,9 +251,9 @@ class JobWhy(SchedulingView):
         early = {
             "overclaims": [compared_json(one) for one in overclaims],
             "deadline_answer": deadlines.get(job.pk),
-            "plan": None if plan is None else plan_json(plan),
-            "preempted": None if last is None else preemption_json(last),
-            "made_way": [preemption_json(row) for row in made_way],
+            "plan": plain(plan),
+            "preempted": plain(last),
+            "made_way": plain(made_way),
         }
         if job.state != Job.State.PENDING:
             return Response({**_settled(job, phase), **early})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
@@ -11,30 +9,13 @@ from rest_framework.response import Response
 
 from scheduling.api.base import OperatePoolView
 from scheduling.api.pools import OperateReason
-from scheduling.api.render import job_ref_json
-from scheduling.api.schemas import JobRefRow
 from scheduling.selectors.losses import FrozenLeases, MissingLease, frozen_leases
 from scheduling.services.executors import accept_losses
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.times import time_text
-from tenants.permissions import Action, may_on_site
 from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
-
-
-class MissingLeaseRow(s.Serializer[object]):
-    """A lease that was launched and that its executor does not list, since an instant of the wall.
-
-    `lease` is its number among those of its job.
-    """
-
-    job = JobRefRow(allow_null=True, help_text="Null: jobs of tenants are not for your role.")
-    tenant = s.CharField(allow_blank=True)
-    lease = s.IntegerField()
-    gpus = s.IntegerField()
-    nodes = s.ListField(child=s.CharField())
-    since = s.DateTimeField(allow_null=True)
-    accepted = s.BooleanField(help_text="An operator accepted its loss: the next round ends it.")
 
 
 class PoolLosses(s.Serializer[object]):
@@ -45,7 +26,7 @@ class PoolLosses(s.Serializer[object]):
 
     frozen_since = s.DateTimeField(allow_null=True)
     launched = s.IntegerField(help_text="Leases that were launched when they were last compared.")
-    missing = MissingLeaseRow(many=True)
+    missing = answer_serializer(MissingLease)(many=True)
 
 
 class PoolLossesView(OperatePoolView):
@@ -53,13 +34,10 @@ class PoolLossesView(OperatePoolView):
 
     def losses(self, frozen: FrozenLeases | None) -> Response:
         """Answer with what is frozen."""
-        with_jobs = may_on_site(self.access.site_role, Action.SEE_TENANT)
         body = {
             "frozen_since": time_text(frozen.since) if frozen else None,
             "launched": frozen.launched if frozen else 0,
-            "missing": [
-                _lease(one, with_jobs=with_jobs) for one in (frozen.leases if frozen else ())
-            ],
+            "missing": self.shown(frozen.leases if frozen else ()),
         }
         return answer(body, _tag(frozen))
 
@@ -95,15 +73,3 @@ class PoolLossesAccept(PoolLossesView):
 
 def _tag(frozen: FrozenLeases | None) -> str:
     return etag_of(frozen.seen if frozen else "")
-
-
-def _lease(row: MissingLease, *, with_jobs: bool) -> dict[str, Any]:
-    return {
-        "job": job_ref_json(row.job) if with_jobs else None,
-        "tenant": row.tenant,
-        "lease": row.number,
-        "gpus": row.gpus,
-        "nodes": list(row.nodes),
-        "since": time_text(row.since),
-        "accepted": row.is_accepted,
-    }

@@ -15,9 +15,6 @@ from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
 from scheduling.api.render import (
     pool_json,
-    preemption_json,
-    tenant_json,
-    trade_json,
     types_json,
 )
 from scheduling.api.schemas import Credits
@@ -38,6 +35,7 @@ from scheduling.selectors.queue_order import (
 from scheduling.selectors.trades import list_trades
 from scheduling.selectors.visibility import Visibility, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
+from tenants.answers import plain
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.problems import not_there
@@ -112,7 +110,7 @@ def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> di
     return {
         "position": place.pool if place else None,
         "tenant_position": place.tenant if place and known else None,
-        "tenant": tenant_json(visibility.of(job.tenant_id)),
+        "tenant": plain(visibility.of(job.tenant_id)),
         "id": str(job.uid) if known else None,
         "name": job.name if known else None,
         "reason_code": job.reason_code if known else None,
@@ -132,7 +130,6 @@ class PoolEventsView(SchedulingView):
         name: str,
         kind: str,
         read: Callable[..., tuple[list[Any], bool]],
-        as_json: Callable[[Any], dict[str, Any]],
     ) -> Response:
         """A page of what `read` lists; `kind` keeps cursors of different lists apart."""
         facts, limit = self.pool(name), read_limit(request)
@@ -142,7 +139,7 @@ class PoolEventsView(SchedulingView):
             visibility = read_visibility(facts.id, self.access)
             rows, more = read(facts.id, visibility, limit=limit, before=key[0] if key else None)
         following = make_cursor(route, rows[-1].number) if more else None
-        return Response({"results": [as_json(row) for row in rows], "next": following})
+        return Response({"results": plain(rows), "next": following})
 
 
 class PoolPreemptions(PoolEventsView):
@@ -155,7 +152,7 @@ class PoolPreemptions(PoolEventsView):
     )
     def get(self, request: Request, name: str) -> Response:
         """List leases that ended before their expiry, with rule and beneficiary, newest first."""
-        return self.page(request, name, "preemptions", list_preemptions, preemption_json)
+        return self.page(request, name, "preemptions", list_preemptions)
 
 
 class PoolTrades(PoolEventsView):
@@ -168,7 +165,7 @@ class PoolTrades(PoolEventsView):
     )
     def get(self, request: Request, name: str) -> Response:
         """List trades of quota, made and undone, with their receipts, newest first."""
-        return self.page(request, name, "trades", list_trades, trade_json)
+        return self.page(request, name, "trades", list_trades)
 
 
 class PriceTerms(s.Serializer[object]):

@@ -7,7 +7,6 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol
 
-from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.units import SECOND_US
 from scheduling.api.answers import deadline_answers_json
@@ -15,20 +14,15 @@ from scheduling.api.asked import asked_json, pool_times
 from scheduling.api.estimates import estimates_json
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
-from scheduling.selectors.job_lists import LeaseNow, leases_now, visible_numbers
+from scheduling.selectors.job_lists import LeaseNow, leases_now
 from scheduling.selectors.job_phases import phase_of
-from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.plans import PlanView
 from scheduling.selectors.pools import PoolOverview
-from scheduling.selectors.preemptions import PreemptionView
 from scheduling.selectors.queue_order import is_queued, read_queue_orders
 from scheduling.selectors.quota_promises import pool_promise
-from scheduling.selectors.start_estimates import StartView, read_starts
-from scheduling.selectors.trades import TradeSideView, TradeView
-from scheduling.selectors.visibility import VisibleTenant
+from scheduling.selectors.start_estimates import read_starts
 from scheduling.services.next_round import NextRound
-from tenants.api.times import time_text
+from tenants.answers import credits_text, plain, time_text
 
 
 class Money(Protocol):
@@ -51,11 +45,6 @@ class NoMoney:
     def currency(self, book: str) -> str:
         """A book's own name."""
         return book
-
-
-def credits_text(amount: Decimal) -> str:
-    """Return an amount with six places."""
-    return str(amount.quantize(PLACES))
 
 
 def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
@@ -109,28 +98,12 @@ def job_json(
         "losses": job.losses,
         "profiling_s": job.profiling_s,
         "backoff_until": time_text(job.backoff_until),
-        "lease": None if lease is None else lease_json(lease),
+        "lease": plain(lease),
         "progress": job.progress,
         "charge": credits_text(charge or Decimal(0)),
         "url": f"{root}/jobs/{job.uid}/",
         "deadline_answer": answer,
         **asked_json(job, at or job.submitted_at),
-    }
-
-
-def plan_json(plan: PlanView) -> dict[str, Any]:
-    """Return the plan of a job; credits as texts."""
-    names = ("price", "cost", "value", "gain", "needed", "lowest")
-    return {
-        "kind": plan.kind,
-        "round": plan.round,
-        "at": time_text(plan.at),
-        "gpu_type": plan.gpu_type,
-        "gpus": plan.gpus,
-        "borrowed": plan.borrowed,
-        "starts_at": time_text(plan.starts_at),
-        "ends_at": time_text(plan.ends_at),
-        **{name: credits_text(getattr(plan, name)) for name in names},
     }
 
 
@@ -157,36 +130,9 @@ def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
             "position": place.pool if place else None,
             "tenant_position": place.tenant if place else None,
             "order": order.text,
-            "start": None if start is None else start_json(start),
+            "start": plain(start),
         }
     return shown
-
-
-def start_json(start: StartView) -> dict[str, Any]:
-    """Return a start estimate; `why` says why there is none."""
-    return {
-        "round": start.round,
-        "as_of": time_text(start.at),
-        "p50": time_text(start.p50),
-        "p90": time_text(start.p90),
-        "simulated_until": time_text(start.until),
-        "reason": start.reason,
-        "why": start.why,
-    }
-
-
-def lease_json(lease: LeaseNow) -> dict[str, Any]:
-    """Return the present lease of a job."""
-    return {
-        "number": lease.number,
-        "expires_at": time_text(lease.expires_at),
-        "length_s": lease.lasts_s,
-        "protected_until": time_text(lease.protected_until),
-        "nodes": list(lease.nodes),
-        "own": lease.own,
-        "borrowed": lease.borrowed,
-        "price": credits_text(lease.price),
-    }
 
 
 def pool_json(facts: PoolFacts, at: Any) -> dict[str, Any]:
@@ -242,66 +188,6 @@ def types_json(overview: PoolOverview) -> list[dict[str, Any]]:
         }
         for row in overview.types
     ]
-
-
-def tenant_json(seen: VisibleTenant | None) -> dict[str, Any] | None:
-    """Return a tenant as the viewer sees it; `slug` is null where it is not theirs to open."""
-    return None if seen is None else {"name": seen.name, "slug": seen.slug or None, "you": seen.you}
-
-
-def preemption_json(row: PreemptionView) -> dict[str, Any]:
-    """Return a lease that ended before its expiry; jobs and numbers that are not for the viewer
-    are null and empty."""
-    return {
-        "at": time_text(row.at),
-        "round": row.round,
-        "rule": row.rule,
-        "words": row.text,
-        "moved": row.moved,
-        "gpus": row.gpus,
-        "gpu_type": row.gpu_type,
-        "tenant": tenant_json(row.tenant),
-        "job": job_ref_json(row.job),
-        "for_tenant": tenant_json(row.for_tenant),
-        "for_job": job_ref_json(row.for_job),
-        "numbers": visible_numbers(row.numbers),
-        "notice_s": row.notice_s,
-        "released_at": time_text(row.released_at),
-        "unused": row.unused,
-    }
-
-
-def trade_json(row: TradeView) -> dict[str, Any]:
-    """Return a trade of quota; a side that is not for the viewer is null."""
-    return {
-        "number": row.number,
-        "at": time_text(row.at),
-        "round": row.round,
-        "undone": row.is_undone,
-        "bought_type": row.bought_type,
-        "bought_gpus": float(row.bought),
-        "sold_type": row.sold_type,
-        "sold_gpus": float(row.sold),
-        "rate": float(row.rate),
-        "buyer": tenant_json(row.buyer),
-        "seller": tenant_json(row.seller),
-        "buyer_side": _trade_side(row.buyer_side),
-        "seller_side": _trade_side(row.seller_side),
-    }
-
-
-def _trade_side(side: TradeSideView | None) -> dict[str, float] | None:
-    return None if side is None else {
-        "speedup": float(side.speedup),
-        "gave": float(side.gave),
-        "received": float(side.received),
-        "gain": round(side.gain, 6),
-    }  # fmt: skip
-
-
-def job_ref_json(job: JobRef | None) -> dict[str, str] | None:
-    """Return a job by id and name; null where it is not for the viewer."""
-    return None if job is None else {"id": str(job.uid), "name": job.name}
 
 
 def next_round_json(row: NextRound | None) -> dict[str, Any] | None:

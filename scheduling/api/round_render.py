@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from scheduling.api.answers import answer_json
-from scheduling.api.render import credits_text, job_ref_json, tenant_json, trade_json
 from scheduling.api.speeds import milli_text
 from scheduling.models import Round
 from scheduling.selectors.bundles import ChainPlace
 from scheduling.selectors.certificates import CertificateView
-from scheduling.selectors.job_lists import visible_numbers
-from scheduling.selectors.reasons import preemption_text
+from scheduling.selectors.reasons import preemption_text, visible_numbers
 from scheduling.selectors.round_answers import RoundAnswer
 from scheduling.selectors.round_shares import RoundShare
 from scheduling.selectors.rounds import EndRow, RoundView, SkipGroup
-from tenants.api.times import time_text
+from tenants.answers import credits_text, plain, time_text
 
 
 def round_json(row: Round, pool: str) -> dict[str, Any]:
@@ -72,7 +70,7 @@ def round_view_json(view: RoundView, seen: CertificateView | None, pool: str) ->
             }
             for damage in view.damages
         ],
-        "trades": [trade_json(row) for row in view.trades],
+        "trades": plain(view.trades),
         "following": None if view.following is None else {
             "round": view.following.before,
             "follows": view.following.follows,
@@ -116,8 +114,8 @@ def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, 
                 "worst": row.worst,
                 "worst_in_gpus": row.in_gpus,
                 "total": row.total,
-                "tenant": tenant_json(row.tenant),
-                "other": tenant_json(row.other),
+                "tenant": plain(row.tenant),
+                "other": plain(row.other),
                 "hidden": row.hidden,
                 "why": row.why,
                 "of": row.of,
@@ -129,14 +127,14 @@ def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, 
         ],
         "rows": [
             {
-                "tenant": tenant_json(row.tenant),
+                "tenant": plain(row.tenant),
                 "job_type": row.profile,
                 "weight": row.weight,
                 "ideal": row.ideal,
                 "held": row.held,
                 "alone": row.alone,
                 "best_other": row.best_other,
-                "other": tenant_json(row.other),
+                "other": plain(row.other),
                 "has_all": row.capped,
             }
             for row in seen.rows
@@ -144,7 +142,7 @@ def _certificate(seen: CertificateView | None, again: bool | None) -> dict[str, 
         "rows_hidden": seen.rows_hidden,
         "overclaims": [
             {
-                "tenant": tenant_json(row.tenant),
+                "tenant": plain(row.tenant),
                 "job_type": row.profile,
                 "gpu_type": row.gpu_type,
                 "declared": milli_text(row.declared_milli),
@@ -162,15 +160,15 @@ def _answer(row: RoundAnswer) -> dict[str, Any]:
     """An answer; of another's job `job` is null, and so is what is its tenant's own affair."""
     return {
         "kind": row.kind.value,
-        "tenant": tenant_json(row.tenant),
-        "job": job_ref_json(row.job),
+        "tenant": plain(row.tenant),
+        "job": plain(row.job),
         **answer_json(row.answer),
     }
 
 
 def _share(row: RoundShare) -> dict[str, Any]:
     return {
-        "tenant": tenant_json(row.tenant),
+        "tenant": plain(row.tenant),
         "gpu_type": row.gpu_type,
         "quota": row.quota,
         "swapped": row.swapped,
@@ -185,7 +183,7 @@ def _share(row: RoundShare) -> dict[str, Any]:
 
 
 def _early(row: EndRow) -> dict[str, Any]:
-    """A lease that the round ended before its expiry, as `preemption_json` has it later."""
+    """A lease that the round ended before its expiry, as `PreemptionRow` has it later."""
     early = row.early
     return {} if early is None else {
         "rule": early.rule,
@@ -193,10 +191,10 @@ def _early(row: EndRow) -> dict[str, Any]:
         "moved": row.moved,
         "gpus": row.gpus,
         "gpu_type": row.gpu_type,
-        "tenant": tenant_json(row.tenant),
-        "job": job_ref_json(row.job),
-        "for_tenant": tenant_json(early.tenant),
-        "for_job": job_ref_json(early.job),
+        "tenant": plain(row.tenant),
+        "job": plain(row.job),
+        "for_tenant": plain(early.tenant),
+        "for_job": plain(early.job),
         "numbers": visible_numbers(early.numbers),
         "superseded": row.lost,
     }  # fmt: skip
@@ -209,11 +207,11 @@ def _skips(group: SkipGroup) -> dict[str, Any]:
         "gpus": group.gpus,
         "tenants": [
             {
-                "tenant": tenant_json(row.tenant),
+                "tenant": plain(row.tenant),
                 "jobs": row.jobs,
                 "gpus": row.gpus,
                 "numbers": visible_numbers(row.numbers),
-                "named": [{"id": str(job.uid), "name": job.name} for job in row.named],
+                "named": plain(row.named),
             }
             for row in group.rows
         ],

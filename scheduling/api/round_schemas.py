@@ -7,42 +7,16 @@ from rest_framework import serializers as s
 
 from scheduling.api.schemas import TenantRef
 from scheduling.api.speeds import SPEED
+from scheduling.selectors.trades import TradeRow
+from tenants.api.answer_schemas import answer_serializer
 
-
-class TradeSideRow(s.Serializer[object]):
-    """What a trade is to one side, in GPUs of the slower type as its own jobs value them."""
-
-    speedup = s.FloatField(help_text="What one GPU of the faster type does.")
-    gave = s.FloatField()
-    received = s.FloatField()
-    gain = s.FloatField(help_text="What it received over what it gave, less 1.")
-
-
-class TradeRow(s.Serializer[object]):
-    """Two tenants exchanged quota of two GPU types, or undid that, with the amounts of then.
-
-    A tenant, and what the trade is to it, is null where it is out of your sight.
-    """
-
-    number = s.IntegerField(help_text="Of the trade in its pool; its page has it in its address.")
-    at = s.DateTimeField()
-    round = s.IntegerField()
-    undone = s.BooleanField()
-    bought_type = s.CharField(help_text="The faster GPU type.")
-    bought_gpus = s.FloatField(help_text="What the buyer received, and the seller gave.")
-    sold_type = s.CharField()
-    sold_gpus = s.FloatField()
-    rate = s.FloatField(help_text="Slower GPUs per faster one; below 0 where it was undone.")
-    buyer = TenantRef(allow_null=True)
-    seller = TenantRef(allow_null=True)
-    buyer_side = TradeSideRow(allow_null=True)
-    seller_side = TradeSideRow(allow_null=True)
+TRADE = answer_serializer(TradeRow)
 
 
 class TradePage(s.Serializer[object]):
     """A page of trades, newest first."""
 
-    results = TradeRow(many=True)
+    results = TRADE(many=True)
     next = s.CharField(allow_null=True)
 
 
@@ -194,7 +168,7 @@ class RoundWhole(RoundRow):
     decision = s.DictField(child=s.JSONField(), allow_null=True)
     why_no_decision = s.CharField(allow_blank=True)
     damages = RoundDamage(many=True)
-    trades = TradeRow(many=True)
+    trades = TRADE(many=True)
     following = RoundFollowing(allow_null=True)
     bundle = s.CharField(allow_null=True, help_text="Null: not sealed, damaged, or long ago.")
     record = RoundRecordRow(allow_null=True)

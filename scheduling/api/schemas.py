@@ -11,16 +11,22 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s
 
-from evenshare_core.domain.decision import PlanKind
-from evenshare_core.simulation.starts import NoEstimate
 from scheduling.api.answers import DeadlineRow, PreviewRow
-from scheduling.api.estimates import JobEstimateRow, StopEstimateRow
 from scheduling.api.promise_schemas import QuotaPromiseRow
 from scheduling.api.speeds import SpeedCompared
 from scheduling.models import Job
 from scheduling.requests.jobs import JobRequest
+from scheduling.selectors.job_estimates import EstimateView
+from scheduling.selectors.job_lists import LeaseNow
 from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES
+from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.job_requests import shown_fields
+from scheduling.selectors.plans import PlanRow
+from scheduling.selectors.preemptions import PreemptionRow
+from scheduling.selectors.start_estimates import StartView
+from scheduling.selectors.stop_forecasts import StopView
+from scheduling.selectors.visibility import VisibleTenant
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.request_schemas import answer_fields, request_serializer
 
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
@@ -90,37 +96,6 @@ class Bulk(s.Serializer[object]):
     jobs = JobRequestBody(many=True)
 
 
-class LeaseRow(s.Serializer[object]):
-    """The lease that a job has now."""
-
-    number = s.IntegerField()
-    expires_at = s.DateTimeField()
-    length_s = s.FloatField(help_text="Of its present term.")
-    protected_until = s.DateTimeField(
-        allow_null=True, help_text="No policy ends it before; null: it is not protected."
-    )
-    nodes = s.ListField(child=s.CharField())
-    own = s.IntegerField()
-    borrowed = s.IntegerField()
-    price = Credits()
-
-
-class StartRow(s.Serializer[object]):
-    """When a queued job may start, in pool time, from simulating ahead as of a round.
-
-    Half of the simulated starts came by `p50`, nine of ten by `p90`; null beside a `p50`: later
-    than `simulated_until`. Where `reason` is not empty there is no honest estimate, as `why` says.
-    """
-
-    round = s.IntegerField()
-    as_of = s.DateTimeField()
-    p50 = s.DateTimeField(allow_null=True)
-    p90 = s.DateTimeField(allow_null=True)
-    simulated_until = s.DateTimeField()
-    reason = s.ChoiceField(["", *NoEstimate])
-    why = s.CharField(allow_blank=True)
-
-
 class QueuePlace(s.Serializer[object]):
     """Where a queued job stands in the order of a round, as in the pool's queue."""
 
@@ -128,7 +103,9 @@ class QueuePlace(s.Serializer[object]):
     position = s.IntegerField(allow_null=True, help_text="From 1; null: in no order yet, or none.")
     tenant_position = s.IntegerField(allow_null=True, help_text="Among your tenant's jobs.")
     order = s.CharField(help_text="Who goes first, or why nobody has a position.")
-    start = StartRow(allow_null=True, help_text="Null: no estimate was made yet.")
+    start = answer_serializer(StartView)(
+        allow_null=True, help_text="Null: no estimate was made yet."
+    )
 
 
 class JobRow(s.Serializer[object]):
@@ -153,10 +130,10 @@ class JobRow(s.Serializer[object]):
     exit_code = s.IntegerField(allow_null=True)
     reason_code = s.CharField(allow_blank=True)
     queue = QueuePlace(allow_null=True, help_text="Null: not queued, or in no round yet.")
-    estimate = JobEstimateRow(
+    estimate = answer_serializer(EstimateView)(
         allow_null=True, help_text="Null: nobody knows, or it is over, or was made just now."
     )
-    stop_estimate = StopEstimateRow(
+    stop_estimate = answer_serializer(StopView)(
         allow_null=True,
         help_text="Null: it stops by no metric, or is over, or nothing was reported of it yet.",
     )
@@ -165,7 +142,7 @@ class JobRow(s.Serializer[object]):
         help_text="Of a profiling run: after so many seconds on GPUs it ends; 0: it is none."
     )
     backoff_until = s.DateTimeField(allow_null=True)
-    lease = LeaseRow(allow_null=True)
+    lease = answer_serializer(LeaseNow)(allow_null=True)
     progress = s.DictField(child=s.JSONField(), allow_null=True)
     charge = Credits()
     url = s.CharField()
@@ -248,75 +225,18 @@ class DryRunAnswer(s.Serializer[object]):
     )
 
 
-class TenantRef(s.Serializer[object]):
-    """A tenant as you may see it."""
-
-    name = s.CharField()
-    slug = s.CharField(allow_null=True)
-    you = s.BooleanField()
+TenantRef = answer_serializer(VisibleTenant)
 
 
-class JobRefRow(s.Serializer[object]):
-    """A job of yours."""
-
-    id = s.UUIDField()
-    name = s.CharField()
-
-
-class PreemptionRow(s.Serializer[object]):
-    """A lease that ended before its expiry, with notice; times are pool time.
-
-    `tenant` and `job` lost the GPUs, `for_tenant` and `for_job` got them; null: not yours to see.
-    `numbers`: what the rule compared, where you may see both tenants.
-    """
-
-    at = s.DateTimeField(help_text="When notice was given.")
-    round = s.IntegerField()
-    rule = s.CharField(help_text="guarantee, pays, defragment or gang.")
-    words = s.CharField()
-    moved = s.BooleanField(help_text="The job went on elsewhere.")
-    gpus = s.IntegerField()
-    gpu_type = s.CharField()
-    tenant = TenantRef(allow_null=True)
-    job = JobRefRow(allow_null=True)
-    for_tenant = TenantRef(allow_null=True)
-    for_job = JobRefRow(allow_null=True)
-    numbers = s.DictField(child=s.JSONField())
-    notice_s = s.IntegerField(help_text="Seconds that it had at most to save its state.")
-    released_at = s.DateTimeField(allow_null=True, help_text="When its GPUs were free.")
-    unused = s.BooleanField(
-        help_text="Whether the job that got its GPUs gave them up before it started."
-    )
+JobRefRow = answer_serializer(JobRef)
+PREEMPTION = answer_serializer(PreemptionRow)
 
 
 class PreemptionPage(s.Serializer[object]):
     """A page of leases that ended before their expiry, newest first."""
 
-    results = PreemptionRow(many=True)
+    results = PREEMPTION(many=True)
     next = s.CharField(allow_null=True)
-
-
-class PlanRow(s.Serializer[object]):
-    """When a job is to start or started, and what it costs and gains; times are pool time.
-
-    Of one that is refused: `needed`, the price per GPU-hour at which it would start, and `lowest`,
-    the one that there was for it. A plan binds nobody: each batch makes it anew.
-    """
-
-    kind = s.ChoiceField(list(PlanKind))
-    round = s.IntegerField()
-    at = s.DateTimeField()
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    borrowed = s.IntegerField()
-    starts_at = s.DateTimeField(allow_null=True)
-    ends_at = s.DateTimeField(allow_null=True)
-    price = Credits()
-    cost = Credits()
-    value = Credits()
-    gain = Credits()
-    needed = Credits()
-    lowest = Credits()
 
 
 class JobReason(s.Serializer[object]):
@@ -330,15 +250,17 @@ class JobReason(s.Serializer[object]):
     numbers = s.DictField(child=s.JSONField())
     round = s.IntegerField(allow_null=True)
     as_of = s.DateTimeField(allow_null=True)
-    preempted = PreemptionRow(
+    preempted = PREEMPTION(
         allow_null=True, help_text="The last time it lost GPUs before its lease expired."
     )
     deadline_answer = DeadlineRow(allow_null=True, help_text="Null: it has no deadline.")
-    plan = PlanRow(allow_null=True, help_text="Null: no plan decides about it now.")
+    plan = answer_serializer(PlanRow)(
+        allow_null=True, help_text="Null: no plan decides about it now."
+    )
     overclaims = SpeedCompared(
         many=True, help_text="Where its job type was declared faster than it was measured."
     )
-    made_way = PreemptionRow(
+    made_way = PREEMPTION(
         many=True, help_text="Leases that ended before they expired for this job, oldest first."
     )
 

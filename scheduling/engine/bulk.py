@@ -24,12 +24,19 @@ def _plain(value: object) -> int:
 _json = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
-def insert_rows(table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def insert_rows(
+    table: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    returning: Sequence[str] = (),
+) -> list[tuple[Any, ...]]:
     """Insert rows in one statement, in the running transaction; constraints and triggers apply.
 
     Columns that are not named get the database's default; what a JSON column holds is given as
-    text. Postgres reads one JSON document of all rows about as fast as COPY, which row level
-    security does not allow, and in a fifth of the time that arrays by column take.
+    text. Returns the columns `returning` of the new rows. Postgres reads one JSON document of all
+    rows about as fast as COPY, which row level security does not allow, and in a fifth of the time
+    that arrays by column take.
     """
     kinds = _kinds(table)
     chosen = ", ".join(f"{name}::{kinds[name]}" for name in columns)
@@ -37,11 +44,14 @@ def insert_rows(table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
         f"{name} {'text' if kinds[name] == 'jsonb' else kinds[name]}" for name in columns
     )
     rows_json = _json([dict(zip(columns, row, strict=True)) for row in rows]).decode()
-    run(
-        f"INSERT INTO {table} ({', '.join(columns)})"  # noqa: S608 - names are models' own
-        f" SELECT {chosen} FROM json_to_recordset(%s::json) AS r ({read_as})",
-        [rows_json],
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join(columns)})"  # noqa: S608 - names are models' own
+            f" SELECT {chosen} FROM json_to_recordset(%s::json) AS r ({read_as})"
+            + (f" RETURNING {', '.join(returning)}" if returning else ""),
+            [rows_json],
+        )
+        return cursor.fetchall() if returning else []
 
 
 def document(value: object) -> str | None:

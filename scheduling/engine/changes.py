@@ -9,21 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Change, ChangeKind, JobService, Service
 
 
-@dataclass(frozen=True, slots=True)
-class JobFacts:
+class JobFacts(NamedTuple):
     """A job that is active now (`ended_us` None) or ended since the last round."""
 
-    job: int
-    tenant: int
-    gpus: int
-    submitted_us: int
-    gpu_types: tuple[str, ...]
-    weight: int
-    ended_us: int | None
+    job: Job
+    ended_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +46,12 @@ def timed_changes(
     for hold in holds:
         holds_of.setdefault(hold.job, []).append(hold)
     changes: list[Change] = []
-    for facts in sorted(jobs, key=lambda facts: facts.job):
-        before = known.get(facts.job)
+    for facts in sorted(jobs, key=lambda facts: facts.job.id):
+        before = known.get(facts.job.id)
         if before is None and facts.ended_us is not None and facts.ended_us <= service.at_us:
             continue
         # Nearly all jobs of a long queue: known, still active, and nothing was or is held.
-        mine = holds_of.get(facts.job)
+        mine = holds_of.get(facts.job.id)
         if before is not None and facts.ended_us is None and not mine and not before.held:
             continue
         changes += _job_changes(service.at_us, at_us, facts, before, mine or [])
@@ -66,7 +62,7 @@ def _job_changes(
     since_us: int, at_us: int, facts: JobFacts, before: JobService | None, holds: list[LeaseHold]
 ) -> list[Change]:
     changes: list[Change] = []
-    clock_us = since_us
+    job, clock_us = facts.job, since_us
 
     def add(
         instant_us: int, kind: ChangeKind, gpus: int = 0, gpu_types: tuple[str, ...] = ()
@@ -74,11 +70,11 @@ def _job_changes(
         # Never backwards inside a job, never outside the interval.
         nonlocal clock_us
         clock_us = min(max(instant_us, clock_us), at_us)
-        weight = facts.weight if kind is ChangeKind.ACTIVE else 1
-        changes.append(Change(clock_us, kind, facts.tenant, facts.job, gpus, gpu_types, weight))
+        weight = job.weight if kind is ChangeKind.ACTIVE else 1
+        changes.append(Change(clock_us, kind, job.tenant, job.id, gpus, gpu_types, weight))
 
     if before is None:
-        add(facts.submitted_us, ChangeKind.ACTIVE, facts.gpus, facts.gpu_types)
+        add(job.submitted_us, ChangeKind.ACTIVE, job.gpus, job.gpu_types)
     held = before.held if before is not None else 0
     for hold in holds:
         if hold.ended_us is not None and hold.ended_us <= since_us and not held:

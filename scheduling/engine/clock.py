@@ -10,7 +10,7 @@ tokens' validity in their own statements, and a job's process, which has this ma
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -34,6 +34,10 @@ class PoolNow:
     pool_at: datetime
     scale: int
     paused: bool
+
+
+# Reads a pool's clock by the pool's id.
+Clocks = Callable[[int], PoolNow]
 
 
 def pool_time(clock: PoolClock, wall: datetime) -> datetime:

@@ -1,7 +1,7 @@
 """Estimates of jobs in the snapshot, and the runs that they are made of.
 
 A round reads what was measured and what earlier runs took, and stores the estimates with its
-snapshot: a replay needs neither. Source: docs/adr/0188-estimates-of-jobs.md.
+snapshot: a replay needs neither. Source: docs/adr/0192-curves-of-live-jobs.md.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ ORDER BY j.ended_at, j.id, t.name
 
 
 def with_estimates(
-    rows: Sequence[StoredJob], jobs: tuple[JobValue, ...], profiles: Collection[ProfileValue]
+    rows: Sequence[StoredJob], profiles: Collection[ProfileValue]
 ) -> tuple[tuple[JobValue, ...], tuple[JobEstimate, ...]]:
     """Return the jobs with the work that is known of them, and how sure that is.
 
-    `rows` are those of the jobs, in the same order. Two queries, and one where jobs stop by a
-    metric. Of a job without a job type, or of
-    one of whose type nothing was measured and no run ended, nothing is said but what it says
-    itself: `Job.estimate_us`, as its row has it.
+    Two queries, and one where jobs stop by a metric. Of a job without a job type, or of one of
+    whose type nothing was measured and no run ended, nothing is said but what it says itself:
+    `Job.estimate_us`, as its row has it.
     """
     if not profiles:
-        return jobs, ()
+        return tuple(row.job for row in rows), ()
     types = read_job_types(profiles)
-    stops = read_stops([row.id for row in rows if row.stop_metric and row.profile])
+    stops = read_stops([row.job.id for row in rows if row.stop_metric and row.job.profile])
     with_work: list[JobValue] = []
     estimates: list[JobEstimate] = []
-    for row, job in zip(rows, jobs, strict=True):
+    for row in rows:
+        job = row.job
         if row.profiling_s:  # it lasts as long as it may
             with_work.append(job)
             continue
         claims = JobClaims(
-            row.iterations, bool(row.stop_metric), row.estimate_us, stops.get(row.id)
+            row.iterations, bool(row.stop_metric), job.estimate_us, stops.get(job.id)
         )
         known, estimate = estimated_job(types, job, claims)
         with_work.append(known)

@@ -3,7 +3,7 @@
 Reports are sums since a process's start. What came since the last reading is one report to the
 averages; a report that is seen twice says nothing new the second time, and one that is missed is in
 the next. Policies read the speeds from the snapshot alone: rows of measurements are not in it.
-Source: docs/adr/0182-measured-speeds.md.
+Source: docs/adr/0183-virtual-truth.md.
 """
 
 from __future__ import annotations

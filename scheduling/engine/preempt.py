@@ -1,7 +1,7 @@
 """Leases that a round ends before their expiry: what their notice says, and which ones go on.
 
 Asked by the writer alone, under the pool's fence.
-Source: docs/adr/0147-preemption-with-notice.md.
+Source: docs/adr/0150-a-notice-stands.md.
 """
 
 from __future__ import annotations

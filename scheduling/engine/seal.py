@@ -4,7 +4,7 @@ Beside the rounds, never in their transactions. Level-triggered: what is committ
 yet is sealed, in order, whoever calls and however often; the row of the pool's `RoundSealing` is
 the lock. Each round gets one record, a damaged one too, so that the number of a round tells the
 place of its record.
-Source: docs/adr/0197-rounds-are-sealed.md.
+Source: docs/adr/0198-sums-are-history.md.
 """
 
 from __future__ import annotations

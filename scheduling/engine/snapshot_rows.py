@@ -37,13 +37,13 @@ ORDER BY id
 """
 
 _LEASES = """
-SELECT l.id, l.job_id, l.tenant_id, t.name, l.placement, l.state,
+SELECT l.id, l.job_id, l.tenant_id, t.name, l.placement,
        (extract(epoch FROM coalesce(l.started_at, l.granted_at)) * 1000000)::bigint,
        (extract(epoch FROM l.expires_at) * 1000000)::bigint,
        l.term, l.own, l.borrowed, (l.price * 1000000)::bigint,
-       (extract(epoch FROM l.protected_until) * 1000000)::bigint
+       coalesce((extract(epoch FROM l.protected_until) * 1000000)::bigint, 0)
 FROM scheduling_lease l JOIN scheduling_gputype t ON t.id = l.gpu_type_id
-WHERE l.pool_id = %s AND l.state <> 'ended'{only}
+WHERE l.pool_id = %s AND l.state NOT IN ('ended', 'stopping'){only}
 ORDER BY l.id
 """
 # What a row raises that code cannot read, by its place in the database or by what is in it.
@@ -60,22 +60,13 @@ WHERE pool_id = %s AND state IN ('pending', 'running', 'stopping') AND submitted
   AND quarantine = ''
 """
 _LEASE_JOBS = "SELECT id, job_id FROM scheduling_lease WHERE pool_id = %s AND state <> 'ended'"
+_JOB_FIELDS = len(Job.__struct_fields__)
 
 
 class StoredJob(NamedTuple):
-    """A row of `_JOBS`."""
+    """A row of `_JOBS`: the job, whose fields come first and in their order, and the rest."""
 
-    id: int
-    tenant: int
-    gpus: int
-    submitted_us: int
-    gpu_types: list[str]
-    weight: int
-    terms: int
-    max_price_micro: int | None
-    deadline_us: int | None
-    estimate_us: int | None
-    profile: int
+    job: Job
     state: str
     backoff_until_us: int | None
     losses: int
@@ -89,24 +80,6 @@ class StoredJob(NamedTuple):
     profiling_s: int
 
 
-class StoredLease(NamedTuple):
-    """A row of `_LEASES`; `placement` is JSON."""
-
-    id: int
-    job: int
-    tenant: int
-    gpu_type: str
-    placement: str
-    state: str
-    started_us: int
-    expires_us: int
-    term: int
-    own: int
-    borrowed: int
-    price_micro: int
-    protected_until_us: int | None
-
-
 def fetch_rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query, parameters)
@@ -116,40 +89,32 @@ def fetch_rows(query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 def active_jobs(pool_id: int, at: datetime) -> list[StoredJob]:
     """The jobs that a round at `at` looks at, in order of their ids."""
-    return [StoredJob._make(row) for row in fetch_rows(_ALL_JOBS, [pool_id, at])]
+    return [_stored_job(row) for row in fetch_rows(_ALL_JOBS, [pool_id, at])]
+
+
+def _stored_job(row: tuple[Any, ...]) -> StoredJob:
+    job, rest = row[:_JOB_FIELDS], row[_JOB_FIELDS:]
+    id_, tenant, gpus, submitted_us, gpu_types, *more = job
+    if None in gpu_types:
+        raise ValueError("a GPU type has no name")
+    return StoredJob(Job(id_, tenant, gpus, submitted_us, tuple(gpu_types), *more), *rest)
 
 
 def with_price_limits(rows: Sequence[StoredJob], limits: Mapping[int, int]) -> Sequence[StoredJob]:
     """Jobs with the highest price that they pay: at most their tenant's, `limits` by tenant id."""
     if not limits:
         return rows
-    return [
-        row._replace(max_price_micro=lower_price(row.max_price_micro, limits.get(row.tenant)))
-        for row in rows
-    ]
+
+    def limited(job: Job) -> Job:
+        price = lower_price(job.max_price_micro, limits.get(job.tenant))
+        return msgspec.structs.replace(job, max_price_micro=price)
+
+    return [row._replace(job=limited(row.job)) for row in rows]
 
 
-def live_leases(pool_id: int) -> list[StoredLease]:
-    """The leases that have not ended, in order of their ids."""
-    return [StoredLease._make(row) for row in fetch_rows(_ALL_LEASES, [pool_id])]
-
-
-def job_of(row: StoredJob) -> Job:
-    if None in row.gpu_types:
-        raise ValueError("a GPU type has no name")
-    return Job(
-        row.id,
-        row.tenant,
-        row.gpus,
-        row.submitted_us,
-        tuple(row.gpu_types),
-        row.weight,
-        row.terms,
-        row.max_price_micro,
-        row.deadline_us,
-        row.estimate_us,
-        row.profile,
-    )
+def live_leases(pool_id: int) -> tuple[Lease, ...]:
+    """The leases that hold their GPUs or will, in order of their ids; not those that stop."""
+    return tuple(_lease(row) for row in fetch_rows(_ALL_LEASES, [pool_id]))
 
 
 def node_resources(pool_id: int) -> tuple[Resources, ...]:
@@ -161,15 +126,18 @@ def node_resources(pool_id: int) -> tuple[Resources, ...]:
 def job_resources(rows: Iterable[StoredJob]) -> tuple[Resources, ...]:
     """What these jobs need besides GPUs, of those that tell it, in the order given."""
     return tuple(
-        Resources(row.id, row.cpus, row.memory_mb) for row in rows if row.cpus or row.memory_mb
+        Resources(row.job.id, row.cpus, row.memory_mb) for row in rows if row.cpus or row.memory_mb
     )
 
 
 def job_utilities(rows: Iterable[StoredJob]) -> tuple[Utility, ...]:
     """What these jobs are worth, of those that say it, in the order given."""
     # Django leaves jsonb as text on raw cursors.
-    stated = ((row.id, msgspec.json.decode(row.utility)) for row in rows if row.utility is not None)
-    utilities = (stated_utility(job, raw) for job, raw in stated)
+    utilities = (
+        stated_utility(row.job.id, msgspec.json.decode(row.utility))
+        for row in rows
+        if row.utility is not None
+    )
     return tuple(utility for utility in utilities if utility is not None)
 
 
@@ -178,37 +146,26 @@ def job_deadlines(rows: Iterable[StoredJob]) -> tuple[Deadline, ...]:
     return tuple(
         _deadline_of(row)
         for row in rows
-        if row.deadline_us is not None or row.job_class != DeadlineClass.BEST_EFFORT
+        if row.job.deadline_us is not None or row.job_class != DeadlineClass.BEST_EFFORT
     )
 
 
 def _deadline_of(row: StoredJob) -> Deadline:
-    if row.deadline_us is None:
+    job = row.job
+    if job.deadline_us is None:
         raise ValueError(f"a job of the class {row.job_class} has no deadline")
     kind, said = DeadlineClass(row.job_class), row.deadline_steps
     # Django leaves jsonb as text on raw cursors.
     declared = () if said is None else read_steps(msgspec.json.decode(said))
-    steps = dated_steps(row.submitted_us, row.deadline_us, kind, declared)
-    return Deadline(row.id, kind, steps)
+    steps = dated_steps(job.submitted_us, job.deadline_us, kind, declared)
+    return Deadline(job.id, kind, steps)
 
 
-def lease_of(row: StoredLease) -> Lease:
+def _lease(row: tuple[Any, ...]) -> Lease:
+    id_, job, tenant, gpu_type, placement, *more = row
     # Django leaves jsonb as text on raw cursors.
-    placement = tuple((node, gpus) for node, gpus in msgspec.json.decode(row.placement))
-    return Lease(
-        row.id,
-        row.job,
-        row.tenant,
-        row.gpu_type,
-        placement,
-        row.started_us,
-        row.expires_us,
-        row.term,
-        row.own,
-        row.borrowed,
-        row.price_micro,
-        row.protected_until_us or 0,
-    )
+    held = tuple((node, gpus) for node, gpus in msgspec.json.decode(placement))
+    return Lease(id_, job, tenant, gpu_type, held, *more)
 
 
 def read_profiles(wanted: Collection[int]) -> tuple[Profile, ...]:
@@ -278,8 +235,8 @@ def _read_jobs(pool_id: int, at: datetime, ids: Sequence[int]) -> None:
     query = _JOBS.format(only=" AND id = ANY(%s)")
     for row in fetch_rows(query, [pool_id, at, list(ids)]):
         # As a replay reads it: what cannot be written down again cannot be decided upon.
-        stored = StoredJob._make(row)
-        decode(canonical_bytes(job_of(stored)), Job)
+        stored = _stored_job(row)
+        decode(canonical_bytes(stored.job), Job)
         job_utilities([stored])
         for deadline in job_deadlines([stored]):
             decode(canonical_bytes(deadline), Deadline)
@@ -293,4 +250,4 @@ def _read_job_types(ids: Sequence[int]) -> None:
 def _read_leases(pool_id: int, ids: Sequence[int]) -> None:
     query = _LEASES.format(only=" AND l.id = ANY(%s)")
     for row in fetch_rows(query, [pool_id, list(ids)]):
-        decode(canonical_bytes(lease_of(StoredLease._make(row))), Lease)
+        decode(canonical_bytes(_lease(row)), Lease)

@@ -37,10 +37,8 @@ from scheduling.engine.snapshot_rows import (
     active_jobs,
     fetch_rows,
     job_deadlines,
-    job_of,
     job_resources,
     job_utilities,
-    lease_of,
     live_leases,
     node_resources,
     read_measured_profiles,
@@ -113,17 +111,16 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
     # A job whose lease is being released is neither a candidate nor a holder: its GPUs are
     # free for a successor, which then waits for them.
     candidates = [row for row in job_rows if row.state != "stopping"]
-    jobs = tuple(job_of(row) for row in candidates)
-    leases = tuple(lease_of(row) for row in live_leases(pool_id) if row.state != "stopping")
+    leases = live_leases(pool_id)
     backoffs = _backoffs(job_rows, at_us)
     # Where no node tells what it has, nothing can lack: what jobs say is left out.
     has, utilities = node_resources(pool_id), job_utilities(candidates)
     deadlines = job_deadlines(candidates)
     needs = job_resources(candidates) if has else ()
     changes = quota_changes + _changes(pool_id, job_rows, service, at_us)
-    profiles, measured = read_measured_profiles({job.profile for job in jobs} - {0})
-    jobs, estimates = with_estimates(candidates, jobs, profiles)
-    profilers = tuple(row.id for row in candidates if row.profiling_s)
+    profiles, measured = read_measured_profiles({row.job.profile for row in candidates} - {0})
+    jobs, estimates = with_estimates(candidates, profiles)
+    profilers = tuple(row.job.id for row in candidates if row.profiling_s)
     schema = schema_of(
         backoffs, bounds_us, has, utilities, surcharges, deadlines=deadlines, estimates=estimates,
         profilers=profilers, measured=measured,
@@ -157,7 +154,7 @@ def _read(pool_id: int, number: int, at_us: int, left: LeftState) -> Snapshot:
 def _backoffs(job_rows: Iterable[StoredJob], at_us: int) -> tuple[Backoff, ...]:
     """The jobs that wait because their process was lost, and may not start yet."""
     return tuple(
-        Backoff(row.id, row.backoff_until_us, row.losses)
+        Backoff(row.job.id, row.backoff_until_us, row.losses)
         for row in job_rows
         if row.state == "pending"
         and row.backoff_until_us is not None
@@ -281,18 +278,13 @@ def _prices(
 def _changes(
     pool_id: int, job_rows: Sequence[StoredJob], service: Service, at_us: int
 ) -> list[Change]:
-    active = {row.id for row in job_rows}
-    facts = [
-        JobFacts(
-            row.id, row.tenant, row.gpus, row.submitted_us, tuple(row.gpu_types), row.weight, None
-        )
-        for row in job_rows
-    ]
+    facts = [JobFacts(row.job) for row in job_rows]
+    active = {row.job.id for row in job_rows}
     # One in quarantine has not ended, but claims nothing any more.
     vanished = [job.job for job in service.jobs if job.job not in active]
     since, at = from_us(service.at_us), from_us(at_us)
     facts += [
-        JobFacts(job, tenant, gpus, submitted_us, tuple(gpu_types), weight, ended_us)
+        JobFacts(JobValue(job, tenant, gpus, submitted_us, tuple(gpu_types), weight), ended_us)
         for job, tenant, gpus, submitted_us, gpu_types, weight, ended_us in fetch_rows(
             _GONE, [at, pool_id, since, at, vanished]
         )

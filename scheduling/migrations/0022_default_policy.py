@@ -1,6 +1,6 @@
 """New pools decide by another policy; those that exist keep theirs. Nothing changes in the tables.
 
-0148 says why.
+docs/adr/0153 says why.
 """
 
 from django.db import migrations, models

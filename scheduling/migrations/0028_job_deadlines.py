@@ -1,4 +1,4 @@
-"""Deadlines and stopping criteria of jobs (docs/adr/0186-deadlines-of-jobs.md)."""
+"""Deadlines and stopping criteria of jobs (docs/adr/0224-a-dry-run-decides-the-next-round.md)."""
 
 from django.conf import settings
 from django.db import migrations, models

@@ -1,4 +1,4 @@
-"""What rounds answered to jobs with deadlines, append-only (docs/adr/0187-answers-on-the-portal.md)."""
+"""What rounds answered to jobs with deadlines, append-only (docs/adr/0224-a-dry-run-decides-the-next-round.md)."""
 
 import django.db.models.deletion
 from django.conf import settings

@@ -1,4 +1,4 @@
-"""Averages as estimates of jobs use them, and what earlier runs took (docs/adr/0188)."""
+"""Averages as estimates of jobs use them, and what earlier runs took (docs/adr/0192)."""
 
 import django.db.models.deletion
 from django.db import migrations, models

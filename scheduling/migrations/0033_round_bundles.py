@@ -1,7 +1,7 @@
 """Bundles of rounds in day partitions, the keys of their pseudonyms, how far rounds are sealed.
 
 Bundles and the bytes of rounds are dropped by one function, after the same time
-(docs/adr/0197-rounds-are-sealed.md).
+(docs/adr/0198-sums-are-history.md).
 """
 
 import django.db.models.deletion

@@ -1,4 +1,4 @@
-"""What people's clients said that they verified, append-only (docs/adr/0203-who-verified-what.md)."""
+"""What people's clients said that they verified, append-only (docs/adr/0220-not-proven-is-a-result.md)."""
 
 import django.db.models.deletion
 import django.db.models.functions.datetime

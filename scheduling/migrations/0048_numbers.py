@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
 
     operations = (
         hold_counts("scheduling"),
-        # As of all amounts that people write (0128): a posted price takes no larger base.
+        # As of all amounts that people write (0228): a posted price takes no larger base.
         hold_condition("scheduling_pricesetting", "base_fits", "base < 1000000000000"),
         # Pages count years back from a pool's present instant, and from its last round to the next.
         hold_condition(

@@ -1,6 +1,6 @@
 """What a job says about its end: class, deadline, steps, and when it is done; their readers. Pure.
 
-Source: docs/adr/0186-deadlines-of-jobs.md.
+Source: docs/adr/0224-a-dry-run-decides-the-next-round.md.
 """
 
 from __future__ import annotations

@@ -229,8 +229,8 @@ def _keys(pool_id: int, day: date, visibility: Visibility) -> list[TenantKey]:
     secret = _secret(pool_id, day)
     if secret is None:
         return []
-    own = [row for row in visibility.known.values() if row.you]
-    keys = [(row.slug, tenant_key(secret, row.id)) for row in own]
+    own = [(row.slug, row.id) for row in visibility.known.values() if row.you and row.slug]
+    keys = [(slug, tenant_key(secret, tenant_id)) for slug, tenant_id in own]
     return [TenantKey(slug, key.hex(), tenant_name(key)) for slug, key in keys]
 
 

@@ -21,9 +21,11 @@ from evenshare_core.fairness.misreports import (
     profile_of,
 )
 from evenshare_core.policies.base import promises, round_ideals
+from evenshare_core.policies.registry import missing_text
 from scheduling.models import Profile, Round
 from scheduling.selectors.stored_rounds import (
     DamagedRoundError,
+    ReplayError,
     decode_round,
     round_bytes,
     row_damages,
@@ -111,11 +113,13 @@ def read_counterfactual(
     far as the profile runs on the type.
 
     Raises:
-        ReplayError: the round's bytes are no longer kept, or damaged.
+        ReplayError: the round's bytes are no longer kept, or damaged; or its policy is not here.
         TooLargeError: it has too many jobs.
     """
     if damages := row_damages(round_):
         raise DamagedRoundError(round_.number, damages)
+    if missing := missing_text(round_.policy):
+        raise ReplayError(missing)
     snapshot, decision = decode_round(round_, round_bytes(round_))
     if len(snapshot.jobs) > MAX_JOBS:
         raise TooLargeError(f"{len(snapshot.jobs)} jobs are more than the {MAX_JOBS}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from evenshare_core.domain.averages import Average
 from evenshare_core.domain.estimates import EstimateSource
@@ -24,6 +23,7 @@ from evenshare_core.estimation.jobs import (
 from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Measurement, Profile, RunRecord, StopForecast
+from tenants.answers import Answer, Hidden, about, told_as
 
 Kind = Measurement.Kind
 
@@ -119,20 +119,27 @@ def _past_run(run: Mapping[str, Any], speeds: Mapping[str, int]) -> PastRun:
     return PastRun(work_us, None if said is None else said * SECOND_US)
 
 
-@dataclass(frozen=True, slots=True)
-class EstimateView:
-    """How long a job is expected to run on the slowest type that it accepts, in seconds.
+Percent = Annotated[int, told_as(lambda milli: milli / 10, type="number")]
+_Rounded = Annotated[float, told_as(lambda seconds: round(seconds, 3))]
+_NAMES = {"work_s": "seconds", "error_milli": "error_percent", "overhead_s": "overhead_seconds"}
 
-    `error_milli`: relative standard error in thousandths; `basis`: of how many reports of measured
-    iterations, or of how many runs; 0: of none. `metric`: by whose curve its iterations are known.
-    """
 
-    work_s: float
-    error_milli: int
+class EstimateView(Answer, frozen=True, rename=_NAMES):
+    """How long a job is expected to run in all, on the slowest GPU type that it accepts."""
+
+    COMPONENT = "JobEstimateRow"
+
+    work_s: _Rounded
+    error_milli: Annotated[
+        Percent,
+        about("Relative standard error; 100 where nobody knows how far off it may be."),
+    ]
     source: EstimateSource
-    basis: int
-    overhead_s: float
-    metric: str = ""
+    basis: Annotated[
+        int, about("Of how many reports of measured iterations, or of how many earlier runs.")
+    ]
+    overhead_s: Annotated[_Rounded, about("What it loses when it is suspended and resumed.")]
+    metric: Hidden[str] = ""  # by whose curve its iterations are known
 
 
 # Of a job that stops by a metric: what is surer than its cap, its runs or its owner's words.

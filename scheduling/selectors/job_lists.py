@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from evenshare_core.money.fixed_point import to_text
 from scheduling.models import Job, Lease, Pool, Round
 from scheduling.selectors.dashboard import node_names, term_length
 from scheduling.selectors.job_phases import STARTING, is_starting
 from scheduling.selectors.round_reasons import read_reason
+from tenants.answers import Answer, Hidden, about
 
 TEXT_MAX = 80
 
@@ -111,19 +112,22 @@ def _in_phases(wanted: Collection[str]) -> Q:
     return Q(state__in=states)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseNow:
-    """The lease that a job has now; `nodes` by name. `lasts_s`: its term, in pool seconds."""
+class LeaseNow(Answer, frozen=True):
+    """The lease that a job has now."""
+
+    COMPONENT = "LeaseRow"
 
     number: int
-    state: str
+    state: Hidden[str]
     expires_at: datetime
-    lasts_s: float
-    protected_until: datetime | None
+    length_s: Annotated[float, about("Of its present term.")]
+    protected_until: Annotated[
+        datetime | None, about("No policy ends it before; null: it is not protected.")
+    ]
     nodes: tuple[str, ...]
     own: int
     borrowed: int
-    price: Any
+    price: Decimal
 
 
 def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
@@ -177,16 +181,6 @@ def read_job_wait(job: Job) -> JobWait:
     if wait is not None:
         return JobWait(wait.reason.value, last.number, last.at, wait.numbers)
     return JobWait(job.reason_code, job.reason_round or last.number, last.at)
-
-
-def visible_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reason's numbers as the API writes them: micro-credits as decimal strings."""
-    return {
-        name.removesuffix("_micro"): (
-            to_text(value) if name.endswith("_micro") and value is not None else value
-        )
-        for name, value in numbers.items()
-    }
 
 
 def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
+from tenants.answers import Answer
 
-@dataclass(frozen=True, slots=True)
-class JobRef:
-    """A job that the viewer may know."""
+
+class JobRef(Answer, frozen=True, rename={"uid": "id"}):
+    """A job of yours."""
+
+    COMPONENT = "JobRefRow"
 
     uid: UUID
     name: str

@@ -5,27 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from typing import Annotated
 
 from scheduling.models import ExecutorHealth, Lease
 from scheduling.selectors.dashboard import node_names
 from scheduling.selectors.job_refs import JobRef
+from tenants.answers import Answer, about
 
 
-@dataclass(frozen=True, slots=True)
-class MissingLease:
-    """A launched lease that is not listed, and since when (wall time).
+class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted": "accepted"}):
+    """A lease that was launched and that its executor does not list, since an instant of the wall.
 
-    `is_accepted`: an operator said that it is gone, and the next round ends it. `job` is None where
-    its row is gone.
+    `lease` is its number among those of its job.
     """
 
-    job: JobRef | None
+    COMPONENT = "MissingLeaseRow"
+
+    job: Annotated[JobRef | None, about("Null: jobs of tenants are not for your role.")]
     tenant: str
     number: int
     gpus: int
     nodes: tuple[str, ...]
     since: datetime | None
-    is_accepted: bool
+    is_accepted: Annotated[bool, about("An operator accepted its loss: the next round ends it.")]
 
 
 @dataclass(frozen=True, slots=True)

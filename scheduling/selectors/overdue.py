@@ -6,12 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Annotated
 
 from scheduling.models import ExecutorHealth, Intent, Lease, Pool
 from scheduling.selectors.dashboard import node_names
 from scheduling.selectors.executors import is_refusal
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.lines import PoolFacts
+from tenants.answers import Answer, Hidden, about
 
 # A process may end as its notice ends, and the next round has to see that.
 ROUNDS_LATER = 2
@@ -28,23 +30,28 @@ class StopAnswer(StrEnum):
     SILENT = "silent"
 
 
-@dataclass(frozen=True, slots=True)
-class OverdueLease:
-    """A lease whose stop was due at `due` (pool time), and what its engine says of its process.
+_NAMES = {"number": "lease", "overdue": "overdue_s", "is_written_off": "written_off"}
 
-    `since` (wall time) and `error` are of what the engine says, where they are known. `reason` is
-    what it is to end for. `is_written_off`: an operator asked for its end, and the next round ends
-    it.
+
+class OverdueLease(Answer, frozen=True, rename=_NAMES):
+    """A lease whose stop was due at `due` (pool time); it holds its GPUs until it ends.
+
+    `engine` is what its engine last said of its process; `since` (wall time) and `error` where they
+    are known. `reason`: what it is to end for. `written_off`: an operator asked for its end, and
+    the next round ends it.
     """
 
-    id: int
-    job: JobRef
+    COMPONENT = "OverdueLeaseRow"
+
+    id: Hidden[int]
+    job: Annotated[JobRef, about("Null: jobs of tenants are not for your role.", nullable=True)]
     tenant: str
     number: int
     gpus: int
     nodes: tuple[str, ...]
     reason: str
     due: datetime
+    overdue: Annotated[timedelta, about("Seconds of pool time since then.")]
     engine: StopAnswer
     since: datetime | None
     error: str
@@ -100,7 +107,7 @@ def overdue_leases(pool: Pool, now: datetime, scale: int) -> list[OverdueLease]:
         return []
     health = ExecutorHealth.objects.filter(pool=pool).first() or ExecutorHealth(pool=pool)
     names = node_names(place[0] for stop in stops for place in stop.lease.placement)
-    return [_overdue(stop, health, names) for stop in stops]
+    return [_overdue(stop, health, names, now) for stop in stops]
 
 
 def overdue_pools(pools: Sequence[PoolFacts], now: Mapping[int, datetime]) -> list[OverduePool]:
@@ -134,7 +141,9 @@ def orphan_processes() -> list[OrphanProcesses]:
     ]
 
 
-def _overdue(stop: Intent, health: ExecutorHealth, names: Mapping[int, str]) -> OverdueLease:
+def _overdue(
+    stop: Intent, health: ExecutorHealth, names: Mapping[int, str], now: datetime
+) -> OverdueLease:
     lease = stop.lease
     engine, since, error = _said(stop, health)
     return OverdueLease(
@@ -146,6 +155,7 @@ def _overdue(stop: Intent, health: ExecutorHealth, names: Mapping[int, str]) -> 
         nodes=tuple(sorted(names.get(place[0], "?") for place in lease.placement)),
         reason=lease.end_reason,
         due=stop_due(stop),
+        overdue=now - stop_due(stop),
         engine=engine,
         since=since,
         error=error,

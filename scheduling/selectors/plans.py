@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
 from evenshare_core.domain.decision import PlanKind
 from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, JobPlan, Lease
+from tenants.answers import Answer
 
 _OF_REFUSED = {Reason.PRICE_ABOVE_VALUE.value}
 _OF_LATER = {Reason.PLANNED_LATER.value}
 
 
-@dataclass(frozen=True, slots=True)
-class PlanView:
-    """When a job is to start or started, on what, and what that costs; or why it is refused.
+class PlanRow(Answer, frozen=True):
+    """When a job is to start or started, and what it costs and gains; times are pool time.
 
-    Instants of pool time; credits, prices per GPU-hour. `gain`: `value` less `cost`.
+    Of one that is refused: `needed`, the price per GPU-hour at which it would start, and `lowest`,
+    the one that there was for it. A plan binds nobody: each batch makes it anew.
     """
 
-    kind: str
+    kind: PlanKind
     round: int
     at: datetime
     gpu_type: str
@@ -32,21 +32,17 @@ class PlanView:
     price: Decimal
     cost: Decimal
     value: Decimal
+    gain: Decimal
     needed: Decimal
     lowest: Decimal
 
     @property
-    def gain(self) -> Decimal:
-        """What it is worth less what it costs."""
-        return self.value - self.cost
-
-    @property
     def is_refused(self) -> bool:
         """Whether its price is what keeps it waiting."""
-        return self.kind == PlanKind.REFUSED.value
+        return self.kind is PlanKind.REFUSED
 
 
-def read_plan(job: Job) -> PlanView | None:
+def read_plan(job: Job) -> PlanRow | None:
     """Return the plan by which a job waits or runs; None where something else decides.
 
     One that waits has a plan while its reason is the plan's; one that runs, of its present lease.
@@ -54,9 +50,9 @@ def read_plan(job: Job) -> PlanView | None:
     row = JobPlan.objects.filter(job=job).first()
     if row is None or not _is_of_now(row, job):
         return None
-    return PlanView(
-        row.kind, row.round, row.at, row.gpu_type, row.gpus, row.borrowed, row.starts_at,
-        row.ends_at, row.price, row.cost, row.value, row.needed, row.lowest,
+    return PlanRow(
+        PlanKind(row.kind), row.round, row.at, row.gpu_type, row.gpus, row.borrowed, row.starts_at,
+        row.ends_at, row.price, row.cost, row.value, row.value - row.cost, row.needed, row.lowest,
     )  # fmt: skip # rows of what belongs together
 
 

@@ -8,54 +8,49 @@ operators'. The numbers that a rule compared are told where both tenants are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Annotated
 
 from django.db.models import Q
 
 from evenshare_core.domain.reasons import EndReason
 from scheduling.models import Job, Lease, LeaseEvent
 from scheduling.selectors.job_refs import JobRef
-from scheduling.selectors.reasons import preemption_text
+from scheduling.selectors.reasons import Numbers, preemption_text
 from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.answers import Answer, Hidden, about
 from tenants.scopes import site_reading
 
 MADE_WAY_MAX = 50  # leases that made way for one job, as far as its page goes back
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionView:
-    """A lease that got notice at `at`, in a round, and was gone at `released_at`.
+class PreemptionRow(Answer, frozen=True):
+    """A lease that ended before its expiry, with notice; times are pool time.
 
-    `tenant` and `job` lost `gpus`, `for_tenant` and `for_job` got them; None: out of sight.
-    `moved`: the job went on elsewhere. `notice_s`: pool seconds that it had at most to save its
-    state. `finished`: its process ended by itself first. `unused`: `for_job` was cancelled, or lost
-    its grant, before it started; shown where its tenant is in sight. `number`: of the event.
+    `tenant` and `job` lost the GPUs, `for_tenant` and `for_job` got them; null: not yours to see.
+    `numbers`: what the rule compared, where you may see both tenants.
     """
 
-    number: int
-    at: datetime
+    number: Hidden[int]  # of the event
+    lease: Hidden[int]
+    finished: Hidden[bool]  # its process ended by itself first
+    at: Annotated[datetime, about("When notice was given.")]
     round: int
-    lease: int
-    rule: str
+    rule: Annotated[str, about("guarantee, pays, defragment or gang.")]
+    words: str  # as the end of a sentence
+    moved: Annotated[bool, about("The job went on elsewhere.")]
     gpus: int
     gpu_type: str
-    notice_s: int
-    moved: bool
-    finished: bool
-    released_at: datetime | None
-    unused: bool = False
-    tenant: VisibleTenant | None = None
-    job: JobRef | None = None
-    for_tenant: VisibleTenant | None = None
-    for_job: JobRef | None = None
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """By which rule and for whom, as the end of a sentence."""
-        return preemption_text(self.rule, self.for_tenant.name if self.for_tenant else "")
+    tenant: VisibleTenant | None
+    job: JobRef | None
+    for_tenant: VisibleTenant | None
+    for_job: JobRef | None
+    numbers: Numbers
+    notice_s: Annotated[int, about("Seconds that it had at most to save its state.")]
+    released_at: Annotated[datetime | None, about("When its GPUs were free.")]
+    unused: Annotated[
+        bool, about("Whether the job that got its GPUs gave them up before it started.")
+    ]
 
     @property
     def notice_used_s(self) -> float | None:
@@ -65,7 +60,7 @@ class PreemptionView:
 
 def list_preemptions(
     pool_id: int, visibility: Visibility, *, limit: int, before: int | None = None
-) -> tuple[list[PreemptionView], bool]:
+) -> tuple[list[PreemptionRow], bool]:
     """Return a pool's early ends, newest first, as far as the viewer may see them, and whether
     there are more. `before`: the `number` that a page goes on from.
 
@@ -84,20 +79,20 @@ def list_preemptions(
 
 def preemptions_among(
     events: Iterable[LeaseEvent], leases: Iterable[Lease], visibility: Visibility
-) -> dict[int, PreemptionView]:
+) -> dict[int, PreemptionRow]:
     """Return the early ends among a job's events, by lease; at most two queries."""
     by_id = {lease.pk: lease for lease in leases}
     notices = [event for event in events if "rule" in event.data and event.lease_id in by_id]
     return {view.lease: view for view in _views(notices, by_id, visibility)}
 
 
-def last_preemption(job: Job, visibility: Visibility) -> PreemptionView | None:
+def last_preemption(job: Job, visibility: Visibility) -> PreemptionRow | None:
     """Return when a job last lost its GPUs before its lease's expiry, or None. Three queries."""
     notices = job.events.filter(data__has_key="rule").select_related("lease__gpu_type")
     return next(iter(_views(list(notices.order_by("-id")[:1]), {}, visibility)), None)
 
 
-def preemptions_for(job: Job, visibility: Visibility) -> list[PreemptionView]:
+def preemptions_for(job: Job, visibility: Visibility) -> list[PreemptionRow]:
     """Return the early ends of the leases that made way for a job, oldest first; the last ones.
 
     For those who may see the job: of whom made way they see what the pool's setting says. Three
@@ -113,7 +108,7 @@ def preemptions_for(job: Job, visibility: Visibility) -> list[PreemptionView]:
 
 def _views(
     events: Sequence[LeaseEvent], leases: Mapping[int, Lease], visibility: Visibility
-) -> list[PreemptionView]:
+) -> list[PreemptionRow]:
     wanted = {event.job_id or 0 for event in events if visibility.jobs_of(event.tenant_id or 0)}
     wanted |= {
         event.data["for_job"] for event in events if visibility.jobs_of(event.data["for_tenant"])
@@ -152,17 +147,18 @@ def _view(
     jobs: Mapping[int, JobRef],
     *,
     unused: bool,
-) -> PreemptionView:
+) -> PreemptionRow:
     data = event.data
     tenant, for_tenant = visibility.of(lease.tenant_id), visibility.of(data["for_tenant"])
     ended = lease.end_reason if lease.ended_at else ""
     early = {EndReason.PREEMPTED.value, EndReason.MOVED.value}
-    return PreemptionView(
+    return PreemptionRow(
         number=event.number,
         at=event.at,
         round=event.round or 0,
         lease=lease.pk,
         rule=data["rule"],
+        words=preemption_text(data["rule"], for_tenant.name if for_tenant else ""),
         gpus=lease.gpus,
         gpu_type=lease.gpu_type.name,
         notice_s=data["notice_s"],

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.plurals import plural
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
+from evenshare_core.money.fixed_point import to_text
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
+from tenants.answers import told_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +353,19 @@ def _read(numbers: Mapping[str, Any]) -> dict[str, Any]:
     if "cpus" in read or "memory_mb" in read:
         read["resources"] = resources_text(read.get("cpus", 0), read.get("memory_mb", 0))
     return read
+
+
+def visible_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a reason's numbers as the API writes them: micro-credits as decimal strings."""
+    return {
+        name.removesuffix("_micro"): (
+            to_text(value) if name.endswith("_micro") and value is not None else value
+        )
+        for name, value in numbers.items()
+    }
+
+
+Numbers = Annotated[Mapping[str, Any], told_as(visible_numbers)]
 
 
 def resources_text(cpus: int, memory_mb: int) -> str:

@@ -10,6 +10,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.fairness.certificate import plain
 from evenshare_core.policies.base import certify_round, decide_round
+from evenshare_core.policies.registry import UnknownPolicyError
 from evenshare_core.policies.registry import policy as policy_named
 from scheduling.models import Pool, Round
 from scheduling.selectors.following import Follower, Following
@@ -36,6 +37,10 @@ __all__ = [
     "round_decision",
     "round_values",
 ]
+
+
+class MissingPolicyError(ReplayError):
+    """Nothing here can decide the round again; the message says what would bring its policy."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def replay_stored_round(round_: Round, follower: Follower | None = None) -> Repl
     `follower`: one for all of many rounds in order, so that each is read once.
 
     Raises:
-        ReplayError: the bytes are no longer kept.
+        ReplayError: the bytes are no longer kept, or the policy is not installed here.
         DamagedRoundError: they, or the round's row, are not what was written.
     """
     damages = (*row_damages(round_), *state_damages(round_))
@@ -94,8 +99,11 @@ def replay_stored_round(round_: Round, follower: Follower | None = None) -> Repl
         raise DamagedRoundError(round_.number, (*damages, *error.damages)) from error
     if damages:
         raise DamagedRoundError(round_.number, damages)
+    try:
+        here = policy_named(snapshot.policy).version
+    except UnknownPolicyError as error:
+        raise MissingPolicyError(str(error)) from None
     again = sha256_hex(canonical_bytes(decide_round(snapshot)))
-    here = policy_named(snapshot.policy).version
     return Replay(
         round_.snapshot_sha256,
         again,

@@ -34,7 +34,7 @@ from scheduling.selectors.stored_rounds import (
     row_damages,
     with_seals,
 )
-from scheduling.selectors.trades import TradeView, trades_of_round
+from scheduling.selectors.trades import TradeRow, trades_of_round
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
 # Rows of one table of a round; those of the viewer are shown beyond it.
@@ -204,7 +204,7 @@ class RoundView:
     decision: RoundDecision | None
     why_not: str = ""
     damages: tuple[Damage, ...] = ()
-    trades: tuple[TradeView, ...] = ()
+    trades: tuple[TradeRow, ...] = ()
     following: Following | None = None
 
     @property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from django.db import connection
 from django.db.models import OuterRef, Subquery
 
@@ -16,6 +16,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.simulation.starts import NoEstimate
 from scheduling.models import Job, Pool, StartEstimate, StartForecast
+from tenants.answers import Answer, Hidden, one_of
 from tenants.scopes import site_reading
 
 # Why there is no estimate, as a sentence.
@@ -49,46 +50,23 @@ WINDOWS = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedel
 STEPS = 12  # of the chart
 
 
-@dataclass(frozen=True, slots=True)
-class StartView:
-    """A queued job's estimate as of round `round`, which was at `at` of pool time.
+class StartView(Answer, frozen=True, rename={"at": "as_of", "until": "simulated_until"}):
+    """When a queued job may start, in pool time, from simulating ahead as of a round.
 
-    `p90` None beside a `p50`: in more than one run of ten it had not started by `until`. Where
-    `reason` is not empty there is neither, and `why` says it. `max_price`: what the job pays at
-    most for a borrowed GPU-hour, in credits; `gpu_types`: those that it accepts, empty for any.
-    `is_outbid`: a price keeps it waiting.
+    Half of the simulated starts came by `p50`, nine of ten by `p90`; null beside a `p50`: later
+    than `simulated_until`. Where `reason` is not empty there is no honest estimate, as `why` says.
     """
+
+    COMPONENT = "StartRow"
 
     round: int
     at: datetime
-    until: datetime
     p50: datetime | None
     p90: datetime | None
-    reason: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    max_price: Decimal | None = None
-    gpu_types: tuple[str, ...] = ()
-    is_outbid: bool = False
-
-    @property
-    def why(self) -> str:
-        """Why there is no estimate, as a sentence; "" where there is one."""
-        if self.is_outbid and self.reason == NoEstimate.REFUTED:
-            return REFUTED_BY_PRICE
-        prices = self.facts.get("prices", {})  # of the snapshot; older forecasts do not tell them
-        accepted = {
-            name: to_credits(prices[name]) for name in self.gpu_types or prices if name in prices
-        }
-        if self.reason != NoEstimate.PRICE_ABOVE_MAX or self.max_price is None or not accepted:
-            return NO_ESTIMATE.get(self.reason, self.reason)
-        price, name = min((price, name) for name, price in accepted.items())
-        if price <= self.max_price:  # its tenant pays less
-            return NO_ESTIMATE[self.reason]
-        of_type = f" of {name}" if len(prices) > 1 else ""
-        return (
-            f"A borrowed GPU-hour{of_type} costs {price} credits, and it pays at most"
-            f" {self.max_price}: it starts when the price falls or own quota is free."
-        )
+    until: datetime
+    reason: Annotated[str, one_of("", *NoEstimate)]
+    why: str = ""
+    facts: Hidden[Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +118,37 @@ def first_start(pool_id: int, tenant_id: int, *, now: datetime) -> FirstStart | 
 
 def _view(row: StartEstimate, now: datetime) -> StartView:
     forecast = row.forecast
-    is_outbid = row.job.reason_code in _OUTBID
     is_refuted = row.p90 is not None and row.p90 <= now
+    reason = NoEstimate.REFUTED.value if is_refuted else row.reason
     return StartView(
         round=forecast.round or 0,
         at=row.at,
-        until=forecast.until or row.at,
         p50=None if is_refuted else row.p50,
         p90=None if is_refuted else row.p90,
-        reason=NoEstimate.REFUTED.value if is_refuted else row.reason,
+        until=forecast.until or row.at,
+        reason=reason,
+        why=_why(reason, row.job, forecast.facts),
         facts=forecast.facts,
-        max_price=row.job.max_price,
-        gpu_types=tuple(row.job.gpu_types),
-        is_outbid=is_outbid,
+    )
+
+
+def _why(reason: str, job: Job, facts: Mapping[str, Any]) -> str:
+    """Why there is no estimate, as a sentence; "" where there is one."""
+    if reason == NoEstimate.REFUTED and job.reason_code in _OUTBID:
+        return REFUTED_BY_PRICE
+    prices = facts.get("prices", {})  # of the snapshot; older forecasts do not tell them
+    accepted = {
+        name: to_credits(prices[name]) for name in job.gpu_types or prices if name in prices
+    }
+    if reason != NoEstimate.PRICE_ABOVE_MAX or job.max_price is None or not accepted:
+        return NO_ESTIMATE.get(reason, reason)
+    price, name = min((price, name) for name, price in accepted.items())
+    if price <= job.max_price:  # its tenant pays less
+        return NO_ESTIMATE[reason]
+    of_type = f" of {name}" if len(prices) > 1 else ""
+    return (
+        f"A borrowed GPU-hour{of_type} costs {price} credits, and it pays at most"
+        f" {job.max_price}: it starts when the price falls or own quota is free."
     )
 
 

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from scheduling.models import Job, MetricHistory, StopForecast, criterion_of
+from scheduling.selectors.job_estimates import Percent
+from tenants.answers import Answer, about, one_of
 
 
-@dataclass(frozen=True, slots=True)
-class StopView:
-    """After how many iterations a job is expected to stop: the median; with chance 0.1 and 0.9.
+class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
+    """After how many iterations a job is expected to stop by its metric: the median."""
 
-    `note` is a sentence where it is the cap. Made of `evaluations`, the last after `iteration`.
-    """
+    COMPONENT = "StopEstimateRow"
 
     iterations: int
-    low: int
-    high: int
-    error_milli: int
-    source: EstimateSource
-    note: str
-    evaluations: int
-    iteration: int
+    low: Annotated[int, about("By then it has stopped with a chance of 10 %.")]
+    high: Annotated[int, about("By then it has stopped with a chance of 90 %.")]
+    error_milli: Annotated[Percent, about("Relative standard error.")]
+    source: Annotated[
+        EstimateSource,
+        one_of(EstimateSource.MEASURED, EstimateSource.FITTED, EstimateSource.CAP),
+        about("The target was met, fitted curves, or the most iterations."),
+    ]
+    note: Annotated[str, about("Why it is the cap; else empty, or that the target was met.")]
+    evaluations: Annotated[int, about("Of how many evaluations.")]
+    iteration: Annotated[int, about("After how many iterations the last one was.")]
 
 
 @dataclass(frozen=True, slots=True)

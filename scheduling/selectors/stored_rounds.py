@@ -1,6 +1,6 @@
 """Reads the stored bytes of rounds, and says plainly where they are not what was written.
 
-The row of a round has the hashes of its bytes, and a seal over itself (docs/adr/0130). Bytes are
+The row of a round has the hashes of its bytes, and a seal over itself (docs/adr/0132). Bytes are
 compared with their hash before anybody looks into them. They are in the database for a week, and
 then in files (`scheduling.selectors.round_files`).
 """

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import Annotated
 
 import msgspec
 from django.db.models import Case, F, Q, QuerySet, Sum, When, Window
@@ -20,56 +21,48 @@ from evenshare_core.fairness.trades import TradeSide, trade_sides
 from evenshare_core.units import GPU_MICRO
 from scheduling.models import LeaseEvent
 from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.answers import Answer, Hidden, about, told_as
 
 PLACES = Decimal("0.000001")
 
 
-@dataclass(frozen=True, slots=True)
-class TradeSideView:
-    """What a trade is to one side, in GPUs of the slower type as its own jobs value them.
+Gpus = Annotated[Decimal, told_as(float, type="number")]
 
-    `speedup`: what one GPU of the faster type does. `gain`: what it received over what it gave,
-    less 1.
+
+class TradeSideRow(Answer, frozen=True):
+    """What a trade is to one side, in GPUs of the slower type as its own jobs value them."""
+
+    speedup: Annotated[Gpus, about("What one GPU of the faster type does.")]
+    gave: Gpus
+    received: Gpus
+    gain: Annotated[float, about("What it received over what it gave, less 1.")]
+    is_worse: Hidden[bool]
+
+
+class TradeRow(Answer, frozen=True):
+    """Two tenants exchanged quota of two GPU types, or undid that, with the amounts of then.
+
+    A tenant, and what the trade is to it, is null where it is out of your sight.
     """
 
-    speedup: Decimal
-    gave: Decimal
-    received: Decimal
-    gain: float
-    is_worse: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TradeView:
-    """Two tenants exchanged quota at `at`, in a round; or undid that, with the amounts of then.
-
-    `bought` GPUs of the faster type went to `buyer`, `sold` of the slower one to `seller`. `rate`:
-    slower GPUs per faster one, negative where it was undone. A tenant None, and its side: out of
-    sight. `number`: of the event, in the pool.
-    """
-
-    number: int
+    number: Annotated[int, about("Of the trade in its pool; its page has it in its address.")]
     at: datetime
     round: int
-    bought_type: str
-    bought: Decimal
+    undone: bool
+    bought_type: Annotated[str, about("The faster GPU type.")]
+    bought_gpus: Annotated[Gpus, about("What the buyer received, and the seller gave.")]
     sold_type: str
-    sold: Decimal
-    rate: Decimal
+    sold_gpus: Gpus
+    rate: Annotated[Gpus, about("Slower GPUs per faster one; below 0 where it was undone.")]
     buyer: VisibleTenant | None = None
     seller: VisibleTenant | None = None
-    buyer_side: TradeSideView | None = None
-    seller_side: TradeSideView | None = None
-
-    @property
-    def is_undone(self) -> bool:
-        """Whether an earlier trade was undone."""
-        return self.rate < 0
+    buyer_side: TradeSideRow | None = None
+    seller_side: TradeSideRow | None = None
 
 
 def list_trades(
     pool_id: int, visibility: Visibility, *, limit: int, before: int | None = None
-) -> tuple[list[TradeView], bool]:
+) -> tuple[list[TradeRow], bool]:
     """Return a pool's trades, newest first, as far as the viewer may see them, and whether there
     are more. `before`: the `number` that a page goes on from. One query.
 
@@ -82,13 +75,13 @@ def list_trades(
     return [_view(row, visibility) for row in rows[:limit]], len(rows) > limit
 
 
-def trades_of_round(pool_id: int, number: int, visibility: Visibility) -> tuple[TradeView, ...]:
+def trades_of_round(pool_id: int, number: int, visibility: Visibility) -> tuple[TradeRow, ...]:
     """Return the trades that a round made or undid, in its order. One query."""
     events = _visible(pool_id, visibility).filter(round=number).order_by("number")
     return tuple(_view(row, visibility) for row in events)
 
 
-def find_trade(pool_id: int, number: int, visibility: Visibility) -> TradeView | None:
+def find_trade(pool_id: int, number: int, visibility: Visibility) -> TradeRow | None:
     """Return one trade by its number; None where there is none that the viewer may see. One
     query."""
     row = _visible(pool_id, visibility).filter(number=number).first()
@@ -144,18 +137,19 @@ def _visible(pool_id: int, visibility: Visibility) -> QuerySet[LeaseEvent]:
     return events
 
 
-def _view(event: LeaseEvent, visibility: Visibility) -> TradeView:
+def _view(event: LeaseEvent, visibility: Visibility) -> TradeRow:
     trade = msgspec.convert([event.data[name] for name in Trade.__struct_fields__], Trade)
     buyer, seller = visibility.of(trade.buyer), visibility.of(trade.seller)
     for_buyer, for_seller = trade_sides(trade)
-    return TradeView(
+    return TradeRow(
         number=event.number,
         at=event.at,
         round=event.round or 0,
+        undone=trade.rate_micro < 0,
         bought_type=trade.bought_type,
-        bought=_gpus(trade.bought_micro),
+        bought_gpus=_gpus(trade.bought_micro),
         sold_type=trade.sold_type,
-        sold=_gpus(trade.sold_micro),
+        sold_gpus=_gpus(trade.sold_micro),
         rate=_gpus(trade.rate_micro),
         buyer=buyer,
         seller=seller,
@@ -164,12 +158,12 @@ def _view(event: LeaseEvent, visibility: Visibility) -> TradeView:
     )
 
 
-def _side(side: TradeSide, speedup_micro: int) -> TradeSideView:
-    return TradeSideView(
+def _side(side: TradeSide, speedup_micro: int) -> TradeSideRow:
+    return TradeSideRow(
         speedup=_gpus(speedup_micro),
         gave=_rounded(side.gave),
         received=_rounded(side.received),
-        gain=float(side.gain - 1),
+        gain=round(float(side.gain - 1), 6),
         is_worse=side.is_worse,
     )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from django.db.models import Min
 
 from scheduling.models import Pool
+from tenants.answers import Answer, Hidden
 from tenants.models import Quota, Tenant, User
 from tenants.scopes import site_reading
 from tenants.selectors.access import Access
@@ -19,19 +20,17 @@ from tenants.selectors.access import Access
 MARKS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleTenant:
-    """A tenant as a viewer sees it; `slug` is empty where its own pages are not for them.
+class VisibleTenant(Answer, frozen=True):
+    """A tenant as you may see it."""
 
-    `initials` and `swatch` (0-15) are how it is drawn; `number` orders the tenants of a pool.
-    """
+    COMPONENT = "TenantRef"
 
-    id: int
-    number: int
+    id: Hidden[int]
+    number: Hidden[int]  # orders the tenants of a pool
     name: str
-    initials: str
-    swatch: int
-    slug: str = ""
+    initials: Hidden[str]
+    swatch: Hidden[int]  # 0-15: how it is drawn
+    slug: str | None = None  # None: its own pages are not for the viewer
     you: bool = False
 
 
@@ -125,7 +124,7 @@ def _by_name(
             name=row.name,
             initials=code,
             swatch=row.swatch % MARKS,
-            slug=row.slug if linked else "",
+            slug=row.slug if linked else None,
             you=row.pk in visibility.own,
         )
     return seen

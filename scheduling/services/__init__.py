@@ -6,6 +6,7 @@ from scheduling.services.jobs import cancel_job
 from scheduling.services.submit import (
     BULK_MAX,
     PendingLimitError,
+    Submitted,
     submit_job,
     submit_jobs,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "BULK_MAX",
     "DryRun",
     "PendingLimitError",
+    "Submitted",
     "cancel_job",
     "dry_run_job",
     "read_job_request",

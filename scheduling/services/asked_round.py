@@ -37,6 +37,8 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 RowT = TypeVar("RowT")
 FAILED = "The next round could not be decided with it, so that nothing can be said of it."
+# What a round reads of a job as it is asked for. The request names tenant and job type.
+_AS_ASKED = {*JobValue.__struct_fields__} & {*JobRequest.__struct_fields__} - {"tenant", "profile"}
 NO_QUOTA = "Its tenant has no quota in the pool now, so that the next round has no answer for it."
 
 
@@ -80,15 +82,13 @@ def ask_round(*, tenant_id: int, request: JobRequest, offer: PoolOffer, now: Poo
     job = JobValue(
         _next_id(snapshot),
         tenant_id,
-        request.gpus,
         # Within the round that is looked at: what is submitted after it is the next one's.
-        min(max(to_us(now.pool_at), snapshot.service.at_us), snapshot.at_us),
-        tuple(request.gpu_types),
-        request.weight,
+        submitted_us=min(max(to_us(now.pool_at), snapshot.service.at_us), snapshot.at_us),
         max_price_micro=lower_price(own_micro, limit_micro),
         deadline_us=None if due is None else to_us(due),
         estimate_us=None if request.estimate_s is None else request.estimate_s * SECOND_US,
         profile=profiles[0].id if profiles else 0,
+        **{name: getattr(request, name) for name in _AS_ASKED},
     )
     claims = JobClaims(request.iterations, bool(request.stop_when), job.estimate_us)
     job, estimate = estimated_job(types, job, claims)

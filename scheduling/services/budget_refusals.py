@@ -2,24 +2,20 @@
 
 Only where the budget says `block`, and only what cannot run within the own quota even when all of
 it is free: own quota is never blocked by a budget.
-Source: docs/adr/0170-budgets-of-periods.md.
+Source: docs/adr/0221-budgets-at-the-edge-of-a-period.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.budgets import BudgetAction
-from scheduling.engine.clock import PoolNow
+from scheduling.engine.clock import Clocks
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.offers import PoolOffer
 from scheduling.services.dry_run import best_answer
 from tenants.input.errors import FieldError
 from tenants.models import Budget, Tenant
 from tenants.selectors.credit import credit_left
-
-Now = PoolNow | Callable[[int], PoolNow]
 
 
 def blocking_books(tenant: Tenant, books: set[str]) -> set[str]:
@@ -34,15 +30,15 @@ def blocking_books(tenant: Tenant, books: set[str]) -> set[str]:
 
 
 def budget_error(
-    tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now
+    tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Clocks
 ) -> FieldError | None:
     """Return why a job is refused for a budget that blocks; None where it may be submitted."""
-    reading = now if isinstance(now, PoolNow) else now(offer.id)
-    left = credit_left(offer.book, [tenant.pk], reading.pool_at).get(tenant.pk)
+    at = now(offer.id).pool_at
+    left = credit_left(offer.book, [tenant.pk], at).get(tenant.pk)
     period = left.period if left is not None else None
     if left is None or period is None or left.micro != period.promisable_micro:
         return None
-    answer = best_answer(tenant, request, offer, reading)
+    answer = best_answer(tenant, request, offer, at)
     if answer.feasible or answer.reason_code != Reason.BUDGET:
         return None
     reason = f"would borrow, and the budget until {period.last_day} is used up: {answer.detail}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from time import perf_counter
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from evenshare_core.policies.policy import PricedStart
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.units import SECOND_US
-from scheduling.engine.clock import PoolNow
+from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.models import Round
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.offers import PoolOffer, pool_offer
@@ -40,7 +41,6 @@ PLANNED = frozenset({Reason.PLANNED_LATER.value, Reason.NEXT_BATCH.value})
 PRICES = frozenset({Reason.PRICE_ABOVE_MAX.value, Reason.PRICE_ABOVE_VALUE.value})
 NOTE = "feasibility, not a reservation"
 ZERO = Decimal("0.000000")
-Now = PoolNow | Callable[[int], PoolNow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def dry_run_job(
     *,
     tenant: Tenant,
     spec: Mapping[str, object],
-    now: Now,
+    now: Clocks,
     looks_ahead: bool = True,
     timer: Callable[[], float] = perf_counter,
 ) -> DryRun:
@@ -98,7 +98,7 @@ def dry_run_job(
     answer, request, offer = _dry_run(tenant, spec, now)
     if request is None or offer is None or not (looks_ahead or request.deadline):
         return answer
-    at = now if isinstance(now, PoolNow) else now(offer.id)
+    at = now(offer.id)
     asked, asked_s = None, timer()
     if looks_ahead and answer.feasible and _is_quick(offer):
         asked = _ask(tenant, request, offer, at)
@@ -176,7 +176,7 @@ def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
 
 
 def _dry_run(
-    tenant: Tenant, spec: Mapping[str, object], now: Now
+    tenant: Tenant, spec: Mapping[str, object], now: Clocks
 ) -> tuple[DryRun, JobRequest | None, PoolOffer | None]:
     """The answer without its deadline; the request where a submission would take it."""
     with tenant_scope(tenant.pk):
@@ -186,10 +186,9 @@ def _dry_run(
         except InvalidInputError as error:
             return replace(_refusal(tenant, spec, offer, error, now), never=True), None, offer
         assert offer is not None  # noqa: S101 - else there were errors
-        if request.deadline:
-            now = now if isinstance(now, PoolNow) else now(offer.id)
-            deadline_errors(request, now.pool_at).raise_any()
-        return best_answer(tenant, request, offer, now), request, offer
+        at = now(offer.id).pool_at
+        deadline_errors(request, at).raise_any()
+        return best_answer(tenant, request, offer, at), request, offer
 
 
 def _refusal(
@@ -197,7 +196,7 @@ def _refusal(
     spec: Mapping[str, object],
     offer: PoolOffer | None,
     error: InvalidInputError,
-    now: Now,
+    now: Clocks,
 ) -> DryRun:
     """The answer to a job that a submission refuses for its size alone; else its error."""
     codes = {one.code for one in error.errors}
@@ -208,13 +207,13 @@ def _refusal(
         largest = max(accepted, key=lambda name: offer.gpus.get(name, 0), default="")
         return _too_large(spec["gpus"], largest, offer)
     if offer is not None and codes == {"quota_limit"}:
-        return best_answer(tenant, read_job_request(spec, replace(offer, at_most={})), offer, now)
+        request = read_job_request(spec, replace(offer, at_most={}))
+        return best_answer(tenant, request, offer, now(offer.id).pool_at)
     raise error
 
 
-def best_answer(tenant: Tenant, request: JobRequest, offer: PoolOffer, now: Now) -> DryRun:
+def best_answer(tenant: Tenant, request: JobRequest, offer: PoolOffer, at: datetime) -> DryRun:
     """Return the best type's answer: feasible, nothing to wait for, fewest GPUs borrowed."""
-    at = now.pool_at if isinstance(now, PoolNow) else now(offer.id).pool_at
     own = None if request.max_price is None else to_micro(request.max_price)
     most = lower_price(own, price_limit_of(offer.id, tenant.pk))
     max_price = None if most is None else to_credits(most)

@@ -14,7 +14,7 @@ from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.policy import Policy
-from evenshare_core.policies.registry import POLICIES, options
+from evenshare_core.policies.registry import POLICIES, UnknownPolicyError, options
 from evenshare_core.units import MILLISECOND_US, SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
@@ -68,7 +68,11 @@ def compare_policies(*, pool_id: int, now: PoolNow) -> PolicyComparison:
     with site_scope():
         number = next_number(pool_id)
         at = next_instant(pool_id, now)
-    snapshot = read_snapshot(pool_id, number=number, at=at)
+    try:
+        snapshot = read_snapshot(pool_id, number=number, at=at)
+    except UnknownPolicyError as error:
+        none = tuple(PolicyOutcome(name, error=str(error)) for name in sorted(POLICIES))
+        return PolicyComparison(number, at, 0, none)
     gpus = sum(node.gpus for node in snapshot.nodes)
     outcomes = outcomes_of(snapshot, POLICIES, BUDGET_S)
     return PolicyComparison(number, from_us(snapshot.at_us), gpus, outcomes)

@@ -18,6 +18,7 @@ from django.db.models import Q
 from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.policies.registry import missing_text
 from evenshare_core.simulation.pool_files import NamedNode, nodes_csv, prices_csv, quotas_csv
 from evenshare_core.simulation.profile_files import profiles_csv
 from evenshare_core.simulation.workload_files import workload_csv
@@ -66,7 +67,7 @@ def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
     a pool in which nothing runs or waits yet.
 
     Raises:
-        PoolExportError: there is no such pool, or it has no node or no job.
+        PoolExportError: there is no such pool, it has no node or no job, or its policy is not here.
     """
     with site_scope():
         pool = Pool.objects.filter(name=name).first()
@@ -76,6 +77,8 @@ def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
         now = read_clock(pool.pk)
         number, at = next_number(pool.pk), next_instant(pool.pk, now)
     simulates = executor_traits(pool.executor).simulates
+    if not simulates and (missing := missing_text(pool.policy)):
+        raise PoolExportError(missing)
     # What a job still needs is known to nobody but a virtual executor.
     snapshot = None if simulates else read_snapshot(pool.pk, number=number, at=at)
     with site_scope():

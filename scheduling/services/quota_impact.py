@@ -76,7 +76,6 @@ def quota_impact(
         plan = plan_quotas(pool_id, edits, since=since, now=now.pool_at)
         number = next_number(pool_id)
         at = next_instant(pool_id, now)
-    snapshot = read_snapshot(pool_id, number=number, at=at)
     with site_scope():
         types = dict(GpuType.objects.values_list("id", "name"))
         nominal = _nominal(quota_periods(pool_id, at), at)
@@ -84,6 +83,7 @@ def quota_impact(
         dilutes = tuple(plan_dilutions(plan, now.pool_at, gpus_by_type(pool_id)))
     wanted = {**nominal, **{key: _terms_from(plan.after[key], since) for key in plan.keys}}
     try:
+        snapshot = read_snapshot(pool_id, number=number, at=at)
         before = decide_round(snapshot)
         after = decide_round(with_quotas(snapshot, wanted, types, rules))
     except Exception as error:

@@ -98,7 +98,10 @@ def settings_impact(
     with site_scope():
         number = next_number(pool_id)
         at = next_instant(pool_id, now)
-    snapshot = read_snapshot(pool_id, number=number, at=at)
+    try:
+        snapshot = read_snapshot(pool_id, number=number, at=at)
+    except registry.UnknownPolicyError as error:
+        return SettingsImpact(number, at, error=str(error))
     changed = with_settings(
         snapshot,
         policy=policy,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from operator import attrgetter
 from typing import NamedTuple
@@ -17,10 +16,10 @@ from django.db.models import JSONField
 from evenshare_core.deadlines.declared import step_texts
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.units import SECOND_US
-from scheduling.engine.bulk import document, insert_rows, next_ids
-from scheduling.engine.clock import PoolNow
+from scheduling.engine.bulk import document, insert_rows
+from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.engine.profiles import lock_profiles
-from scheduling.models import Job, Profile, VirtualWork
+from scheduling.models import Job, Profile
 from scheduling.requests.job_deadline import deadline_at, parsed_steps, parsed_stop
 from scheduling.requests.jobs import JobRequest
 from scheduling.selectors.job_requests import stored_fields
@@ -39,8 +38,6 @@ BULK_MAX = 1000
 BURST_S = 10
 # What a submission takes of it: a bulk of any size makes one transaction, but a long one.
 ONE, BULK = 1.0, 20.0
-# The reading of the clock of the job's pool, or what reads it once the pool is known.
-Now = PoolNow | Callable[[int], PoolNow]
 
 
 class PendingLimitError(Exception):
@@ -51,18 +48,17 @@ class PendingLimitError(Exception):
         self.limit = limit
 
 
-class SubmittedJob(NamedTuple):
-    """A job, and whether an earlier request with the same key made it."""
-
-    job: Job
-    is_replay: bool
-
-
-class SubmittedJobs(NamedTuple):
+class Submitted(NamedTuple):
     """The jobs of one call, and whether an earlier request with the same key made them."""
 
     jobs: list[Job]
     is_replay: bool
+
+    @property
+    def job(self) -> Job:
+        """The job of a call that submitted one."""
+        (job,) = self.jobs
+        return job
 
 
 def submit_job(
@@ -70,10 +66,10 @@ def submit_job(
     tenant: Tenant,
     user: User | None,
     spec: Mapping[str, object],
-    now: Now,
+    now: Clocks,
     key: str | None = None,
     source: str = "api",
-) -> SubmittedJob:
+) -> Submitted:
     """Submit the job that `spec` writes down (`scheduling.requests.jobs.JobRequest`).
 
     With an idempotency `key`, the same user's same request finds the job that the first one
@@ -88,26 +84,7 @@ def submit_job(
     """
     _take(tenant, ONE)
     asked = KeyedRequest.of(tenant, user, "jobs", key, spec)
-    with tenant_scope(tenant.pk):
-        uid = uuid.uuid4()
-        before = begin_reply(asked, [str(uid)]) if asked else None
-        if before is not None:
-            stored = Job.objects.select_related("tenant", "pool", "profile")
-            return SubmittedJob(stored.get(uid=before[0], tenant=tenant), is_replay=True)
-        (read,) = _read_all([spec], tenant, place="")
-        _check_budgets(tenant, [read], now, place="")
-        _make_room(tenant, 1)
-        profiles = _profiles(tenant, [read])
-        submitter = _Submitter(tenant, user, source, profiles)
-        reading = _reading(now, read.offer)
-        _check_deadlines([read], {read.offer.id: reading}, place="")
-        job = _job(submitter, read, reading, uid)
-        job.save(force_insert=True)
-        duration_s = read.request.duration_s
-        if duration_s is not None:
-            VirtualWork(job=job, duration_us=duration_s * SECOND_US).save(force_insert=True)
-        _wake([read.offer])
-    return SubmittedJob(job, is_replay=False)
+    return _submit(_Submitter(tenant, user, source, now), {"": spec}, asked)
 
 
 def submit_jobs(
@@ -115,10 +92,10 @@ def submit_jobs(
     tenant: Tenant,
     user: User | None,
     specs: Sequence[object],
-    now: Callable[[int], PoolNow],
+    now: Clocks,
     key: str | None = None,
     source: str = "api",
-) -> SubmittedJobs:
+) -> Submitted:
     """Submit all jobs of a list, at most `BULK_MAX`, or none; fields read `jobs[3].gpus`.
 
     Raises:
@@ -129,27 +106,43 @@ def submit_jobs(
         raise invalid("jobs", f"must have from 1 to {BULK_MAX} items")
     _take(tenant, BULK)
     asked = KeyedRequest.of(tenant, user, "jobs/bulk", key, specs)
-    with tenant_scope(tenant.pk):
+    placed = {f"jobs[{index}]": spec for index, spec in enumerate(specs)}
+    return _submit(_Submitter(tenant, user, source, now), placed, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Submitter:
+    """What all jobs of one call share."""
+
+    tenant: Tenant
+    user: User | None
+    source: str
+    now: Clocks
+
+
+def _submit(by: _Submitter, specs: Mapping[str, object], asked: KeyedRequest | None) -> Submitted:
+    """Submit all jobs or none. `specs` by the place that errors name; empty: by field alone."""
+    with tenant_scope(by.tenant.pk):
         uids = [uuid.uuid4() for _ in specs]
         before = begin_reply(asked, [str(uid) for uid in uids]) if asked else None
         if before is not None:
-            stored = Job.objects.select_related("tenant", "pool", "profile").filter(tenant=tenant)
-            made = list(stored.filter(uid__in=before).order_by("id"))
-            return SubmittedJobs(made, is_replay=True)
-        read = _read_all(specs, tenant, place="jobs")
-        _check_budgets(tenant, read, now, place="jobs")
-        _make_room(tenant, len(read))
+            stored = Job.objects.select_related("tenant", "pool", "profile")
+            made = stored.filter(uid__in=before, tenant=by.tenant).order_by("id")
+            return Submitted(list(made), is_replay=True)
+        read = _read_all(by.tenant, specs)
+        _check_budgets(by, read)
+        _make_room(by.tenant, len(read))
+        profiles = _profiles(by.tenant, read)
         pools = {one.offer.id: one.offer for one in read}
-        readings = {pool_id: now(pool_id) for pool_id in pools}
-        _check_deadlines(read, readings, place="jobs")
-        submitter = _Submitter(tenant, user, source, _profiles(tenant, read))
+        readings = {pool_id: by.now(pool_id) for pool_id in pools}
+        _check_deadlines(read, readings)
         jobs = [
-            _job(submitter, one, readings[one.offer.id], uid)
+            _job(by, one, profiles, readings[one.offer.id], uid)
             for one, uid in zip(read, uids, strict=True)
         ]
-        _insert(jobs, read, [readings[one.offer.id].wall for one in read])
+        _insert(jobs, read)
         _wake(pools.values())
-    return SubmittedJobs(jobs, is_replay=False)
+    return Submitted(jobs, is_replay=False)
 
 
 def _take(tenant: Tenant, cost: float) -> None:
@@ -162,18 +155,18 @@ def _take(tenant: Tenant, cost: float) -> None:
 
 
 class _Accepted(NamedTuple):
-    """A request that may be submitted, and the pool that takes it."""
+    """A request that may be submitted, the pool that takes it, and the place that errors name."""
 
     request: JobRequest
     offer: PoolOffer
+    place: str
 
 
-def _read_all(specs: Sequence[object], tenant: Tenant, *, place: str) -> list[_Accepted]:
-    """Read requests; errors of the third are of `place[2]`, where there is a place."""
+def _read_all(tenant: Tenant, specs: Mapping[str, object]) -> list[_Accepted]:
     offers: dict[str, PoolOffer | None] = {}
     read: list[_Accepted] = []
     errors = FieldErrors()
-    for index, spec in enumerate(specs):
+    for place, spec in specs.items():
         name = named_pool(spec)
         if name not in offers:
             offers[name] = pool_offer(name, tenant.pk)
@@ -181,56 +174,43 @@ def _read_all(specs: Sequence[object], tenant: Tenant, *, place: str) -> list[_A
         try:
             request = read_job_request(spec, offer)
         except InvalidInputError as error:
-            placed = (one.inside(f"{place}[{index}]") if place else one for one in error.errors)
-            errors.extend(placed)
+            errors.extend(one.inside(place) for one in error.errors)
             if len(errors.errors) >= ERRORS_MAX:
                 break
         else:
             assert offer is not None  # noqa: S101 - else there were errors
-            read.append(_Accepted(request, offer))
+            read.append(_Accepted(request, offer, place))
     errors.raise_any()
     return read
 
 
-def _check_deadlines(
-    read: Sequence[_Accepted], readings: Mapping[int, PoolNow], *, place: str
-) -> None:
+def _check_deadlines(read: Sequence[_Accepted], readings: Mapping[int, PoolNow]) -> None:
     """Refuse deadlines that are over, or too far ahead, by the clocks of the jobs' pools.
 
     Raises:
         InvalidInputError: there are such deadlines.
     """
     errors = FieldErrors()
-    for index, one in enumerate(read):
+    for one in read:
         own = deadline_errors(one.request, readings[one.offer.id].pool_at)
-        errors.extend(error.inside(f"{place}[{index}]") if place else error for error in own)
+        errors.extend(error.inside(one.place) for error in own)
     errors.raise_any()
 
 
-def _check_budgets(tenant: Tenant, read: Sequence[_Accepted], now: Now, *, place: str) -> None:
+def _check_budgets(by: _Submitter, read: Sequence[_Accepted]) -> None:
     """Refuse jobs that could only borrow while a budget that blocks is used up.
 
     Raises:
         InvalidInputError: there are such jobs.
     """
-    books = blocking_books(tenant, {one.offer.book for one in read})
+    books = blocking_books(by.tenant, {one.offer.book for one in read})
     errors = FieldErrors()
-    for index, one in enumerate(read):
+    for one in read:
         if one.offer.book in books:
-            error = budget_error(tenant, one.request, one.offer, now)
+            error = budget_error(by.tenant, one.request, one.offer, by.now)
             if error is not None:
-                errors.extend([error.inside(f"{place}[{index}]") if place else error])
+                errors.extend([error.inside(one.place)])
     errors.raise_any()
-
-
-@dataclass(frozen=True, slots=True)
-class _Submitter:
-    """What all jobs of one call share."""
-
-    tenant: Tenant
-    user: User | None
-    source: str
-    profiles: Mapping[tuple[int, str], Profile]  # by pool and name
 
 
 def _profiles(tenant: Tenant, read: Sequence[_Accepted]) -> dict[tuple[int, str], Profile]:
@@ -252,24 +232,31 @@ def _profiles(tenant: Tenant, read: Sequence[_Accepted]) -> dict[tuple[int, str]
     return held
 
 
-def _job(submitter: _Submitter, accepted: _Accepted, now: PoolNow, uid: uuid.UUID) -> Job:
-    request, offer = accepted
+def _job(
+    by: _Submitter,
+    accepted: _Accepted,
+    profiles: Mapping[tuple[int, str], Profile],
+    now: PoolNow,
+    uid: uuid.UUID,
+) -> Job:
+    request, pool_id = accepted.request, accepted.offer.id
     stored = {name: getattr(request, name) for name in stored_fields()}
     return Job(
         **stored
         | {
             "uid": uid,
-            "tenant": submitter.tenant,
-            "pool_id": offer.id,
+            "tenant": by.tenant,
+            "pool_id": pool_id,
             "name": request.name or f"job-{uid.hex[:8]}",
-            "submitted_by": submitter.user,
+            "submitted_by": by.user,
             "submitted_at": now.pool_at,
-            "source": submitter.source,
+            "created_at": now.wall,
+            "source": by.source,
             "command": list(request.command),
             "gpu_types": list(request.gpu_types),
             # No utility is NULL, never an empty object.
             "utility": request.utility or None,
-            "profile": submitter.profiles.get((offer.id, request.profile)),
+            "profile": profiles.get((pool_id, request.profile)),
             **_deadline_columns(request, now),
         }
     )
@@ -288,38 +275,36 @@ def _deadline_columns(request: JobRequest, now: PoolNow) -> dict[str, object]:
     }
 
 
-def _insert(jobs: Sequence[Job], read: Sequence[_Accepted], made_at: Sequence[datetime]) -> None:
+def _insert(jobs: Sequence[Job], read: Sequence[_Accepted]) -> None:
     """Insert jobs in one statement and give them their ids."""
-    for job, pk, at in zip(jobs, next_ids("scheduling_job", len(jobs)), made_at, strict=True):
-        job.pk, job.created_at = pk, at
     columns, documents = _columns()
     values_of, documents_of = attrgetter(*columns), attrgetter(*documents)
-    insert_rows(
+    ids = insert_rows(
         "scheduling_job",
         (*columns, *documents),
         ((*values_of(job), *map(document, documents_of(job))) for job in jobs),
+        returning=("uid", "id"),
     )
-    insert_rows(
-        "scheduling_virtualwork",
-        ("job_id", "duration_us", "done_us", "token", "launched_us", "exit_code"),
-        (
-            (job.pk, one.request.duration_s * SECOND_US, 0, "", None, 0)
-            for job, one in zip(jobs, read, strict=True)
-            if one.request.duration_s is not None
-        ),
-    )
+    by_uid = dict(ids)
+    for job in jobs:
+        job.pk = by_uid[job.uid]
+    simulated = [
+        (job.pk, one.request.duration_s * SECOND_US, 0, "", None, 0)
+        for job, one in zip(jobs, read, strict=True)
+        if one.request.duration_s is not None
+    ]
+    if simulated:
+        columns = ("job_id", "duration_us", "done_us", "token", "launched_us", "exit_code")
+        insert_rows("scheduling_virtualwork", columns, simulated)
 
 
 @cache
 def _columns() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns of a job's row, and those that hold JSON."""
+    """The columns of a new job's row, and those that hold JSON."""
     fields = Job._meta.concrete_fields  # noqa: SLF001 - Django's documented model API
     documents = tuple(one.attname for one in fields if isinstance(one, JSONField))
-    return tuple(one.attname for one in fields if one.attname not in documents), documents
-
-
-def _reading(now: Now, pool: PoolOffer) -> PoolNow:
-    return now if isinstance(now, PoolNow) else now(pool.id)
+    plain = (one.attname for one in fields if not one.primary_key)
+    return tuple(name for name in plain if name not in documents), documents
 
 
 def _make_room(tenant: Tenant, jobs: int) -> None:

@@ -30,7 +30,7 @@ from evenshare_core.simulation.trace_reads import (
 )
 from scheduling.engine.arrivals import job_fields
 from scheduling.engine.bulk import document, insert_rows, next_ids
-from scheduling.engine.clock import PoolNow
+from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.engine.executors import executor_traits, simulating_executors
 from scheduling.models import Arrival, GpuType, Job, Pool, VirtualWork
 from tenants.models import Tenant
@@ -108,7 +108,7 @@ def import_into_pool(
     *,
     pool: str,
     options: ImportOptions,
-    now: Callable[[int], PoolNow],
+    now: Clocks,
     progress: Progress = lambda _: None,
 ) -> ImportReport:
     """Import a file's jobs into a pool; `progress` is told the lines that are done.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rest_framework.request import Request
 
+from tenants.answers import time_text
 from tenants.input import readers
 from tenants.input.errors import FieldErrors
+
+__all__ = ["read_time", "time_text"]
 
 
 def read_time(request: Request, name: str) -> datetime | None:
@@ -20,10 +23,3 @@ def read_time(request: Request, name: str) -> datetime | None:
     instant = readers.instant(request.query_params, name, errors)
     errors.raise_any()
     return instant
-
-
-def time_text(instant: datetime | None) -> str | None:
-    """Return an instant as RFC 3339 in UTC with microseconds; None stays None."""
-    if instant is None:
-        return None
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

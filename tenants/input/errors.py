@@ -42,6 +42,8 @@ class FieldError:
 
     def inside(self, place: str) -> FieldError:
         """Return it as an error of a field of `place`, as `gpus` inside `jobs[3]`."""
+        if not place:
+            return self
         return replace(self, field=f"{place}.{self.field}" if self.field else place)
 
 

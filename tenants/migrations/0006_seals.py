@@ -1,7 +1,7 @@
 """Rows of append-only tables carry a seal: a hash over all their columns, made at insert.
 
 Triggers refuse changes; whoever owns the tables can switch triggers off. The seal is what finds
-the changed row afterwards (`billing.checks.seals`, docs/adr/0130-sealed-rows.md).
+the changed row afterwards (`billing.checks.seals`, docs/adr/0132-partitions-have-no-rights.md).
 
 `evenshare_seal_table` gives a table its column `seal`, the function `<table>_seal(row)` that
 recomputes it, and the trigger that sets it, and seals the rows that are there. A migration that

@@ -7,8 +7,12 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("portal", "scheduling", "tenants", "billing", "core", "client", "benchmarks")
+APPS = ("portal", "scheduling", "tenants", "billing")
+PACKAGES = (*APPS, "core", "client", "research", "benchmarks")
 CORE = "core/src/evenshare_core"
+# As pure as the core.
+RESEARCH = "research/src/evenshare_research"
+BASELINES = (f"{RESEARCH}/policies", f"{RESEARCH}/formulations", f"{RESEARCH}/market")
 
 
 @cache

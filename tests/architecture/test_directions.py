@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .sources import CORE, ROOT, imported_modules, name_of, python_files, tree
+from .sources import BASELINES, CORE, ROOT, imported_modules, name_of, python_files, tree
 
 # The policy gets its time from the snapshot, its chance from a seed it is given.
 CLOCKS = {
@@ -45,9 +45,10 @@ FILES = {"glob", "os", "pathlib", "shutil", "sys", "tempfile"}
 # The command line, and the copy of a library that the loader must find before another's.
 MAY_OPEN = (f"{CORE}/cli/", f"{CORE}/formulations/native.py")
 SOLVERS = {"ortools", "pyomo", "highspy"}
-# A certificate measures apart from the programs that it measures (0090).
+# A certificate measures apart from the programs that it measures (0200).
 MAY_SOLVE = (
     "core/src/evenshare_core/formulations",
+    "research/src/evenshare_research/formulations",
     "core/src/evenshare_core/fairness/pareto.py",
     "core/src/evenshare_core/fairness/solver.py",  # makes it, silent, for both
 )
@@ -69,7 +70,7 @@ def contract(identifier: str) -> dict[str, list[str]]:
     return next(found for found in linter["contracts"] if found["id"] == identifier)
 
 
-@pytest.mark.parametrize("path", python_files(CORE), ids=name_of)
+@pytest.mark.parametrize("path", python_files(CORE, *BASELINES), ids=name_of)
 class TestThePureCore:
     def test_imports_no_framework_driver_or_network(self, path: Path) -> None:
         roots = {module.partition(".")[0] for module in imported_modules(path)}

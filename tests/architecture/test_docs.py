@@ -22,9 +22,9 @@ from tenants.services.tenants import DEMO_PASSWORD
 from .sources import CORE as CORE_NAME
 from .sources import ROOT, files, name_of, python_files, tree
 
-APPS = ("scheduling", "billing", "tenants", "portal", "evenshare_core")
+APPS = ("scheduling", "billing", "tenants", "portal", "evenshare_core", "evenshare_research")
 # Where packages lie: the apps in the checkout itself, the library in its own folder.
-ROOTS = (ROOT, ROOT / "core" / "src")
+ROOTS = (ROOT, ROOT / "core" / "src", ROOT / "research" / "src")
 SOURCES = ("scheduling", "billing", "tenants", "portal", "core")
 DOCUMENTS = [path for path in files() if path.suffix == ".md"]
 # A changelog tells what was; its words are not held to what is.
@@ -44,6 +44,14 @@ COMMAND = re.compile(r"manage\.py (\w+)")
 SETTING = re.compile(r"^\| `([A-Z_]+)` \|", re.MULTILINE)
 SOURCE = re.compile(r"architecture, ((?:\"[^\"]+\"(?:,\s+)?)+)", re.IGNORECASE)
 WORD = re.compile(r"(?:[A-Z][a-z]+){2,}(?:\.\w+)*|[a-z]+(?:_[a-z0-9]+)+")
+# `docs/adr/0003`, `ADR 0003 or 0022`, `(0003, 0022)`, `0003 says why`; neither a migration's number
+# nor a date's, nor a text in quotes.
+RECORD = re.compile(
+    r"(?<![\w.:#%/\"-])(?<!migration )(?<!scheduling )0(?!000)[012]\d\d(?![\w%]|[-:.]\d)"
+    r"|(?<=adr/)\d{4}"
+)
+RECORD_FILE = re.compile(r"adr/(\d{4}-[\w-]+\.md)")
+TEXTS = (".py", ".md", ".in", ".toml", ".html", ".js", ".css", ".json", ".yml", ".sh")
 FEATURE = re.compile(r"(\d+)\. [^:\n]+: (missing|works \(`?([^`)]+)`?\))")
 
 
@@ -76,6 +84,21 @@ class TestLinks:
     def test_number_every_decision_record_once(self) -> None:
         numbers = [path.name[:4] for path in files() if name_of(path).startswith("docs/adr/")]
         assert len(numbers) == len(set(numbers))
+
+    def test_to_decision_records_lead_to_one(self) -> None:
+        """From code, comments, locks and documents alike, in each form: see `RECORD`."""
+        there = {path.name[:4] for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
+        stale: list[tuple[str, str]] = []
+        for path in files():
+            if path.suffix in TEXTS and "vendor" not in path.parts:
+                text = path.read_text(encoding="utf-8")
+                stale += [(name_of(path), n) for n in RECORD.findall(text) if n not in there]
+                stale += [
+                    (name_of(path), name)
+                    for name in RECORD_FILE.findall(text)
+                    if not (ROOT / "docs" / "adr" / name).exists()
+                ]
+        assert stale == []
 
 
 def anchors(path: Path) -> set[str]:
@@ -248,6 +271,12 @@ class TestTheArchitecture:
                 return
         pytest.fail(f"no line tells these layers: {checked}")
 
+    def test_lists_no_file_of_a_path_twice(self) -> None:
+        text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+        steps = re.findall(r"(?m)^\d+\. `([^`]+)`: \w", text)
+        assert len(steps) > 40
+        assert len(steps) == len(set(steps))
+
     def test_names_every_package(self) -> None:
         text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
         packages = {
@@ -339,7 +368,7 @@ class TestTheBenchmarks:
 
 class TestWhatRecordsPromise:
     def test_the_snapshot_cannot_read_true_durations(self) -> None:
-        """docs/adr/0032: how long a virtual job lasts is the executor's secret."""
+        """docs/adr/0183: how long a virtual job lasts is the executor's secret."""
         path = ROOT / "scheduling" / "engine" / "snapshots.py"
         read = path.read_text(encoding="utf-8").lower().replace("_", "")
         assert "virtualwork" not in read

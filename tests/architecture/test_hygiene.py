@@ -10,7 +10,7 @@ from django.core.management import call_command
 
 from .sources import ROOT, files, name_of, python_files, tree
 
-LOCKS = [ROOT / "requirements" / f"{name}.txt" for name in ("core", "dev", "uv")]
+LOCKS = [ROOT / "requirements" / f"{name}.txt" for name in ("core", "demo", "dev", "uv")]
 CLIMB = re.compile(r"(?<![\w./*])(?:\.\./)+[\w-]+")
 TEXTS = {"", ".md", ".py", ".toml", ".yml", ".html", ".css", ".in"}
 SUPPRESSION = re.compile(r"#\s*(?:noqa|type:\s*ignore)(?P<rest>.*)$")
@@ -27,11 +27,11 @@ class TestALock:
         assert entries
         assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
 
-    def test_of_the_core_is_a_part_of_the_dev_lock(self) -> None:
-        core, dev = (
-            set(re.findall(r"(?m)^[a-z][^ ]*==[^ ]+", lock.read_text())) for lock in LOCKS[:2]
+    def test_is_a_part_of_the_next_larger_one(self) -> None:
+        core, demo, dev = (
+            set(re.findall(r"(?m)^[a-z][^ ]*==[^ ]+", lock.read_text())) for lock in LOCKS[:3]
         )
-        assert core <= dev
+        assert core < demo < dev
 
     def test_has_the_solver_that_tenants_verify_with(self) -> None:
         project = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text())

@@ -17,7 +17,6 @@ PREFIXES = ("portal/", "scheduling/", "billing/", "tenants/", "core/src/", "clie
 EXCEPT = {
     f"{CORE}/policies/": "the policies themselves, and their registry",
     f"{CORE}/formulations/": "rules of papers as programs; policies of sharing choose one",
-    f"{CORE}/market/": "a paper's model, in its units and words",
     f"{CORE}/simulation/trace_formats.py": "traces have the names of papers",
     "scheduling/management/commands/import_trace.py": "the same",
     "portal/demo/": "the demo's pools",

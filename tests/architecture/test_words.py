@@ -12,10 +12,10 @@ from collections import Counter
 
 import pytest
 
-from .sources import ROOT, name_of, python_files, tree
+from .sources import PACKAGES, ROOT, name_of, python_files, tree
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
-PACKAGES = ("scheduling", "billing", "tenants", "portal", "core", "client", "benchmarks", "deploy")
+PLACES = (*PACKAGES, "deploy")
 
 # A part of a name (`fallback_told` has two) -> what to say instead.
 GIVEN_UP = {
@@ -78,7 +78,7 @@ def parts(name: str) -> set[str]:
 
 
 class TestWordsThatWereGivenUp:
-    @pytest.mark.parametrize("package", PACKAGES)
+    @pytest.mark.parametrize("package", PLACES)
     def test_are_no_part_of_a_name(self, package: str) -> None:
         back = set()
         for path in python_files(package):
@@ -109,7 +109,7 @@ class TestAClass:
         """Those at the top of a module: what stands inside a class is read with its name."""
         classes = Counter(
             node.name
-            for path in python_files(*(f"{package}/" for package in PACKAGES))
+            for path in python_files(*(f"{package}/" for package in PLACES))
             if "/migrations/" not in name_of(path)
             for node in tree(path).body
             if isinstance(node, ast.ClassDef)

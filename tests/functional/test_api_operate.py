@@ -54,7 +54,7 @@ class TestWhoMay:
         drafts = {"pool": stage.pool, "quotas": [{"tenant": "aa", "gpu_type": "v100", "gpus": 1}]}
         for who, status in expected.items():
             assert stage.post("operate/quotas/preview", drafts, as_=who).status_code == status
-        # Nothing was done; what was refused is told (0120).
+        # Nothing was done; what was refused is told (0127).
         assert set(AuditRecord.objects.values_list("action", flat=True)) == {refusals.ACTION}
 
     def test_edit_ends_with_the_role(self, stage: ApiStage) -> None:

@@ -56,7 +56,7 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def submit(stage: Cluster, person: User | None = None, key: str | None = None, **more: Any) -> Job:
     spec = {"pool": stage.pool.name, "gpus": 2, "duration_s": 60, **more}
     return submit_job(
-        tenant=stage.tenants["aa"], user=person, spec=spec, now=stage.now(), key=key
+        tenant=stage.tenants["aa"], user=person, spec=spec, now=lambda _: stage.now(), key=key
     ).job
 
 
@@ -100,7 +100,9 @@ class TestASubmission:
     def test_of_a_tenant_without_quota_finds_no_pool(self, stage: Cluster) -> None:
         spec = {"pool": stage.pool.name, "gpus": 1}
         with pytest.raises(InvalidInputError, match="pool is not a pool of this tenant"):
-            submit_job(tenant=stage.tenants["none"], user=None, spec=spec, now=stage.now())
+            submit_job(
+                tenant=stage.tenants["none"], user=None, spec=spec, now=lambda _: stage.now()
+            )
 
     @pytest.mark.parametrize("limit", [2, 40])
     def test_ends_at_the_tenants_limit(
@@ -172,7 +174,7 @@ class TestABulk:
             "name": "same", "duration_s": 60,
         }  # fmt: skip
         asked: Any = {"tenant": stage.tenants["aa"], "user": person}
-        one = submit_job(spec=spec, now=stage.now(), **asked).job
+        one = submit_job(spec=spec, now=lambda _: stage.now(), **asked).job
         (other,) = submit_jobs(specs=[spec], now=lambda _: stage.now(), **asked).jobs
         rows = [Job.objects.filter(pk=job.pk).values().get() for job in (one, other)]
         own = {"id", "uid", "created_at"}
@@ -219,7 +221,7 @@ class TestADryRun:
     def ask(self, stage: Cluster, **more: Any) -> Any:
         spec = {"pool": stage.pool.name, "gpus": 2, **more}
         with CaptureQueriesContext(connection) as seen:
-            answer = dry_run_job(tenant=stage.tenants["aa"], spec=spec, now=stage.now())
+            answer = dry_run_job(tenant=stage.tenants["aa"], spec=spec, now=lambda _: stage.now())
         sql = " ".join(query["sql"] for query in seen.captured_queries)
         assert not any(word in sql for word in ("INSERT", "UPDATE", "DELETE"))
         return answer

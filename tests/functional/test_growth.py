@@ -1,8 +1,8 @@
 """No request, task or round reads more because the past is longer or the queue is.
 
 Each is run on three stages: a short past with a short queue, a past ten times as long, and a queue
-ten times as long. The database counts the rows that its scans return. The table in docs/testing.md
-is what `GROWTH_TABLE=<file>` writes.
+ten times as long. The database counts the rows that its scans return.
+`GROWTH_TABLE=<file>` writes them all; docs/testing.md has those that grow.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class TestAPriceLimit:
         assert why["reason_code"] == "price_above_max"
         assert "costs 0.41 credits; it waits for a price of 0.30 or less" in json.dumps(why)
         spec = {"pool": "pool-1", "gpus": 1, "command": ["true"], "duration_s": 60}
-        dry = dry_run_job(tenant=place.tenant, spec=spec, now=place.cluster.now())
+        dry = dry_run_job(tenant=place.tenant, spec=spec, now=lambda _: place.cluster.now())
         assert dry.reason_code == "price_above_max"
         put(boss, SHARING, max_price="0.5")
         place.play()

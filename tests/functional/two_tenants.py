@@ -285,7 +285,11 @@ def submit(lab: Cluster, side: Side, gpus: int) -> Job:
         "duration_s": LONG_S,
     }
     return submit_job(
-        tenant=side.tenant, user=side.manager, spec=spec, now=lab.now(), key=f"{word}-key-{number}"
+        tenant=side.tenant,
+        user=side.manager,
+        spec=spec,
+        now=lambda _: lab.now(),
+        key=f"{word}-key-{number}",
     ).job
 
 

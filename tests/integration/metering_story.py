@@ -40,7 +40,7 @@ def at(minute: float) -> datetime:
 class Story:
     """Tenants a (quota 4) and b (quota 4) in a pool of 8 GPUs of type v100; 30-minute leases.
 
-    `late_min`: rounds are late that long after a term's expiry; None: as before ADR 0229.
+    `late_min`: rounds are late that long after a term's expiry; None: as before ADR 0232.
     """
 
     def __init__(

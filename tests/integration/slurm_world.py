@@ -97,14 +97,19 @@ class SlurmWorld:
         every = Node.objects.filter(pool=self.lab.pool).order_by("id")
         nodes = list(every.exclude(name__in=self.avoided))
         # Slurm says what has ended. A job may write otherwise into its files.
-        queue = self.tools.queue() if self._launched else {}
-        runs = {token for token, job in queue.items() if not is_over(job.state)}
+        runs = {token for token, job in self._queue().items() if not is_over(job.state)}
         used: Counter[int] = Counter()
         for token, shares in self._nodes.items():
             if token in runs or token not in self._launched:
                 for node, count in shares:
                     used[node.pk] += count
         return sorted(nodes, key=lambda node: used[node.pk])
+
+    def _queue(self) -> dict[str, SlurmJob]:
+        """Jobs of leases as the executor asks for them: a test may leave it no tools."""
+        if not self._launched:
+            return {}
+        return self.executor._queue(self.executor._cluster(self.lab.pool.pk))
 
     def launch(self, *tokens: str) -> list[Report]:
         """Launch until all run or have ended, and note that the intents were carried out."""

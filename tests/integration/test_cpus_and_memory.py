@@ -10,7 +10,7 @@ import pytest
 from evenshare_core.domain.cluster import Resources
 from evenshare_core.domain.snapshot import Snapshot, schema_of
 from evenshare_core.domain.values import canonical_bytes, decode
-from evenshare_core.policies.baselines.drf import Drf
+from evenshare_core.policies.orders.drf import Drf
 from evenshare_core.policies.registry import POLICIES
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import Job, Node, Pool, Round

@@ -20,7 +20,7 @@ from evenshare_core.policies.market.thetas import THETA_MAX_MILLI
 from evenshare_core.units import CREDIT_MICRO
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import Job, JobPlan, Lease
-from scheduling.selectors.plans import PlanView, read_plan
+from scheduling.selectors.plans import PlanRow, read_plan
 from scheduling.selectors.prospects import prospects
 from tests.factories import BEGIN, Cluster, cluster
 
@@ -48,7 +48,7 @@ def bid(price: str) -> dict[str, str]:
     return {"kind": "bid", "per_gpu_hour": price}
 
 
-def plan_of(job: Job) -> PlanView:
+def plan_of(job: Job) -> PlanRow:
     job.refresh_from_db()
     plan = read_plan(job)
     assert plan is not None

@@ -15,8 +15,8 @@ import pytest
 
 from billing.checks import run_checks
 from billing.models import UsageShare
-from evenshare_core.market.gains import payments
 from evenshare_core.money.fixed_point import to_micro
+from evenshare_research.market.gains import payments
 from scheduling.models import GpuType, Lease
 from tests.integration.metering_story import Story
 from tests.papers.test_astraea_online import case_b

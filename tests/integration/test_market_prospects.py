@@ -54,7 +54,7 @@ def test_a_price_is_reckoned_with_the_theta_that_it_was_posted_with() -> None:
     run = dry_run_job(
         tenant=lab.tenants["b"],
         spec={"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 60},
-        now=lab.now(),
+        now=lambda _: lab.now(),
     )  # fmt: skip
     assert (run.price, run.price_after) == (eta(4), eta(6))
 
@@ -87,7 +87,7 @@ def test_a_dry_run_says_what_the_next_batch_does(
     """2 GPUs beside the 4 in use: eta(6) is 4.196152, so that a bid of 4 does not pay it."""
     lab = market()
     spec = {"pool": lab.pool.name, "gpus": 2, "command": ["true"], "duration_s": 600, **more}
-    run = dry_run_job(tenant=lab.tenants["b"], spec=spec, now=lab.now())
+    run = dry_run_job(tenant=lab.tenants["b"], spec=spec, now=lambda _: lab.now())
     assert (run.feasible, run.reason_code) == (True, code)
     sentence = f"A GPU-hour of v100 is worth {value}"
     if code == "price_above_max":

@@ -34,7 +34,7 @@ def full(**fields: Any) -> Cluster:
 
 def ask(lab: Cluster, tenant: str, gpus: int, **fields: object) -> DryRun:
     spec = {"pool": lab.pool.name, "gpus": gpus, "command": ["true"], **fields}
-    return dry_run_job(tenant=lab.tenants[tenant], spec=spec, now=lab.now())
+    return dry_run_job(tenant=lab.tenants[tenant], spec=spec, now=lambda _: lab.now())
 
 
 def test_it_starts_by_preempting_whom_the_round_then_preempts() -> None:
@@ -103,7 +103,7 @@ def test_the_simulation_gets_what_the_answer_has_left(monkeypatch: pytest.Monkey
     for read_s, decided_s in ((0.1, 0.3), (0.1, 0.9), (0.0, 1.4)):
         ticks = iter([0.0, read_s, decided_s])
         answer = dry_run_job(
-            tenant=lab.tenants["a"], spec=spec, now=lab.now(), timer=ticks.__next__
+            tenant=lab.tenants["a"], spec=spec, now=lambda _: lab.now(), timer=ticks.__next__
         )
         assert answer.next_round is not None
         assert answer.next_round.eta_reason == "too_much_work"  # else that too little is known

@@ -48,7 +48,7 @@ def put(lab: Cluster, actor: Actor, name: str = "gru", **speeds: object) -> Prof
 
 def submit(lab: Cluster, tenant: str = "a", **fields: Any) -> Job:
     spec = {"pool": lab.pool.name, "gpus": 1, **fields}
-    return submit_job(tenant=lab.tenants[tenant], user=None, spec=spec, now=lab.now()).job
+    return submit_job(tenant=lab.tenants[tenant], user=None, spec=spec, now=lambda _: lab.now()).job
 
 
 def errors(caught: pytest.ExceptionInfo[InvalidInputError]) -> dict[str, str]:

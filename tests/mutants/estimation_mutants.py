@@ -31,13 +31,6 @@ ESTIMATION_MUTANTS = (
         f"{ESTIMATOR_TESTS}::TestAnAverageOfReports",
     ),
     pure(
-        "a_claim_is_too_high_that_is_too_low",
-        f"{ESTIMATION}/speeds.py",
-        "score > threshold)",
-        "abs(score) > threshold)",
-        f"{ESTIMATOR_TESTS}::TestAClaim",
-    ),
-    pure(
         "an_evaluation_forgets_those_before_it",
         f"{ESTIMATION}/curves.py",
         "missed = np.cumsum(several * log_ndtr(short))",

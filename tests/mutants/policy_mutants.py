@@ -8,7 +8,7 @@ POLICIES = "core/src/evenshare_core/policies"
 EVEN_GANGS = f"{POLICIES}/evenshare/gangs.py"
 SEVERAL_NODES = f"{POLICIES}/shared/several_nodes.py"
 GANDIVA = f"{POLICIES}/gandiva_fair"
-BASELINES = f"{POLICIES}/baselines"
+BASELINES = "research/src/evenshare_research/policies"
 LTGF = "core/src/evenshare_core/policies/ltgf/policy.py"
 LTGF_PICKS = "core/src/evenshare_core/policies/ltgf/picks.py"
 ADMISSION = "core/src/evenshare_core/policies/shared/admission.py"
@@ -26,7 +26,7 @@ MARKET = f"{POLICIES}/market"
 MARKET_TESTS = "tests/papers/test_market.py"
 PROMISE_TESTS = "tests/papers/test_market_promises.py"
 FAIRNESS = "core/src/evenshare_core/fairness"
-SLOTS = "core/src/evenshare_core/market"
+SLOTS = "research/src/evenshare_research/market"
 SLOTS_TESTS = "tests/papers/test_astraea_online.py"
 ORDER_TESTS = "tests/papers/test_baseline_orders.py"
 
@@ -243,7 +243,7 @@ POLICY_MUTANTS = (
     ),
     pure(
         "drf_asks_the_past_before_the_share",
-        f"{BASELINES}/drf.py",
+        f"{POLICIES}/orders/drf.py",
         "return (not weight, share, past, tenant)",
         "return (not weight, past, share, tenant)",
         "tests/papers/test_drf.py",

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from fractions import Fraction
 
-from evenshare_core.market.model import (
+from evenshare_research.market.model import (
     BidUtility,
     ConvexUtility,
     LinearUtility,

@@ -14,11 +14,11 @@ from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.policies.base import decide_round, queue_order
-from evenshare_core.policies.baselines.assignment import assign
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import SECOND_US
+from evenshare_research.policies.assignment import assign
 from tests.papers.test_baselines import Times, job, times
 
 TYPES = ("k80", "v100")

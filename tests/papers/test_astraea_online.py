@@ -12,16 +12,17 @@ from fractions import Fraction
 import pytest
 
 from benchmarks.literal_market import LiteralRound, LiteralSchedule
-from evenshare_core.market.book import MarketBook
-from evenshare_core.market.gains import (
+from evenshare_core.units import CREDIT_MICRO
+from evenshare_research.market.book import MarketBook
+from evenshare_research.market.gains import (
     exact_income,
     fairness_of,
     payments,
     revenues,
     true_utility_micro,
 )
-from evenshare_core.market.max_revenue import best_schedule
-from evenshare_core.market.model import (
+from evenshare_research.market.max_revenue import best_schedule
+from evenshare_research.market.model import (
     ConvexUtility,
     LinearUtility,
     MarketJob,
@@ -30,15 +31,14 @@ from evenshare_core.market.model import (
     MarketServer,
     Owner,
 )
-from evenshare_core.market.prices import lemma_rounds, price_table, theta_milli_of
-from evenshare_core.market.rounds import (
+from evenshare_research.market.prices import lemma_rounds, price_table, theta_milli_of
+from evenshare_research.market.rounds import (
     MarketRound,
     MarketRules,
     MarketRun,
     run_market,
     schedule_round,
 )
-from evenshare_core.units import CREDIT_MICRO
 
 from .market_pools import PAPER_F, PAPER_POOL, paper_job, seeded_case
 

@@ -9,16 +9,17 @@ from fractions import Fraction
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evenshare_core.market.book import MarketBook
-from evenshare_core.market.gains import (
+from evenshare_core.units import CREDIT_MICRO
+from evenshare_research.market.book import MarketBook
+from evenshare_research.market.gains import (
     exact_income,
     fairness_of,
     payments,
     revenues,
     true_utility_micro,
 )
-from evenshare_core.market.max_revenue import best_schedule, schedule_jobs
-from evenshare_core.market.model import (
+from evenshare_research.market.max_revenue import best_schedule, schedule_jobs
+from evenshare_research.market.model import (
     OPERATOR,
     BidUtility,
     ConvexUtility,
@@ -30,8 +31,7 @@ from evenshare_core.market.model import (
     Owner,
     Utility,
 )
-from evenshare_core.market.rounds import MarketRules, MarketRun, run_market
-from evenshare_core.units import CREDIT_MICRO
+from evenshare_research.market.rounds import MarketRules, MarketRun, run_market
 
 from .market_pools import paper_job, seeded_case
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
 from evenshare_core.policies.base import decide_round
-from evenshare_core.policies.baselines.themis import ThemisOptions
-from evenshare_core.policies.baselines.tiresias_l import TiresiasOptions
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import SECOND_US
+from evenshare_research.policies.themis import ThemisOptions
+from evenshare_research.policies.tiresias_l import TiresiasOptions
 from tests.papers.test_baselines import Times, job, run
 from tests.unit.core.snapshots import job as waiting_job
 from tests.unit.core.snapshots import snapshot

@@ -11,10 +11,10 @@ from evenshare_core.domain.cluster import Node
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.policies.base import decide_round, queue_order
-from evenshare_core.policies.baselines.batch_sche import PartitionPlan
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.workloads import Cluster
+from evenshare_research.policies.batch_sche import PartitionPlan
 from tests.papers.test_baselines import Times, job, run, times
 from tests.unit.core.snapshots import job as waiting_job
 from tests.unit.core.snapshots import snapshot

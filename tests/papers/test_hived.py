@@ -16,8 +16,8 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.base import decide_round, queue_order
-from evenshare_core.policies.baselines.buddy_cells import Cell, bind_cells, cell_sizes
 from evenshare_core.units import SECOND_US
+from evenshare_research.policies.buddy_cells import Cell, bind_cells, cell_sizes
 from tests.papers.test_baselines import Times, job, run
 from tests.unit.core.snapshots import AT_US, lease, snapshot
 from tests.unit.core.snapshots import job as waiting_job

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.reproduce.market_runs import ratio
-from evenshare_core.formulations.market_optimum import MarketOptimum, choices, values_micro
-from evenshare_core.formulations.market_ortools import solve_by_ortools
-from evenshare_core.formulations.market_pyomo import solve_by_pyomo
-from evenshare_core.market.gains import true_utility_micro
-from evenshare_core.market.model import MarketJob, MarketPool, MarketServer, Owner
-from evenshare_core.market.rounds import MarketRules, run_market, schedule_round
 from evenshare_core.units import CREDIT_MICRO
+from evenshare_research.formulations.market_optimum import MarketOptimum, choices, values_micro
+from evenshare_research.formulations.market_ortools import solve_by_ortools
+from evenshare_research.formulations.market_pyomo import solve_by_pyomo
+from evenshare_research.market.gains import true_utility_micro
+from evenshare_research.market.model import MarketJob, MarketPool, MarketServer, Owner
+from evenshare_research.market.rounds import MarketRules, run_market, schedule_round
+from evenshare_research.reproduce.market_runs import ratio
 
 from .market_pools import PAPER_POOL, paper_job, seeded_case
 

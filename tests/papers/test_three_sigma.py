@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.formulations.start_slots import Slots, StartJob, plan_starts
 from evenshare_core.policies.base import decide_round
-from evenshare_core.policies.baselines.runtimes import remaining_times, run_times
+from evenshare_research.formulations.start_slots import Slots, StartJob, plan_starts
+from evenshare_research.policies.runtimes import remaining_times, run_times
 from tests.papers.deadline_pools import NOW_US, asked, estimates, order, started
 from tests.unit.core.snapshots import lease
 

@@ -1,6 +1,6 @@
 """UniSched as a policy: golden cases, promises, odd pools, and what it remembers.
 
-Source: W. Gao et al., "UniSched", IEEE TC 2024; ADR 0184, 0193.
+Source: W. Gao et al., "UniSched", IEEE TC 2024; ADR 0191, 0193.
 """
 
 from __future__ import annotations

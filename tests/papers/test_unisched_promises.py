@@ -1,4 +1,4 @@
-"""What UniSched planned is kept where nothing unforeseen happens. ADR 0184."""
+"""What UniSched planned is kept where nothing unforeseen happens. ADR 0191."""
 
 from __future__ import annotations
 

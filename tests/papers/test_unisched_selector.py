@@ -29,11 +29,11 @@ from evenshare_core.deadlines.rewards import (
 )
 from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.formulations.selector import select
-from evenshare_core.formulations.selector_literal import LiteralOptimum, literal_optimum
 from evenshare_core.formulations.selector_lp import relax
-from evenshare_core.formulations.selector_ortools import optimum_by_ortools
-from evenshare_core.formulations.selector_pyomo import optimum_by_pyomo
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
+from evenshare_research.formulations.selector_literal import LiteralOptimum, literal_optimum
+from evenshare_research.formulations.selector_ortools import optimum_by_ortools
+from evenshare_research.formulations.selector_pyomo import optimum_by_pyomo
 from tests.papers.proposition_1 import fits_cells
 
 from .selector_cases import best_effort, nodes, options, small_case, strict

@@ -1,4 +1,4 @@
-"""Charges of terms and who earns them: the last chapter of docs/recompute.md, written from it.
+"""Charges of terms and who earns them: written from docs/recompute/charges.md.
 
 It imports nothing of the project. A lender 0 is the operator, others are tenants by their ids.
 """

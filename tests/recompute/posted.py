@@ -1,4 +1,4 @@
-"""Shares and prices of a round, whatever its policy: more of docs/recompute.md's chapters."""
+"""Shares and prices of a round: written from docs/recompute/every-policy.md."""
 
 # mypy: ignore-errors
 import json

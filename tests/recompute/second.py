@@ -1,4 +1,4 @@
-"""A second implementation of ltgf's round, written from docs/recompute.md, to be read beside it."""
+"""A second implementation of ltgf's round, written from docs/recompute, to be read beside it."""
 
 # fmt: off
 # mypy: ignore-errors

@@ -1,4 +1,4 @@
-"""Charges and income of docs/recompute.md: the document's cases, its formulas, and the core."""
+"""Charges and income of docs/recompute/charges.md: its cases, its formulas, and the core."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.recompute.charges import (
     weights,
 )
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recompute.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recompute" / "charges.md"
 
 
 def table(first: str) -> list[list[str]]:

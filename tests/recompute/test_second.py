@@ -1,4 +1,4 @@
-"""The second implementation of ltgf's round, written from docs/recompute.md, agrees with the core.
+"""The second implementation of ltgf's round, written from docs/recompute, agrees with the core.
 
 On the demo's pools under `ltgf`, on the golden cases of the paper, and on random pools. What of a
 round is the same under every policy is recomputed of the demo's own policies too.
@@ -56,7 +56,8 @@ from tests.recompute.second import DEFAULTS
 from tests.unit.core.disclosed_rounds import cases, some_rounds
 
 HERE = Path(__file__).parent
-DOCUMENT = HERE.parents[1] / "docs" / "recompute.md"
+PAGES = sorted((HERE.parents[1] / "docs" / "recompute").glob("*.md"))
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 LINES = 400
 # Of a decision; under ltgf the other tables are empty.
 TABLES = (
@@ -108,11 +109,10 @@ class TestTheDocument:
     """Names and defaults in it are those of the core; what they mean, the other classes hold."""
 
     def words(self) -> set[str]:
-        return set(re.findall(r"`(\w+)`", DOCUMENT.read_text(encoding="utf-8")))
+        return set(re.findall(r"`(\w+)`", TEXT))
 
     def test_tells_every_option_with_its_default(self) -> None:
-        text = DOCUMENT.read_text(encoding="utf-8")
-        table = text.partition("| option | default |")[2].partition("\n\n")[0]
+        table = TEXT.partition("| option | default |")[2].partition("\n\n")[0]
         defaults = msgspec.to_builtins(LtgfOptions())
         assert defaults == DEFAULTS
         for name, default in defaults.items():

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.reproduce.model import Part
-from benchmarks.reproduce.runs import KeptRun
+from evenshare_research.reproduce.model import Part
+from evenshare_research.reproduce.runs import KeptRun
 
 
 def made_up(part: Part) -> dict[KeptRun, Any]:

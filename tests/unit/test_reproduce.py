@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import signature
@@ -12,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reproduce import __main__ as command
-from benchmarks.reproduce import runs
-from benchmarks.reproduce.model import (
+from evenshare_core.policies import registry
+from evenshare_core.policies.options import parse_options
+from evenshare_research.reproduce import __main__ as command
+from evenshare_research.reproduce import runs
+from evenshare_research.reproduce.model import (
     Claim,
     ClaimVerdict,
     Findings,
@@ -23,16 +24,19 @@ from benchmarks.reproduce.model import (
     ReportTable,
     Results,
 )
-from benchmarks.reproduce.philly import ORIGIN, TRACE, philly_slice
-from benchmarks.reproduce.report import DOCUMENT, markdown, page
-from benchmarks.reproduce.runs import KeptRun, code_digest, minutes, perform, perform_all
-from benchmarks.reproduce.written import written_parts
-from evenshare_core.policies import registry
-from evenshare_core.policies.options import parse_options
+from evenshare_research.reproduce.philly import ORIGIN, TRACE, philly_slice
+from evenshare_research.reproduce.report import FOLDER, Done, documents, page
+from evenshare_research.reproduce.runs import KeptRun, code_digest, minutes, perform, perform_all
+from evenshare_research.reproduce.written import written_parts
 
 from .reproduce_results import made_up
 
 MADE = "tests.unit.test_reproduce:made"
+
+
+def markdown(done: Done, measured: str = "Made today.") -> str:
+    """All documents as one."""
+    return "\n".join(documents(done, measured).values())
 
 
 def made(folder: str, number: int) -> dict[str, int]:
@@ -154,7 +158,7 @@ class TestEveryPart:
     def test_is_judged_and_written(self, part: Part) -> None:
         findings = part.judge(made_up(part))
         assert findings.tables or findings.claims
-        text = markdown([(part, findings)], "Made today.")
+        text = markdown([(part, findings)])
         for table in findings.tables:
             assert f"### {table.title}\n" in text
             assert all(len(row) == len(table.head) for row in table.rows)
@@ -174,17 +178,19 @@ class TestEveryPart:
         assert sum(run.about_s for run in asked) <= 2 * 3600
 
 
-class TestTheDocument:
-    """It holds what was measured of parts that nobody runs in a test."""
+def written() -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
 
-    def test_is_read_as_it_was_written(self) -> None:
-        text = DOCUMENT.read_text(encoding="utf-8")
-        untouched = markdown([(part, None) for part in command.PARTS], "today.", text)
-        assert written_parts(untouched) == written_parts(text)
 
-    def test_counts_each_claim_by_its_verdict(self) -> None:
-        text = DOCUMENT.read_text(encoding="utf-8")
-        verdicts = [one for part in written_parts(text).values() for one in part.verdicts]
+class TestTheDocuments:
+    """They hold what was measured of parts that nobody runs in a test."""
+
+    def test_stand_as_they_are_while_nothing_was_run(self) -> None:
+        assert documents([(part, None) for part in command.PARTS], "today.", written()) == written()
+
+    def test_count_each_claim_by_its_verdict(self) -> None:
+        text = "\n".join(written().values())
+        verdicts = [one for part in written_parts(text).values() for one in part.verdicts or ()]
         assert len(verdicts) == text.count("| *")
         assert f"Of {len(verdicts)} claims:" in text
 
@@ -193,21 +199,14 @@ class TestTheDocument:
         with pytest.raises(ValueError, match="a claim without a verdict"):
             written_parts(text)
 
-    def test_of_one_day_says_it_of_each_part(self) -> None:
-        """As the document was before parts said so themselves."""
-        text = "Made 2026-11-23 on 2 cores.\n\n## One\n\n*Run*: x\n"
-        assert written_parts(text)["One"].text == "*Measured* 2026-11-23 on 2 cores.\n\n*Run*: x\n"
-
 
 class TestWhatWasNotRun:
-    """Of such a part the document says so, with its time, and what was measured before."""
+    """Of such a part the document says so, with its time."""
 
-    def test_is_said_with_its_time_and_what_was_measured_before(self) -> None:
+    def test_is_said_with_its_time(self) -> None:
         (part,) = [part for part in command.PARTS if part.name == "verdict"]
         text = markdown([(part, None)], "Made today.")
         assert f"*Not run* with this version: about {minutes(part.about_s)} on one core" in text
-        assert "### From 2017-12-04: 5,562 jobs, 21 nodes" in text
-        assert "(adr/0153-gangs-over-several-nodes.md)" in text
         assert "Not run with this version" in page([(part, None)], "Made today.")
 
     def test_is_named_with_its_paper(self) -> None:
@@ -221,13 +220,12 @@ class TestWhatWasNotRun:
         sources = {part.source for part in command.PARTS if part.judge(made_up(part)).claims}
         assert len(sources) == 5
 
-    def test_leads_to_where_its_links_lead(self) -> None:
-        text = markdown([(part, None) for part in command.PARTS], "Made today.")
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
-            assert (DOCUMENT.parent / target).is_file(), target
-
 
 HOSTILE = "</script><b>&|"
+CLAIMS = """| section | claim | paper | here | verdict |
+| --- | --- | --- | --- | --- |
+| 1 | x | 9 | 9 | *reproduced* |
+"""
 
 
 def judged(results: Results) -> Findings:
@@ -243,37 +241,39 @@ class TestTheCommand:
         one = Part("one", "One", "A paper", "nothing", counted(folder, 3), judged)
         other = Part("other", "Other", "", "nothing", counted(folder, 13), judged, is_long=True)
         monkeypatch.setattr(command, "PARTS", (one, other))
-        monkeypatch.setattr(command, "DOCUMENT", folder / "reproduce.md")
+        monkeypatch.setattr(command, "FOLDER", folder)
         return one
 
     def test_runs_what_is_not_long_and_writes_what_is_whole(
         self, part: Part, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert command.main(["--processes", "1", "--write"]) == 0
-        text = (folder / "reproduce.md").read_text(encoding="utf-8")
+        text = (folder / "one.md").read_text(encoding="utf-8")
         assert "| 1 | </script><b>&\\| | 9 | 9 | *reproduced* |" in text
         assert "## One" in text
-        assert "## Other\n\n*Not run* with this version: about 13 s on one core" in text
+        other = (folder / "policies.md").read_text(encoding="utf-8")
+        assert "## Other\n\n*Not run* with this version: about 13 s on one core" in other
         shown = (folder / "kept" / "report.html").read_text(encoding="utf-8")
         assert "&lt;/script&gt;" in shown
         assert "const CHARTS" in shown
         assert '"</script>' not in shown
         assert "report.html" in capsys.readouterr().out
 
-    def test_lets_stand_what_was_measured_before(self, part: Part, folder: Path) -> None:
+    def test_lets_stand_what_was_measured_before(
+        self, part: Part, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The other part was run once, on another day, with other claims."""
-        document = folder / "reproduce.md"
-        assert command.main(["--processes", "1", "--write"]) == 0
-        other = "## Other\n\n*Measured* then.\n\n*Run*: nothing\n"
-        claims = markdown([(part, judged({part.runs[0]: {"square": 4}}))], "then.")
-        table = claims[claims.index("| section") : claims.index("### t")]
-        text = document.read_text(encoding="utf-8").partition("## Other")[0]
-        document.write_text(f"{text}{other}\n{table}", encoding="utf-8")
+        document = folder / "two.md"
+        old = f"# Two\n\n## Two\n\n*Measured* then.\n\n*Run*: nothing\n\n{CLAIMS}"
+        document.write_text(old, encoding="utf-8")
+        two = Part(
+            "two", "Two", "Another paper", "nothing", counted(folder, 13), judged, is_long=True
+        )
+        monkeypatch.setattr(command, "PARTS", (part, two))
         assert command.main(["--processes", "1", "--write", "one"]) == 0
-        text = document.read_text(encoding="utf-8")
-        assert text.endswith(f"{other}\n{table}".rstrip() + "\n")
-        assert "Of 2 claims: 2 reproduced." in text
-        assert text.count("*Measured* then.") == 1
+        assert document.read_text(encoding="utf-8").partition("## ")[2] == old.partition("## ")[2]
+        summary = (folder / "README.md").read_text(encoding="utf-8")
+        assert "Of 2 claims: 2 reproduced." in summary
 
     def test_lists_its_parts_with_their_time(
         self, part: Part, capsys: pytest.CaptureFixture[str]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.reproduce import market, market_jobs, market_runs
-from benchmarks.reproduce.model import ClaimVerdict
+from evenshare_research.reproduce import market, market_jobs, market_runs
+from evenshare_research.reproduce.model import ClaimVerdict
 
 from .reproduce_results import made_up
 

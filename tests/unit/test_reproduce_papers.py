@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reproduce import (
+from evenshare_core.units import HOUR_US
+from evenshare_research.reproduce import (
     gandiva_fair,
     ltgf,
     mixed,
@@ -19,8 +20,7 @@ from benchmarks.reproduce import (
     turns,
     venus,
 )
-from benchmarks.reproduce.model import Claim, ClaimVerdict
-from evenshare_core.units import HOUR_US
+from evenshare_research.reproduce.model import Claim, ClaimVerdict
 
 from .reproduce_results import made_up, philly_result
 

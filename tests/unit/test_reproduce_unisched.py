@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reproduce import deadline_runs, unisched
-from benchmarks.reproduce.deadline_runs import (
+from evenshare_core.simulation.books import JobRecord
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import SECOND_US
+from evenshare_research.reproduce import deadline_runs, unisched
+from evenshare_research.reproduce.deadline_runs import (
     PROFILED_GPUS,
     PROFILED_US,
     STATIC_GPUS,
@@ -19,10 +22,7 @@ from benchmarks.reproduce.deadline_runs import (
     run,
     workload_size,
 )
-from benchmarks.reproduce.model import ClaimVerdict
-from evenshare_core.simulation.books import JobRecord
-from evenshare_core.simulation.workloads import SimJob
-from evenshare_core.units import SECOND_US
+from evenshare_research.reproduce.model import ClaimVerdict
 
 YES, PARTLY = ClaimVerdict.REPRODUCED, ClaimVerdict.IN_DIRECTION
 NO = ClaimVerdict.NOT_REPRODUCED

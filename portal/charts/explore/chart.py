@@ -1,4 +1,4 @@
-"""A chart to explore: series with their looks, the figure that Plotly makes of them, a table.
+"""A chart to explore: series with their looks, the figure that plotly.js draws of them, a table.
 
 What a page shows of it is templates/components/chart.html, what a browser does with it
 static/charts.js; docs/look.md tells both.
@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
-
-import plotly.graph_objects as go
 
 from portal.charts.explore.looks import Look
 from portal.charts.figures import DAY_S, HOUR_S, NONE, credits_text, thousands
@@ -122,12 +120,11 @@ class PageChart:
         """Whether the first axis is time."""
         return any(isinstance(key, datetime) for one in self.series for key in one.keys)
 
-    @cached_property
-    def figure(self) -> go.Figure:
-        """What Plotly draws."""
-        return go.Figure(
-            data=[_trace(one, sideways=self.sideways) for one in self.series], layout=_layout(self)
-        )
+    @property
+    def figure(self) -> dict[str, Any]:
+        """What plotly.js draws. Tests check it by the classes of the package `plotly`."""
+        traces = [_trace(one, sideways=self.sideways) for one in self.series]
+        return {"data": traces, "layout": _layout(self)}
 
     @cached_property
     def keys(self) -> list[Key]:
@@ -146,7 +143,7 @@ class PageChart:
     @property
     def payload(self) -> Markup:
         """What static/charts.js reads: JSON that may stand as text in a page."""
-        figure = json.loads(self.figure.to_json())
+        figure = self.figure
         axes: list[Any] = []
         for trace in figure["data"]:
             if not self.sideways:
@@ -238,7 +235,7 @@ def _number(value: Value) -> str | float | int | None:
     return round(value, 6) if isinstance(value, float) else value
 
 
-def _trace(one: Series, *, sideways: bool) -> Any:
+def _trace(one: Series, *, sideways: bool) -> dict[str, Any]:
     keys = [_plain(key) for key in one.keys]
     values = [_number(value) for value in one.values]
     more = "".join(
@@ -263,29 +260,31 @@ def _trace(one: Series, *, sideways: bool) -> Any:
         common["customdata"] = [list(row) for row in zip(*one.also.values(), strict=True)]
     if one.kind == "bar":
         span = {"offset": 0, "width": 1000 * one.span_s * BAR} if one.span_s else {}
-        return go.Bar(
+        return {
             **common,
             **span,
-            orientation="h" if sideways else "v",
-            marker={
+            "type": "bar",
+            "orientation": "h" if sideways else "v",
+            "marker": {
                 "color": one.look.fill or one.look.color,
                 "pattern": _pattern(one.look),
                 "line": {"color": one.look.color, "width": 1},
             },
-        )
+        }
+    common["type"] = "scatter"
     shape = "hv" if one.steps else "linear"
     line = {"color": one.look.color, "dash": one.look.dash, "width": one.look.width, "shape": shape}
     if one.kind == "area":
-        return go.Scatter(
+        return {
             **common,
-            mode="lines",
-            line={**line, "dash": "solid", "width": 1},
-            stackgroup="one",
-            fillcolor=one.look.fill,
-            fillpattern=_pattern(one.look),
-        )
+            "mode": "lines",
+            "line": {**line, "dash": "solid", "width": 1},
+            "stackgroup": "one",
+            "fillcolor": one.look.fill,
+            "fillpattern": _pattern(one.look),
+        }
     mode = "lines+markers" if one.dots else "lines"
-    return go.Scatter(**common, mode=mode, line=line, connectgaps=False)
+    return {**common, "mode": mode, "line": line, "connectgaps": False}
 
 
 def _pattern(look: Look) -> dict[str, Any]:
@@ -321,7 +320,6 @@ def _layout(chart: PageChart) -> dict[str, Any]:
     elif chart.key_unit:
         keys |= {"ticksuffix": f" {chart.key_unit}", "rangemode": "tozero"}
     return {
-        "template": "none",
         "font": {"family": FONT, "size": 14, "color": "var(--ink-2)"},
         "paper_bgcolor": "var(--paper)",
         "plot_bgcolor": "var(--paper)",

@@ -22,7 +22,7 @@ from portal.site.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
 from scheduling.selectors.job_phases import STARTING, phase_of
 from scheduling.selectors.jobs import JobStory, LeaseView
-from scheduling.selectors.preemptions import PreemptionView
+from scheduling.selectors.preemptions import PreemptionRow
 from scheduling.selectors.reasons import ReasonText, rule_text, wait_kind, why
 
 State = Job.State
@@ -72,7 +72,7 @@ def job_context(
     story: JobStory,
     clocks: Clocks,
     posted: list[PostedPricePoint],
-    early: Mapping[int, PreemptionView] = MappingProxyType({}),
+    early: Mapping[int, PreemptionRow] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return what the top of templates/jobs/job.html reads.
 
@@ -286,7 +286,7 @@ def job_timeline(
     story: JobStory,
     posted: list[PostedPricePoint],
     now: datetime,
-    early: Mapping[int, PreemptionView] = MappingProxyType({}),
+    early: Mapping[int, PreemptionRow] = MappingProxyType({}),
 ) -> JobTimeline:
     """The three tracks, from the submission (or the oldest lease that was read) on."""
     job, held = story.job, live_hold(story)
@@ -330,7 +330,7 @@ def preempted(story: JobStory) -> list[LeaseView]:
     ]
 
 
-def _cuts(story: JobStory, early: Mapping[int, PreemptionView]) -> list[Cut]:
+def _cuts(story: JobStory, early: Mapping[int, PreemptionRow]) -> list[Cut]:
     cuts = []
     for hold in preempted(story):
         if hold.lease.ended_at:

@@ -20,7 +20,7 @@ from portal.site.preemptions import notice_text, numbers_note
 from scheduling.models import Lease, LeaseEvent, Pool
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.jobs import JobStory, LeaseView
-from scheduling.selectors.preemptions import PreemptionView
+from scheduling.selectors.preemptions import PreemptionRow
 from scheduling.selectors.reasons import ENDINGS, ReasonText, rule_text
 
 Kind = LeaseEvent.Kind
@@ -54,8 +54,8 @@ def job_log(
     story: JobStory,
     clocks: Clocks,
     losses: Mapping[int, str] = MappingProxyType({}),
-    early: Mapping[int, PreemptionView] = MappingProxyType({}),
-    made_way: Sequence[PreemptionView] = (),
+    early: Mapping[int, PreemptionRow] = MappingProxyType({}),
+    made_way: Sequence[PreemptionRow] = (),
 ) -> list[LogLine]:
     """Return the lines, newest first; renewals with the same figures are one line.
 
@@ -70,10 +70,10 @@ def job_log(
     lines: list[LogLine] = []
     since = story.events[0].number if story.cut and story.events else 0
     others = [view for view in made_way if view.number >= since]
-    events: Iterable[LeaseEvent | PreemptionView]
+    events: Iterable[LeaseEvent | PreemptionRow]
     events = merge(story.events, others, key=attrgetter("number"))
     for event in events:
-        if isinstance(event, PreemptionView):
+        if isinstance(event, PreemptionRow):
             lines.append(_made_way(event, clocks))
             continue
         hold = holds.get(event.lease_id) if event.lease_id else None
@@ -118,7 +118,7 @@ def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
     )
 
 
-def _made_way(view: PreemptionView, clocks: Clocks) -> LogLine:
+def _made_way(view: PreemptionRow, clocks: Clocks) -> LogLine:
     """A lease that ended before its expiry for this job, by the same rule as on its own page."""
     who = view.tenant.name if view.tenant else "another tenant"
     verb = "was moved" if view.moved else "was preempted"
@@ -160,7 +160,7 @@ class _LoggedEvent:
     arrives: bool = False
     then: LeaseView | None = None
     loss: str = ""
-    early: PreemptionView | None = None
+    early: PreemptionRow | None = None
     length: str = ""
 
 
@@ -228,34 +228,34 @@ def _stop_asked(logged: _LoggedEvent) -> LogLine | None:
     return LogLine(logged.at, "preempted", "Not renewed:", text, logged.event.round, hit=True)
 
 
-def _notice(logged: _LoggedEvent, early: PreemptionView) -> LogLine | None:
+def _notice(logged: _LoggedEvent, early: PreemptionRow) -> LogLine | None:
     """A lease was told that it ends before its expiry; its end says the same once it is there."""
     bold = f"{notice_text(early)}:"
     if early.finished:
-        text = f"{early.text}. It ended by itself before it was stopped.{_unused(early)}"
+        text = f"{early.words}. It ended by itself before it was stopped.{_unused(early)}"
         return LogLine(logged.at, "preempted", bold, text, logged.event.round)
     if early.released_at is not None:
         return None
     if logged.moves_to is not None:
-        text = f"{early.text}. A new lease on {where(logged.moves_to)} waits for it."
+        text = f"{early.words}. A new lease on {where(logged.moves_to)} waits for it."
         text += " It is checkpointing and stopping."
         return LogLine(logged.at, "running", bold, text, logged.event.round)
-    text = f"{early.text}. It is checkpointing and stopping.{_unused(early)}"
+    text = f"{early.words}. It is checkpointing and stopping.{_unused(early)}"
     return LogLine(logged.at, "preempted", bold, text, logged.event.round, hit=True)
 
 
-def _unused(early: PreemptionView) -> str:
+def _unused(early: PreemptionRow) -> str:
     """That nobody used what the lease ended for; a notice once given stands."""
     if not early.unused:
         return ""
     return " That job gave its grant up before it started: a notice is not taken back."
 
 
-def _ended_early(logged: _LoggedEvent, early: PreemptionView, held: str) -> LogLine:
+def _ended_early(logged: _LoggedEvent, early: PreemptionRow, held: str) -> LogLine:
     """The end of a lease that got notice: why, how long it took, and what became of the job."""
     bold, used_s = f"{notice_text(early)}:", early.notice_used_s or 0
     after = f"{duration(used_s)} after the notice" if used_s >= 1 else "at once"
-    text = f"{early.text}. It stopped {after}; it had held its GPUs for {held}."
+    text = f"{early.words}. It stopped {after}; it had held its GPUs for {held}."
     if logged.moves_to is not None:
         text += f" The same round placed it on {where(logged.moves_to)}."
         return LogLine(logged.at, "ended", bold, text, logged.event.round)
@@ -308,7 +308,8 @@ def _cut_off(logged: _LoggedEvent) -> LogLine:
     elif is_lost:
         bold, text = "Lost:", "its start was never seen; its log may say why."
     else:
-        bold, text = "Grant withdrawn:", f"{logged.early.text if logged.early else _ending(event)}."
+        why = logged.early.words if logged.early else _ending(event)
+        bold, text = "Grant withdrawn:", f"{why}."
     text += _afterwards(logged) if is_lost else ""
     return LogLine(logged.at, "preempted", bold, text, event.round, hit=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 
@@ -11,7 +11,7 @@ from portal.charts.figures import credits_text, duration, plural, thousands
 from portal.jobs.forms.fields import LABELS
 from portal.jobs.forms.submit import JobForm
 from portal.jobs.text.answer import preview_text
-from scheduling.engine.clock import PoolNow
+from scheduling.engine.clock import Clocks
 from scheduling.selectors.offers import PoolOffer
 from scheduling.selectors.reasons import LARGER_THAN_POOL, any_of, why
 from scheduling.services import DryRun, dry_run_job
@@ -70,15 +70,12 @@ class Feasibility:
     deadline_text: str = ""
 
 
-Now = Callable[[int], PoolNow]
-
-
 def answer_feasibility(
     form: JobForm,
     offer: PoolOffer | None,
     *,
     tenant: Tenant,
-    now: Now,
+    now: Clocks,
     pools: Sequence[str] = (),
     free: int = 0,
 ) -> Feasibility:
@@ -196,7 +193,12 @@ def _sizes(gpus: int, free: int, largest: int) -> list[int]:
 
 
 def _smaller(
-    spec: Mapping[str, object], sizes: Sequence[int], offer: PoolOffer, *, tenant: Tenant, now: Now
+    spec: Mapping[str, object],
+    sizes: Sequence[int],
+    offer: PoolOffer,
+    *,
+    tenant: Tenant,
+    now: Clocks,
 ) -> list[Way]:
     """The same job with fewer GPUs, down to the first that fits now; at most `WAYS`."""
     ways = []

@@ -133,7 +133,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
     if "act" in request.POST and not form.wrong and form.spec is not None:
         assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
         try:
-            job, _ = submit_job(
+            made = submit_job(
                 tenant=tenant,
                 user=request.user,
                 spec=form.spec,
@@ -152,7 +152,7 @@ def _sent(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
         except PendingLimitError as error:
             notice = f"{error.limit:,}"
         else:
-            return redirect("job", job.uid)
+            return redirect("job", made.job.uid)
     answer = _answer(form, target)
     status = 429 if wait_s else 422 if "act" in request.POST else 200
     page = _page(request, target, form, answer, notice=notice, status=status)

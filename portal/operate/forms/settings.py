@@ -51,21 +51,19 @@ def lengths_typed(posted: Mapping[str, str]) -> dict[str, int | None]:
     return {name: whole(posted.get(name)) for name in LENGTHS}
 
 
-def policy_choices() -> tuple[tuple[str, str], ...]:
-    """Every policy with its title, by name."""
-    return tuple(
-        (name, f"{name}: {policy.title}") for name, policy in sorted(registry.POLICIES.items())
-    )
+def policy_choices(present: str) -> tuple[tuple[str, str], ...]:
+    """Every policy with its title, by name; and the present one, if it is not installed."""
+    titles = {name: policy.title for name, policy in registry.POLICIES.items()}
+    titles.setdefault(present, "not installed")
+    return tuple((name, f"{name}: {title}") for name, title in sorted(titles.items()))
 
 
 def option_fields(
     policy: str, stored: Mapping[str, Any], posted: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """One field per option of a policy, with its help, bounds and default.
-
-    Raises:
-        UnknownPolicyError: there is no such policy.
-    """
+    """One field per option of a policy, with its help, bounds and default; empty if missing."""
+    if policy not in registry.POLICIES:
+        return []
     kind = registry.policy(policy).options_type
     try:
         present = registry.options(policy, dict(stored))

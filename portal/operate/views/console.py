@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from evenshare_core.policies.registry import missing_text
 from portal.charts.page import NavItem
 from portal.site.access import about, access, signed_in
 from portal.site.clocks import pool_now, shows_the_wall
@@ -142,8 +143,9 @@ def page(
         NavItem("credit", "Credit", reverse("operate-credit")),
         NavItem("audit", "Audit log", reverse("operate-audit")),
     ]
-    beneath, clock = [], None
+    beneath, clock, missing = [], None, ""
     if isinstance(pool, PoolFacts):
+        missing = missing_text(pool.policy)
         clock = pool_now(pool)
         beneath = [NavItem(k, text, reverse(to, args=[pool.name])) for k, text, to in POOL_PAGES]
     return render(
@@ -159,6 +161,7 @@ def page(
             "pool_nav": beneath,
             "pool_clock": clock if clock and not shows_the_wall(clock) else None,
             "pool_key": key,
+            "missing_policy": missing,
         },
         status=status,
     )

@@ -103,7 +103,7 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
         "rule": POLICIES.get(policy),
         "promise": quota_promise_text(_promise(asked, policy, typed)),
         "present_promise": pool_promise_text(asked.facts),
-        "policies": policy_choices(),
+        "policies": policy_choices(pool.policy),
         "setting_fields": lengths,
         "option_fields": options,
         "invalid_fields": [field for field in (*lengths, *options) if field.error],

@@ -10,12 +10,12 @@ from portal.charts.figures import duration, plural
 from portal.site.clocks import Clocks
 from portal.site.preemptions import numbers_note
 from portal.site.tenant_badges import badge_of
-from scheduling.selectors.preemptions import PreemptionView
+from scheduling.selectors.preemptions import PreemptionRow
 from scheduling.selectors.reasons import rule_text
 
 
 def preemption_context(
-    views: Sequence[PreemptionView], times: Clocks, *, more: bool
+    views: Sequence[PreemptionRow], times: Clocks, *, more: bool
 ) -> dict[str, Any]:
     """Return what templates/pools/_preemptions.html reads; `views` are the last ones, `more`: there
     were others before."""
@@ -25,7 +25,7 @@ def preemption_context(
     }
 
 
-def _title(views: Sequence[PreemptionView], *, more: bool) -> str:
+def _title(views: Sequence[PreemptionRow], *, more: bool) -> str:
     """ "3 leases ended early, with notice: 2 preempted, 1 moved"."""
     kinds = Counter("moved" if view.moved else "preempted" for view in views)
     parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("preempted", "moved") if kinds[kind])
@@ -35,7 +35,7 @@ def _title(views: Sequence[PreemptionView], *, more: bool) -> str:
     return f"{text}, with notice: {parts}"
 
 
-def _row(view: PreemptionView, times: Clocks) -> dict[str, Any]:
+def _row(view: PreemptionRow, times: Clocks) -> dict[str, Any]:
     return {
         "view": view,
         "at": times.instant(view.at),
@@ -47,7 +47,7 @@ def _row(view: PreemptionView, times: Clocks) -> dict[str, Any]:
     }
 
 
-def _outcome(view: PreemptionView) -> str:
+def _outcome(view: PreemptionRow) -> str:
     """What came of the notice, short."""
     used_s, verb = view.notice_used_s, "moved" if view.moved else "stopped"
     text = f"{verb} at once"

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from evenshare_core.policies.registry import missing_text
 from evenshare_core.units import MILLISECOND_US
 from portal.rounds.text import round as round_text
 from portal.rounds.text.answers import answers_context
@@ -104,6 +105,7 @@ def _head(facts: PoolFacts, view: RoundView) -> dict[str, Any]:
         "pool": facts,
         "view": view,
         "round": view.round,
+        "missing_policy": missing_text(view.round.policy),
         "trades": trade_rows(view.trades, times),
         "trades_title": trades_title(view.trades),
         "sum": view.round.summary,

@@ -10,7 +10,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from scheduling.models import Round
 from scheduling.selectors.following import Follower
 from scheduling.selectors.lines import all_pool_names
-from scheduling.selectors.replay import Replay, find_rounds, replay_stored_round
+from scheduling.selectors.replay import (
+    MissingPolicyError,
+    Replay,
+    find_rounds,
+    replay_stored_round,
+)
 from scheduling.selectors.stored_rounds import DamagedRoundError, ReplayError, round_bytes
 
 CERTIFIED = {True: "the same", False: "DIFFERENT", None: "not stored"}
@@ -40,11 +45,16 @@ class Command(BaseCommand):
         if options["export"]:
             self._export(rounds, Path(options["export"]))
             return
-        failed = damaged = outdated = broken = 0
+        failed = damaged = missing = outdated = broken = 0
         follower = Follower()
         for round_ in rounds:
             try:
                 replay = replay_stored_round(round_, follower)
+            except MissingPolicyError as error:
+                missing += 1
+                name = f"{round_.pool.name}, round {round_.number}"
+                self.stdout.write(f"{name}: NOT DECIDED AGAIN: {error}")
+                continue
             except ReplayError as error:
                 damaged += 1
                 label = "DAMAGED" if isinstance(error, DamagedRoundError) else "NOT READABLE"
@@ -58,6 +68,8 @@ class Command(BaseCommand):
         problems = [f"{failed} of {len(rounds)} rounds gave another answer"] if failed else []
         if damaged:
             problems.append(f"{damaged} of {len(rounds)} rounds are damaged or not readable")
+        if missing:
+            problems.append(f"{missing} of {len(rounds)} rounds are of policies that are not here")
         if broken:
             problems.append(f"{broken} of {len(rounds)} rounds do not follow from the one before")
         if problems:

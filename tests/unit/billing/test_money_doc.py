@@ -19,8 +19,11 @@ PATHS = sorted(set(re.findall(r"`((?:billing|tests)/[\w/.]+)`", TEXT)))
 
 
 class TestThePage:
-    def test_has_examples_that_run(self) -> None:
-        result = doctest.testfile(str(PAGE), module_relative=False)
+    @pytest.mark.parametrize(
+        "page", [PAGE, ROOT / "docs" / "recompute" / "statement.md"], ids=lambda page: page.name
+    )
+    def test_has_examples_that_run(self, page: Path) -> None:
+        result = doctest.testfile(str(page), module_relative=False)
         assert (result.failed, result.attempted > 4) == (0, True)
 
     @pytest.mark.parametrize("name", DOTTED)

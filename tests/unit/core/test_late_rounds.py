@@ -1,6 +1,6 @@
 """No term is charged past its expiry because rounds were late; its lenders are paid all the same.
 
-Terms last 900 s; a round is expected each 60 s, and late after two intervals (ADR 0229).
+Terms last 900 s; a round is expected each 60 s, and late after two intervals (ADR 0232).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from evenshare_core.chain.records import read_record
 from evenshare_core.disclosure import shapes
 from evenshare_core.policies import registry
+from evenshare_core.policies.installed import BROUGHT_BY
 from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
 from evenshare_core.verification.verdict import Gap, ProofVerdict
 from tests.unit.core.test_verify_rounds import gaps, verified, wrong
@@ -189,10 +190,12 @@ class TestAnotherVersion:
     ) -> None:
         """Nobody says which places of its memory are ids. That is no success."""
         monkeypatch.delitem(registry.POLICIES, "ltgf")
+        monkeypatch.setitem(BROUGHT_BY, "ltgf", "acme-policies")
         for plan in (shapes.snapshot_plan, shapes.decision_plan):  # of ltgf, as read before
             plan.cache_clear()
         record, before = (read_record(pool.records[n]) for n in (4, 3))
         finding = verify_round(pool.bundles[5], record, before, None)
         assert (finding.problems, finding.verdict()) == ([], ProofVerdict.NOT_PROVEN)
         [text] = gaps(finding)[Gap.VERSION]
-        assert "cannot be read here: snapshot.policy: no policy is named 'ltgf'" in text
+        assert "cannot be read here: snapshot.policy: policy 'ltgf' is not installed" in text
+        assert "pip install acme-policies" in text

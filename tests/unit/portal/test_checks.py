@@ -11,7 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from evenshare_core.policies import registry
 from portal.site.checks import (
+    policies_load,
     refuse_unsafe,
     settings_problems,
 )
@@ -329,6 +331,11 @@ class TestEveryProcess:
             1,
             "refused: EVENSHARE_MODE must be demo or production, not 'prod'\n",
         )
+
+
+def test_a_policy_that_does_not_load_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.FAULTS, "toy", "policy 'toy' of acme 1.2 does not load: why")
+    assert [warning.msg for warning in policies_load()] == list(registry.FAULTS.values())
 
 
 def test_nothing_found_refuses_nothing() -> None:

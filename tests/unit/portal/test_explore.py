@@ -36,6 +36,7 @@ from scheduling.selectors.histories import (
 from scheduling.selectors.price_forecasts import ForecastPoint, PriceForecastView
 from scheduling.selectors.throughput import ThroughputPoint
 from scheduling.selectors.visibility import VisibleTenant
+from tests.plotly_figures import drawn
 
 T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 HOSTILE = "<script>alert('x')</script>%{x}"
@@ -60,11 +61,11 @@ def posted(minutes: float, price: str) -> PostedPricePoint:
 
 
 def traces(chart: PageChart) -> dict[str, Any]:
-    return {trace.name: trace for trace in chart.figure.data}
+    return {trace.name: trace for trace in drawn(chart).data}
 
 
 def values(chart: PageChart) -> dict[str, list[Any]]:
-    return {trace.name: list(trace.y) for trace in chart.figure.data}
+    return {trace.name: list(trace.y) for trace in drawn(chart).data}
 
 
 def sent(chart: PageChart) -> Any:
@@ -119,7 +120,7 @@ class TestUseAndRho:
         chart = rho_chart(self.POINTS, at(180), key="k", title="t", file="f")
         assert chart.y[1] - chart.y[0] >= 0.5
         assert chart.y[0] < 1 < chart.y[1]
-        band = chart.figure.layout.shapes[0]
+        band = drawn(chart).layout.shapes[0]
         assert band.y0 < 0.996
         assert band.y1 > 1.004
         assert [label.text for label in chart.labels] == ["fair share"]
@@ -136,7 +137,7 @@ class TestUseAndRho:
 
     @pytest.mark.parametrize("chart", [use_chart, rho_chart])
     def test_no_zoom_changes_the_height(self, chart: Any) -> None:
-        layout = chart(self.POINTS, at(180), key="k", title="t", file="f").figure.layout
+        layout = drawn(chart(self.POINTS, at(180), key="k", title="t", file="f")).layout
         assert layout.yaxis.fixedrange is True
         assert layout.yaxis.range is not None
 
@@ -213,11 +214,11 @@ class TestAPool:
         badges = {one.id: TenantBadge("Vision", one.swatch, one.initials) for one in seen}
         uses = pool_use_chart(history, badges, at(9), pool="p", gpus=16)
         rhos = pool_rho_chart(history, badges, at(9), pool="p")
-        assert [list(trace.y) for trace in uses.figure.data] == [[1, 1], [2, 2], [4, 4]]
+        assert [list(trace.y) for trace in drawn(uses).data] == [[1, 1], [2, 2], [4, 4]]
         assert uses.heads[1:3] == ["GPUs in use by Vision (VI)", "GPUs in use by Vision (VS)"]
         assert rhos.heads[1:] == ["rho of Vision (VI)", "rho of Vision (VS)"]
         # The browser switches a series by its key, which tells no more than a pseudonym.
-        keys = [[trace.meta["key"] for trace in chart.figure.data] for chart in (uses, rhos)]
+        keys = [[trace.meta["key"] for trace in drawn(chart).data] for chart in (uses, rhos)]
         assert keys == [["tenant-1", "tenant-2", "others"], ["tenant-1", "tenant-2"]]
 
     def test_sends_the_shared_instants_once(self) -> None:
@@ -260,7 +261,7 @@ class TestThroughput:
         chart = throughput_chart(moments, at(3), key="k", title="t", file="f")
         assert values(chart) == {"ltgf": [1.0, 1.0, None, 3.0, 3.0], "oef": [2.0, 2.0, None]}
         assert [rule.text for rule in chart.rules] == ["oef", "ltgf"]
-        looks = [(trace.line.color, trace.line.dash) for trace in chart.figure.data]
+        looks = [(trace.line.color, trace.line.dash) for trace in drawn(chart).data]
         assert looks[0][0] != looks[1][0]
         assert looks[0][1] != looks[1][1]
 
@@ -317,17 +318,17 @@ class TestWhatIf:
         chart = wait_chart(
             [Wait("n", 1.0, 2.0), Wait("s", 3.0, None)], ["a", "b"], key="k", file="f"
         )
-        found = {trace.name: list(trace.x) for trace in chart.figure.data}
+        found = {trace.name: list(trace.x) for trace in drawn(chart).data}
         # Who has no wait instead, has no bar: none is not zero.
         assert found == {"a": [1.0, 3.0], "b": [2.0, None]}
-        assert chart.figure.data[1].marker.pattern.path
+        assert drawn(chart).data[1].marker.pattern.path
         assert [key for key, _ in chart.rows] == ["n", "s"]
         assert [value for _, value in chart.rows[1][1]] == ["3.00", "\N{EN DASH}"]
 
     def test_tenants_of_one_name_have_a_bar_each(self) -> None:
         waits = [Wait("Vision", 1.0, 2.0, "v1"), Wait("Vision", 3.0, 4.0, "v2"), Wait("n", 5.0)]
         chart = wait_chart(waits, ["a", "b"], key="k", file="f")
-        assert list(chart.figure.data[0].y) == ["Vision (v1)", "Vision (v2)", "n"]
+        assert list(drawn(chart).data[0].y) == ["Vision (v1)", "Vision (v2)", "n"]
         assert [key for key, _ in chart.rows] == ["Vision (v1)", "Vision (v2)", "n"]
 
     def test_nothing_to_draw_is_no_error(self) -> None:

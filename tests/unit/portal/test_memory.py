@@ -44,6 +44,13 @@ print(resident() - before)
 leave.set()
 """
 HASH_MB = 16
+WEB = "import portal.site.asgi"
+WORKER = """
+from celery import signals
+from portal.site.celery import app
+app.loader.init_worker()
+signals.worker_init.send(sender="worker")
+"""
 
 glibc_only = pytest.mark.skipif(
     not Path("/proc/self/statm").exists() or not os.confstr("CS_GNU_LIBC_VERSION"),
@@ -67,3 +74,18 @@ def test_hashing_passwords_on_many_threads_leaves_nothing_behind() -> None:
 def test_the_library_by_itself_would_keep_most_of_it() -> None:
     """What this is about: without it the test above would be worth nothing."""
     assert grown_mb("unset") > 4 * HASH_MB
+
+
+@pytest.mark.parametrize(("program", "has_pages"), [(WEB, True), (WORKER, False)])
+def test_what_is_imported_is_not_collected_again(program: str, has_pages: bool) -> None:
+    told = "import gc, sys; print(gc.get_freeze_count(), 'portal.site.urls' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{told}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    frozen, pages = done.stdout.split()
+    assert int(frozen) > 100_000
+    assert pages == str(has_pages)

@@ -21,7 +21,7 @@ def said(p50_s: float | None, p90_s: float | None, until_s: float) -> str:
         return None if seconds is None else NOW + timedelta(seconds=seconds)
 
     until = NOW + timedelta(seconds=until_s)
-    return expected_text(StartView(7, NOW, until, at(p50_s), at(p90_s), ""), NOW)
+    return expected_text(StartView(7, NOW, at(p50_s), at(p90_s), until, ""), NOW)
 
 
 class TestTheSentence:

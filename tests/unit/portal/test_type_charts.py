@@ -10,6 +10,7 @@ from portal.charts.explore.uses import pool_quota_chart, pool_rho_chart, pool_us
 from portal.charts.tenants import OTHERS, TenantBadge
 from scheduling.selectors.histories import PoolHistory, TenantCourse
 from scheduling.selectors.visibility import VisibleTenant
+from tests.plotly_figures import drawn
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 END = START + timedelta(minutes=9)
@@ -38,14 +39,14 @@ def traded(swapped: tuple[int, int], *, hidden: bool = False) -> PoolHistory:
 class TestQuotaAfterTrades:
     def test_is_a_line_of_steps_for_each(self) -> None:
         chart = pool_quota_chart(traded((0, 2)), BADGES, END, pool="p", gpu_type="v100")
-        rows = {trace.name: list(trace.y) for trace in chart.figure.data}
+        rows = {trace.name: list(trace.y) for trace in drawn(chart).data}
         assert rows == {"north": [3, 5, 5], "south": [3, 1, 1], "other tenants": [3, 3, 3]}
-        assert {trace.line.shape for trace in chart.figure.data} == {"hv"}
+        assert {trace.line.shape for trace in drawn(chart).data} == {"hv"}
         assert chart.heads[1] == "quota of north after trades, v100 GPUs"
         assert chart.file == "quota-p-v100"
         assert chart.y[1] >= 5
         assert [label.value for label in chart.labels] == [5, 1, 3]
-        keys = [trace.meta["key"] for trace in chart.figure.data]
+        keys = [trace.meta["key"] for trace in drawn(chart).data]
         assert keys == ["tenant-1", "tenant-2", "others"]
 
     @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from portal.charts.explore.job_usage import GIB, MIB, usage_charts
 from scheduling.engine.executors.local_usage import GpuState
 from scheduling.services.usage import JobUsage, LeaseUsage
 from scheduling.services.usage_points import UsagePoint
+from tests.plotly_figures import drawn
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -73,7 +74,7 @@ class TestTheNamesOfLeases:
             assert [rule.text for rule in chart.rules] == (
                 [f"lease {n}" for n in numbers] if len(numbers) > 1 else []
             )
-            return int(chart.figure.layout.margin.t)
+            return int(drawn(chart).layout.margin.t)
 
         # A line of 14 pixels, and its own distance from the drawing.
         assert top(1, 2) >= 24

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Change, ChangeKind, JobService, Service
 from evenshare_core.fairness.gpu_time import advance
 from scheduling.engine.changes import JobFacts, LeaseHold, timed_changes
@@ -18,7 +19,7 @@ def known(job: int, held: int = 0) -> JobService:
 
 
 def facts(job: int, submitted_us: int = 0, ended_us: int | None = None) -> JobFacts:
-    return JobFacts(job, 1, 4, submitted_us, ("v100",), 1, ended_us)
+    return JobFacts(Job(job, 1, 4, submitted_us, ("v100",)), ended_us)
 
 
 def steps(changes: list[Change]) -> list[tuple[int, ChangeKind]]:
@@ -117,11 +118,12 @@ def lives(draw: st.DrawFn) -> tuple[JobFacts, list[LeaseHold]]:
     holds = [LeaseHold(job, 4, a, b, draw(types)) for a, b in pairs]
     if len(rest) % 2 and not ends:
         holds.append(LeaseHold(job, 4, rest[-1], None, draw(types)))
-    return JobFacts(job, 1, 4, submitted, ("v100",), 1, points[-1] if ends else None), holds
+    return facts(job, submitted, points[-1] if ends else None), holds
 
 
 @given(
-    st.lists(lives(), max_size=5, unique_by=lambda life: life[0].job), st.lists(times, max_size=4)
+    st.lists(lives(), max_size=5, unique_by=lambda life: life[0].job.id),
+    st.lists(times, max_size=4),
 )
 def test_whatever_is_seen_when_the_sums_take_every_change(
     world: list[tuple[JobFacts, list[LeaseHold]]], rounds: list[int]
@@ -131,13 +133,13 @@ def test_whatever_is_seen_when_the_sums_take_every_change(
     for at in sorted(set(rounds) | {301}):
         jobs, holds = [], []
         for life, held in world:
-            if life.submitted_us > at or at <= service.at_us:
+            if life.job.submitted_us > at or at <= service.at_us:
                 continue
             over = life.ended_us is not None and life.ended_us <= at
-            tracked = any(job.job == life.job for job in service.jobs)
+            tracked = any(job.job == life.job.id for job in service.jobs)
             if over and not tracked and (life.ended_us or 0) <= service.at_us:
                 continue
-            jobs.append(life if over else JobFacts(*_open(life)))
+            jobs.append(life if over else JobFacts(life.job))
             holds += [
                 hold if hold.ended_us is not None and hold.ended_us <= at else _running(hold)
                 for hold in held
@@ -154,11 +156,7 @@ def test_whatever_is_seen_when_the_sums_take_every_change(
             expected = sum(
                 4 * ((301 if h.ended_us is None else h.ended_us) - h.started_us) for h in held
             )
-            assert received[life.job] == expected
-
-
-def _open(life: JobFacts) -> tuple[int, int, int, int, tuple[str, ...], int, None]:
-    return (life.job, life.tenant, life.gpus, life.submitted_us, life.gpu_types, life.weight, None)
+            assert received[life.job.id] == expected
 
 
 def _running(hold: LeaseHold) -> LeaseHold:

@@ -1,4 +1,4 @@
-"""docs/slurm.md against the options and commands that it tells."""
+"""docs/slurm.md and docs/shadow-mode.md against the options and commands that they tell."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scheduling.engine.executors.slurm.options import SlurmOptions
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
+SHADOW = (ROOT / "docs" / "shadow-mode.md").read_text(encoding="utf-8")
 # Those that Django gives to every command.
 COMMON = {
     "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color",
@@ -34,4 +35,4 @@ class TestTheDocument:
             for option in action.option_strings
             if option.startswith("--")
         }
-        assert {option for option in options - COMMON if option not in TEXT} == set()
+        assert {option for option in options - COMMON if option not in TEXT + SHADOW} == set()

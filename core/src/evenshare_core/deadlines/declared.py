@@ -3,7 +3,7 @@
 A step is a pair of texts or numbers, (percent of the time from submission to the deadline, points):
 ("110", "80") has 80 points for an end by 1.1 of the deadline. Percent rise from 100, points fall
 from at most 100.
-Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2; docs/adr/0186.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, section III-C2; docs/adr/0224.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The rule: times per iteration are compared between GPU types at the same number 
 same shape (one node or several), where each has `LEAST_REPORTS` reports since its average started,
 and a spread of `MOST_SPREAD_MILLI` at most. A ratio needs two types; a type without one stays as
 declared, in proportion to the slowest declared of the measured ones. Source: OEF 4.2 (its profiling
-agent), docs/adr/0182-measured-speeds.md.
+agent), docs/adr/0183-virtual-truth.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ in its own settings, and may lend by offers alone: so many GPUs, for a floor pri
 holds in a round is the stricter of both, at the price posted for the round (`narrow`), and stands
 in the snapshot's entitlements: policies, billing and replays read nothing else.
 
-Source: docs/adr/0167-offers-of-idle-quota.md.
+Source: docs/adr/0168-by-when-lent-gpus-are-back.md.
 """
 
 from __future__ import annotations

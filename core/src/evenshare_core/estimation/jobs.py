@@ -10,7 +10,7 @@
 Work is in microseconds on the slowest GPU type, as `Job.estimate_us`. Nothing is fitted twice of
 the same averages, and what is averaged moves by `settle`: so an estimate does not move with each
 report.
-Source: W. Gao et al., "UniSched", IEEE TC 2024, III-B; docs/adr/0188-estimates-of-jobs.md.
+Source: W. Gao et al., "UniSched", IEEE TC 2024, III-B; docs/adr/0192-curves-of-live-jobs.md.
 """
 
 from __future__ import annotations

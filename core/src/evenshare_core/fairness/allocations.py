@@ -140,7 +140,7 @@ def _priority(profiles: dict[int, Profile], key: int) -> int:
 
 def _columns(snapshot: Snapshot, profiles: Iterable[Profile]) -> dict[str, int]:
     """GPU types with their GPUs, slowest first."""
-    gpus: dict[str, int] = {}  # counted apart from what policies count by (0090)
+    gpus: dict[str, int] = {}  # counted apart from what policies count by (0200)
     for node in snapshot.nodes:
         gpus[node.gpu_type] = gpus.get(node.gpu_type, 0) + node.gpus
     speeds_by_type: dict[str, list[int]] = {}

@@ -1,6 +1,6 @@
 """The certificate of a round: what was promised of it, and what is measured.
 
-Nothing here knows a policy (0090). What it promises, and how it would decide other snapshots, is
+Nothing here knows a policy (0200). What it promises, and how it would decide other snapshots, is
 passed in; `evenshare_core.policies.base.certify_round` does that.
 """
 

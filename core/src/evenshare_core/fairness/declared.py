@@ -2,7 +2,7 @@
 
 Rounds use what was measured. So an overclaim is shown, and breaks nothing. The rule is
 `evenshare_core.domain.measured_speeds.compare`, as on a job type's page.
-Source: docs/adr/0182-measured-speeds.md, docs/adr/0194-overclaims-in-certificates.md.
+Source: docs/adr/0183-virtual-truth.md, docs/adr/0200-what-could-have-been-served.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How far an allocation is from Pareto efficiency: a linear program of its own.
 
 The solver is asked here and not in `evenshare_core.formulations`, for a measurement must not stand
-on the programs whose answers it measures (0090).
+on the programs whose answers it measures (0200).
 """
 
 from __future__ import annotations

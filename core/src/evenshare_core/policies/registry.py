@@ -1,32 +1,19 @@
-"""Policies by name. A new policy is one line here."""
+"""Policies by name: the core's, one line each here, and those that other packages bring."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from evenshare_core.policies.baselines import (
-    allox,
-    batch_sche,
-    chronus,
-    drf,
-    genie,
-    hived,
-    hydra,
-    optimus,
-    queues,
-    themis,
-    three_sigma,
-    tiresias_l,
-    yarn_cs,
-)
 from evenshare_core.policies.evenshare import policy as evenshare
 from evenshare_core.policies.gandiva_fair import policy as gandiva_fair
+from evenshare_core.policies.installed import BROUGHT_BY, read_policies
 from evenshare_core.policies.ltgf import policy as ltgf
 from evenshare_core.policies.market import policy as market
 from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.orders import drf, fifo
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise
-from evenshare_core.policies.sharing import gavel, max_efficiency, max_min, oef
+from evenshare_core.policies.sharing import oef
 from evenshare_core.policies.unisched import policy as unisched
 
 POLICIES: dict[str, Policy] = {
@@ -35,33 +22,21 @@ POLICIES: dict[str, Policy] = {
         ltgf.POLICY,
         evenshare.POLICY,
         oef.POLICY,
-        *queues.POLICIES,
-        yarn_cs.POLICY,
-        batch_sche.POLICY,
-        hived.POLICY,
-        allox.POLICY,
+        fifo.POLICY,
         drf.POLICY,
-        tiresias_l.POLICY,
-        themis.POLICY,
-        optimus.POLICY,
-        genie.POLICY,
-        hydra.POLICY,
-        three_sigma.POLICY,
-        chronus.POLICY,
-        gavel.POLICY,
-        max_min.POLICY,
-        max_efficiency.POLICY,
         gandiva_fair.POLICY,
         market.POLICY,
         unisched.POLICY,
     )
 }
-# What a new pool decides by (0148).
+# What a new pool decides by (0153).
 DEFAULT = evenshare.POLICY.name
+# Why a policy that a package declares is not among them.
+FAULTS: dict[str, str] = {}
 
 
 class UnknownPolicyError(LookupError):
-    """No policy has this name; the message lists those that exist."""
+    """No policy has this name; the message says what would bring it, or lists those that exist."""
 
 
 def policy(name: str) -> Policy:
@@ -70,11 +45,24 @@ def policy(name: str) -> Policy:
     Raises:
         UnknownPolicyError: there is none.
     """
-    try:
-        return POLICIES[name]
-    except KeyError:
-        known = ", ".join(sorted(POLICIES))
-        raise UnknownPolicyError(f"no policy is named {name!r}; known are {known}") from None
+    if name not in POLICIES:
+        raise UnknownPolicyError(missing_text(name))
+    return POLICIES[name]
+
+
+def missing_text(name: str) -> str:
+    """Return why a policy is not there, and what would bring it; "" if it is there."""
+    if name in POLICIES:
+        return ""
+    if name in FAULTS:
+        return FAULTS[name]
+    if package := BROUGHT_BY.get(name):
+        return (
+            f"policy {name!r} is not installed; the package {package} brings it:"
+            f" pip install {package}"
+        )
+    known = ", ".join(sorted(POLICIES))
+    return f"no policy is named {name!r}; known are {known}"
 
 
 def traits(name: str) -> Traits:
@@ -116,3 +104,9 @@ def policy_summary(name: str, raw: dict[str, Any]) -> str:
         if getattr(chosen, field) != getattr(default, field)
     ]
     return ", ".join([name, *changed])
+
+
+# Last, for a package's module may ask the registry for a policy of the core.
+_policies, _faults = read_policies(POLICIES.keys())
+POLICIES.update(_policies)
+FAULTS.update(_faults)

@@ -2,7 +2,7 @@
 
 As `simulation.starts` does for starts: in each run what nobody knows is drawn anew. A price band is
 the 2nd and the 18th of 19 runs at an instant, p10 and p90 of 19 and reality, one more draw: four
-prices of five would lie inside if the draws were right. How many did is counted (ADR 0166).
+prices of five would lie inside if the draws were right. How many did is counted (ADR 0176).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 | settlement | charges and incomes of an hour | they sum to its entries |
 
 All is in whole numbers and fractions, and compared to the last digit. What cannot be computed from
-what was answered is counted by its reason, never left out. Source: docs/money.md.
+what was answered is counted by its reason, never left out. Source: docs/recompute/statement.md.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _share(row: IncomeAnswer, where: str, report: StatementReport) -> None:
 
 
 def _paid_by_operator(row: IncomeAnswer, where: str, report: StatementReport) -> None:
-    """What the operator paid of a term, if rounds were late, and of the income (docs/adr/0229)."""
+    """What the operator paid of a term, if rounds were late, and of the income (docs/adr/0232)."""
     if row.borne is None or row.earned_borne is None:
         return
     until_us = row.ends_at if row.charged_until is None else row.charged_until

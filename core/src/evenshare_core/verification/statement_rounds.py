@@ -159,7 +159,7 @@ class _Comparison:
     # ---- late rounds ----
 
     def _late(self, rows: TermRows, following: TermRows) -> None:
-        """A borrowed term is charged until it was due if no round came in time (docs/adr/0229)."""
+        """A borrowed term is charged until it was due if no round came in time (docs/adr/0232)."""
         row = rows.get(BORROWED)
         disclosed = None if row is None or row.round is None else self.rounds.get(row.round)
         if row is None or disclosed is None:

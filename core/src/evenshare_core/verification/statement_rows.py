@@ -72,7 +72,7 @@ class UsageAnswer(msgspec.Struct, frozen=True):
     carried: Int | None
     hour: InstantUs
     transfer: str | None
-    # Portals of before ADR 0229 answer neither: terms were charged until they ended.
+    # Portals of before ADR 0232 answer neither: terms were charged until they ended.
     charged_until: InstantUs | None = None
     borne: Amount = Amount(0)
 

@@ -1,6 +1,6 @@
 """A cluster whose jobs are submitted, listed, cancelled and prolonged by slurmrestd (v0.0.38).
 
-What its interface cannot do stays with the tools, as docs/slurm.md tells by operation. Known of
+What its interface cannot do stays with the tools, as docs/slurmrestd.md lists. Known of
 22.05.8, and found by trying:
 
 - `required_nodes` is disabled; `nodelist`, which is in no document, names a job's nodes. A server

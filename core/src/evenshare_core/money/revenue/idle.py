@@ -26,7 +26,7 @@ every instant at which nobody had lendable idle quota. A tenant may be among its
 pay itself, as in the paper.
 
 Terms that began before this rule were split by the integrals of idle quota themselves
-(`IdleSums.integrals`), by which time with more idle quota weighs more (docs/adr/0141).
+(`IdleSums.integrals`), by which time with more idle quota weighs more (docs/adr/0199).
 """
 
 from __future__ import annotations

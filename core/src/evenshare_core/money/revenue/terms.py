@@ -17,10 +17,10 @@ costs or saves a lease half a micro-credit in all, however short its terms are.
 
 Late rounds: a term is due at its expiry, or when its minimum runtime is over. If no round came
 within `late_us` after that, the borrower is charged until the due instant only. Lenders are paid
-for all of the time; the operator bears the difference (docs/adr/0229). Events of before this rule
+for all of the time; the operator bears the difference (docs/adr/0232). Events of before this rule
 have no `expires_us`, and their terms are charged until they end.
 
-Terms that began under the rule before (docs/adr/0141) are split by the integrals of idle quota,
+Terms that began under the rule before (docs/adr/0199) are split by the integrals of idle quota,
 and charged by themselves: `Sweep(by_integrals=True)` until `change_rule`, and whatever a state of
 that time holds open.
 """

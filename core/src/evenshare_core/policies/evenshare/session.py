@@ -1,4 +1,4 @@
-"""The policy on sums, queues and free GPUs that are kept between rounds (0110)."""
+"""The policy on sums, queues and free GPUs that are kept between rounds (0175)."""
 
 from __future__ import annotations
 

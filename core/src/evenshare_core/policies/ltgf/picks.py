@@ -70,7 +70,7 @@ def keep_reserved(
     refused = {
         job_id
         for job_id, (claim, one) in waiting.items()
-        if job_id in reservations and not pick.may_run(one.job, claim.gpu_type)
+        if not pick.may_run(one.job, claim.gpu_type)
     }
     reservations.keep(types, refused)
 
@@ -78,33 +78,32 @@ def keep_reserved(
 def pending(
     tenants: list[TenantClaim], reservations: Reservations, pick: LtgfPicks
 ) -> dict[int, tuple[TenantClaim, LtgfCandidate]]:
-    """Jobs that hold nothing, by id, each with the claim on the type that is reported.
+    """Jobs that were not scheduled and still hold nothing, by id, each with a claim of theirs.
 
-    One for which GPUs are held back stays on their type. One that was not scheduled is taken on
-    a type on which it may run now, if there is one: nothing is held back where a limit refuses it.
+    One for which GPUs are held back stays on their type. Another is taken on a type on which it
+    may run now, if there is one: nothing is held back where a limit refuses it.
     """
+    # All that wait are walked in each round, and few of them were first in line.
+    passed = reservations.passed_since
     kept = {job_id: gpu_type for gpu_type, job_id in reservations.gangs()}
     rows = {}
     for claim in tenants:
         for one in claim.queue:
-            if one.lease is None and (
-                len(one.gpu_types) == 1
-                or claim.gpu_type == _held_back_type(one, reservations, kept, pick)
+            if (
+                one.job.id in passed
+                and one.lease is None
+                and (len(one.gpu_types) == 1 or claim.gpu_type == _held_back_type(one, kept, pick))
             ):
                 rows[one.job.id] = (claim, one)
     return rows
 
 
-def _held_back_type(
-    one: LtgfCandidate, reservations: Reservations, kept: Mapping[int, str], pick: LtgfPicks
-) -> str:
+def _held_back_type(one: LtgfCandidate, kept: Mapping[int, str], pick: LtgfPicks) -> str:
     """The type on which GPUs are, or would be, held back for a job that accepts several."""
     types = one.gpu_types
     reserved = kept.get(one.job.id)
     if reserved in types:
         types = (reserved, *types)
-    if one.job.id not in reservations:
-        return types[0]
     return next((name for name in types if pick.may_run(one.job, name)), types[0])
 
 

@@ -90,7 +90,10 @@ class TenantClaim:
     def score(self, row: JobService, at_us: int) -> tuple[float, float]:
         """Algorithm 2, line 3, of a job that ran: minus its reward; GPU-time while undefined."""
         # Asked of each job that waits in each round: no calls that can be spared.
-        fair_us = self._job_fair_us(row, at_us)
+        if self._sums is None:
+            fair_us = self.classes[row.demand, row.weight].fair_gpu_us - row.baseline_gpu_us
+        else:
+            fair_us = self._job_fair_us(row, at_us)
         received_us = row.alloc_gpu_us
         if row.held:
             received_us += row.held * (at_us - row.held_since_us)

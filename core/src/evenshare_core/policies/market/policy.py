@@ -20,7 +20,7 @@ A round renews what runs within quota, starts jobs within quota, and renews what
 an hour is worth the posted price and no owner took the GPUs. A batch plans all that still wait, in
 the order (submission, id): the start and GPU type of largest gain over the horizon.
 
-Departures, each with its test in tests/papers/test_market.py, the reasons in 0163:
+Departures, each with its test in tests/papers/test_market.py, the reasons in docs/adr/0174:
 - Pools are all-reduce: no parameter servers, and a GPU of a type is like another until a job starts
   and needs nodes.
 - Own quota costs nothing, so it is given in every round and to a job that is worth nothing any

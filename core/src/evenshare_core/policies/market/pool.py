@@ -1,4 +1,4 @@
-"""What a round of the market looks at: of a snapshot, or of a pool whose state is kept (0110)."""
+"""What a round of the market looks at: of a snapshot, or of a pool whose state is kept (0175)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ below one that is known.
 
 A job pays the posted price for its first term, and for the others what would be posted with itself
 counted. It may start only where an hour is worth that to it from the first term on: else its own
-weight would push it out when its lease ends (0163).
+weight would push it out when its lease ends (0174).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The market on memory, order and prices that are kept between rounds (0110)."""
+"""The market on memory, order and prices that are kept between rounds (0175)."""
 
 from __future__ import annotations
 

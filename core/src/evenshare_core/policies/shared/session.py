@@ -3,7 +3,7 @@
 A live round builds everything from a snapshot and explains every job that waits. A `Session` gives
 the same picks, ends and memory from a `KeptRound`, which was told of what happened since the last
 round and nothing else: reasons, shares and the numbers of a pick are not made. Both use the code of
-the policy that picks, so that there is one algorithm with two doors (0110).
+the policy that picks, so that there is one algorithm with two doors (0175).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Policies that share mixed GPU types by a program: oef, gavel, max_min, max_efficiency."""
+"""Policies that share mixed GPU types by a program: oef, and what others like it are built on."""

@@ -17,7 +17,7 @@ User Demands", IEEE TC 2024, sections II-B and III-C.
 Every round in which something changed, a lease ended or a job waits that could use free GPUs is a
 cycle for all classes; slots count from its instant. Others only look at deadlines that are over.
 
-Departures, each explained in ADR 0184 or 0193:
+Departures, each explained in ADR 0191 or 0193:
 - a job has no profiling phase: a profiling run is a job of its own (`Snapshot.profilers`), for
   which no job waits; reward 1, the next lease alone, GPUs of one node;
 - work and slack are rounded together, so that a job without slack is not refused for a part of a

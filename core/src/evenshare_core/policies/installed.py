@@ -1,0 +1,57 @@
+"""Policies that other packages bring: their entry points of the group `evenshare.policies`.
+
+The name of an entry point is that of its policy. A package that is wrong costs its own policies
+only: the registry keeps why, for whoever asks for one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from importlib.metadata import EntryPoint, entry_points
+
+from evenshare_core.policies.policy import Policy
+
+GROUP = "evenshare.policies"
+# Packages of our own, for those who read rounds where they are not installed.
+RESEARCH = (
+    "allox batch_sche chronus gavel genie hived hydra max_efficiency max_min optimus sjf srtf"
+    " themis three_sigma tiresias_l yarn_cs"
+)
+BROUGHT_BY = dict.fromkeys(RESEARCH.split(), "evenshare-research")
+
+
+def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[str, str]]:
+    """Return the policies that packages bring, and why others are not there, each by name.
+
+    What two packages bring is taken from neither: which comes first is chance.
+    """
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, []).append(entry)
+    policies: dict[str, Policy] = {}
+    faults: dict[str, str] = {}
+    for name, entries in sorted(found.items()):
+        packages = " and ".join(sorted(map(_package, entries)))
+        if name in built_in or len(entries) > 1:
+            taken = "the core has one" if name in built_in else "one name is one policy"
+            faults[name] = f"policy {name!r} of {packages} is left out: {taken}"
+            continue
+        try:
+            policies[name] = _load(entries[0])
+        except Exception as error:  # noqa: BLE001 - an import may fail in any way
+            why = f"{type(error).__name__}: {error}"
+            faults[name] = f"policy {name!r} of {packages} does not load: {why}"
+    return policies, faults
+
+
+def _load(entry: EntryPoint) -> Policy:
+    policy = entry.load()
+    if not isinstance(policy, Policy):
+        raise TypeError(f"{entry.value} is no Policy")
+    if policy.name != entry.name:
+        raise ValueError(f"{entry.value} is named {policy.name!r}")
+    return policy
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value

@@ -1,0 +1,96 @@
+"""FIFO: the jobs that wait in the order of their arrival, which every cluster begins with.
+
+Source: none. It never preempts: a job runs until it is over, its lease is renewed whenever it ends.
+The first job that does not fit blocks all behind it, in its pool or in its tenant (`scope`), unless
+`backfill` lets those go on that fit.
+
+Departures, with their tests in tests/papers/test_baselines.py: a job that may never run (larger
+than the pool, refused by a limit) blocks nobody.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.shared.ordered import QueueRule, decide_in_order, order_of
+from evenshare_core.policies.shared.ordered_session import OrderedSession
+from evenshare_core.policies.shared.session import Queued, Session, StaticQueue
+
+
+class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of FIFO, and of orders that replace its own."""
+
+    scope: Annotated[
+        Literal["pool", "tenant"],
+        Meta(description="Whom a job that does not fit blocks: all behind it, or its tenant's."),
+    ] = "pool"
+    backfill: Annotated[
+        bool, Meta(description="A job that does not fit blocks nobody: those go on that fit.")
+    ] = False
+    whole_nodes: Annotated[
+        bool,
+        Meta(
+            description="A job larger than a node takes whole nodes, and one more for what is left."
+        ),
+    ] = True
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class Fifo(Policy):
+    """Strict arrival order, without preemption."""
+
+    name = "fifo"
+    version = "2"
+    title = "First in, first out"
+    promise = "Nobody who was submitted later starts first, while both could run."
+    suits = "One team, few jobs, no surprises."
+    order_text = "Whoever was submitted first goes first."
+    options_type = QueueOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        return decide_in_order(snapshot, self._rule(snapshot.options))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        return order_of(snapshot, self._rule(snapshot.options))
+
+    def session(self, options: dict[str, Any]) -> Session:
+        """Return a queue that goes on from round to round."""
+        rule = self._rule(options)
+        return OrderedSession(lambda _: rule)
+
+    def static_queue(self, options: dict[str, Any]) -> StaticQueue | None:
+        """Return the queue of a tenant that is alone; jobs that wait keep their order."""
+        chosen = parse_options(QueueOptions, options)
+        return (
+            None
+            if chosen.backfill or chosen.spread
+            else StaticQueue(self.order, chosen.whole_nodes)
+        )
+
+    def _rule(self, options: dict[str, Any]) -> QueueRule:
+        chosen = parse_options(QueueOptions, options)
+        by_tenant = chosen.scope == "tenant"
+        return QueueRule(
+            order=lambda one: self.order(one.job),
+            queue=lambda one: (one.job.tenant if by_tenant else 0, one.gpu_type),
+            strict=not chosen.backfill,
+            whole_nodes=chosen.whole_nodes,
+            spread=chosen.spread,
+        )
+
+    def order(self, job: Queued) -> tuple[Any, ...]:
+        """The sort key of the queue."""
+        return (job.submitted_us, job.id)
+
+
+POLICY = Fifo()

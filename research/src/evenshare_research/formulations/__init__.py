@@ -1,0 +1,1 @@
+"""Programs that baselines solve, and other solvers of programs that the core solves faster."""

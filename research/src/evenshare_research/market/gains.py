@@ -1,0 +1,118 @@
+"""Gain-as-you-contribute, equation (2): what borrowed schedules pay, and who earns it.
+
+| paper | here | unit |
+|---|---|---|
+| c_w(t), c_p(t) | price x workers, price x PSs of a borrowed schedule | micro-credits a slot |
+| (q_w^u - own use) / a_w(t) | `MarketRound.idle_workers[u][t]` over their sum | ratio |
+| rho | `SlotPayment.amount_micro`; `exact_income` before rounding | micro-credits a slot |
+| g_u | `TenantRevenue.gain` of `revenues` | micro-credits |
+
+Idle is the own quota that its owner does not use, before the shared phase places anything. A tenant
+may be one of the owners and pay itself; capacity without an owner earns for the operator. In each
+slot workers and PSs are split by themselves, by largest remainder, so that payments sum to what was
+charged; ties go by tenant id, the operator last.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from evenshare_core.money.revenue import split_amount
+from evenshare_core.money.revenue_fairness import TenantRevenue, revenue_fairness
+from evenshare_research.market.book import Ints
+from evenshare_research.market.model import OPERATOR, MarketJob, MarketPool, MarketSchedule
+from evenshare_research.market.rounds import MarketRound, MarketRun
+
+
+class SlotPayment(NamedTuple):
+    """What a tenant pays an owner for a job's borrowed resources in one slot."""
+
+    slot: int
+    job: int
+    payer: int
+    owner: int
+    amount_micro: int
+
+
+class _Charge(NamedTuple):
+    """What one kind of resource costs a job in a slot, and who has how much of it idle."""
+
+    slot: int
+    amount_micro: int
+    idle: dict[int, int]
+
+
+def payments(row: MarketRound) -> Iterator[SlotPayment]:
+    """Yield what borrowed schedules of a round pay, slot by slot; amounts of 0 are left out."""
+    for schedule in row.borrowed:
+        for charge in _charges(row, schedule):
+            for owner, amount in split_amount(charge.amount_micro, charge.idle):
+                if amount:
+                    yield SlotPayment(charge.slot, schedule.job, schedule.tenant, owner, amount)
+
+
+def exact_income(row: MarketRound, slots: range) -> dict[int, Fraction]:
+    """Return what each owner earns in these slots by (2), in micro-credits, not rounded."""
+    income: dict[int, Fraction] = defaultdict(Fraction)
+    for schedule in row.borrowed:
+        for charge in _charges(row, schedule):
+            total = sum(charge.idle.values())
+            if charge.slot in slots and charge.amount_micro:
+                for owner, idle in (charge.idle if total else {OPERATOR: 1}).items():
+                    income[owner] += Fraction(charge.amount_micro * idle, total or 1)
+    return dict(income)
+
+
+def _charges(row: MarketRound, schedule: MarketSchedule) -> Iterator[_Charge]:
+    kinds = (
+        (row.idle_workers, schedule.worker_prices, schedule.worker_count),
+        (row.idle_ps, schedule.ps_prices, schedule.ps_count),
+    )
+    for slot in range(schedule.start, schedule.end + 1):
+        for idle, prices, count in kinds:
+            amount = prices[slot - schedule.start] * count
+            yield _Charge(slot, amount, _idle_at(idle, slot - row.after - 1))
+
+
+def _idle_at(idle: Mapping[int, Ints], index: int) -> dict[int, int]:
+    return {owner: int(column[index]) for owner, column in idle.items() if column[index] > 0}
+
+
+def revenues(
+    pool: MarketPool, jobs: Iterable[MarketJob], run: MarketRun
+) -> dict[int, TenantRevenue]:
+    """Return what makes up each tenant's gain, and the operator's, in micro-credits.
+
+    Utilities are of completion less arrival, whatever f admission saw.
+    """
+    known = {job.id: job for job in jobs}
+    owners = [row.tenant for row in pool.owners]
+    tenants = sorted({*owners, *(job.tenant for job in known.values()), OPERATOR})
+    sums = {tenant: dict.fromkeys(("own", "income", "borrowed", "cost"), 0) for tenant in tenants}
+    for row in run.rounds:
+        for schedule in row.schedules:
+            mine = sums[schedule.tenant]
+            value = true_utility_micro(known[schedule.job], schedule)
+            mine["borrowed" if schedule.borrowed else "own"] += value
+            mine["cost"] += schedule.cost_micro if schedule.borrowed else 0
+        for payment in payments(row):
+            sums[payment.owner]["income"] += payment.amount_micro
+    return {
+        tenant: TenantRevenue(one["own"], one["income"], one["borrowed"], one["cost"])
+        for tenant, one in sums.items()
+    }
+
+
+def true_utility_micro(job: MarketJob, schedule: MarketSchedule) -> int:
+    """Return f(completion - arrival) in micro-credits."""
+    return job.utility_micro(schedule.end - job.arrival)
+
+
+def fairness_of(pool: MarketPool, rows: Mapping[int, TenantRevenue]) -> dict[int, Fraction | None]:
+    """Return alpha of each owner: its part of all utilities over its part of the quotas."""
+    gains = {tenant: row.gain for tenant, row in rows.items()}
+    quotas = {row.tenant: (row.workers, row.ps) for row in pool.owners}
+    return revenue_fairness(gains, quotas, total=sum(gains.values(), Fraction(0)))

@@ -1,0 +1,201 @@
+"""A_round (algorithm 2) and Astraea (algorithm 1): batches of jobs, own quota first, then shared.
+
+`interval = geometric` is the paper's: jobs that arrived in [2^(l-1), 2^l), and those left over, are
+scheduled in (lambda 2^l, lambda 2^(l+1)] by lambda rounds, each schedule inside of its round; f
+counts from the start of the round. The bounds of section 4.5 are of this mode alone, and no
+operator would wait so long.
+
+`interval = fixed` decides at every multiple of `batch` for the jobs that came since, and those left
+over; a schedule ends within `horizon`. One round, f counts from the arrival, and what was scheduled
+before goes on (the paper's rule: nothing is preempted). So a borrowed schedule may hold an owner's
+capacity when the owner's next batch comes.
+
+| paper | here |
+|---|---|
+| tau_l | 2^l (printed: 2^(l-1), against tau_1 = 2) |
+| lambda | `MarketRules.rounds`; None: Lemma 1 |
+| window of round i | (lambda + i - 1) tau_l, (lambda + i) tau_l |
+| J_l minus the scheduled | `MarketRound.left` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import ceil, floor
+from typing import Literal
+
+from evenshare_research.market.book import Ints, MarketBook
+from evenshare_research.market.max_revenue import schedule_jobs
+from evenshare_research.market.model import MarketJob, MarketPool, MarketSchedule, by_arrival
+from evenshare_research.market.prices import lemma_rounds
+
+WEEK_SLOTS = 7 * 24
+
+
+@dataclass(frozen=True, slots=True)
+class MarketRules:
+    """How batches are made; times in slots.
+
+    `rounds`: lambda of the geometric mode, None for that of Lemma 1. `intervals`: the last l of the
+    geometric mode, None for two more than the last arrival needs. `batch` and `horizon` are of the
+    fixed mode.
+    """
+
+    interval: Literal["fixed", "geometric"] = "fixed"
+    rounds: int | None = None
+    intervals: int | None = None
+    batch: int = 1
+    horizon: int = WEEK_SLOTS
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            ValueError: an unknown interval, or a number below 1.
+        """
+        if self.interval not in {"fixed", "geometric"}:
+            raise ValueError("interval: must be fixed or geometric")
+        for name in ("rounds", "intervals", "batch", "horizon"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name}: must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class MarketRound:
+    """What one round did in the slots after `after`.
+
+    `idle_workers`, `idle_ps`: owner -> its idle quota by slot, before the shared phase placed
+    anything (the operator's: what has no owner).
+    """
+
+    after: int
+    slots: int
+    own: tuple[MarketSchedule, ...]
+    borrowed: tuple[MarketSchedule, ...]
+    idle_workers: Mapping[int, Ints]
+    idle_ps: Mapping[int, Ints]
+    left: tuple[MarketJob, ...]
+
+    @property
+    def schedules(self) -> tuple[MarketSchedule, ...]:
+        """Those of both phases."""
+        return self.own + self.borrowed
+
+
+@dataclass(frozen=True, slots=True)
+class MarketRun:
+    """All rounds, and the jobs that none of them scheduled."""
+
+    rounds: tuple[MarketRound, ...]
+    left: tuple[MarketJob, ...]
+
+    @property
+    def schedules(self) -> tuple[MarketSchedule, ...]:
+        """Those of all rounds, in the order in which they were made."""
+        return tuple(chain.from_iterable(row.schedules for row in self.rounds))
+
+
+def schedule_round(
+    pool: MarketPool,
+    jobs: Iterable[MarketJob],
+    *,
+    after: int,
+    slots: int,
+    running: Iterable[MarketSchedule] = (),
+    reference: float | None = None,
+) -> MarketRound:
+    """Schedule jobs in the slots after `after`: within own quotas, then the rest on what is unused.
+
+    `reference`: the time from which f counts; None: each job's arrival.
+    """
+    book = MarketBook(pool, after, slots, running)
+    own, rest = schedule_jobs(book, jobs, shared=False, reference=reference)
+    idle_workers, idle_ps = book.idle()
+    borrowed, left = schedule_jobs(book, rest, shared=True, reference=reference)
+    return MarketRound(
+        after, slots, tuple(own), tuple(borrowed), idle_workers, idle_ps, tuple(left)
+    )
+
+
+def run_market(pool: MarketPool, jobs: Iterable[MarketJob], rules: MarketRules) -> MarketRun:
+    """Run Astraea over jobs as they arrive.
+
+    Raises:
+        ValueError: a job's id is given twice; in the geometric mode, Lemma 1 has no answer.
+    """
+    ordered = sorted(jobs, key=by_arrival)
+    if len({job.id for job in ordered}) < len(ordered):
+        raise ValueError("jobs: give each id once")
+    run = _fixed if rules.interval == "fixed" else _geometric
+    rounds = tuple(run(pool, ordered, rules))
+    placed = {schedule.job for row in rounds for schedule in row.schedules}
+    return MarketRun(rounds, tuple(job for job in ordered if job.id not in placed))
+
+
+def paper_rounds(pool: MarketPool, jobs: Sequence[MarketJob]) -> int:
+    """Return lambda of Lemma 1 for these jobs: f of each is that of its shortest duration.
+
+    Jobs whose f is not positive even then are left out; without any other it is 1.
+
+    Raises:
+        ValueError: theta is too small for the formula.
+    """
+    values = [job.utility_micro(job.duration(job.chunks, centralised=True)) for job in jobs]
+    positive = [value for value in values if value > 0]
+    if not positive:
+        return 1
+    thetas = (pool.worker_theta_milli, pool.ps_theta_milli)
+    return lemma_rounds(sum(positive), min(positive), *thetas)
+
+
+def _geometric(
+    pool: MarketPool, jobs: Sequence[MarketJob], rules: MarketRules
+) -> Iterator[MarketRound]:
+    lam = rules.rounds or paper_rounds(pool, jobs)
+    last = max((floor(job.arrival) for job in jobs), default=0).bit_length()
+    waiting: list[MarketJob] = []
+    for level in range(1, (rules.intervals or last + 2) + 1):
+        length = 1 << level
+        # What came before the first interval belongs to it.
+        since = 0 if level == 1 else length // 2
+        waiting += [job for job in jobs if since <= job.arrival < length]
+        for number in range(lam):
+            if not waiting:
+                break
+            after = (lam + number) * length
+            row = schedule_round(pool, waiting, after=after, slots=length, reference=after)
+            waiting = list(row.left)
+            yield row
+
+
+def _fixed(
+    pool: MarketPool, jobs: Sequence[MarketJob], rules: MarketRules
+) -> Iterator[MarketRound]:
+    running: list[MarketSchedule] = []
+    waiting: list[MarketJob] = []
+    coming = list(reversed(jobs))
+    after = 0
+    while coming or waiting:
+        if not waiting:
+            after = max(after, ceil(coming[-1].arrival / rules.batch) * rules.batch)
+        while coming and coming[-1].arrival <= after:
+            waiting.append(coming.pop())
+        waiting = [job for job in waiting if not _is_too_late(job, after, rules.horizon)]
+        running = [schedule for schedule in running if schedule.end > after]
+        if waiting:
+            row = schedule_round(pool, waiting, after=after, slots=rules.horizon, running=running)
+            waiting = list(row.left)
+            running += row.schedules
+            yield row
+            if not (coming or running):
+                return  # An empty pool refuses those that are left, and always would.
+        after += rules.batch
+
+
+def _is_too_late(job: MarketJob, after: int, horizon: int) -> bool:
+    """Whether no schedule from now on has a positive f: f never grows."""
+    slots = job.duration(job.chunks, centralised=True)
+    return slots > horizon or job.utility_micro(after + slots - job.arrival) <= 0

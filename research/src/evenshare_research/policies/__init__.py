@@ -1,0 +1,1 @@
+"""Baselines of papers, as policies that an operator may choose."""

@@ -1,0 +1,110 @@
+"""SJF and SRTF: the jobs that wait in one order each.
+
+Source: none. SJF is the order of least average waiting when nothing is preempted; SRTF the bound
+that LTGF and UniSched compare average JCT with.
+
+- SJF is FIFO (`evenshare_core.policies.orders.fifo`) in another order. A job without an estimate
+  comes after all that have one, by arrival.
+- Under SRTF a lease that ends queues with the jobs that wait; remaining = estimate - GPU-time
+  received / gang, and a job that has outlived its estimate counts as 5 % of it. Jobs that do not
+  fit block nobody. Without estimates the order is by arrival.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.orders.fifo import Fifo
+from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.shared.ordered import (
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    decide_in_order,
+    order_of,
+)
+from evenshare_core.policies.shared.ordered_session import OrderedSession
+from evenshare_core.policies.shared.session import Queued, Session
+
+LEAST = 0.05  # of the estimate: what a job that outlived it is taken to need
+
+
+class SrtfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of SRTF."""
+
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class Sjf(Fifo):
+    """Shortest job first by estimate, without preemption: FIFO in another order."""
+
+    name = "sjf"
+    version = "3"
+    title = "Shortest job first"
+    promise = "Jobs with the least work by estimate start first."
+    suits = "Short queues without preemption, where jobs come with estimates."
+    order_text = "The job with the least work by estimate goes first."
+    traits = Traits(needs_estimates=True)
+
+    def order(self, job: Queued) -> tuple[Any, ...]:
+        """The sort key of the queue."""
+        known = inf if job.estimate_us is None else job.estimate_us
+        return (known, job.submitted_us, job.id)
+
+
+class Srtf(Policy):
+    """Shortest remaining time first by estimate, preemptive where leases end."""
+
+    name = "srtf"
+    version = "3"
+    title = "Shortest remaining time first"
+    promise = "Jobs with the least work left by estimate run first, others wait as leases end."
+    suits = "The shortest mean wait, where jobs come with estimates; long jobs starve."
+    order_text = "The job with the least work left by estimate goes first."
+    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    options_type = SrtfOptions
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        options = parse_options(SrtfOptions, snapshot.options)
+        return decide_in_order(snapshot, _preemptive(snapshot.at_us, spread=options.spread))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        options = parse_options(SrtfOptions, snapshot.options)
+        return order_of(snapshot, _preemptive(snapshot.at_us, spread=options.spread))
+
+    def session(self, options: dict[str, Any]) -> Session:
+        """Return a queue that goes on from round to round."""
+        chosen = parse_options(SrtfOptions, options)
+        return OrderedSession(lambda view: _preemptive(view.at_us, spread=chosen.spread))
+
+
+def _preemptive(at_us: int, *, spread: bool) -> QueueRule:
+    def remaining(one: QueuedJob) -> tuple[Any, ...]:
+        estimate = one.job.estimate_us
+        left = inf
+        if estimate is not None:
+            ran_us = job_received(one.sums, at_us) / one.job.gpus
+            left = max(estimate - ran_us, LEAST * estimate)
+        return (left, *by_arrival(one))
+
+    return QueueRule(
+        order=remaining,
+        queue=lambda one: (one.job.id, one.gpu_type),
+        strict=False,
+        preempts=True,
+        spread=spread,
+    )
+
+
+SJF, SRTF = Sjf(), Srtf()

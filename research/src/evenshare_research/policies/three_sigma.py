@@ -1,0 +1,289 @@
+"""3Sigma: jobs with deadlines start where a program over distributions of run times says.
+
+Source: J. W. Park et al., "3Sigma", EuroSys 2018, 4; as UniSched compares with it in V-A: a mixed
+integer program decides about SLO jobs, which may preempt best-effort jobs.
+
+| paper | here | unit |
+|---|---|---|
+| T, run time | eight equally likely lengths around the estimate (`run_times`) | us |
+| P(T > t given T > elapsed) | the lengths that a job did not outlive (`remaining_times`) | us |
+| plan-ahead window | `window_slots` slots of `slot_s` | |
+| U(t) | the reward of the deadline by which it ends | millionths of a point |
+| E[U] of a start in a slot | the mean of U(start + T) | |
+| expected use of resources | GPUs x P(it runs in the slot) | GPUs / 8 |
+| program | `evenshare_research.formulations.start_slots` | |
+
+Each round: what SLO jobs that run are expected to use is taken from each slot, and what best-effort
+jobs hold until their leases end. Jobs that wait have an option to start in each slot on each GPU
+type. Who starts in the first slot is placed first; then best-effort jobs, those that run before
+those that wait, which go by the least work left. Who is planned for later waits. SLO jobs are
+renewed always; best-effort jobs are where no SLO job took their GPUs.
+
+Of starts that earn the same the earliest is better: a slot counts a thousandth of a point.
+
+Departures, each with its test in tests/papers/test_three_sigma.py:
+- A cycle is a round of the pool; UniSched sets 60 s.
+- The distribution is the estimate with its standard error, and not a history by features of jobs.
+  A job without error has `error`, one without estimate is taken to need `unknown_s`.
+- Best-effort jobs are preempted where their leases end and not within, and are no part of the
+  program, as UniSched has it.
+- A job that can meet no deadline by any of its lengths is one of the best-effort jobs. 3Sigma
+  lets the utility of such a job fall slowly after its deadline.
+- With more than `exact_jobs` jobs that wait the better of two greedy plans stands, by least laxity
+  and by what a job earns for its use; the round says how far it can be from the best.
+- Slots count GPUs and not nodes: who finds no node when it would start waits for the next round.
+
+All orders end in (submitted, id).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
+
+from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.decision import Decision, Solve
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.snapshot import JobService, Snapshot
+from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
+from evenshare_core.policies.policy import Policy, Private, Traits
+from evenshare_core.policies.shared.admission import Admission
+from evenshare_core.policies.shared.deadline_jobs import Steps, laxity_us, steps_left
+from evenshare_core.policies.shared.estimates import (
+    UNKNOWN_S,
+    UnknownSeconds,
+    remaining_us,
+    whole_us,
+)
+from evenshare_core.policies.shared.ordered import (
+    QueuedJob,
+    QueueRule,
+    by_arrival,
+    by_start,
+    decide_in_order,
+    order_of,
+    queued_jobs,
+)
+from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
+from evenshare_research.formulations.start_slots import Slots, StartJob, StartPlan, plan_starts
+from evenshare_research.policies.runtimes import PARTS, remaining_times, run_times
+
+PLANNED, BEST_EFFORT = "planned_start", "best_effort"
+STARTS, RUNS_ON, WAITS, LATER = range(4)  # in this order jobs are placed
+EARLIER_MICRO = REWARD_MICRO // ONE_MILLI  # what a slot earlier counts
+LONGEST_US = 1 << 56  # 2,284 years: longer ones count as this
+
+
+class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of 3Sigma."""
+
+    slot_s: Annotated[
+        int,
+        Meta(ge=60, le=86_400, description="How long a slot of the plan is, in seconds."),
+    ] = 600
+    window_slots: Annotated[
+        int,
+        Meta(ge=1, le=96, description="How many slots are planned ahead."),
+    ] = 12
+    error: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=2,
+            description="How far estimates may be off that do not say so: their standard error as"
+            " a part of each.",
+        ),
+    ] = 0.3
+    exact_jobs: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=200,
+            description="Up to so many waiting jobs with deadlines the best plan is looked for;"
+            " above, a quick one stands.",
+            extra_json_schema={UNIT: "jobs"},
+        ),
+    ] = 16
+    unknown_s: UnknownSeconds = UNKNOWN_S
+    spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
+
+
+class ThreeSigma(Policy):
+    """The policy; see the module's docstring."""
+
+    name = "three_sigma"
+    version = "1"
+    title = "Starts planned over distributions"
+    promise = (
+        "Jobs with deadlines start where they are expected to earn most, and others give way as"
+        " their leases end."
+    )
+    suits = "Deadlines, where estimates come with how far they may be off."
+    order_text = (
+        "Jobs with deadlines that a plan starts now go first; then the others, those that run"
+        " before those with the least work left."
+    )
+    note_texts = MappingProxyType(
+        {
+            PLANNED: "A plan over the next hours lets it start now, for the most expected reward.",
+            BEST_EFFORT: "No job with a deadline is planned to have these GPUs now.",
+        }
+    )
+    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    options_type = ThreeSigmaOptions
+
+    def reads(self, options: Options) -> frozenset[Private]:
+        """Return the base's, and deadlines with how sure estimates are."""
+        return super().reads(options) | {Private.DEADLINES, Private.ESTIMATES}
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        planned = _PlannedRound(snapshot)
+        return replace(decide_in_order(snapshot, planned.rule), solve=planned.solve)
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom; those planned for later come last."""
+        return order_of(snapshot, _PlannedRound(snapshot).rule)
+
+
+class _PlannedRound:
+    """The plan of a round, and the order that it makes of the jobs."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._options = parse_options(ThreeSigmaOptions, snapshot.options)
+        self._snapshot, self._at_us = snapshot, snapshot.at_us
+        self._slots = self._options.slot_s * SECOND_US * np.arange(self._options.window_slots)
+        self._capacity = capacity_by_type(snapshot.nodes)
+        self._sums = {row.job: row for row in snapshot.service.jobs}
+        self._errors = {row.id: row.error_milli for row in snapshot.estimates}
+        self._left = steps_left(snapshot.deadlines, self._at_us)
+        asked = [row for row in queued_jobs(snapshot) if row.job.id in self._left]
+        waiting = sorted([row for row in asked if row.lease is None], key=self._by_laxity)
+        admission = Admission.of(snapshot)
+        options = [self._options_of(row, admission) for row in waiting]
+        self._places = {job.id: place for place, job in enumerate(options)}
+        self._useful = {job.id for job in options if job.utilities.max(initial=0) > 0}
+        useful = [job for job in options if job.id in self._useful]
+        self._plan = StartPlan({}, 0, 0)
+        if useful:
+            exact = self._options.exact_jobs
+            self._plan = plan_starts(useful, self._free(), exact_jobs=exact)
+        self.solve = _solve_of(self._plan) if useful else None
+
+    @property
+    def rule(self) -> QueueRule:
+        """The order of this round; who is planned for later is let in by nothing."""
+        return QueueRule(
+            order=self._order,
+            queue=lambda one: (one.job.id, one.gpu_type),
+            strict=False,
+            preempts=True,
+            spread=self._options.spread,
+            admits=lambda one: (
+                self._rank(one.job, one.lease) != LATER
+                and self._plan.starts.get(one.job.id, (one.gpu_type, 0))[0] == one.gpu_type
+            ),
+            note=lambda one: PLANNED if self._is_slo(one) else BEST_EFFORT,
+        )
+
+    def _is_slo(self, one: QueuedJob) -> bool:
+        return self._rank(one.job, one.lease) == STARTS
+
+    def _rank(self, job: Job, lease: Lease | None) -> int:
+        if job.id in self._left and lease is not None:
+            return STARTS
+        if lease is not None:
+            return RUNS_ON
+        if job.id not in self._useful:
+            return WAITS
+        return STARTS if self._plan.starts.get(job.id, ("", 1))[1] == 0 else LATER
+
+    def _order(self, one: QueuedJob) -> tuple[Any, ...]:
+        rank = self._rank(one.job, one.lease)
+        if one.lease is not None:
+            return (rank, 0, *by_start(one), *by_arrival(one))
+        place = self._places.get(one.job.id, 0) if rank != WAITS else self._remaining(one)
+        return (rank, 1, place, 0, *by_arrival(one))
+
+    def _by_laxity(self, one: QueuedJob) -> tuple[int, int, int]:
+        steps = self._left[one.job.id]
+        return (laxity_us(steps, self._at_us, self._remaining(one)), *by_arrival(one))
+
+    def _remaining(self, one: QueuedJob) -> int:
+        whole = whole_us(one.job, self._options.unknown_s * SECOND_US)
+        return remaining_us(one.job, one.sums, self._at_us, whole)
+
+    def _lengths_left(self, job: Job, sums: JobService) -> Slots:
+        whole = whole_us(job, self._options.unknown_s * SECOND_US)
+        error = self._errors.get(job.id, round(self._options.error * ONE_MILLI))
+        ran_us = job_received(sums, self._at_us) // job.gpus
+        left = remaining_times(run_times(whole, error), ran_us)
+        return np.array([min(length, LONGEST_US) for length in left], dtype=np.int64)
+
+    def _options_of(self, one: QueuedJob, admission: Admission) -> StartJob:
+        """What a start in each slot is expected to earn, and to use from then on."""
+        lengths = self._lengths_left(one.job, one.sums)
+        steps = self._left[one.job.id]
+        types = tuple(
+            name
+            for name in one.gpu_types
+            if name in self._capacity
+            and admission.check(one.job, name) is None
+            and one.job.gpus <= self._capacity[name]
+        )
+        utilities = self._utilities(lengths, steps) if types else np.zeros_like(self._slots)
+        return StartJob(one.job.id, types, self._uses(one.job.gpus, lengths), utilities)
+
+    def _utilities(self, lengths: Slots, steps: Steps) -> Slots:
+        """E[U] of a start in each slot, by `PARTS` millionths of a point."""
+        by_us = np.array([step.by_us for step in steps], dtype=np.int64)
+        rewards = np.array([*(step.reward_micro for step in steps), 0], dtype=np.int64)
+        ends = self._at_us + self._slots[:, None] + lengths[None, :]
+        expected = rewards[np.searchsorted(by_us, ends)].sum(axis=1) * PARTS // len(lengths)
+        earlier = PARTS * EARLIER_MICRO * np.arange(len(self._slots), 0, -1)
+        result: Slots = np.where(expected > 0, expected + earlier, 0)
+        return result
+
+    def _uses(self, gpus: int, lengths: Slots) -> Slots:
+        """Expected GPUs by slots since a start, by `PARTS`, rounded up."""
+        runs = (lengths[None, :] > self._slots[:, None]).sum(axis=1)
+        uses: Slots = -(-gpus * runs * PARTS // len(lengths))
+        return uses
+
+    def _free(self) -> dict[str, Slots]:
+        """GPUs by type and slot, by `PARTS`, that nobody is expected to use by then."""
+        jobs = {job.id: job for job in self._snapshot.jobs}
+        free = {
+            name: np.full(len(self._slots), gpus * PARTS, dtype=np.int64)
+            for name, gpus in self._capacity.items()
+        }
+        for lease in self._snapshot.leases:
+            if lease.gpu_type not in free:
+                continue
+            job, sums = jobs.get(lease.job), self._sums.get(lease.job)
+            if lease.job in self._left and job is not None and sums is not None:
+                free[lease.gpu_type] -= self._uses(lease.gpus, self._lengths_left(job, sums))
+            else:
+                until_us = max(lease.expires_us, lease.protected_until_us)
+                free[lease.gpu_type][self._at_us + self._slots < until_us] -= lease.gpus * PARTS
+        return {name: np.maximum(row, 0) for name, row in free.items()}
+
+
+def _solve_of(plan: StartPlan) -> Solve:
+    """How a plan came about; its utility in points."""
+    points = plan.utility / (PARTS * REWARD_MICRO)
+    if not plan.limit:
+        return Solve("start_slots", "optimal", points)
+    below = (plan.bound - plan.utility) / plan.bound
+    return Solve(
+        "start_slots", "feasible", points, f"at most {below:.2%} below the best plan: {plan.limit}"
+    )
+
+
+POLICY = ThreeSigma()

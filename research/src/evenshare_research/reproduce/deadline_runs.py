@@ -1,0 +1,175 @@
+"""Runs of policies on days of Chronus' workloads with deadlines, and their figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from heapq import heapify, heapreplace
+from statistics import fmean
+from typing import Any
+
+from evenshare_core.simulation.books import JobRecord
+from evenshare_core.simulation.figures import figures_of
+from evenshare_core.simulation.scenario import Scenario
+from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.state import Rules
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.workloads import (
+    SimJob,
+    Workload,
+    make_nodes,
+    noisy_estimates,
+    read_workload,
+)
+from evenshare_core.units import HOUR_US, MINUTE_US, SECOND_US
+from evenshare_research.reproduce.compare import COLD_US, NODE_GPUS
+from evenshare_research.reproduce.runs import DATA, KeptRun
+
+TRACE = DATA / "chronus.csv.gz"
+WORKLOADS = ("SLO", "MIX1", "MIX2")
+# A quarter of the jobs on a quarter of the 96 nodes; the first days of the week that is kept.
+NODES, DAYS = 24, 3
+DAY_US = 24 * HOUR_US
+SLOT_US = 5 * MINUTE_US  # of a round, and of a lease
+SPREAD_MILLI = 900
+SEED = 1
+# The paper's profiling: on so many GPUs, so long; beside it 2 of 96 nodes that do nothing else.
+PROFILED_GPUS, PROFILED_US = 2, 5 * MINUTE_US
+STATIC_GPUS = 2 * NODES * NODE_GPUS // 96
+# Seconds of CPU that a run takes, roughly, by policy; 10 of others.
+ABOUT_S = {"unisched": 150, "chronus": 20}
+
+
+def deadline_run(
+    workload: str,
+    policy: str,
+    *,
+    options: dict[str, Any] | None = None,
+    noise_percent: int = 0,
+    seed: int = SEED,
+    profiling: bool = False,
+) -> KeptRun:
+    """A run; estimates are true durations, wrong by up to `noise_percent`, drawn with `seed`.
+
+    `profiling`: with each job comes a run that profiles it.
+    """
+    more = f", estimates wrong by up to {noise_percent} %, seed {seed}" if noise_percent else ""
+    more += "".join(f", {name} {value}" for name, value in (options or {}).items())
+    more += ", with profiling runs" if profiling else ""
+    return KeptRun.of(
+        f"{__name__}:run",
+        f"{workload}: {policy}{more}",
+        ABOUT_S.get(policy, 10),
+        workload=workload,
+        policy=policy,
+        options=options or {},
+        noise_percent=noise_percent,
+        seed=seed,
+        profiling=profiling,
+    )
+
+
+def chronus(workload: str) -> Workload:
+    """The jobs of one of `WORKLOADS` that are submitted in the first `DAYS` of its week."""
+    with TRACE.open("rb") as file:
+        week = read_workload(trace_lines(file, chosen=workload)[1])
+    until_us = (week.jobs[0].submitted_us // DAY_US + DAYS) * DAY_US
+    jobs = tuple(job for job in week.jobs if job.submitted_us < until_us)
+    return replace(week, jobs=jobs)
+
+
+def run(
+    *,
+    workload: str,
+    policy: str,
+    options: dict[str, Any],
+    noise_percent: int,
+    seed: int = SEED,
+    profiling: bool = False,
+) -> dict[str, Any]:
+    """Simulate, and return the figures; seconds, shares.
+
+    With `profiling` also the longest that a profiling run waited, and the longest that it would
+    have waited for the `STATIC_GPUS` of nodes that do nothing else.
+    """
+    jobs = chronus(workload)
+    if noise_percent:
+        jobs = replace(jobs, jobs=noisy_estimates(jobs.jobs, seed, noise_percent / 100))
+    size = workload_size(jobs)
+    if profiling:
+        jobs = with_profiling(jobs)
+    scenario = Scenario.make(jobs, make_nodes({"gpu": NODES}, NODE_GPUS), {}, {}, NODE_GPUS)
+    cluster = replace(scenario.cluster, spread_milli=SPREAD_MILLI)
+    rules = Rules(policy, options, SLOT_US, SLOT_US, SEED, cold_us=COLD_US)
+    start_us = jobs.jobs[0].submitted_us // SLOT_US * SLOT_US
+    result = simulate(cluster, jobs.jobs, rules, start_us=start_us, timer=time.perf_counter)
+    if result.stranded:
+        raise RuntimeError(f"{policy}: {len(result.stranded)} jobs never end")
+    figures = figures_of(cluster, jobs.jobs, result.books)
+    profiled = profiling_figures(jobs.jobs, result.books.jobs) if profiling else {}
+    jct_s = [
+        row.end_s - row.job.submitted_us / SECOND_US
+        for row in figures.jobs
+        if not row.job.is_profiler
+    ]
+    return {
+        **size,
+        **profiled,
+        "deadline_miss_rate": figures.deadline_miss_rate,
+        **figures.deadlines.published(),
+        "jct_s": fmean(jct_s) if jct_s else None,
+        "preemptions": figures.preemptions,
+        "rounds": result.rounds,
+        "slowest_round_s": max(result.decide_s, default=0.0),
+    }
+
+
+def with_profiling(workload: Workload) -> Workload:
+    """Return the workload with a profiling run for each job, submitted with it."""
+    first = max(job.id for job in workload.jobs) + 1
+    runs = [
+        SimJob(
+            first + place, job.tenant, min(PROFILED_GPUS, job.gpus), job.submitted_us, PROFILED_US,
+            estimate_us=PROFILED_US, cold_us=0, checkpoint_us=0, is_profiler=True,
+        )
+        for place, job in enumerate(workload.jobs)
+    ]  # fmt: skip # a table
+    ordered = sorted((*workload.jobs, *runs), key=lambda job: (job.submitted_us, job.id))
+    return replace(workload, jobs=tuple(ordered))
+
+
+def profiling_figures(jobs: Iterable[SimJob], over: Iterable[JobRecord]) -> dict[str, float]:
+    """How long profiling runs waited, and would have waited for nodes of their own; seconds."""
+    runs = [job for job in jobs if job.is_profiler]
+    starts = {row.job: row.start_us for row in over}
+    waits = [(starts[job.id] or 0) - job.submitted_us for job in runs]
+    return {
+        "profiling_runs": len(runs),
+        "profiling_wait_s": fmean(waits) / SECOND_US,
+        "profiling_wait_max_s": max(waits) / SECOND_US,
+        "static_profiling_wait_max_s": _static_wait_us(runs) / SECOND_US,
+    }
+
+
+def _static_wait_us(runs: Sequence[SimJob]) -> int:
+    """The longest wait where runs take turns on `STATIC_GPUS`, two GPUs each, first come first."""
+    free = [0] * (STATIC_GPUS // PROFILED_GPUS)
+    heapify(free)
+    longest = 0
+    for run in sorted(runs, key=lambda job: (job.submitted_us, job.id)):
+        start_us = max(run.submitted_us, free[0])
+        longest = max(longest, start_us - run.submitted_us)
+        heapreplace(free, start_us + run.duration_us)
+    return longest
+
+
+def workload_size(workload: Workload) -> dict[str, float]:
+    """Jobs, GPU-hours, and these over what the nodes have while jobs arrive."""
+    gpu_hours = sum(job.gpus * job.duration_us for job in workload.jobs) / HOUR_US
+    offered = NODES * NODE_GPUS * 24 * DAYS
+    return {
+        "jobs": len(workload.jobs),
+        "gpu_hours": gpu_hours,
+        "density": gpu_hours / offered,
+    }

@@ -1,0 +1,393 @@
+"""The claims of Astraea-LTGF (Z. Ye et al., IEEE TPDS 2021), section 6, on Philly.
+
+The paper ran two weeks of Venus, whose job log is not public, and two of Philly with 44,329 jobs,
+of which about half are public. Here: other two weeks, on so few nodes that jobs compete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from evenshare_core.policies.ltgf.options import PAPER_EVALUATION
+from evenshare_research.reproduce.model import (
+    Claim,
+    ClaimVerdict,
+    Findings,
+    Part,
+    ReportChart,
+    Results,
+)
+from evenshare_research.reproduce.philly import philly
+from evenshare_research.reproduce.runs import KeptRun
+from evenshare_research.reproduce.shown import (
+    figures_table,
+    number,
+    percent,
+    rho_curve,
+    slowdown_curve,
+    thousandths,
+)
+
+DAYS = 3
+# The first day -> nodes. Both are Fridays, named before anything ran on them.
+SLICES = {"2017-12-01": 23, "2017-11-17": 19}
+START, NODES = next(iter(SLICES.items()))
+SOURCE = (
+    "Z. Ye et al., Astraea: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters, TPDS 2021"
+)
+SLICE = (
+    f"{DAYS} days of Philly from {START} (1,144 jobs of 11 tenants, gangs of up to 32 GPUs; one job"
+    f" is 0.09 %) on {NODES} nodes of 8 GPUs"
+)
+SECOND = "from 2017-11-17 (995 jobs of 10 tenants, gangs of up to 32 GPUs) on 19 nodes"
+RULES = (
+    ", which gives them the load of 1.135; cold starts of 30 s, leases of 900 s, quotas in"
+    " proportion to what tenants ask for. A round at every event: every 10 s, as in the paper, adds"
+    " 8 points of sharing loss to every policy on 2017-10-09, all of it jobs of a minute."
+)
+ESTIMATES = (
+    " `themis` and `allox` have estimates that are wrong by up to 30 %, drawn with seed 1. What"
+    " holds on one of the slices alone is in direction."
+)
+PUBLISHED: dict[str, Any] = msgspec.to_builtins(PAPER_EVALUATION)
+LTGF, PAPERS = "`ltgf`", "`ltgf` as in the paper"
+THEMIS, YARN, TIRESIAS = "`themis`", "`yarn_cs`", "`tiresias_l`"
+SEVEN: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (LTGF, "ltgf", {}),
+    (PAPERS, "ltgf", PUBLISHED),
+    (THEMIS, "themis", {}),
+    ("`allox`", "allox", {}),
+    ("`gandiva_fair`, no trading", "gandiva_fair", {"trading": False}),
+    ("`hived`", "hived", {}),
+    (TIRESIAS, "tiresias_l", {}),
+    (YARN, "yarn_cs", {}),
+)
+ABOUT_S = {"themis": 15, "allox": 30, "hived": 25, "gandiva_fair": 30}
+LEASES_S = (300, 600, 900, 1200, 1800, 3600)
+SIZES = (16, NODES, 29, 35)
+ABLATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("as pools use it", {}),
+    ("line 17 as printed", {"work_conserving": False}),
+    ("fair share = quota, eq. (16)", {"tenant_share": "quota"}),
+    ("new jobs first", {"new_jobs_first": True}),
+    ("nothing reserved", {"reserve_after_leases": 0}),
+    ("all of the paper's settings", PUBLISHED),
+)
+
+
+Rows = Mapping[str, Mapping[str, Any]]
+
+
+def _run(
+    policy: str, options: dict[str, Any], name: str, *, start: str = START, **more: int
+) -> KeptRun:
+    nodes = more.pop("nodes", SLICES[start])
+    return philly(
+        start, policy, options=options, nodes=nodes, name=name, days=DAYS, round_s=0,
+        about_s=ABOUT_S.get(policy, 2), **more,
+    )  # fmt: skip # rows of what belongs together
+
+
+def _listed(rows: Rows, field: str, show: Callable[[float | None], str]) -> str:
+    return ", ".join(
+        f"{name} {show(row[field])}"
+        for name, row in sorted(rows.items(), key=lambda r: r[1][field])
+    )
+
+
+def _said(ours: bool, published: bool) -> ClaimVerdict:
+    """In direction where the rule holds as pools use it and not as it was published."""
+    if published:
+        return ClaimVerdict.REPRODUCED
+    return ClaimVerdict.IN_DIRECTION if ours else ClaimVerdict.NOT_REPRODUCED
+
+
+# 6.3 and 6.4.
+
+
+class _Least(NamedTuple):
+    """A claim that LTGF has the least of a figure, of some rivals or of all."""
+
+    place: str
+    text: str
+    paper: str
+    field: str
+    rivals: tuple[str, ...]
+    show: Callable[[float | None], str]
+
+
+_LEAST = (
+    _Least(
+        "6.3",
+        "Fewer jobs with sharing loss (rho < 0.95) than under Themis and YARN-CS",
+        "7.1 %; 19.7 %; 73.6 % (Venus)",
+        "sharing_loss_jobs",
+        (THEMIS, YARN),
+        percent,
+    ),
+    _Least(
+        "6.3",
+        "Fewest jobs with sharing loss of all (figure 10)",
+        "7.1 % (Venus)",
+        "sharing_loss_jobs",
+        (),
+        percent,
+    ),
+    _Least(
+        "6.3",
+        "Least unfair tenant-hours of all (here: rho < 0.99, which one restart does not trip)",
+        "5.2 %; AlloX 6.9 %, Gandiva_fair 8.0 %, YARN-CS 44.6 %, Tiresias-L 49.0 % (Venus)",
+        "tenant_unfair_intervals",
+        (),
+        percent,
+    ),
+    _Least("6.4", "Least mean slowdown", "least (a chart)", "slowdown", (), thousandths),
+    _Least("6.4", "Least mean JCT", "least (a chart)", "jct_s", (), number),
+)
+
+_COMPARED = {
+    (start, name): _run(policy, options, name, start=start)
+    for start in SLICES
+    for name, policy, options in SEVEN
+}
+_NO_COLD = {
+    start: _run("ltgf", {}, "ltgf, restarts cost nothing", start=start, cold_s=0)
+    for start in SLICES
+}
+
+
+def _fairness(results: Results) -> Findings:
+    claims, tables, charts = [], [], []
+    for start, nodes in SLICES.items():
+        rows = {name: results[_COMPARED[start, name]] for name, _, _ in SEVEN}
+        claims.append(fairness_claims(rows, results[_NO_COLD[start]]))
+        tables.append(
+            figures_table(f"Seven policies from {start} on {nodes} nodes", list(rows.items()))
+        )
+        charts += [
+            ReportChart(
+                f"Job-level fairness from {start} (figure 10)",
+                "rho, cut at 2",
+                "share of jobs with no more",
+                [rho_curve(name, row) for name, row in rows.items()],
+            ),
+            ReportChart(
+                f"Slowdown of jobs from {start} (figure 12)",
+                "slowdown, cut at 5",
+                "share of jobs with no more",
+                [slowdown_curve(name, row) for name, row in rows.items()],
+            ),
+        ]
+    both = [on_both(*pair) for pair in zip(*claims, strict=True)]
+    return Findings(both, tables, charts)
+
+
+def on_both(first: Claim, second: Claim) -> Claim:
+    """A claim from its verdicts on two slices: where they differ, it is in direction."""
+    verdict = first.verdict if first.verdict is second.verdict else ClaimVerdict.IN_DIRECTION
+    days = [start[5:] for start in SLICES]
+
+    def joined(one: str, other: str) -> str:
+        if one == other:
+            return one
+        said = [f"{day}: {text}" for day, text in zip(days, (one, other), strict=True) if text]
+        return "; ".join(said)
+
+    ours, why = joined(first.ours, second.ours), joined(first.why, second.why)
+    return replace(first, ours=ours, verdict=verdict, why=why)
+
+
+def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
+    """6.3 and 6.4 of figures by the names of `SEVEN`, and of `ltgf` whose restarts cost nothing."""
+    overhead = rows[LTGF]["jct_s"] / no_cold["jct_s"] - 1
+    near = ClaimVerdict.REPRODUCED if 0 <= overhead <= 2 * 0.008 else ClaimVerdict.NOT_REPRODUCED
+    return [
+        Claim(
+            "6.3", "The shares of jobs and tenants with loss on Venus, as numbers",
+            "7.1 % of jobs, 5.2 % of tenant-hours", "-", ClaimVerdict.NOT_TESTABLE,
+            "the job log of Venus is not public, nor which two weeks of Philly were taken",
+        ),
+        *least_claims(rows),
+        Claim(
+            "6.4", "Leases of 900 s cost about 0.8 % of mean JCT (here: at most twice that)",
+            "0.8 % (Venus)",
+            f"{percent(overhead)}: JCT with cold starts of 30 s over JCT without", near,
+        ),
+    ]  # fmt: skip # rows of what belongs together
+
+
+def least_claims(rows: Rows) -> list[Claim]:
+    """Judge whether LTGF has the least (6.3, 6.4), by figures under the names of `SEVEN`."""
+    return [_least_claim(rows, claimed) for claimed in _LEAST]
+
+
+def _least_claim(rows: Rows, claimed: _Least) -> Claim:
+    rivals = claimed.rivals or tuple(name for name in rows if name not in {LTGF, PAPERS})
+    shown = {name: rows[name] for name in (LTGF, PAPERS, *rivals)}
+    ahead = {
+        name: [rival for rival in rivals if rows[rival][claimed.field] <= rows[name][claimed.field]]
+        for name in (LTGF, PAPERS)
+    }
+    verdict = _said(not ahead[LTGF], not ahead[PAPERS])
+    who = {
+        ClaimVerdict.REPRODUCED: "as published; "
+        f"{', '.join(ahead[LTGF])} not above `ltgf` as pools use it"
+        if ahead[LTGF]
+        else "",
+        ClaimVerdict.IN_DIRECTION: f"not as in the paper: {', '.join(ahead[PAPERS])} not above it",
+        ClaimVerdict.NOT_REPRODUCED: f"{', '.join(ahead[LTGF])} not above it",
+    }[verdict]
+    ours = _listed(shown, claimed.field, claimed.show)
+    return Claim(claimed.place, claimed.text, claimed.paper, ours, verdict, who)
+
+
+# 6.2.
+
+_BY_LEASE = {lease_s: _run("ltgf", {}, "ltgf", lease_s=lease_s) for lease_s in LEASES_S}
+
+
+def lease_claims(rows: Mapping[int, Mapping[str, Any]]) -> list[Claim]:
+    """6.2 of figures by lease length in seconds."""
+    best = min(rows, key=lambda lease_s: rows[lease_s]["jct_s"])
+    loss = {lease_s: row["sharing_loss_jobs"] for lease_s, row in rows.items()}
+    moved = [row["preemptions"] for row in rows.values()]
+    first, last = min(rows), max(rows)
+    return [
+        Claim(
+            "6.2", "Mean JCT falls and then rises with the lease length", "least at 1,200 s",
+            f"least at {best:,} s; "
+            + ", ".join(f"{lease_s} s: {number(row['jct_s'])} s" for lease_s, row in rows.items()),
+            ClaimVerdict.REPRODUCED if best in {900, 1200}
+            else ClaimVerdict.IN_DIRECTION if first < best < last
+            else ClaimVerdict.NOT_REPRODUCED,
+            "" if first < best < last
+            else f"it is least at the {'shortest' if best == first else 'longest'}",
+        ),
+        Claim(
+            "6.2", "Longer leases are less fair between jobs", "a chart",
+            ", ".join(f"{lease_s} s: {percent(value)}" for lease_s, value in loss.items()),
+            ClaimVerdict.REPRODUCED if list(loss.values()) == sorted(loss.values())
+            else ClaimVerdict.IN_DIRECTION if loss[last] > loss[first]
+            else ClaimVerdict.NOT_REPRODUCED,
+        ),
+        Claim(
+            "6.2", "Longer leases preempt less", "a chart",
+            ", ".join(f"{lease_s} s: {number(row['preemptions'])}"
+                      for lease_s, row in rows.items()),
+            ClaimVerdict.REPRODUCED if moved == sorted(moved, reverse=True)
+            else ClaimVerdict.IN_DIRECTION if moved[-1] < moved[0]
+            else ClaimVerdict.NOT_REPRODUCED,
+        ),
+    ]  # fmt: skip # rows of what belongs together
+
+
+def _lease_lengths(results: Results) -> Findings:
+    rows = {lease_s: results[run] for lease_s, run in _BY_LEASE.items()}
+    table = figures_table(
+        "LTGF by lease length", [(f"{lease_s:,} s", row) for lease_s, row in rows.items()]
+    )
+    chart = ReportChart(
+        "Mean JCT by lease length (figure 9)", "lease length, s", "mean JCT, s",
+        [{"type": "scatter", "mode": "lines+markers", "name": "ltgf",
+          "x": list(rows), "y": [row["jct_s"] for row in rows.values()]}],
+    )  # fmt: skip # rows of what belongs together
+    return Findings(lease_claims(rows), [table], [chart])
+
+
+# 6.5.
+
+BOTH = (LTGF, TIRESIAS)
+_BY_SIZE = {
+    (nodes, name): _run(name.strip("`"), {}, name, nodes=nodes) for nodes in SIZES for name in BOTH
+}
+
+
+def size_claims(rows: Mapping[tuple[int, str], Mapping[str, Any]]) -> list[Claim]:
+    """6.5 of figures by nodes and policy."""
+    sizes = list(dict.fromkeys(nodes for nodes, _ in rows))
+    claims = []
+    for what, field, show in (
+        ("mean JCT", "jct_s", number),
+        ("share of sharing-loss jobs", "sharing_loss_jobs", percent),
+    ):
+        behind = [
+            f"{nodes}"
+            for nodes in sizes
+            if rows[nodes, LTGF][field] >= rows[nodes, TIRESIAS][field]
+        ]
+        verdict = (
+            ClaimVerdict.REPRODUCED
+            if not behind
+            else ClaimVerdict.IN_DIRECTION
+            if 2 * len(behind) < len(sizes)
+            else ClaimVerdict.NOT_REPRODUCED
+        )
+        shown = "; ".join(
+            f"{nodes} nodes: {show(rows[nodes, LTGF][field])}"
+            f" against {show(rows[nodes, TIRESIAS][field])}"
+            for nodes in sizes
+        )
+        text = f"At every size a {what} below Tiresias-L's"
+        why = f"not on {', '.join(behind)} nodes" if behind else ""
+        claims.append(Claim("6.5", text, "a chart", shown, verdict, why))
+    return claims
+
+
+def _sizes(results: Results) -> Findings:
+    rows = {key: results[run] for key, run in _BY_SIZE.items()}
+    charts = [
+        ReportChart(title, "nodes", y, [
+            {"type": "scatter", "mode": "lines+markers", "name": name.replace("`", ""),
+             "x": list(SIZES), "y": [rows[nodes, name][field] for nodes in SIZES]}
+            for name in BOTH
+        ])
+        for title, y, field in (
+            ("Mean JCT by size (figure 14a)", "mean JCT, s", "jct_s"),
+            ("Sharing loss by size (figure 14b)", "share of jobs", "sharing_loss_jobs"),
+        )
+    ]  # fmt: skip # a table
+    named = [(f"{nodes} nodes, {name}", row) for (nodes, name), row in rows.items()]
+    return Findings(size_claims(rows), [figures_table("By size", named)], charts)
+
+
+# What each setting does.
+
+_ABLATED = {name: _run("ltgf", options, f"ltgf, {name}") for name, options in ABLATIONS}
+
+
+def settings_claim(plain: Mapping[str, Any], first: Mapping[str, Any]) -> Claim:
+    """6.1.1 of figures without and with new jobs first."""
+    same = all(plain[field] == first[field] for field in ("jct_s", "slowdown", "sharing_loss_jobs"))
+    with_it, without = (number(row["slowdown"], 3) for row in (first, plain))
+    better = not same and first["slowdown"] < plain["slowdown"]
+    return Claim(
+        "6.1.1",
+        "Newly submitted jobs first lets short jobs start promptly",
+        "said",
+        "changes nothing" if same else f"mean slowdown {with_it} with it, {without} without",
+        ClaimVerdict.REPRODUCED if better else ClaimVerdict.NOT_REPRODUCED,
+        "a job that never ran has rho 0 already, which is the least" if same else "",
+    )
+
+
+def _ablations(results: Results) -> Findings:
+    rows = [(name, results[run]) for name, run in _ABLATED.items()]
+    claim = settings_claim(rows[0][1], results[_ABLATED["new jobs first"]])
+    return Findings([claim], [figures_table("Settings of LTGF", rows)])
+
+
+_SHARED = SLICE + RULES
+PARTS = (
+    Part("ltgf", "LTGF: fairness and efficiency", SOURCE,
+         f"{SLICE}, and {SECOND}{RULES}{ESTIMATES}",
+         [*_COMPARED.values(), *_NO_COLD.values()], _fairness),
+    Part("ltgf-leases", "LTGF: lease lengths", SOURCE, _SHARED, list(_BY_LEASE.values()),
+         _lease_lengths),
+    Part("ltgf-sizes", "LTGF: cluster sizes", SOURCE, _SHARED, list(_BY_SIZE.values()), _sizes),
+    Part("ltgf-settings", "LTGF: its settings", SOURCE, _SHARED, list(_ABLATED.values()),
+         _ablations),
+)  # fmt: skip # a table

@@ -1,0 +1,84 @@
+"""What a part of the report is made of: claims with verdicts, tables, charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from evenshare_research.reproduce.runs import KeptRun, Value
+
+Results = Mapping[KeptRun, Value]
+
+
+class ClaimVerdict(Enum):
+    """What became of a claim."""
+
+    REPRODUCED = "reproduced"
+    IN_DIRECTION = "in direction"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_TESTABLE = "not testable with public data"
+    NOT_RUN = "not run yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim of a paper. `paper` and `ours` are its figures, with their units."""
+
+    place: str  # of the paper: "6.3"
+    text: str
+    paper: str
+    ours: str
+    verdict: ClaimVerdict
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTable:
+    """Rows of cells as they are shown; the first column names the row."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportChart:
+    """Traces of Plotly, with the finding as the title."""
+
+    title: str
+    x: str
+    y: str
+    traces: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What came of a part: claims with their verdicts, and what shows them."""
+
+    claims: Sequence[Claim] = ()
+    tables: Sequence[ReportTable] = ()
+    charts: Sequence[ReportChart] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part that can be run alone.
+
+    `runs` it needs; `judge` makes its findings of their results. `ran` says on what it was run:
+    trace, nodes, seeds.
+    """
+
+    name: str
+    title: str
+    source: str  # the paper, as it is cited
+    ran: str
+    runs: Sequence[KeptRun]
+    judge: Callable[[Results], Findings]
+    is_long: bool = False  # run only when it is asked for by name
+    about_s: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "about_s", sum(run.about_s for run in set(self.runs)))

@@ -1,0 +1,125 @@
+"""Runs of policies on days of Philly, two weeks unless said, and their figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from evenshare_core.simulation.figures import Figures, figures_of
+from evenshare_core.simulation.scenario import Scenario, infinite
+from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.state import Rules
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.workloads import Workload, make_nodes, noisy_estimates
+from evenshare_core.units import SECOND_US
+from evenshare_research.reproduce.compare import (
+    COLD_US,
+    LEASE_US,
+    NODE_GPUS,
+    SLICE_DAYS,
+    nodes_for,
+    slice_of,
+)
+from evenshare_research.reproduce.runs import DATA, KeptRun
+
+TRACE = DATA / "philly.csv.gz"
+ORIGIN = date(2017, 9, 4)
+SEED, ERROR = 1, 0.3
+FLOOR = ""  # the policy of an endless cluster
+# Seconds of CPU that two weeks take, roughly, by policy.
+ABOUT_S = {FLOOR: 10, "evenshare": 75, "ltgf": 60, "srtf": 30, "sjf": 20, "fifo": 20, "yarn_cs": 25}
+SAID = {FLOOR: "endless cluster (floor)"}
+# What a run's result has of the distribution over jobs.
+QUANTILES = 101
+
+
+def philly(
+    start: str,
+    policy: str,
+    *,
+    options: dict[str, Any] | None = None,
+    nodes: int | None = None,
+    lease_s: int = LEASE_US // SECOND_US,
+    round_s: int = 1,
+    cold_s: int = COLD_US // SECOND_US,
+    days: int = SLICE_DAYS,
+    about_s: int | None = None,
+    name: str = "",
+) -> KeptRun:
+    """A run of some days from a date; on as many nodes as `compare.LOAD` asks for.
+
+    `round_s` 0: a round at every event.
+    """
+    where = f"{nodes} nodes" if nodes else "the load of 10-09"
+    more = "" if lease_s == LEASE_US // SECOND_US else f", leases of {lease_s} s"
+    return KeptRun.of(
+        f"{__name__}:run",
+        f"{start}, {where}{more}: {name or SAID.get(policy, policy)}",
+        about_s or ABOUT_S.get(policy, 60),
+        start=start,
+        policy=policy,
+        options=options or {},
+        nodes=nodes,
+        lease_s=lease_s,
+        round_s=round_s,
+        cold_s=cold_s,
+        days=days,
+    )
+
+
+def run(
+    *,
+    start: str,
+    policy: str,
+    options: dict[str, Any],
+    nodes: int | None,
+    lease_s: int,
+    round_s: int,
+    cold_s: int,
+    days: int,
+) -> dict[str, Any]:
+    """Simulate, and return the figures; seconds, shares."""
+    workload = philly_slice(start, days)
+    count = nodes or nodes_for(workload, days)
+    scenario = Scenario.make(workload, make_nodes({"gpu": count}, NODE_GPUS), {}, {}, NODE_GPUS)
+    round_us, lease_us, cold_us = (length_s * SECOND_US for length_s in (round_s, lease_s, cold_s))
+    if not policy:
+        return figures_row(infinite(scenario, Rules(round_us=round_us)).figures, count)
+    rules = Rules(policy, options, round_us, lease_us, cold_us=cold_us)
+    result = simulate(scenario.cluster, workload.jobs, rules)
+    if result.stranded:
+        raise RuntimeError(f"{policy}: {len(result.stranded)} jobs never end")
+    return figures_row(figures_of(scenario.cluster, workload.jobs, result.books), count)
+
+
+def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
+    """The jobs of some days, with estimates that are wrong by up to `ERROR`."""
+    with TRACE.open("rb") as file:
+        workload = slice_of(trace_lines(file)[1], ORIGIN, date.fromisoformat(start), days)
+    return replace(workload, jobs=noisy_estimates(workload.jobs, SEED, ERROR))
+
+
+def figures_row(figures: Figures, nodes: int) -> dict[str, Any]:
+    """Return the figures of a run as plain JSON; seconds, shares."""
+    rhos = sorted(row.rho for row in figures.jobs if row.rho is not None)
+    slowdowns = sorted(row.slowdown for row in figures.jobs)
+    by_gang: dict[int, list[float]] = {}
+    for row in figures.jobs:
+        by_gang.setdefault(row.job.gpus, []).append(row.queue_s)
+    return {
+        "nodes": nodes,
+        "jobs": len(figures.jobs),
+        **figures.published(),
+        "slowdown": figures.mean("slowdown"),
+        "slowdown_p99": figures.percentile("slowdown", 99),
+        "jct_s": figures.mean("jct_s"),
+        "rho_quantiles": _quantiles(rhos),
+        "slowdown_quantiles": _quantiles(slowdowns),
+        "queue_s_by_gang": {str(gang): sum(q) / len(q) for gang, q in sorted(by_gang.items())},
+    }
+
+
+def _quantiles(values: list[float]) -> list[float]:
+    last = len(values) - 1
+    return [values[last * step // (QUANTILES - 1)] for step in range(QUANTILES)] if values else []

@@ -1,0 +1,161 @@
+"""One run: a simulation or a calculation with its parameters, kept so that none is made twice.
+
+A result is plain JSON in a file whose name is the digest of the parameters and of all code that
+makes it, so that a run which was cut off goes on where it stopped, and none outlives its code. What
+judges and writes is no part of that: another sentence in the report costs no run.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import evenshare_core
+
+SOURCES = Path(__file__).resolve().parents[2]
+ROOT = SOURCES.parents[1]
+DATA = ROOT / "research" / "data"
+TWO_DAYS = ROOT / "portal" / "demo" / "data" / "philly_2017-10-20.csv.gz"
+KEPT = ROOT / ".data" / "reproduce"
+Value = Any  # plain JSON
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """A function by "package.module:name", with its arguments as plain JSON.
+
+    `label` is for people; `about_s` what it takes on one core, roughly.
+    """
+
+    function: str
+    arguments: str
+    label: str
+    about_s: int
+
+    @classmethod
+    def of(cls, function: str, label: str, about_s: int, **arguments: Value) -> KeptRun:
+        """A run with these arguments."""
+        return cls(function, json.dumps(arguments, sort_keys=True), label, about_s)
+
+    @property
+    def module(self) -> str:
+        """Of its function."""
+        return self.function.partition(":")[0]
+
+    @property
+    def path(self) -> Path:
+        """Where its result is kept."""
+        key = f"{self.function}\n{self.arguments}\n{code_digest(self.module)}"
+        return KEPT / f"{sha256(key.encode()).hexdigest()[:32]}.json"
+
+    def kept(self) -> Value | None:
+        """The result of before; None where there is none, or half of one."""
+        try:
+            return json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+
+@cache
+def code_digest(module: str) -> str:
+    """Of the core, the policies, the traces, and a module that runs, with all that it imports here.
+
+    A module that is elsewhere counts as nothing.
+    """
+    digest = sha256()
+    core = Path(evenshare_core.__file__).resolve().parent
+    policies = (path for path in SOURCES.rglob("*.py") if "reproduce" not in path.parts)
+    for path in sorted([*core.rglob("*.py"), *policies, *DATA.iterdir(), *_sources(module)]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _sources(module: str) -> set[Path]:
+    """The files of a module and of those that it imports, itself or by others, of this package."""
+    sources: set[Path] = set()
+    names = [module]
+    while names:
+        path = SOURCES.joinpath(*names.pop().split(".")).with_suffix(".py")
+        if path in sources or not path.is_file():
+            continue
+        sources.add(path)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return sources
+
+
+def perform(run: KeptRun) -> tuple[Value, float]:
+    """Make a run in this process, keep its result, and return it with its seconds of CPU."""
+    name = run.function.partition(":")[2]
+    function: Callable[..., Value] = getattr(import_module(run.module), name)
+    began = time.process_time()
+    result = function(**json.loads(run.arguments))
+    cpu_s = time.process_time() - began
+    KEPT.mkdir(parents=True, exist_ok=True)
+    part = run.path.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps(result), encoding="utf-8")
+    part.replace(run.path)
+    return result, cpu_s
+
+
+def perform_all(
+    runs: Iterable[KeptRun], *, processes: int, say: Callable[[str], None]
+) -> Mapping[KeptRun, Value]:
+    """Make the runs that are not kept, the longest first, and return all results."""
+    wanted = list(dict.fromkeys(runs))
+    results = {run: value for run in wanted if (value := run.kept()) is not None}
+    missing = sorted((run for run in wanted if run not in results), key=lambda run: -run.about_s)
+    left_s = sum(run.about_s for run in missing)
+    say(
+        f"{len(results)} of {len(wanted)} runs are kept from before; the others take about"
+        f" {minutes(left_s / processes)} on {processes} {'core' if processes == 1 else 'cores'}"
+    )
+    for number, (run, value, cpu_s) in enumerate(_spread(missing, processes), 1):
+        results[run] = value
+        left_s -= run.about_s
+        say(
+            f"{number:>3}/{len(missing)}  {run.label}: {cpu_s:.0f} s;"
+            f" about {minutes(left_s / processes)} left"
+        )
+    return results
+
+
+def _spread(runs: list[KeptRun], processes: int) -> Iterator[tuple[KeptRun, Value, float]]:
+    if processes == 1:
+        for run in runs:
+            yield (run, *perform(run))
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        asked = {pool.submit(perform, run): run for run in runs}
+        try:
+            for done in as_completed(asked):
+                yield (asked[done], *done.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def minutes(seconds: float) -> str:
+    """ "12 min", or "40 s" where it is less than a minute and a half."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def machine() -> str:
+    """Say on what this runs, by size and not by name."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()},"
+        f" Python {platform.python_version()}"
+    )

@@ -1,0 +1,138 @@
+"""The policies beside each other on two weeks each, named before any of them ran there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evenshare_research.reproduce.compare import TUNING, VERDICT
+from evenshare_research.reproduce.model import Findings, Part, ReportChart, ReportTable, Results
+from evenshare_research.reproduce.philly import ERROR, FLOOR, SAID, philly
+from evenshare_research.reproduce.runs import KeptRun
+from evenshare_research.reproduce.shown import COLUMNS, figures_table, rho_curve
+
+# Name in the tables, policy, options.
+POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("endless cluster (floor)", FLOOR, {}),
+    ("`evenshare`", "evenshare", {}),
+    ("`evenshare`, estimates", "evenshare", {"estimates": "given"}),
+    ("`evenshare`, tight, estimates", "evenshare", {"preset": "tight", "estimates": "given"}),
+    ("`ltgf`", "ltgf", {}),
+    ("`srtf`", "srtf", {}),
+    ("`sjf`", "sjf", {"backfill": True}),
+    ("`fifo`", "fifo", {"backfill": True}),
+    ("`yarn_cs`", "yarn_cs", {}),
+)
+OURS, OURS_ESTIMATING = "`evenshare`", "`evenshare`, estimates"
+OTHERS = [name for name, policy, _ in POLICIES if policy not in {FLOOR, "evenshare"}]
+RIVALS = [OURS, *OTHERS]  # of the table of least figures
+ESTIMATING = {"`srtf`", "`sjf`"}
+TUNED = "2017-10-09"
+WITH_ESTIMATES_S = 220  # two weeks of `evenshare` that decides anew in every round
+Place = tuple[str, int | None]  # the first day, and nodes
+# Less is better for all of these.
+COMPARED = (
+    "sharing loss",
+    "hours under 0.99",
+    "deficit",
+    "daily deficit",
+    "slowdown",
+    "JCT s",
+    "waste",
+    "late",
+)
+GOALS = ("sharing loss", "daily deficit", "slowdown", "JCT s", "waste")
+FIELD = {column: field for column, field, _ in COLUMNS}
+
+
+def part_of(name: str, title: str, places: Sequence[Place], *, is_long: bool) -> Part:
+    """All policies on some (first day, nodes)."""
+    asked = {
+        (place, label): philly(
+            place[0],
+            policy,
+            options=options,
+            nodes=place[1],
+            name=label,
+            about_s=WITH_ESTIMATES_S if options.get("estimates") else None,
+        )
+        for place in places
+        for label, policy, options in POLICIES
+    }
+
+    def judge(results: Results) -> Findings:
+        return _judge(asked, results)
+
+    ran = (
+        "Two weeks each of Philly (`research/data`), nodes of 8 GPUs: as many as are named, or as"
+        " give the slice the load of 2017-10-09 on 60, 1.135. A round every second, leases of"
+        " 900 s, cold starts of 30 s, quotas in proportion to what tenants ask for; estimates are"
+        f" durations wrong by up to {ERROR:.0%}, drawn with seed 1."
+    )
+    return Part(name, title, "", ran, list(asked.values()), judge, is_long)
+
+
+Asked = Mapping[tuple[Place, str], KeptRun]
+
+
+def _judge(asked: Asked, results: Results) -> Findings:
+    places = list(dict.fromkeys(place for place, _ in asked))
+    tables, charts = [], []
+    for place in places:
+        rows = [(name, results[asked[place, name]]) for name, _, _ in POLICIES]
+        nodes, jobs = rows[1][1]["nodes"], rows[0][1]["jobs"]
+        title = f"From {place[0]}: {jobs:,} jobs on {nodes} nodes"
+        tables.append(figures_table(title, rows))
+        charts.append(_losses(title, rows))
+    return Findings(tables=[_ahead(asked, results, places), *tables], charts=charts)
+
+
+def _ahead(asked: Asked, results: Results, places: Sequence[Place]) -> ReportTable:
+    """Who has the least of each figure, and where `evenshare` is ahead on all of `GOALS`.
+
+    It is compared as it is by default with policies that need no estimates, and with estimates with
+    all others, which have the same.
+    """
+
+    def value(place: Place, name: str, column: str) -> float:
+        figure: float = results[asked[place, name]][FIELD[column]]
+        return figure
+
+    rows = [
+        [column, *(min(RIVALS, key=lambda name: value(place, name, column)) for place in places)]
+        for column in COMPARED
+    ]
+    for mine, rivals, said in (
+        (OURS, [name for name in OTHERS if name not in ESTIMATING], "those without estimates"),
+        (OURS_ESTIMATING, OTHERS, "all others"),
+    ):
+        row = [f"{mine} ahead of {said} on all of {', '.join(GOALS)}"]
+        for place in places:
+            behind = [
+                goal
+                for goal in GOALS
+                if any(value(place, mine, goal) > value(place, name, goal) for name in rivals)
+            ]
+            row.append(f"no: {', '.join(behind)}" if behind else "yes")
+        rows.append(row)
+    heads = [f"{day} ({nodes or 'load 1.135'})" for day, nodes in places]
+    return ReportTable("Least of each figure", ["", *heads], rows)
+
+
+def _losses(title: str, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> ReportChart:
+    curves = [rho_curve(name, row) for name, row in rows if name != SAID[FLOOR]]
+    return ReportChart(
+        f"{title}: rho of jobs", "rho, cut at 2", "share of jobs with no more", curves
+    )
+
+
+PARTS = (
+    part_of("sixty", "Where the rules were chosen", [(TUNED, 60)], is_long=False),
+    part_of("sizes", "Fewer and more nodes", [(TUNED, 40), (TUNED, 88)], is_long=True),
+    part_of(
+        "verdict", "The verdict: four later slices", [(day, None) for day in VERDICT], is_long=True
+    ),
+    part_of(
+        "tuning", "An earlier slice", [(day, None) for day in TUNING if day != TUNED], is_long=True
+    ),
+)

@@ -1,0 +1,138 @@
+"""Jobs on the quotas of Venus, whose job log is not public: LTGF's 6.3 and 6.4, with drawn jobs.
+
+How many GPUs each virtual cluster of Venus had is public by the day (HeliosData). Gangs and lengths
+are drawn from those of Philly, tenants by their quotas times an appetite: so quotas and what is
+asked for differ, as they do in a cluster, where `quotas_by_demand` makes them alike.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+from dataclasses import replace
+from typing import Any
+
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.simulation.figures import figures_of
+from evenshare_core.simulation.simulator import simulate
+from evenshare_core.simulation.state import Rules
+from evenshare_core.simulation.trace_formats import trace_lines
+from evenshare_core.simulation.workloads import (
+    ONE_TYPE,
+    Cluster,
+    SimJob,
+    make_nodes,
+    noisy_estimates,
+    read_workload,
+)
+from evenshare_core.units import HOUR_US
+from evenshare_research.reproduce.compare import COLD_US, LEASE_US, NODE_GPUS
+from evenshare_research.reproduce.ltgf import ABOUT_S, SEVEN, SOURCE, least_claims
+from evenshare_research.reproduce.model import Findings, Part, ReportChart, Results
+from evenshare_research.reproduce.philly import ERROR, SEED, TRACE, figures_row
+from evenshare_research.reproduce.runs import DATA, KeptRun
+from evenshare_research.reproduce.shown import figures_table, rho_curve, slowdown_curve
+
+GPUS_BY_DAY = DATA / "venus_gpus.csv"
+# Named before anything ran on it. As many tenants as the paper's slice has.
+DAY, TENANTS = "2020-07-01", 16
+HOURS = 4
+# What jobs ask for over what the GPUs can do in these hours: many go on after.
+ASKED = 2.5
+# Longer jobs are not drawn: a few of weeks would be most of the work, and leave nodes free.
+MOST_H = 24
+# How unlike what tenants ask for is to their quotas: the deviation of its logarithm.
+APPETITE = 0.75
+
+
+def venus_quotas(day: str, tenants: int = TENANTS) -> dict[str, int]:
+    """GPUs of the largest virtual clusters on a day, by name, the largest first."""
+    with GPUS_BY_DAY.open(encoding="utf-8", newline="") as file:
+        (row,) = (row for row in csv.DictReader(file) if row["date"] == day)
+    counts = {name: int(row[name]) for name in row if name.startswith("vc") and int(row[name])}
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:tenants])
+
+
+def draw_jobs(quotas: dict[str, int], hours: int, seed: int) -> tuple[SimJob, ...]:
+    """Jobs of some hours that ask for `ASKED` times what the quotas can do in them.
+
+    No gang is larger than its tenant's quota.
+    """
+    rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
+    with TRACE.open("rb") as file:
+        jobs = read_workload(trace_lines(file)[1]).jobs
+    pool = [(job.gpus, job.duration_us) for job in jobs if job.duration_us <= MOST_H * HOUR_US]
+    gpus = list(quotas.values())
+    weights = [count * rng.lognormvariate(0, APPETITE) for count in gpus]
+    left_us = ASKED * sum(gpus) * hours * HOUR_US
+    drawn = []
+    while left_us > 0:
+        (tenant,) = rng.choices(range(len(gpus)), weights)
+        gang, duration_us = rng.choice(pool)
+        if gang > gpus[tenant]:
+            continue
+        left_us -= gang * duration_us
+        drawn.append((rng.randrange(hours * HOUR_US), tenant + 1, gang, duration_us))
+    chosen = tuple(
+        SimJob(number, tenant, gang, submitted_us, duration_us, estimate_us=duration_us)
+        for number, (submitted_us, tenant, gang, duration_us) in enumerate(sorted(drawn), 1)
+    )
+    return noisy_estimates(chosen, SEED, ERROR)
+
+
+def run(
+    *, day: str, tenants: int, hours: int, seed: int, policy: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Simulate with a round at every event, and return the figures; seconds, shares."""
+    quotas = venus_quotas(day, tenants)
+    jobs = draw_jobs(quotas, hours, seed)
+    nodes = make_nodes({ONE_TYPE: -(-sum(quotas.values()) // NODE_GPUS)}, NODE_GPUS)
+    rows = tuple(
+        Entitlement(tenant, ONE_TYPE, gpus) for tenant, gpus in enumerate(quotas.values(), 1)
+    )
+    cluster = Cluster(nodes, rows)
+    rules = Rules(policy, options, 0, LEASE_US, cold_us=COLD_US)
+    result = simulate(cluster, jobs, rules)
+    if result.stranded:
+        raise RuntimeError(f"{policy}: {len(result.stranded)} jobs never end")
+    return figures_row(figures_of(cluster, jobs, result.books), len(nodes))
+
+
+def _run(name: str, policy: str, options: dict[str, Any]) -> KeptRun:
+    return KeptRun.of(
+        f"{__name__}:run", f"Venus, {DAY}: {name}", 2 * ABOUT_S.get(policy, 5),
+        day=DAY, tenants=TENANTS, hours=HOURS, seed=SEED, policy=policy, options=options,
+    )  # fmt: skip # rows of what belongs together
+
+
+_RUNS = {name: _run(name, policy, options) for name, policy, options in SEVEN}
+
+
+def _judge(results: Results) -> Findings:
+    rows = {name: results[run] for name, run in _RUNS.items()}
+    claims = [
+        replace(claim, text=f"{claim.text}, on Venus's quotas") for claim in least_claims(rows)
+    ]
+    charts = [
+        ReportChart(f"{what} on Venus's quotas", x, "share of jobs with no more",
+                    [curve(name, row) for name, row in rows.items()])
+        for what, x, curve in (
+            ("Job-level fairness", "rho, cut at 2", rho_curve),
+            ("Slowdown of jobs", "slowdown, cut at 5", slowdown_curve),
+        )
+    ]  # fmt: skip # a table
+    return Findings(claims, [figures_table("Seven policies", list(rows.items()))], charts)
+
+
+_RAN = (
+    f"Drawn jobs, not Venus's own: of {HOURS} hours, gangs and lengths from those of Philly that"
+    f" take up to a day, with seed {SEED}, on the GPUs that the {TENANTS} largest virtual clusters"
+    f" of Venus had on {DAY} as quotas and as nodes of {NODE_GPUS} GPUs. Tenants ask for their"
+    f" quota times a log-normal factor (deviation {APPETITE}), no gang for more than its tenant's"
+    f" quota, in all for {ASKED} times what these GPUs can do in the hours: so much that jobs wait"
+    " under `ltgf`, by which it was chosen. A round at every event; cold starts of 30 s,"
+    " leases of 900 s; estimates wrong by up to 30 %."
+)
+PARTS = (
+    Part("ltgf-venus", "LTGF: on the quotas of Venus", SOURCE, _RAN, list(_RUNS.values()), _judge),
+)

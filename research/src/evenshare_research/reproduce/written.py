@@ -1,0 +1,54 @@
+"""What docs/reproduce says of parts already: they stand there until they are run again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from evenshare_research.reproduce.model import ClaimVerdict
+
+CLAIM_HEAD = ("section", "claim", "paper", "here", "verdict")
+MEASURED = "*Measured* "
+_RAN, _NOT_RUN = "*Run*: ", "*Not run* "
+_VERDICT = re.compile(r"\| \*([a-z ]+)\*(?:: (?:[^|]|\\\|)*)? \|$")
+
+
+class WrittenPart(NamedTuple):
+    """A part's section as it stands, without its heading, and its claims' verdicts.
+
+    `verdicts` is None if it was not run with this version, and shows what was measured before.
+    """
+
+    text: str
+    verdicts: tuple[ClaimVerdict, ...] | None
+
+
+def written_parts(document: str) -> Mapping[str, WrittenPart]:
+    """Return the sections that show figures, by their titles."""
+    sections = re.split(r"^## (.+)\n", document, flags=re.MULTILINE)
+    parts = {}
+    for title, section in zip(sections[1::2], sections[2::2], strict=True):
+        text = re.split(r"^# ", section, flags=re.MULTILINE)[0].strip() + "\n"
+        if _RAN in text:
+            parts[title] = WrittenPart(text, _verdicts(text))
+        elif _NOT_RUN in text and "\n### " in text:
+            parts[title] = WrittenPart(text, None)
+    return parts
+
+
+def _verdicts(section: str) -> tuple[ClaimVerdict, ...]:
+    head = "| " + " | ".join(CLAIM_HEAD) + " |"
+    lines = iter(section.split("\n"))
+    if head not in lines:
+        return ()
+    next(lines, "")  # the line under the head
+    verdicts = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        match = _VERDICT.search(line)
+        if match is None:
+            raise ValueError(f"docs/reproduce: a claim without a verdict: {line[:80]}")
+        verdicts.append(ClaimVerdict(match[1]))
+    return tuple(verdicts)

@@ -1,0 +1,142 @@
+"""Answers as structs: what a selector returns, a page shows and REST answers is one value.
+
+An answer is an `Answer` whose fields have the names, the order and the types that REST gives them;
+`plain` makes JSON of it, `tenants.api.answer_schemas` the API's description. A field that is for
+pages alone is `Hidden`; one whose type does not say how it is told is `told_as` a text. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, ClassVar, TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec import inspect
+
+from evenshare_core.money.fixed_point import PLACES
+
+T = TypeVar("T")
+CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
+HIDDEN, TELL = "hidden", "tell"
+
+Hidden = Annotated[T, msgspec.Meta(extra={HIDDEN: True})]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A value that is answered. Its docstring is the API's description of it, its name too.
+
+    `COMPONENT`: another name there.
+    """
+
+    COMPONENT: ClassVar[str] = ""
+
+
+def told_as(tell: Callable[[Any], Any], **schema: object) -> msgspec.Meta:
+    """Return what a field is annotated with that is told as `tell` makes it: as `schema` says."""
+    return msgspec.Meta(extra={TELL: tell}, extra_json_schema=schema)
+
+
+def about(description: str, **schema: object) -> msgspec.Meta:
+    """Return what a field is annotated with that the API's description says more of.
+
+    `nullable`: it is null for some who ask.
+    """
+    return msgspec.Meta(description=description, extra_json_schema=schema)
+
+
+def one_of(*choices: str) -> msgspec.Meta:
+    """Return what a text is annotated with that is one of these."""
+    return msgspec.Meta(extra_json_schema={"enum": list(choices)})
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: instants in UTC, credits as texts, lengths in seconds.
+
+    Raises:
+        TypeError: nothing says how it is told.
+    """
+    tell = _TELL.get(type(value))
+    if tell is not None:
+        return tell(value)
+    if isinstance(value, msgspec.Struct):
+        return {
+            name: plain(found if tell is None or found is None else tell(found))
+            for attribute, name, tell in _told(type(value))
+            for found in (getattr(value, attribute),)
+        }
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} is not told")
+
+
+def time_text(instant: datetime | None) -> str | None:
+    """Return an instant as RFC 3339 in UTC with microseconds; None stays None."""
+    if instant is None:
+        return None
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def credits_text(amount: Decimal) -> str:
+    """Return an amount with six places."""
+    return str(amount.quantize(PLACES))
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def _items(values: list[Any] | tuple[Any, ...]) -> list[Any]:
+    return [plain(value) for value in values]
+
+
+def _entries(values: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(plain(key)): plain(value) for key, value in values.items()}
+
+
+_TELL: dict[type, Callable[[Any], Any]] = {
+    **dict.fromkeys((str, int, float, bool, type(None)), _same),
+    **dict.fromkeys((list, tuple), _items),
+    dict: _entries,
+    datetime: time_text,
+    Decimal: credits_text,
+    timedelta: timedelta.total_seconds,
+    UUID: str,
+}
+
+
+@cache
+def _told(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Callable[[Any], Any] | None], ...]:
+    """The attributes that are told, each with its name in JSON and what tells it."""
+    told = ((one, meta_of(one.type)) for one in answer_fields(kind))
+    return tuple((one.name, one.encode_name, (meta.extra or {}).get(TELL)) for one, meta in told)
+
+
+@cache
+def answer_fields(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    """Return the fields of a struct that are answered, in their order."""
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)  # noqa: S101 - it is one
+    return tuple(one for one in info.fields if HIDDEN not in (meta_of(one.type).extra or {}))
+
+
+def meta_of(kind: inspect.Type) -> inspect.Metadata:
+    """Return what a type of a field is annotated with, itself or where it is not null.
+
+    Its own `type` is without: that of an optional field is what it is otherwise.
+    """
+    extra: dict[str, Any] = {}
+    schema: dict[str, Any] = {}
+    while isinstance(kind, inspect.Metadata | inspect.UnionType):
+        if isinstance(kind, inspect.Metadata):
+            extra |= kind.extra or {}
+            schema = (kind.extra_json_schema or {}) | schema
+            kind = kind.type
+        else:
+            schema["nullable"] = True
+            kind = next(part for part in kind.types if not isinstance(part, inspect.NoneType))
+    return inspect.Metadata(kind, schema, extra)

@@ -1,0 +1,68 @@
+"""The API's description of answers, made of their structs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import inspect
+from rest_framework import serializers as s
+
+from tenants.answers import CREDITS, answer_fields, meta_of
+
+_Field: TypeAlias = "s.Field[Any, Any, Any, Any]"
+
+
+@cache
+def answer_serializer(answer: type[msgspec.Struct]) -> type[s.Serializer[object]]:
+    """Return the serializer that describes an answer; nothing is written with it."""
+    fields = {one.encode_name: _field(one.type) for one in answer_fields(answer)}
+    name = getattr(answer, "COMPONENT", "") or answer.__name__
+    return type(name, (s.Serializer,), {"__doc__": answer.__doc__, **fields})
+
+
+def _field(kind: inspect.Type) -> _Field:
+    """What describes a field: its meaning, and what there is of its type."""
+    meta = meta_of(kind)
+    schema = meta.extra_json_schema or {}
+    more: dict[str, Any] = {}
+    if "description" in schema:
+        more["help_text"] = schema["description"]
+    if "nullable" in schema:
+        more["allow_null"] = True
+    if "enum" in schema:
+        return s.ChoiceField(schema["enum"], **more)
+    if "pattern" in schema:
+        return s.RegexField(schema["pattern"], **more)
+    make = s.FloatField if schema.get("type") == "number" else _MAKERS.get(type(meta.type))
+    return _composed(meta.type, more) if make is None else make(**more)
+
+
+def _composed(kind: inspect.Type, more: dict[str, Any]) -> _Field:
+    match kind:
+        case inspect.EnumType(cls=cls):
+            return s.ChoiceField([one.value for one in cls], **more)
+        case inspect.StructType(cls=cls):
+            return answer_serializer(cls)(**more)
+        case inspect.VarTupleType(item_type=inspect.StructType(cls=cls)):
+            return answer_serializer(cls)(many=True, **more)
+        case inspect.VarTupleType(item_type=item):
+            return s.ListField(child=_field(item), **more)
+        case inspect.DictType(value_type=value):
+            return s.DictField(child=_field(value), **more)
+    raise TypeError(f"{kind} is not described")
+
+
+_MAKERS: dict[type[inspect.Type], Callable[..., _Field]] = {
+    inspect.AnyType: s.JSONField,
+    inspect.StrType: s.CharField,
+    inspect.IntType: s.IntegerField,
+    inspect.FloatType: s.FloatField,
+    inspect.BoolType: s.BooleanField,
+    inspect.DateTimeType: s.DateTimeField,
+    inspect.TimeDeltaType: s.FloatField,
+    inspect.UUIDType: s.UUIDField,
+    inspect.DecimalType: lambda **more: s.RegexField(CREDITS, **more),
+}

@@ -1,0 +1,57 @@
+"""Every document names its readers in its first line, and is short enough for them to read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .sources import ROOT, files, name_of
+from .test_docs import FENCE
+
+READERS = {
+    "auditors",
+    "contributors",
+    "integrators",
+    "operators",
+    "researchers who submit jobs",
+    "scheduling researchers",
+    "tenant admins",
+}
+# Records have their own form, and these two are for everybody who works on the code.
+WITHOUT_READER = {"ARCHITECTURE.md", "CHANGELOG.md"}
+FIRST_LINE = re.compile(r"# [^\n]+\n\nFor ([a-z ,]+): \S")
+WORDS = 3_000
+LIMITS = {
+    "ARCHITECTURE.md": 5_500,
+    "CHANGELOG.md": 10_000,
+    "README.md": 2_000,
+    "CONTRIBUTING.md": 2_500,
+}
+DOCUMENTS = [path for path in files() if path.suffix == ".md"]
+FOR_READERS = [
+    path
+    for path in DOCUMENTS
+    if not name_of(path).startswith("docs/adr/") and name_of(path) not in WITHOUT_READER
+]
+
+
+def words(text: str) -> int:
+    """Words outside of fenced examples and measurements; marks of tables and lists are none."""
+    return sum(any(map(str.isalnum, word)) for word in FENCE.sub("", text).split())
+
+
+class TestEveryDocument:
+    @pytest.mark.parametrize("path", FOR_READERS, ids=name_of)
+    def test_names_its_readers_in_its_first_line(self, path: Path) -> None:
+        match = FIRST_LINE.match(path.read_text(encoding="utf-8"))
+        assert match is not None
+        assert set(re.split(r", | and ", match[1])) <= READERS
+
+    @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+    def test_is_not_longer_than_its_readers_have_time_for(self, path: Path) -> None:
+        assert words(path.read_text(encoding="utf-8")) <= LIMITS.get(name_of(path), WORDS)
+
+    def test_has_a_limit_of_its_own_only_if_it_exists(self) -> None:
+        assert all((ROOT / name).is_file() for name in LIMITS)

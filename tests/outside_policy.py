@@ -1,0 +1,25 @@
+"""Packages of others that bring policies, as an installation leaves them in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SMALLEST = Path(__file__).parent / "toy_policy" / "smallest.py"
+
+
+def install_policy(
+    folder: Path,
+    package: str = "acme-policies",
+    *,
+    name: str = "smallest",
+    code: str | None = None,
+    attribute: str = "POLICY",
+) -> None:
+    """Put a distribution there: one module, and one entry point; by default the toy's."""
+    module = package.replace("-", "_")
+    (folder / f"{module}.py").write_text(SMALLEST.read_text() if code is None else code)
+    about = folder / f"{module}-1.2.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+    points = f"[evenshare.policies]\n{name} = {module}:{attribute}\n"
+    (about / "entry_points.txt").write_text(points)

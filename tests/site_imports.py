@@ -1,0 +1,81 @@
+"""Import all that a site runs with the packages of `requirements/core.txt` alone.
+
+    .venv/bin/python -m tests.site_imports
+
+Prints, as JSON, the modules that need another package, and the package that each misses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+import django
+from django.conf import settings
+
+CORE_LOCK = Path(__file__).resolve().parents[1] / "requirements" / "core.txt"
+# What the Dockerfile copies and compiles.
+PRODUCT = ("billing", "deploy", "evenshare_core", "portal", "scheduling", "tenants")
+# Imported, they look for servers or start one.
+STARTS = ("portal.site.asgi",)
+
+
+class OnlyTheLock(MetaPathFinder):
+    """Refuses modules of installed packages that the lock does not name."""
+
+    def __init__(self) -> None:
+        site = {*locked(), "evenshare-core"}
+        self.refused = {
+            module
+            for module, owners in metadata.packages_distributions().items()
+            if not site & {normal(owner) for owner in owners}
+        }
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] in self.refused:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def locked() -> set[str]:
+    """Return the packages of the lock."""
+    return set(re.findall(r"(?m)^[a-z][a-z0-9-]*", CORE_LOCK.read_text()))
+
+
+def normal(name: str) -> str:
+    """Return a distribution's name as the lock spells it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def modules() -> Iterator[str]:
+    """Yield every module of the product: URL confs, tasks and management commands too."""
+    for package in PRODUCT:
+        yield package
+        paths: Sequence[str] = importlib.import_module(package).__path__
+        yield from (found.name for found in pkgutil.walk_packages(paths, f"{package}."))
+
+
+def main() -> None:
+    """Print what cannot be imported."""
+    sys.meta_path.insert(0, OnlyTheLock())
+    django.setup()
+    missing = {}
+    for name in modules():
+        if name in STARTS or name.endswith(".__main__"):
+            continue
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            missing[name] = error.name
+    importlib.import_module(settings.ROOT_URLCONF)
+    print(json.dumps(missing))
+
+
+if __name__ == "__main__":
+    main()

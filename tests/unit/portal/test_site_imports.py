@@ -1,0 +1,66 @@
+"""A site has the packages of `requirements/core.txt` alone, and needs no others."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from tests.site_imports import locked
+
+ROOT = Path(__file__).resolve().parents[3]
+# They state a policy's program anew, for tests and `make reproduce`.
+ORACLES = {
+    "evenshare_core.formulations.market_ortools": "pandas",
+    "evenshare_core.formulations.market_pyomo": "pyomo",
+    "evenshare_core.formulations.oef_pyomo": "pyomo",
+    "evenshare_core.formulations.selector_pyomo": "pyomo",
+}
+PRODUCTION = {
+    "EVENSHARE_MODE": "production",
+    "SECRET_KEY": "b3J8fQx1Zk7mT0aYvC5nR2wLpH9sUe4dGi6o-KXy",
+    "ALLOWED_HOSTS": "gpu.invalid",
+    "BEHIND_TLS_PROXY": "1",
+    "DATABASE_URL": "postgres://app:word@/none",
+    "REDIS_URL": "unix:///none",
+}
+MOST_MB = 500
+
+
+class TestASite:
+    def test_imports_what_its_lock_names(self) -> None:
+        environment = {**os.environ, **PRODUCTION, "DJANGO_SETTINGS_MODULE": "portal.site.settings"}
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.site_imports"],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        missing = json.loads(done.stdout)
+        assert missing.items() <= ORACLES.items()
+
+    def test_has_an_environment_of_500_mb_at_most(self) -> None:
+        sizes = {name: size_of(name) for name in locked()}
+        assert sum(sizes.values()) <= MOST_MB * 10**6, sorted(
+            sizes.items(), key=lambda row: -row[1]
+        )
+
+
+def size_of(name: str) -> int:
+    """Bytes of a package with its compiled modules; 0 where this system does not have it."""
+    try:
+        listed = metadata.files(name) or []
+    except metadata.PackageNotFoundError:
+        return 0
+    paths = {Path(one.locate()) for one in listed if "__pycache__" not in one.parts}
+    compiled = {
+        Path(importlib.util.cache_from_source(path)) for path in paths if path.suffix == ".py"
+    }
+    return sum(path.stat().st_size for path in paths | compiled if path.exists())

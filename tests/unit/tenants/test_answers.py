@@ -1,0 +1,100 @@
+"""Answers made of structs: what JSON has of a value, and what the API's description says of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+import pytest
+from rest_framework import serializers
+
+from tenants.answers import Answer, Hidden, about, one_of, plain, told_as
+from tenants.api.answer_schemas import answer_serializer
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Wheel(Answer, frozen=True, rename={"uid": "id"}):
+    """A wheel."""
+
+    COMPONENT = "WheelRow"
+
+    uid: UUID
+    secret: Hidden[int]
+    price: Annotated[Decimal | None, about("For one.")]
+    milli: Annotated[
+        int, told_as(lambda milli: f"{milli / 1000:.3f}", pattern=r"^[0-9]\.[0-9]{3}$")
+    ]
+
+
+class Cart(Answer, frozen=True):
+    """A cart."""
+
+    wheels: tuple[Wheel, ...]
+    made_at: datetime
+    colour: Colour
+    word: Annotated[str, one_of("", "a")]
+    lasts: timedelta
+    sizes: dict[str, int]
+    spare: Wheel | None = None
+
+
+WHEEL = Wheel(UUID(int=1), 7, Decimal("1.5"), 250)
+MADE_AT = datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=1)))
+CART = Cart((WHEEL,), MADE_AT, Colour.RED, "", timedelta(minutes=1), {"a": 1})
+
+
+class TestPlain:
+    def test_has_fields_in_their_order_under_their_names_and_none_that_is_hidden(self) -> None:
+        assert list(plain(CART).items()) == [
+            (
+                "wheels",
+                [{"id": str(UUID(int=1)), "price": "1.500000", "milli": "0.250"}],
+            ),
+            ("made_at", "2026-01-02T02:00:00.000000Z"),
+            ("colour", "red"),
+            ("word", ""),
+            ("lasts", 60.0),
+            ("sizes", {"a": 1}),
+            ("spare", None),
+        ]
+
+    def test_refuses_what_nothing_tells(self) -> None:
+        with pytest.raises(TypeError, match="Lock is not told"):
+            plain({"a": type("Lock", (), {})()})
+
+    def test_keeps_instants_to_the_microsecond(self) -> None:
+        instant = datetime(2026, 1, 1, microsecond=5, tzinfo=UTC)
+        assert plain([instant]) == ["2026-01-01T00:00:00.000005Z"]
+
+
+class TestTheDescription:
+    def test_is_made_of_types_words_and_names(self) -> None:
+        made = answer_serializer(Cart)
+        assert (made.__name__, made.__doc__) == ("Cart", "A cart.")
+        fields = made().fields
+        assert list(fields) == list(plain(CART))
+        wheel = fields["spare"]
+        assert isinstance(wheel, serializers.Serializer)
+        assert (type(wheel).__name__, wheel.allow_null) == ("WheelRow", True)
+        assert list(wheel.fields) == ["id", "price", "milli"]
+        price = wheel.fields["price"]
+        assert isinstance(price, serializers.RegexField)
+        assert (price.help_text, price.allow_null) == ("For one.", True)
+        word = fields["word"]
+        assert isinstance(word, serializers.ChoiceField)
+        assert list(serializers.ChoiceField(["", "a"]).choices) == list(word.choices)
+
+    def test_is_one_serializer_for_all_who_ask(self) -> None:
+        assert answer_serializer(Wheel) is answer_serializer(Wheel)
+
+    def test_needs_types_that_are_known(self) -> None:
+        odd = msgspec.defstruct("Odd", [("what", frozenset[int])])
+        with pytest.raises(TypeError, match="is not described"):
+            answer_serializer(odd)
