@@ -15,10 +15,10 @@ from tests.site_imports import locked
 ROOT = Path(__file__).resolve().parents[3]
 # They state a policy's program anew, for tests and `make reproduce`.
 ORACLES = {
-    "evenshare_core.formulations.market_ortools": "pandas",
-    "evenshare_core.formulations.market_pyomo": "pyomo",
+    "evenshare_research.formulations.market_ortools": "pandas",
+    "evenshare_research.formulations.market_pyomo": "pyomo",
     "evenshare_core.formulations.oef_pyomo": "pyomo",
-    "evenshare_core.formulations.selector_pyomo": "pyomo",
+    "evenshare_research.formulations.selector_pyomo": "pyomo",
 }
 PRODUCTION = {
     "EVENSHARE_MODE": "production",
