@@ -32,7 +32,6 @@ class OverdueView(OperatePoolView):
     """Leases that should have ended."""
 
     def rows(self, pool: Pool) -> list[OverdueLease]:
-        """Return overdue leases."""
         now = read_clock(pool.pk)
         return overdue_leases(pool, now.pool_at, now.scale)
 

@@ -96,15 +96,7 @@ def deactivate_person(*, actor: Actor, username: str) -> None:
             raise invalid("username", "Your own account stays: ask another operator.")
         if not person.is_active:
             return
-        person.is_active = False
-        person.save(update_fields=["is_active"])
-        after = {
-            "is_active": False,
-            "sessions_ended": _end_sessions(person),
-            "tokens_dropped": _drop_tokens(person),
-        }
-        before = {"is_active": True}
-        write_audit(actor, "person.deactivated", f"person {username}", before=before, after=after)
+        _set_active(actor, person, is_active=False)
 
 
 def reactivate_person(*, actor: Actor, username: str) -> None:
@@ -120,15 +112,20 @@ def reactivate_person(*, actor: Actor, username: str) -> None:
         person = _lock_person(actor, username)
         if person.is_active:
             return
-        person.is_active = True
-        person.save(update_fields=["is_active"])
-        after = {
-            "is_active": True,
-            "sessions_ended": _end_sessions(person),
-            "tokens_dropped": _drop_tokens(person),
-        }
-        before = {"is_active": False}
-        write_audit(actor, "person.reactivated", f"person {username}", before=before, after=after)
+        _set_active(actor, person, is_active=True)
+
+
+def _set_active(actor: Actor, person: User, *, is_active: bool) -> None:
+    person.is_active = is_active
+    person.save(update_fields=["is_active"])
+    after = {
+        "is_active": is_active,
+        "sessions_ended": _end_sessions(person),
+        "tokens_dropped": _drop_tokens(person),
+    }
+    what = "person.reactivated" if is_active else "person.deactivated"
+    subject = f"person {person.username}"
+    write_audit(actor, what, subject, before={"is_active": not is_active}, after=after)
 
 
 def _lock_person(actor: Actor, username: str) -> User:

@@ -6,7 +6,6 @@ are kept (`scheduling.engine.evaluate`).
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from evenshare_core.estimation.evaluations import (
@@ -16,27 +15,16 @@ from evenshare_core.estimation.evaluations import (
     MetricPoint,
 )
 from scheduling.engine.executors.base import Evaluations
-from scheduling.engine.executors.local_files import EVALUATIONS_BYTES
+from scheduling.engine.executors.local_files import EVALUATIONS_BYTES, said_of_lease
 
 VERSION = 1
 
 
 def parse_evaluations(text: bytes, *, lease: int) -> Evaluations | None:
     """Return what a file says of a lease; None where it says nothing of it."""
-    if not text:
-        return None
-    if len(text) > EVALUATIONS_BYTES:
-        return Evaluations(refused=f"is longer than {EVALUATIONS_BYTES} bytes")
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return Evaluations(refused="is no JSON")
-    why = _refusal(said)
-    if why:
-        return Evaluations(refused=why)
-    if said["lease"] != lease:
-        # What an earlier lease left; the present one has not come so far.
-        return None
+    said, why = said_of_lease(text, EVALUATIONS_BYTES, lease, _refusal)
+    if said is None:
+        return Evaluations(refused=why) if why else None
     points = tuple(MetricPoint(iteration, float(metric)) for iteration, metric in said["points"])
     return Evaluations(said["metric"], points)
 

@@ -16,7 +16,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -170,6 +170,23 @@ def _said(job_id: int, name: str, most: int) -> bytes:
             return _piece(folder, name, 0, most + 1)
     except OSError:
         return b""
+
+
+def said_of_lease(
+    text: bytes, most: int, lease: int, refusal: Callable[[Any], str]
+) -> tuple[dict[str, Any] | None, str]:
+    """Return what a file says of a lease, or why it is refused; (None, "") if it says nothing."""
+    if not text:
+        return None, ""
+    if len(text) > most:
+        return None, f"is longer than {most} bytes"
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return None, "is no JSON"
+    why = refusal(said)
+    # A file of another lease is what an earlier one left: the present one has not come so far.
+    return (None, why) if why or said["lease"] != lease else (said, "")
 
 
 def parse_progress(text: bytes) -> dict[str, Any] | None:

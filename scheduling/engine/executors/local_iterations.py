@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from scheduling.engine.executors.base import Iterations
-from scheduling.engine.executors.local_files import ITERATIONS_BYTES
+from scheduling.engine.executors.local_files import ITERATIONS_BYTES, said_of_lease
 
 VERSION = 1
 _LARGEST = 2**53
@@ -29,20 +28,9 @@ def parse_iterations(text: bytes, *, lease: int, started_us: object, scale: int)
 
     `started_us` is the wall time at which its process was started.
     """
-    if not text:
-        return IterationFile()
-    if len(text) > ITERATIONS_BYTES:
-        return IterationFile(refused=f"is longer than {ITERATIONS_BYTES} bytes")
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return IterationFile(refused="is no JSON")
-    why = _refusal(said)
-    if why:
+    said, why = said_of_lease(text, ITERATIONS_BYTES, lease, _refusal)
+    if said is None:
         return IterationFile(refused=why)
-    if said["lease"] != lease:
-        # What an earlier lease left; the present one has not come so far.
-        return IterationFile()
     return IterationFile(
         Iterations(
             said["iterations"],

@@ -1,1 +1,1 @@
-"""Linear programs of sharing rules, pure. Solvers are imported here and in `fairness.solver`."""
+"""Programs of sharing rules and plans, pure. Only these and `fairness` import solvers."""

@@ -52,7 +52,6 @@ class Traits(NamedTuple):
     looks at measured speeds. `needs_estimates`: looks at how long a job is said to take.
     `preempts`: may give a lease that ends to another job that waits. `preempts_running`: may end a
     lease before its expiry, with notice, once it has run for `Options.min_runtime_us`.
-    `keys_drift`: its order may change with time alone, while nothing arrives or ends.
     `picks_by_rho`: serves whoever has received least for what it deserved, and its picks carry
     these ratios. `clears_prices`: what waits is in its prices already, so that no surcharge is
     added (ADR 0165). `owners_first`: it gives own quota in every round, and begins no term that
@@ -65,7 +64,6 @@ class Traits(NamedTuple):
     needs_estimates: bool = False
     preempts: bool = False
     preempts_running: bool = False
-    keys_drift: bool = False
     picks_by_rho: bool = False
     clears_prices: bool = False
     owners_first: bool = False

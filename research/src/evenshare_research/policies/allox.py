@@ -124,7 +124,7 @@ class Allox(Policy):
             LEFT_OVER: "Those whose tenants made less progress could not use these GPUs.",
         }
     )
-    traits = Traits(needs_estimates=True, needs_profiles=True, keys_drift=True)
+    traits = Traits(needs_estimates=True, needs_profiles=True)
     options_type = AlloxOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

@@ -148,7 +148,7 @@ class Chronus(Policy):
             " work left.",
         }
     )
-    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    traits = Traits(needs_estimates=True, preempts=True)
     options_type = ChronusOptions
 
     def reads(self, options: Options) -> frozenset[Private]:

@@ -89,7 +89,7 @@ class Genie(Policy):
             BEST_EFFORT: "It has no deadline; no job with one fits.",
         }
     )
-    traits = Traits(needs_estimates=True, keys_drift=True)
+    traits = Traits(needs_estimates=True)
     options_type = GenieOptions
 
     def reads(self, options: Options) -> frozenset[Private]:

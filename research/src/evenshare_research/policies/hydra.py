@@ -78,7 +78,7 @@ class Hydra(Policy):
             BEST_EFFORT: "No job with a deadline fits; of the others it had the least work left.",
         }
     )
-    traits = Traits(needs_estimates=True, keys_drift=True)
+    traits = Traits(needs_estimates=True)
     options_type = HydraOptions
 
     def reads(self, options: Options) -> frozenset[Private]:

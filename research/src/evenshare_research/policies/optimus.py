@@ -78,7 +78,7 @@ class Optimus(Policy):
     note_texts = MappingProxyType(
         {GAIN: "Of those that fit, a lease takes most off its remaining time, per GPU."}
     )
-    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    traits = Traits(needs_estimates=True, preempts=True)
     options_type = OptimusOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

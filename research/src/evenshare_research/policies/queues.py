@@ -70,7 +70,7 @@ class Srtf(Policy):
     promise = "Jobs with the least work left by estimate run first, others wait as leases end."
     suits = "The shortest mean wait, where jobs come with estimates; long jobs starve."
     order_text = "The job with the least work left by estimate goes first."
-    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    traits = Traits(needs_estimates=True, preempts=True)
     options_type = SrtfOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

@@ -98,7 +98,7 @@ class Themis(Policy):
     note_texts = MappingProxyType(
         {FINISH_TIME: "Of those that fit, it would have finished latest for its length."}
     )
-    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    traits = Traits(needs_estimates=True, preempts=True)
     options_type = ThemisOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

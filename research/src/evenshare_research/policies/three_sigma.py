@@ -135,7 +135,7 @@ class ThreeSigma(Policy):
             BEST_EFFORT: "No job with a deadline is planned to have these GPUs now.",
         }
     )
-    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True)
+    traits = Traits(needs_estimates=True, preempts=True)
     options_type = ThreeSigmaOptions
 
     def reads(self, options: Options) -> frozenset[Private]:

@@ -106,7 +106,7 @@ class TiresiasL(Policy):
             PROMOTED: "It waited so much longer than it ran that it goes first once more.",
         }
     )
-    traits = Traits(preempts=True, keys_drift=True)
+    traits = Traits(preempts=True)
     options_type = TiresiasOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

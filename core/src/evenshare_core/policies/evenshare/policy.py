@@ -148,7 +148,7 @@ class Evenshare(Policy):
     )
     quota_kind = QuotaPromiseKind.GUARANTEED
     note_texts = NOTES
-    traits = Traits(preempts=True, preempts_running=True, keys_drift=True)
+    traits = Traits(preempts=True, preempts_running=True)
     memory_ids = MEMORY_IDS
     options_type = EvenshareOptions
 

@@ -116,7 +116,7 @@ class GandivaFair(Policy):
             GUEST: "GPUs of another type were idle; it runs there until its next turn.",
         }
     )
-    traits = Traits(trades_types=True, needs_profiles=True, preempts=True, keys_drift=True)
+    traits = Traits(trades_types=True, needs_profiles=True, preempts=True)
     memory_ids = MEMORY_IDS
     options_type = GandivaFairOptions
 

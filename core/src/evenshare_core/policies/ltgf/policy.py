@@ -97,7 +97,7 @@ class Ltgf(Policy):
     )
     quota_kind = QuotaPromiseKind.LONG_TERM
     note_texts = MappingProxyType({**RESERVED_TEXTS, **OTHER_TYPE_TEXTS})
-    traits = Traits(preempts=True, keys_drift=True, picks_by_rho=True)
+    traits = Traits(preempts=True, picks_by_rho=True)
     memory_ids = Fields(MEMORY_IDS)
     options_type = LtgfOptions
     promised = frozenset({Property.LONG_TERM_ORDER})

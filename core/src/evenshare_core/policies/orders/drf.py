@@ -106,7 +106,7 @@ class Drf(Policy):
             MEMORY: "Its tenant had the least dominant share of those whose jobs fit: of memory.",
         }
     )
-    traits = Traits(preempts=True, keys_drift=True)
+    traits = Traits(preempts=True)
     options_type = DrfOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:

@@ -123,7 +123,7 @@ class SharingPolicy(Policy):
     )
     # What `shares`, which knows no jobs, lets one choose: the values, the default first.
     share_options: Mapping[str, tuple[str, ...]] = MappingProxyType({"backend": tuple(BACKENDS)})
-    traits = Traits(trades_types=True, needs_profiles=True, preempts=True, keys_drift=True)
+    traits = Traits(trades_types=True, needs_profiles=True, preempts=True)
     memory_ids = MEMORY_IDS
     options_type: type[SharingOptions] = SharingOptions
 

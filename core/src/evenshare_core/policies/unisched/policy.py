@@ -81,7 +81,7 @@ class UniSched(Policy):
             BEST_EFFORT: "It runs on GPUs that no plan uses now.",
         }
     )
-    traits = Traits(needs_estimates=True, preempts=True, keys_drift=True, answers_deadlines=True)
+    traits = Traits(needs_estimates=True, preempts=True, answers_deadlines=True)
     memory_ids = MEMORY_IDS
     options_type = UniSchedOptions
 
