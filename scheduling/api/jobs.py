@@ -48,8 +48,8 @@ from scheduling.services import (
 )
 from scheduling.services.logs import WINDOW_BYTES, log_page
 from tenants.answers import credits_text, plain
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, fields_only, not_there
+from tenants.api.resources import PAGE, Listed, Page
 from tenants.api.times import time_text
 from tenants.permissions import Action
 from tenants.scopes import tenant_scope, tenants_scope
@@ -72,11 +72,19 @@ class SubmittingView(SchedulingView):
         return [job_json(job, root, pool=spec["pool"]) for job, spec in pairs]
 
 
-class JobList(SubmittingView):
-    """All jobs of the caller's tenants."""
+class JobList(Listed, SubmittingView):
+    """List jobs, newest first."""
 
+    address = "jobs"
+    operation = "job_list"
+    row = schemas.JobRow
+    about = "A page of jobs."
+    parameters = (schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT, *PAGE)
+    shows = (
+        *("Job.name", "Job.uid", "Job.comment", "Job.progress", "Profile.name"),
+        "UsageLine.amount",
+    )
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
-    query: ClassVar[tuple[str, ...]] = ("state", "phase", "pool", "tenant", "cursor", "limit")
 
     @extend_schema(
         operation_id="job_submit",
@@ -97,30 +105,23 @@ class JobList(SubmittingView):
         }
         return Response(shown, status=201, headers=headers)
 
-    @extend_schema(
-        operation_id="job_list", responses={200: schemas.JobPage}, parameters=schemas.JOB_QUERY
-    )
-    def get(self, request: Request) -> Response:
-        """List jobs, newest first."""
-        params = request.query_params
-        state, phase = _phase_asked(request, "state"), _phase_asked(request, "phase")
+    def page(self) -> Page:
+        """Ask for those of the caller's tenants."""
+        state, phase = _phase_asked(self.request, "state"), _phase_asked(self.request, "phase")
         # A job that starts is `running` by its state: the word is a phase alone.
         phases_asked = [one for one in (phase, state if state == STARTING else "") if one]
-        tenant = self.filtered_tenant()
-        key, limit = read_cursor(request, "jobs"), read_limit(request)
+        tenants, before, limit = self.asked_tenants(), self.before("jobs"), self.limit
         listing = JobListFilter(
-            tenants=self.tenants() if tenant is None else [tenant.pk],
+            tenants=tenants,
             states=[state] if state and state != STARTING else (),
             phases=phases_asked,
-            pool=params.get("pool", ""),
-            before=key[0] if key else None,
+            pool=self.param("pool"),
+            before=before,
         )
         with tenants_scope(listing.tenants):
             jobs, more = list_jobs(listing, limit=limit)
-            rows = jobs_json(jobs, self.money, root_of(request))
-        return Response(
-            {"results": rows, "next": make_cursor("jobs", jobs[-1].pk) if more else None}
-        )
+            rows = jobs_json(jobs, self.money, root_of(self.request))
+        return Page(rows, [jobs[-1].pk] if more else None)
 
 
 def _phase_asked(request: Request, name: str) -> str:

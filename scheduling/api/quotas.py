@@ -21,13 +21,13 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
 from scheduling.selectors.capacity import gpus_by_type
-from scheduling.selectors.quotas import list_quotas
+from scheduling.selectors.quotas import QuotaRow, list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.operate import IF_MATCH, OperateView, answer, page, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
+from tenants.api.resources import PAGE, Listed, Page
 from tenants.api.times import time_text
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
 from tenants.models import Tenant
@@ -144,43 +144,22 @@ class QuotaNames:
         return cls(tenants, dict(GpuType.objects.values_list("id", "name")))
 
 
-class QuotaList(SchedulingView):
-    """What the caller's tenants are entitled to."""
+class QuotaList(Listed, SchedulingView):
+    """List quotas with their periods, newest first."""
 
-    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "cursor", "limit")
+    address = "quotas"
+    operation = "quota_list"
+    row = QuotaRow
+    about = "A page of quotas."
+    parameters = (schemas.TENANT, schemas.POOL, *PAGE)
+    shows = ("Tenant.slug",)
 
-    @extend_schema(
-        operation_id="quota_list",
-        responses={200: schemas.QuotaPage},
-        parameters=schemas.QUOTA_QUERY,
-    )
-    def get(self, request: Request) -> Response:
-        """List quotas with their periods, newest first."""
-        tenant, limit = self.filtered_tenant(), read_limit(request)
-        key = read_cursor(request, "quotas")
+    def page(self) -> Page:
+        """Ask for those of the caller's tenants."""
+        tenants, limit, before = self.asked_tenants(), self.limit, self.before("quotas")
         with site_scope():
-            rows, more = list_quotas(
-                self.tenants() if tenant is None else [tenant.pk],
-                pool=request.query_params.get("pool", ""),
-                before=key[0] if key else None,
-                limit=limit,
-            )
-        shown = [
-            {
-                "tenant": row.tenant.slug,
-                "pool": row.pool.name,
-                "gpu_type": row.gpu_type.name,
-                "gpus": row.gpus,
-                "mode": row.mode,
-                "borrow_limit": row.borrow_limit,
-                "lend_limit": row.lend_limit,
-                "valid_from": time_text(row.valid_from),
-                "valid_until": time_text(row.valid_until),
-            }
-            for row in rows
-        ]
-        following = make_cursor("quotas", rows[-1].pk) if more else None
-        return Response({"results": shown, "next": following})
+            rows, more = list_quotas(tenants, pool=self.param("pool"), before=before, limit=limit)
+        return Page(rows, [more] if more else None)
 
 
 class OperateQuotaList(OperatePoolView):

@@ -13,13 +13,6 @@ from tenants.api.answer_schemas import answer_serializer
 TRADE = answer_serializer(TradeRow)
 
 
-class TradePage(s.Serializer[object]):
-    """A page of trades, newest first."""
-
-    results = TRADE(many=True)
-    next = s.CharField(allow_null=True)
-
-
 class RoundRow(s.Serializer[object]):
     """One round as a list shows it."""
 

@@ -28,12 +28,9 @@ from scheduling.selectors.stop_forecasts import StopView
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.request_schemas import answer_fields, request_serializer
+from tenants.api.resources import PAGE, query
 
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
-
-
-def _parameter(name: str, about: str, kind: OpenApiTypes = OpenApiTypes.STR) -> OpenApiParameter:
-    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=about)
 
 
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -49,12 +46,10 @@ IDEMPOTENT_REPLAYED = OpenApiParameter(
     description="Only where an earlier request with this key did the work: `true`.",
     response=[201],
 )
-CURSOR = _parameter("cursor", "The `next` of the page before.")
-LIMIT = _parameter("limit", "Rows of a page, 1 to 200.", OpenApiTypes.INT)
-TENANT = _parameter("tenant", "The slug of one of your tenants.")
-POOL = _parameter("pool", "The name of a pool.")
-SINCE = _parameter("since", "The first instant, RFC 3339, of the pool's clock.")
-UNTIL = _parameter("until", "The instant after the last one.")
+TENANT = query("tenant", "The slug of one of your tenants.")
+POOL = query("pool", "The name of a pool.")
+SINCE = query("since", "The first instant, RFC 3339, of the pool's clock.")
+UNTIL = query("until", "The instant after the last one.")
 STATE = OpenApiParameter(
     "state",
     OpenApiTypes.STR,
@@ -69,14 +64,12 @@ PHASE = OpenApiParameter(
     enum=[*PHASES, *PHASE_SYNONYMS],
     description="As `state`, with those that start apart from those that run.",
 )
-PAGE_QUERY = [CURSOR, LIMIT]
+PAGE_QUERY = [*PAGE]
 POOL_QUERY = [POOL, *PAGE_QUERY]
-QUOTA_QUERY = [TENANT, POOL, *PAGE_QUERY]
-JOB_QUERY = [STATE, PHASE, TENANT, POOL, *PAGE_QUERY]
 LOG_QUERY = [
-    _parameter("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
-    _parameter("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),
-    _parameter("limit", "Bytes at most, 1 to 262144.", OpenApiTypes.INT),
+    query("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
+    query("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),
+    query("limit", "Bytes at most, 1 to 262144.", OpenApiTypes.INT),
 ]
 
 
@@ -158,13 +151,6 @@ class JobRow(s.Serializer[object]):
         return {**super().get_fields(), **answer_fields(shown_fields())}
 
 
-class JobPage(s.Serializer[object]):
-    """A page of jobs."""
-
-    results = JobRow(many=True)
-    next = s.CharField(allow_null=True)
-
-
 class BulkMade(s.Serializer[object]):
     """Jobs in the order in which they were asked for."""
 
@@ -232,13 +218,6 @@ JobRefRow = answer_serializer(JobRef)
 PREEMPTION = answer_serializer(PreemptionRow)
 
 
-class PreemptionPage(s.Serializer[object]):
-    """A page of leases that ended before their expiry, newest first."""
-
-    results = PREEMPTION(many=True)
-    next = s.CharField(allow_null=True)
-
-
 class JobReason(s.Serializer[object]):
     """Why a job is where it is, as of a round."""
 
@@ -294,13 +273,6 @@ class PoolRow(s.Serializer[object]):
     quota_promise = QuotaPromiseRow(allow_null=True)
 
 
-class PoolPage(s.Serializer[object]):
-    """All pools."""
-
-    results = PoolRow(many=True)
-    next = s.CharField(allow_null=True)
-
-
 class NodeRow(s.Serializer[object]):
     """One node."""
 
@@ -348,25 +320,4 @@ class QueuePage(s.Serializer[object]):
     round = s.IntegerField(allow_null=True)
     order = s.CharField()
     results = QueueRow(many=True)
-    next = s.CharField(allow_null=True)
-
-
-class QuotaRow(s.Serializer[object]):
-    """One quota over a period of pool time."""
-
-    tenant = s.CharField()
-    pool = s.CharField()
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    mode = s.CharField()
-    borrow_limit = s.IntegerField(allow_null=True)
-    lend_limit = s.IntegerField(allow_null=True)
-    valid_from = s.DateTimeField()
-    valid_until = s.DateTimeField(allow_null=True)
-
-
-class QuotaPage(s.Serializer[object]):
-    """A page of quotas."""
-
-    results = QuotaRow(many=True)
     next = s.CharField(allow_null=True)

@@ -30,10 +30,10 @@ from scheduling.selectors.sharing_views import (
     sharing_views,
 )
 from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
-from tenants.api.base import actor_of
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
+from tenants.api.base import Who, actor_of
 from tenants.api.problems import not_there
 from tenants.api.request_schemas import request_serializer
+from tenants.api.resources import PAGE, Listed, Page
 from tenants.api.times import time_text
 from tenants.input.requests import read_request
 from tenants.models import IdleOffer, Tenant
@@ -131,13 +131,6 @@ class OfferRevoked(OfferJson):
     back = PromisedReturnJson()
 
 
-class OfferPage(s.Serializer[object]):
-    """Offers, newest first."""
-
-    results = OfferJson(many=True)
-    next = s.CharField(allow_null=True)
-
-
 class TenantInPool(NamedTuple):
     """A tenant in a pool in which it has or had quota."""
 
@@ -218,26 +211,27 @@ class TypeSharing(SharedPoolView):
         return Response({**_row_json(after), "back": back})
 
 
-class OfferList(SharedPoolView):
-    """A tenant's offers in a pool."""
+class OfferList(Listed, SharedPoolView):
+    """List a tenant's offers of idle quota in a pool, newest first."""
 
+    address = "pools/<slug:name>/offers/<slug:slug>"
+    operation = "offer_list"
+    row = OfferJson
+    about = "Offers, newest first."
+    who = Who.TENANT
+    parameters = PAGE
+    shows = ("Tenant.slug", "IdleOffer.floor_price", "IdleOffer.uid")
     scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "POST": WRITE}
-    query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
 
-    @extend_schema(
-        operation_id="offer_list", responses={200: OfferPage}, parameters=schemas.PAGE_QUERY
-    )
-    def get(self, request: Request, name: str, slug: str) -> Response:
-        """List a tenant's offers of idle quota in a pool, newest first."""
+    def page(self, name: str, slug: str) -> Page:
+        """Ask for those of the tenant."""
         facts, tenant = self.there(name, slug)
-        key, limit = read_cursor(request, "offers"), read_limit(request)
+        before, limit = self.before("offers"), self.limit
         with tenant_scope(tenant.pk):
             at = read_clock(facts.id).pool_at
-            before = key[0] if key else None
             rows, more = list_offers(facts.id, tenant.pk, at, limit=limit, before=before)
         shown = [_offer_json(row, facts.name, tenant) for row in rows]
-        after = make_cursor("offers", rows[-1].offer.pk) if more else None
-        return Response({"results": shown, "next": after})
+        return Page(shown, [rows[-1].offer.pk] if more else None)
 
     @extend_schema(
         operation_id="offer_make",
