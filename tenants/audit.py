@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db import connection
 
+from tenants.answers import Answer
 from tenants.input.errors import invalid
 from tenants.input.readers import REASON_MAX
 from tenants.models import AuditRecord, User
@@ -74,9 +76,23 @@ class AuditFilter:
     actor: str = ""
 
 
+class AuditRow(Answer, frozen=True):
+    """Who changed what, when (wall time), and what differs."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    reason: str
+    request_id: str
+
+
 def audit_page(
     wanted: AuditFilter, *, before_id: int | None = None, limit: int = PAGE
-) -> tuple[list[AuditRecord], int | None]:
+) -> tuple[list[AuditRow], int | None]:
     """Return records, newest first, and the key of the next page (None: that is all)."""
     rows = AuditRecord.objects.select_related("actor").order_by("-id")
     if wanted.action:
@@ -89,7 +105,13 @@ def audit_page(
         rows = rows.filter(pk__lt=before_id)
     page = list(rows[: limit + 1])
     name_periods(page[:limit])
-    return page[:limit], page[limit - 1].pk if len(page) > limit else None
+    return list(map(_row, page[:limit])), page[limit - 1].pk if len(page) > limit else None
+
+
+def _row(row: AuditRecord) -> AuditRow:
+    name = row.actor.get_username()
+    told = (row.action, row.subject, row.before, row.after, row.reason, row.request_id)
+    return AuditRow(row.pk, row.at, name, *told)
 
 
 def last_record(subject: str, actions: Collection[str]) -> AuditRecord | None:

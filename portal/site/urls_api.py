@@ -34,6 +34,7 @@ from scheduling.api import (
 )
 from scheduling.selectors.lines import all_books
 from tenants.api.audit import AuditList
+from tenants.api.resources import Listed, list_urls
 from tenants.api.tenants import TenantList
 from tenants.api.tokens import TokenList, TokenOne
 
@@ -48,30 +49,30 @@ OPERATE: list[URLPattern] = [
     path("pools/<slug:name>/scale", pools.PoolScale.as_view()),
     path("pools/<slug:name>/losses", losses.PoolLossesShow.as_view()),
     path("pools/<slug:name>/losses/accept", losses.PoolLossesAccept.as_view()),
-    path("pools/<slug:name>/overdue", overdue.OverdueList.as_view()),
     path("pools/<slug:name>/overdue/<uuid:uid>/<int:number>/end", overdue.OverdueEnd.as_view()),
     path("quotas", quotas.OperateQuotaList.as_view()),
     path("quotas/preview", quotas.QuotaPreview.as_view()),
     path("quotas/<slug:name>/<slug:slug>/<slug:gpu_type>", quotas.OperateQuota.as_view()),
-    path("nodes", nodes.NodeList.as_view()),
     path("nodes/<slug:name>/<slug:node>", nodes.NodeOne.as_view()),
     path("nodes/<slug:name>/<slug:node>/drain", nodes.NodeDrain.as_view()),
     path("nodes/<slug:name>/<slug:node>/resume", nodes.NodeResume.as_view()),
-    path("maintenance", nodes.WindowList.as_view()),
     path("maintenance/<slug:name>/<int:number>", nodes.WindowOne.as_view()),
-    path("tenants", TenantList.as_view(books=all_books)),
     path("credit/<slug:slug>/<slug:book>", credit.OperateCredit.as_view()),
     path("allowances", credit.AllowanceList.as_view()),
     path("transfers", credit.OperateTransferList.as_view()),
     path("transfers/<uuid:uid>/approve", credit.TransferApprove.as_view()),
     path("transfers/<uuid:uid>/refuse", credit.TransferRefuse.as_view()),
-    path("audit", AuditList.as_view()),
+]
+
+# Lists whose addresses are in their descriptions.
+LISTS: list[type[Listed]] = [
+    *(jobs.JobList, pools.PoolList, pools.PoolPreemptions, pools.PoolTrades, quotas.QuotaList),
+    *(profiles.ProfileList, sharing.OfferList, TokenList),
+    *(nodes.NodeList, nodes.WindowList, overdue.OverdueList, TenantList, AuditList),
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("tokens", TokenList.as_view(), name="api-tokens"),
     path("tokens/<uuid:uid>", TokenOne.as_view(), name="api-token"),
-    path("jobs", jobs.JobList.as_view(money=MONEY), name="api-jobs"),
     path("jobs/bulk", jobs.JobBulk.as_view(money=MONEY), name="api-jobs-bulk"),
     path("jobs/dry-run", jobs.JobDryRun.as_view(money=MONEY), name="api-dry-run"),
     path("jobs/<uuid:uid>", jobs.JobShow.as_view(money=MONEY), name="api-job"),
@@ -80,12 +81,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:uid>/deadline", answers.JobDeadline.as_view(), name="api-job-deadline"),
     path("jobs/<uuid:uid>/usage", usage.JobUsageShow.as_view(), name="api-job-usage"),
     path("jobs/<uuid:uid>/logs", jobs.JobLogs.as_view(), name="api-logs"),
-    path("pools", pools.PoolList.as_view(), name="api-pools"),
     path("pools/<slug:name>", pools.PoolShow.as_view(), name="api-pool"),
     path("pools/<slug:name>/queue", pools.PoolQueue.as_view(), name="api-queue"),
-    path("pools/<slug:name>/preemptions", pools.PoolPreemptions.as_view(), name="api-preemptions"),
-    path("pools/<slug:name>/trades", pools.PoolTrades.as_view(), name="api-trades"),
-    path("pools/<slug:name>/profiles", profiles.ProfileList.as_view(), name="api-profiles"),
     path(
         "pools/<slug:name>/profiles/<slug:slug>/<slug:profile>",
         profiles.ProfileOne.as_view(),
@@ -99,13 +96,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
         sharing.TypeSharing.as_view(),
         name="api-sharing-type",
     ),
-    path("pools/<slug:name>/offers/<slug:slug>", sharing.OfferList.as_view(), name="api-offers"),
     path(
         "pools/<slug:name>/offers/<slug:slug>/<uuid:offer>",
         sharing.OfferOne.as_view(),
         name="api-offer",
     ),
-    path("quotas", quotas.QuotaList.as_view(), name="api-quotas"),
     path("price-forecasts/<slug:name>", PriceForecasts.as_view(), name="api-price-forecasts"),
     path("prices", PriceList.as_view(), name="api-prices"),
     path("prices/<slug:name>/<slug:gpu_type>", PriceHistory.as_view(), name="api-price-history"),
@@ -160,6 +155,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("credit", credit.CreditList.as_view(), name="api-credit"),
     path("transfers", credit.TransferList.as_view(), name="api-transfers"),
     path("operate/", include(OPERATE)),
+    *list_urls(LISTS, money=MONEY, books=all_books),
     path("schema", api.Schema.as_view(), name="api-schema"),
     path("docs", api.docs, name="api-docs"),
     path("<anything:rest>", api.Unknown.as_view(), name="api-unknown"),

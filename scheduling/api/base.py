@@ -38,6 +38,11 @@ class SchedulingView(ApiView):
         """Ids of the tenants whose jobs the caller may see; None: all."""
         return seen_tenants(self.access)
 
+    def asked_tenants(self) -> Collection[int] | None:
+        """Ids of the tenant that the query names, else of all that the caller sees; None: all."""
+        tenant = self.filtered_tenant()
+        return self.tenants() if tenant is None else [tenant.pk]
+
     def job(self, uid: UUID) -> Job:
         """Return a job of one of the caller's tenants.
 

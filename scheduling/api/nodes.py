@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, ClassVar
+from itertools import chain
+from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -32,10 +32,12 @@ from scheduling.services.nodes import (
     remove_node,
     resume_node,
 )
+from tenants.answers import Answer, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, answer, etag_of, page, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
-from tenants.api.times import time_text
+from tenants.api.resources import Listed, Page, page_serializer
 from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
 
@@ -45,82 +47,40 @@ POOL = OpenApiParameter(
     OpenApiParameter.QUERY,
     description="A pool's name. The ETag, for edits of that pool, comes with it alone.",
 )
+NODE = answer_serializer(NodeStatus)
 
 
-class OperateNodeRow(s.Serializer[object]):
-    """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now.
-
-    `cpus` and `memory_mb` are for jobs, 0: not said. `state`: up, draining (leases are still
-    there), drained or lost. `reason`: why it was drained here. `engine_state` (up, drained or
-    down) is what the pool's engine says, with its reason, since when (wall time), and what it
-    refuses of what operators asked for; a node takes leases where both are up.
-    """
-
-    pool = s.CharField()
-    name = s.CharField()
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    cpus = s.IntegerField()
-    memory_mb = s.IntegerField()
-    state = s.CharField()
-    reason = s.CharField(allow_blank=True)
-    engine_state = s.CharField()
-    engine_reason = s.CharField(allow_blank=True)
-    engine_since = s.DateTimeField(allow_null=True)
-    engine_trouble = s.CharField(allow_blank=True)
-    held = s.IntegerField()
-    leases = s.IntegerField()
-    last_expiry = s.DateTimeField(allow_null=True)
-
-
-class OperateNodePage(s.Serializer[object]):
-    """Nodes of one pool, or of all."""
-
-    results = OperateNodeRow(many=True)
-    next = s.CharField(allow_null=True)
-
-
-class WindowRow(s.Serializer[object]):
+class WindowRow(Answer, frozen=True):
     """Maintenance of one node; instants are pool time."""
 
-    id = s.IntegerField()
-    pool = s.CharField()
-    node = s.CharField()
-    starts_at = s.DateTimeField()
-    ends_at = s.DateTimeField()
-    reason = s.CharField(allow_blank=True)
+    id: int
+    pool: str
+    node: str
+    starts_at: datetime
+    ends_at: datetime
+    reason: str
 
 
-class WindowPage(s.Serializer[object]):
-    """Maintenance that is not over."""
+class NodeList(Listed, OperatePoolView):
+    """List nodes with what runs there."""
 
-    results = WindowRow(many=True)
-    next = s.CharField(allow_null=True)
+    address = "operate/nodes"
+    operation = "operate_node_list"
+    row = NodeStatus
+    about = "Nodes of one pool, or of all."
+    parameters = (POOL,)
 
-
-class NodeList(OperatePoolView):
-    """Nodes of one pool or of all."""
-
-    query: ClassVar[tuple[str, ...]] = ("pool",)
-
-    @extend_schema(
-        operation_id="operate_node_list", responses={200: OperateNodePage}, parameters=[POOL]
-    )
-    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
-        """List nodes with what runs there."""
+    def page(self) -> Page:
+        """Ask for those of one pool or of all."""
         with site_scope():
-            listed = [
-                (pool, node_statuses(pool.pk, read_clock(pool.pk).pool_at)) for pool in self.asked()
-            ]
-        body = page(_node(pool, row) for pool, rows in listed for row in rows)
-        if "pool" not in self.request.query_params:
-            return Response(body)
-        return answer(body, _nodes_tag(listed[0][1]))
+            rows = [node_statuses(pool.pk, read_clock(pool.pk).pool_at) for pool in self.asked()]
+        tag = _nodes_tag(rows[0]) if "pool" in self.request.query_params else ""
+        return Page(chain.from_iterable(rows), etag=tag)
 
     @extend_schema(
         operation_id="operate_node_add",
         request=request_serializer(NodeRequest),
-        responses={201: OperateNodeRow},
+        responses={201: NODE},
         parameters=[IF_MATCH],
     )
     def post(self, request: Request) -> Response:
@@ -150,7 +110,7 @@ class NodeOne(NodeEdit):
     @extend_schema(
         operation_id="operate_node_change",
         request=request_serializer(NodeChangeRequest),
-        responses={200: OperateNodeRow},
+        responses={200: NODE},
         parameters=[IF_MATCH],
     )
     def patch(self, request: Request, name: str, node: str) -> Response:
@@ -172,7 +132,7 @@ class NodeOne(NodeEdit):
 
 SWITCH: dict[str, Any] = {
     "request": OperateReason,
-    "responses": {200: OperateNodeRow},
+    "responses": {200: NODE},
     "parameters": [IF_MATCH],
 }
 
@@ -216,29 +176,26 @@ class NodeResume(NodeSwitch):
         return self.switch(request, (name, node), resume_node, ReasonRequest)
 
 
-class WindowList(OperatePoolView):
-    """Maintenance of one pool or of all."""
+class WindowList(Listed, OperatePoolView):
+    """List maintenance that is not over, the next one of each pool first."""
 
-    query: ClassVar[tuple[str, ...]] = ("pool",)
+    address = "operate/maintenance"
+    operation = "operate_maintenance_list"
+    row = WindowRow
+    about = "Maintenance that is not over."
+    parameters = (POOL,)
 
-    @extend_schema(
-        operation_id="operate_maintenance_list", responses={200: WindowPage}, parameters=[POOL]
-    )
-    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
-        """List maintenance that is not over, the next one of each pool first."""
+    def page(self) -> Page:
+        """Ask for that of one pool or of all."""
         with site_scope():
-            listed = [
-                (pool, windows_ahead(pool.pk, read_clock(pool.pk).pool_at)) for pool in self.asked()
-            ]
-        body = page(_window(pool, row) for pool, rows in listed for row in rows)
-        if "pool" not in self.request.query_params:
-            return Response(body)
-        return answer(body, _windows_tag(*listed[0]))
+            rows = [_ahead(pool, read_clock(pool.pk).pool_at) for pool in self.asked()]
+        tag = _windows_tag(rows[0]) if "pool" in self.request.query_params else ""
+        return Page(chain.from_iterable(rows), etag=tag)
 
     @extend_schema(
         operation_id="operate_maintenance_plan",
         request=request_serializer(WindowRequest),
-        responses={201: WindowPage},
+        responses={201: page_serializer(row, about)},
         parameters=[IF_MATCH],
     )
     def post(self, request: Request) -> Response:
@@ -246,10 +203,10 @@ class WindowList(OperatePoolView):
         wanted = request_of(WindowRequest, request.data)
         _pool_there(wanted.pool)
         with self.edited(wanted.pool) as (pool, now):
-            self.require_match(_windows_tag(pool, windows_ahead(pool.pk, now)))
+            self.require_match(_windows_tag(_ahead(pool, now)))
             made = add_window(actor=self.actor, pool=pool, request=wanted, now=now)
-            tag = _windows_tag(pool, windows_ahead(pool.pk, now))
-            return answer(page(_window(pool, row) for row in made), tag, 201)
+            rows = page(plain(_window(pool, row)) for row in made)
+            return answer(rows, _windows_tag(_ahead(pool, now)), 201)
 
 
 class WindowOne(OperatePoolView):
@@ -261,12 +218,12 @@ class WindowOne(OperatePoolView):
     def delete(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
         """Cancel maintenance, or end now what has begun."""
         with self.edited(name) as (pool, now):
-            present = windows_ahead(pool.pk, now)
-            if number not in [row.pk for row in present]:
+            present = _ahead(pool, now)
+            if number not in [row.id for row in present]:
                 raise not_there()
-            self.require_match(_windows_tag(pool, present))
+            self.require_match(_windows_tag(present))
             end_window(actor=self.actor, pool=pool, window_id=number, now=now)
-            return answer(None, _windows_tag(pool, windows_ahead(pool.pk, now)), 204)
+            return answer(None, _windows_tag(_ahead(pool, now)), 204)
 
 
 def _pool_there(name: str) -> None:
@@ -279,7 +236,7 @@ def _pool_there(name: str) -> None:
 def _one(pool: Pool, name: str, now: datetime, status: int = 200) -> Response:
     rows = node_statuses(pool.pk, now)
     row = next(row for row in rows if row.name == name)
-    return answer(_node(pool, row), _nodes_tag(rows), status)
+    return answer(plain(row), _nodes_tag(rows), status)
 
 
 def _nodes_tag(rows: Iterable[NodeStatus]) -> str:
@@ -288,36 +245,13 @@ def _nodes_tag(rows: Iterable[NodeStatus]) -> str:
     )
 
 
-def _windows_tag(pool: Pool, rows: Iterable[MaintenanceWindow]) -> str:
-    return etag_of([_window(pool, row) for row in rows])
+def _windows_tag(rows: Sequence[WindowRow]) -> str:
+    return etag_of(plain(rows))
 
 
-def _node(pool: Pool, row: NodeStatus) -> dict[str, Any]:
-    return {
-        "pool": pool.name,
-        "name": row.name,
-        "gpu_type": row.gpu_type,
-        "gpus": row.gpus,
-        "cpus": row.cpus,
-        "memory_mb": row.memory_mb,
-        "state": row.phase,
-        "reason": row.reason,
-        "engine_state": row.engine_state,
-        "engine_reason": row.engine_reason,
-        "engine_since": time_text(row.engine_since),
-        "engine_trouble": row.engine_trouble,
-        "held": row.held,
-        "leases": row.leases,
-        "last_expiry": time_text(row.last_expiry),
-    }
+def _ahead(pool: Pool, now: datetime) -> list[WindowRow]:
+    return [_window(pool, row) for row in windows_ahead(pool.pk, now)]
 
 
-def _window(pool: Pool, row: MaintenanceWindow) -> dict[str, Any]:
-    return {
-        "id": row.pk,
-        "pool": pool.name,
-        "node": row.node.name,
-        "starts_at": time_text(row.starts_at),
-        "ends_at": time_text(row.ends_at),
-        "reason": row.reason,
-    }
+def _window(pool: Pool, row: MaintenanceWindow) -> WindowRow:
+    return WindowRow(row.pk, pool.name, row.node.name, row.starts_at, row.ends_at, row.reason)

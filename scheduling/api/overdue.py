@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,17 +14,10 @@ from scheduling.models import Pool
 from scheduling.requests.leases import EndLeaseRequest
 from scheduling.selectors.overdue import OverdueLease, overdue_leases
 from scheduling.services.write_offs import end_lease
-from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, answer, etag_of, page, request_of
 from tenants.api.request_schemas import request_serializer
+from tenants.api.resources import Listed, Page, page_serializer
 from tenants.scopes import site_scope
-
-
-class OverdueLeasePage(s.Serializer[object]):
-    """Leases of a pool that should have ended, longest overdue first."""
-
-    results = answer_serializer(OverdueLease)(many=True)
-    next = s.CharField(allow_null=True)
 
 
 class OverdueView(OperatePoolView):
@@ -35,19 +27,20 @@ class OverdueView(OperatePoolView):
         now = read_clock(pool.pk)
         return overdue_leases(pool, now.pool_at, now.scale)
 
-    def listed(self, rows: list[OverdueLease]) -> Response:
-        """Return the answer; jobs are null for a role that may not see them."""
-        return answer(page(self.shown(rows)), _tag(rows))
 
+class OverdueList(Listed, OverdueView):
+    """List the leases of a pool that should have ended; the ETag is of exactly these."""
 
-class OverdueList(OverdueView):
-    """The list of a pool."""
+    address = "operate/pools/<slug:name>/overdue"
+    operation = "operate_overdue_list"
+    row = OverdueLease
+    about = "Leases of a pool that should have ended, longest overdue first."
 
-    @extend_schema(operation_id="operate_overdue_list", responses={200: OverdueLeasePage})
-    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """List the leases of a pool that should have ended; the ETag is of exactly these."""
+    def page(self, name: str) -> Page:
+        """Ask for those of a pool, longest overdue first."""
         with site_scope():
-            return self.listed(self.rows(self.named(name)))
+            rows = self.rows(self.named(name))
+            return Page(self.shown(rows), etag=_tag(rows))
 
 
 class OverdueEnd(OverdueView):
@@ -56,7 +49,7 @@ class OverdueEnd(OverdueView):
     @extend_schema(
         operation_id="operate_overdue_end",
         request=request_serializer(EndLeaseRequest),
-        responses={200: OverdueLeasePage},
+        responses={200: page_serializer(OverdueLease, OverdueList.about)},
         parameters=[IF_MATCH],
     )
     def post(self, request: Request, name: str, uid: UUID, number: int) -> Response:
@@ -65,7 +58,8 @@ class OverdueEnd(OverdueView):
         with self.edited(name) as (pool, _):
             self.require_match(_tag(self.rows(pool)))
             end_lease(actor=self.actor, pool=pool, job=uid, number=number, request=wanted)
-            return self.listed(self.rows(pool))
+            rows = self.rows(pool)
+            return answer(page(self.shown(rows)), _tag(rows))
 
 
 def _tag(rows: list[OverdueLease]) -> str:

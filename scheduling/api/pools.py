@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -10,13 +11,9 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api import round_schemas, schemas
+from scheduling.api import schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
-from scheduling.api.render import (
-    pool_json,
-    types_json,
-)
 from scheduling.api.schemas import Credits
 from scheduling.engine.clock import pool_time, read_clock
 from scheduling.models import Job, Pool
@@ -25,21 +22,25 @@ from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.operate import windows_near
 from scheduling.selectors.pool_settings import PoolSettings, pool_settings, price_terms
 from scheduling.selectors.pools import pool_overview
-from scheduling.selectors.preemptions import list_preemptions
+from scheduling.selectors.preemptions import PreemptionRow, list_preemptions
 from scheduling.selectors.queue_order import (
     QueueKey,
     QueuePosition,
     list_queue,
     read_queue_order,
 )
-from scheduling.selectors.trades import list_trades
+from scheduling.selectors.quota_promises import QuotaPromiseRow, pool_promise, promise_row
+from scheduling.selectors.trades import TradeRow, list_trades
 from scheduling.selectors.visibility import Visibility, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
-from tenants.answers import plain
+from tenants.answers import Answer, answer_of, plain
+from tenants.api.answer_schemas import answer_serializer
+from tenants.api.base import Who
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.problems import not_there
 from tenants.api.request_schemas import request_serializer
+from tenants.api.resources import PAGE, Listed, Page
 from tenants.api.times import time_text
 from tenants.input.errors import invalid
 from tenants.input.requests import request_fields
@@ -47,23 +48,83 @@ from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
 
 
+class PoolRow(Answer, frozen=True, rename={"number": "round", "at": "round_at"}):
+    """One pool. `now` and `round_at` are pool time."""
+
+    name: str
+    policy: str
+    book: str
+    round_s: int
+    lease_s: int
+    nodes: int
+    gpus: int
+    now: datetime
+    scale: int
+    paused: bool
+    number: int | None
+    at: datetime | None
+    quota_promise: QuotaPromiseRow | None
+
+
+class NodeRow(Answer, frozen=True, rename={"phase": "state"}):
+    """One node."""
+
+    name: str
+    gpus: int
+    held: int
+    phase: str
+
+
+class TypeRow(Answer, frozen=True, rename={"name": "gpu_type"}):
+    """All GPUs of one type; used + idle + blocked = gpus."""
+
+    name: str
+    gpus: int
+    used: int
+    own: int
+    borrowed: int
+    idle: int
+    blocked: int
+    nodes: tuple[NodeRow, ...]
+
+
+class PoolWhole(PoolRow, frozen=True, rename={"number": "round", "at": "round_at"}):
+    """One pool with its nodes."""
+
+    types: tuple[TypeRow, ...]
+
+
 def _pool(facts: PoolFacts) -> dict[str, Any]:
-    return pool_json(facts, pool_time(facts.clock, facts.wall))
+    told: dict[str, Any] = plain(
+        answer_of(
+            PoolRow,
+            facts,
+            now=pool_time(facts.clock, facts.wall),
+            scale=facts.clock.scale,
+            paused=facts.clock.paused,
+            quota_promise=promise_row(pool_promise(facts)),
+        )
+    )
+    return told
 
 
-class PoolList(SchedulingView):
-    """All pools of the caller's tenants."""
+class PoolList(Listed, SchedulingView):
+    """List your pools with their clocks and last rounds."""
 
-    @extend_schema(operation_id="pool_list", responses={200: schemas.PoolPage})
-    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
-        """List your pools with their clocks and last rounds."""
-        return Response({"results": [_pool(facts) for facts in self.pools()], "next": None})
+    address = "pools"
+    operation = "pool_list"
+    row = PoolRow
+    about = "All pools."
+
+    def page(self) -> Page:
+        """Ask for all that the caller may see."""
+        return Page(map(_pool, self.pools()))
 
 
 class PoolShow(SchedulingView):
     """One pool."""
 
-    @extend_schema(operation_id="pool_show", responses={200: schemas.PoolWhole})
+    @extend_schema(operation_id="pool_show", responses={200: answer_serializer(PoolWhole)})
     def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
         facts = self.pool(name)
@@ -74,7 +135,11 @@ class PoolShow(SchedulingView):
                 read_visibility(facts.id, self.access),
                 away={row.node_id for row in windows},
             )
-        return Response({**_pool(facts), "types": types_json(overview)})
+        types = [
+            answer_of(TypeRow, row, nodes=tuple(answer_of(NodeRow, node) for node in row.nodes))
+            for row in overview.types
+        ]
+        return Response({**_pool(facts), "types": plain(types)})
 
 
 class PoolQueue(SchedulingView):
@@ -119,53 +184,43 @@ def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> di
     }
 
 
-class PoolEventsView(SchedulingView):
-    """What happened in a pool, of one kind, newest first."""
+class PoolEvents(Listed, SchedulingView):
+    """What happened in a pool, of one kind; `kind` keeps cursors of different lists apart."""
 
-    query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
+    who = Who.POOL
+    parameters = PAGE
+    kind: ClassVar[str]
+    read: ClassVar[Callable[..., tuple[list[Any], bool]]]
 
-    def page(
-        self,
-        request: Request,
-        name: str,
-        kind: str,
-        read: Callable[..., tuple[list[Any], bool]],
-    ) -> Response:
-        """A page of what `read` lists; `kind` keeps cursors of different lists apart."""
-        facts, limit = self.pool(name), read_limit(request)
-        route = f"{kind}.{facts.id}"
-        key = read_cursor(request, route)
+    def page(self, name: str) -> Page:
+        """Ask as the caller may see the pool."""
+        facts, limit = self.pool(name), self.limit
+        before = self.before(self.kind, facts.id)
         with site_scope():
             visibility = read_visibility(facts.id, self.access)
-            rows, more = read(facts.id, visibility, limit=limit, before=key[0] if key else None)
-        following = make_cursor(route, rows[-1].number) if more else None
-        return Response({"results": plain(rows), "next": following})
+            rows, more = type(self).read(facts.id, visibility, limit=limit, before=before)
+        return Page(rows, [rows[-1].number] if more else None)
 
 
-class PoolPreemptions(PoolEventsView):
-    """Which leases of a pool ended before their expiry."""
+class PoolPreemptions(PoolEvents):
+    """List leases that ended before their expiry, with rule and beneficiary, newest first."""
 
-    @extend_schema(
-        operation_id="pool_preemptions",
-        responses={200: schemas.PreemptionPage},
-        parameters=schemas.PAGE_QUERY,
-    )
-    def get(self, request: Request, name: str) -> Response:
-        """List leases that ended before their expiry, with rule and beneficiary, newest first."""
-        return self.page(request, name, "preemptions", list_preemptions)
+    address = "pools/<slug:name>/preemptions"
+    operation = "pool_preemptions"
+    row = PreemptionRow
+    about = "A page of leases that ended before their expiry, newest first."
+    shows = ("Job.name", "Job.uid")
+    kind, read = "preemptions", staticmethod(list_preemptions)
 
 
-class PoolTrades(PoolEventsView):
-    """Trades of GPU types between tenants."""
+class PoolTrades(PoolEvents):
+    """List trades of quota, made and undone, with their receipts, newest first."""
 
-    @extend_schema(
-        operation_id="pool_trades",
-        responses={200: round_schemas.TradePage},
-        parameters=schemas.PAGE_QUERY,
-    )
-    def get(self, request: Request, name: str) -> Response:
-        """List trades of quota, made and undone, with their receipts, newest first."""
-        return self.page(request, name, "trades", list_trades)
+    address = "pools/<slug:name>/trades"
+    operation = "pool_trades"
+    row = TradeRow
+    about = "A page of trades, newest first."
+    kind, read = "trades", staticmethod(list_trades)
 
 
 class PriceTerms(s.Serializer[object]):

@@ -12,17 +12,26 @@ from rest_framework.response import Response
 
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, spec_of
-from scheduling.api.speeds import SPEED, SpeedCompared, compared_json, milli_text
 from scheduling.models import Job, MeasurementNote, Profile
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.job_phases import PHASES
 from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.measurements import MeasuredTime, compared_speeds, read_measurements
+from scheduling.selectors.measurements import (
+    SPEED,
+    MeasuredTime,
+    SpeedCompared,
+    compared_speeds,
+    milli_text,
+    read_measurements,
+)
 from scheduling.selectors.profiles import list_profiles
 from scheduling.services.profiles import InUseError, drop_profile, put_profile
-from tenants.api.base import actor_of
+from tenants.answers import answer_of, plain
+from tenants.api.answer_schemas import answer_serializer
+from tenants.api.base import Who, actor_of
 from tenants.api.problems import Problem, not_there
 from tenants.api.request_schemas import request_serializer
+from tenants.api.resources import Listed, Page
 from tenants.api.times import time_text
 from tenants.audit import Actor
 from tenants.models import Tenant
@@ -41,7 +50,7 @@ class ProfileJson(s.Serializer[object]):
     name = s.CharField()
     speeds = s.DictField(child=s.RegexField(SPEED))
     declared = s.DictField(child=s.RegexField(SPEED))
-    measured = SpeedCompared(many=True)
+    measured = answer_serializer(SpeedCompared)(many=True)
     priority = s.IntegerField()
     origin = s.ChoiceField(list(Profile.Source.values))
     measured_at = s.DateTimeField(allow_null=True)
@@ -107,31 +116,23 @@ class ProfileShown(ProfileJson):
     profiling_runs = ProfilingRunRow(many=True, help_text="The newest first, two at most.")
 
 
-class ProfilePage(s.Serializer[object]):
-    """Job types, by tenant and name."""
+class ProfileList(Listed, SchedulingView):
+    """List your tenants' job types in a pool, with their speeds on its GPU types."""
 
-    results = ProfileJson(many=True)
-    next = s.CharField(allow_null=True)
+    address = "pools/<slug:name>/profiles"
+    operation = "profile_list"
+    row = ProfileJson
+    about = "Job types, by tenant and name."
+    who = Who.POOL
+    parameters = (schemas.TENANT,)
+    shows = ("Profile.name",)
 
-
-class ProfileList(SchedulingView):
-    """Job types in one pool."""
-
-    query: ClassVar[tuple[str, ...]] = ("tenant",)
-
-    @extend_schema(
-        operation_id="profile_list",
-        responses={200: ProfilePage},
-        parameters=[schemas.TENANT],
-    )
-    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """List your tenants' job types in a pool, with their speeds on its GPU types."""
-        facts, tenant = self.pool(name), self.filtered_tenant()
-        tenants = self.tenants() if tenant is None else [tenant.pk]
+    def page(self, name: str) -> Page:
+        """Ask for those of the caller's tenants."""
+        facts, tenants = self.pool(name), self.asked_tenants()
         with tenants_scope(tenants):
             rows = list_profiles(facts.id, tenants)
-        shown = [_json(row.profile, facts.name) for row in rows]
-        return Response({"results": shown, "next": None})
+        return Page(_json(row.profile, facts.name) for row in rows)
 
 
 class ProfileOne(SchedulingView):
@@ -212,7 +213,7 @@ def _json(row: Profile, pool: str) -> dict[str, Any]:
         "name": row.name,
         "speeds": _texts(row.speedups),
         "declared": _texts(row.as_declared),
-        "measured": [compared_json(one) for one in compared_speeds(row)],
+        "measured": [plain(answer_of(SpeedCompared, one)) for one in compared_speeds(row)],
         "priority": row.priority,
         "origin": row.source,
         "measured_at": time_text(row.measured_at),

@@ -21,13 +21,15 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
 from scheduling.selectors.capacity import gpus_by_type
-from scheduling.selectors.quotas import list_quotas
+from scheduling.selectors.quotas import QuotaRow, list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
+from tenants.answers import Answer, answer_of, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, OperateView, answer, page, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
+from tenants.api.resources import PAGE, Listed, Page
 from tenants.api.times import time_text
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
 from tenants.models import Tenant
@@ -98,23 +100,13 @@ Drafts = request_serializer(
 )
 
 
-class QuotaStanding(s.Serializer[object]):
-    """A tenant's figures of a round: GPUs, and rho after it."""
-
-    quota = s.IntegerField()
-    deserved = s.IntegerField()
-    got = s.IntegerField()
-    borrowed = s.IntegerField()
-    rho = s.FloatField(allow_null=True)
-
-
-class QuotaImpactRow(s.Serializer[object]):
+class QuotaImpactRow(Answer, frozen=True):
     """One tenant and GPU type, with the present quotas and with the drafted ones."""
 
-    tenant = s.CharField()
-    gpu_type = s.CharField()
-    before = QuotaStanding()
-    after = QuotaStanding()
+    tenant: str
+    gpu_type: str
+    before: Standing
+    after: Standing
 
 
 class QuotaImpact(s.Serializer[object]):
@@ -125,7 +117,7 @@ class QuotaImpact(s.Serializer[object]):
     at = s.DateTimeField()
     waiting_before = s.IntegerField()
     waiting_after = s.IntegerField()
-    results = QuotaImpactRow(many=True)
+    results = answer_serializer(QuotaImpactRow)(many=True)
     warnings = _warnings_field()
     error = s.CharField(allow_blank=True)
 
@@ -144,43 +136,22 @@ class QuotaNames:
         return cls(tenants, dict(GpuType.objects.values_list("id", "name")))
 
 
-class QuotaList(SchedulingView):
-    """What the caller's tenants are entitled to."""
+class QuotaList(Listed, SchedulingView):
+    """List quotas with their periods, newest first."""
 
-    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "cursor", "limit")
+    address = "quotas"
+    operation = "quota_list"
+    row = QuotaRow
+    about = "A page of quotas."
+    parameters = (schemas.TENANT, schemas.POOL, *PAGE)
+    shows = ("Tenant.slug",)
 
-    @extend_schema(
-        operation_id="quota_list",
-        responses={200: schemas.QuotaPage},
-        parameters=schemas.QUOTA_QUERY,
-    )
-    def get(self, request: Request) -> Response:
-        """List quotas with their periods, newest first."""
-        tenant, limit = self.filtered_tenant(), read_limit(request)
-        key = read_cursor(request, "quotas")
+    def page(self) -> Page:
+        """Ask for those of the caller's tenants."""
+        tenants, limit, before = self.asked_tenants(), self.limit, self.before("quotas")
         with site_scope():
-            rows, more = list_quotas(
-                self.tenants() if tenant is None else [tenant.pk],
-                pool=request.query_params.get("pool", ""),
-                before=key[0] if key else None,
-                limit=limit,
-            )
-        shown = [
-            {
-                "tenant": row.tenant.slug,
-                "pool": row.pool.name,
-                "gpu_type": row.gpu_type.name,
-                "gpus": row.gpus,
-                "mode": row.mode,
-                "borrow_limit": row.borrow_limit,
-                "lend_limit": row.lend_limit,
-                "valid_from": time_text(row.valid_from),
-                "valid_until": time_text(row.valid_until),
-            }
-            for row in rows
-        ]
-        following = make_cursor("quotas", rows[-1].pk) if more else None
-        return Response({"results": shown, "next": following})
+            rows, more = list_quotas(tenants, pool=self.param("pool"), before=before, limit=limit)
+        return Page(rows, [more] if more else None)
 
 
 class OperateQuotaList(OperatePoolView):
@@ -345,24 +316,9 @@ def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> dict[str, Any]:
         "waiting_before": impact.waiting.before,
         "waiting_after": impact.waiting.after,
         "results": [
-            {
-                "tenant": names.tenants.get(row.tenant, ""),
-                "gpu_type": row.gpu_type,
-                "before": _standing(row.before),
-                "after": _standing(row.after),
-            }
+            plain(answer_of(QuotaImpactRow, row, tenant=names.tenants.get(row.tenant, "")))
             for row in impact.rows
         ],
         "warnings": impact.warnings,
         "error": impact.error,
-    }
-
-
-def _standing(row: Standing) -> dict[str, Any]:
-    return {
-        "quota": row.quota,
-        "deserved": row.deserved,
-        "got": row.got,
-        "borrowed": row.borrowed,
-        "rho": row.rho,
     }

@@ -11,29 +11,26 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s
 
-from scheduling.api.answers import DeadlineRow, PreviewRow
-from scheduling.api.promise_schemas import QuotaPromiseRow
-from scheduling.api.speeds import SpeedCompared
 from scheduling.models import Job
 from scheduling.requests.jobs import JobRequest
+from scheduling.selectors.answers import DeadlineRow
 from scheduling.selectors.job_estimates import EstimateView
 from scheduling.selectors.job_lists import LeaseNow
 from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.job_requests import shown_fields
+from scheduling.selectors.measurements import SpeedCompared
 from scheduling.selectors.plans import PlanRow
 from scheduling.selectors.preemptions import PreemptionRow
 from scheduling.selectors.start_estimates import StartView
 from scheduling.selectors.stop_forecasts import StopView
 from scheduling.selectors.visibility import VisibleTenant
+from scheduling.services.deadline_preview import DeadlinePreview
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.request_schemas import answer_fields, request_serializer
+from tenants.api.resources import PAGE, query
 
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
-
-
-def _parameter(name: str, about: str, kind: OpenApiTypes = OpenApiTypes.STR) -> OpenApiParameter:
-    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=about)
 
 
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -49,12 +46,10 @@ IDEMPOTENT_REPLAYED = OpenApiParameter(
     description="Only where an earlier request with this key did the work: `true`.",
     response=[201],
 )
-CURSOR = _parameter("cursor", "The `next` of the page before.")
-LIMIT = _parameter("limit", "Rows of a page, 1 to 200.", OpenApiTypes.INT)
-TENANT = _parameter("tenant", "The slug of one of your tenants.")
-POOL = _parameter("pool", "The name of a pool.")
-SINCE = _parameter("since", "The first instant, RFC 3339, of the pool's clock.")
-UNTIL = _parameter("until", "The instant after the last one.")
+TENANT = query("tenant", "The slug of one of your tenants.")
+POOL = query("pool", "The name of a pool.")
+SINCE = query("since", "The first instant, RFC 3339, of the pool's clock.")
+UNTIL = query("until", "The instant after the last one.")
 STATE = OpenApiParameter(
     "state",
     OpenApiTypes.STR,
@@ -69,14 +64,12 @@ PHASE = OpenApiParameter(
     enum=[*PHASES, *PHASE_SYNONYMS],
     description="As `state`, with those that start apart from those that run.",
 )
-PAGE_QUERY = [CURSOR, LIMIT]
+PAGE_QUERY = [*PAGE]
 POOL_QUERY = [POOL, *PAGE_QUERY]
-QUOTA_QUERY = [TENANT, POOL, *PAGE_QUERY]
-JOB_QUERY = [STATE, PHASE, TENANT, POOL, *PAGE_QUERY]
 LOG_QUERY = [
-    _parameter("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
-    _parameter("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),
-    _parameter("limit", "Bytes at most, 1 to 262144.", OpenApiTypes.INT),
+    query("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
+    query("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),
+    query("limit", "Bytes at most, 1 to 262144.", OpenApiTypes.INT),
 ]
 
 
@@ -146,7 +139,7 @@ class JobRow(s.Serializer[object]):
     progress = s.DictField(child=s.JSONField(), allow_null=True)
     charge = Credits()
     url = s.CharField()
-    deadline_answer = DeadlineRow(
+    deadline_answer = answer_serializer(DeadlineRow)(
         allow_null=True, help_text="Null: it has no deadline, or was just submitted."
     )
     deadline_left_s = s.IntegerField(
@@ -156,13 +149,6 @@ class JobRow(s.Serializer[object]):
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         """Return these and what a request says that is shown again."""
         return {**super().get_fields(), **answer_fields(shown_fields())}
-
-
-class JobPage(s.Serializer[object]):
-    """A page of jobs."""
-
-    results = JobRow(many=True)
-    next = s.CharField(allow_null=True)
 
 
 class BulkMade(s.Serializer[object]):
@@ -217,7 +203,7 @@ class DryRunAnswer(s.Serializer[object]):
     borrowed = s.IntegerField()
     currency = s.CharField()
     note = s.CharField()
-    deadline_answer = PreviewRow(
+    deadline_answer = answer_serializer(DeadlinePreview)(
         allow_null=True, help_text="What the next round would answer; null: without a deadline."
     )
     next_round = NextRoundRow(
@@ -230,13 +216,6 @@ TenantRef = answer_serializer(VisibleTenant)
 
 JobRefRow = answer_serializer(JobRef)
 PREEMPTION = answer_serializer(PreemptionRow)
-
-
-class PreemptionPage(s.Serializer[object]):
-    """A page of leases that ended before their expiry, newest first."""
-
-    results = PREEMPTION(many=True)
-    next = s.CharField(allow_null=True)
 
 
 class JobReason(s.Serializer[object]):
@@ -253,80 +232,18 @@ class JobReason(s.Serializer[object]):
     preempted = PREEMPTION(
         allow_null=True, help_text="The last time it lost GPUs before its lease expired."
     )
-    deadline_answer = DeadlineRow(allow_null=True, help_text="Null: it has no deadline.")
+    deadline_answer = answer_serializer(DeadlineRow)(
+        allow_null=True, help_text="Null: it has no deadline."
+    )
     plan = answer_serializer(PlanRow)(
         allow_null=True, help_text="Null: no plan decides about it now."
     )
-    overclaims = SpeedCompared(
+    overclaims = answer_serializer(SpeedCompared)(
         many=True, help_text="Where its job type was declared faster than it was measured."
     )
     made_way = PREEMPTION(
         many=True, help_text="Leases that ended before they expired for this job, oldest first."
     )
-
-
-class LogText(s.Serializer[object]):
-    """A window of a log. `complete`: the lease has ended, and nothing follows."""
-
-    lease = s.IntegerField(allow_null=True)
-    offset = s.IntegerField()
-    next_offset = s.IntegerField()
-    total = s.IntegerField()
-    text = s.CharField(allow_blank=True)
-    complete = s.BooleanField()
-
-
-class PoolRow(s.Serializer[object]):
-    """One pool. `now` and `round_at` are pool time."""
-
-    name = s.CharField()
-    policy = s.CharField()
-    book = s.CharField()
-    round_s = s.IntegerField()
-    lease_s = s.IntegerField()
-    nodes = s.IntegerField()
-    gpus = s.IntegerField()
-    now = s.DateTimeField()
-    scale = s.IntegerField()
-    paused = s.BooleanField()
-    round = s.IntegerField(allow_null=True)
-    round_at = s.DateTimeField(allow_null=True)
-    quota_promise = QuotaPromiseRow(allow_null=True)
-
-
-class PoolPage(s.Serializer[object]):
-    """All pools."""
-
-    results = PoolRow(many=True)
-    next = s.CharField(allow_null=True)
-
-
-class NodeRow(s.Serializer[object]):
-    """One node."""
-
-    name = s.CharField()
-    gpus = s.IntegerField()
-    held = s.IntegerField()
-    state = s.CharField()
-
-
-class TypeRow(s.Serializer[object]):
-    """All GPUs of one type; used + idle + blocked = gpus."""
-
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    used = s.IntegerField()
-    own = s.IntegerField()
-    borrowed = s.IntegerField()
-    idle = s.IntegerField()
-    blocked = s.IntegerField()
-    nodes = NodeRow(many=True)
-
-
-class PoolWhole(PoolRow):
-    """One pool with its nodes."""
-
-    types = TypeRow(many=True)
 
 
 class QueueRow(s.Serializer[object]):
@@ -348,25 +265,4 @@ class QueuePage(s.Serializer[object]):
     round = s.IntegerField(allow_null=True)
     order = s.CharField()
     results = QueueRow(many=True)
-    next = s.CharField(allow_null=True)
-
-
-class QuotaRow(s.Serializer[object]):
-    """One quota over a period of pool time."""
-
-    tenant = s.CharField()
-    pool = s.CharField()
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    mode = s.CharField()
-    borrow_limit = s.IntegerField(allow_null=True)
-    lend_limit = s.IntegerField(allow_null=True)
-    valid_from = s.DateTimeField()
-    valid_until = s.DateTimeField(allow_null=True)
-
-
-class QuotaPage(s.Serializer[object]):
-    """A page of quotas."""
-
-    results = QuotaRow(many=True)
     next = s.CharField(allow_null=True)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
+import msgspec
 from django.db.models import Aggregate, Count, Exists, F, Max, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce
 
@@ -27,6 +28,7 @@ from scheduling.models import (
 )
 from scheduling.selectors.lines import PoolFacts, pool_facts
 from scheduling.selectors.reasons import resources_text
+from tenants.answers import Answer, Hidden
 from tenants.models import AuditRecord, Budget, Quota
 
 # An intent that is open for so many rounds does not get through to its executor.
@@ -304,42 +306,41 @@ def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """A node for its operator: GPUs held, when the last of its leases expires, its windows.
+class NodeStatus(Answer, frozen=True, kw_only=True):
+    """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now.
 
-    `state` is what operators said, `effective` that and what the engine says, `engine_state` with
-    its reason and since when (wall time). `engine_trouble`: why the engine does not do what
-    operators said. `reason`: why it was drained here, as the audit log has it; empty where it is
-    not. `cpus` and `memory_mb` are what it has for jobs, 0: not said.
+    `cpus` and `memory_mb` are for jobs, 0: not said. `state`: up, draining (leases are still
+    there), drained or lost. `reason`: why it was drained here. `engine_state` (up, drained or
+    down) is what the pool's engine says, with its reason, since when (wall time), and what it
+    refuses of what operators asked for; a node takes leases where both are up.
     """
 
+    COMPONENT = "OperateNodeRow"
+
+    pool: str
     name: str
     gpu_type: str
     gpus: int
-    state: str
+    cpus: int
+    memory_mb: int
+    phase: str = msgspec.field(name="state")
+    reason: str
+    engine_state: str
+    engine_reason: str
+    engine_since: datetime | None
+    engine_trouble: str
     held: int
     leases: int
     last_expiry: datetime | None
-    windows: tuple[MaintenanceWindow, ...] = ()
-    reason: str = ""
-    cpus: int = 0
-    memory_mb: int = 0
-    effective: str = "up"
-    engine_state: str = "up"
-    engine_reason: str = ""
-    engine_since: datetime | None = None
-    engine_trouble: str = ""
+    # What operators said, and that together with what the engine says.
+    state: Hidden[str] = msgspec.field(name="asked_state")
+    effective: Hidden[str]
+    windows: Hidden[tuple[MaintenanceWindow, ...]]
 
     @property
     def resources(self) -> str:
         """Its CPUs and memory in words; empty where it says neither."""
         return resources_text(self.cpus, self.memory_mb)
-
-    @property
-    def phase(self) -> str:
-        """Its effective state: "draining" until its last lease is gone, then "drained"."""
-        return DRAINING if self.effective == Node.State.DRAINED and self.held else self.effective
 
     @property
     def takes_leases(self) -> bool:
@@ -375,6 +376,7 @@ def node_statuses(
     reasons = drain_reasons(rows)
     return [
         NodeStatus(
+            pool=node.pool.name if node.pool else "",
             name=node.name,
             gpu_type=node.gpu_type.name,
             gpus=node.gpus,
@@ -387,6 +389,7 @@ def node_statuses(
             cpus=node.cpus,
             memory_mb=node.memory_mb,
             effective=node.effective_state,
+            phase=_phase(node.effective_state, node.held),
             engine_state=node.engine_state,
             engine_reason=node.engine_reason,
             engine_since=node.engine_since,
@@ -394,6 +397,11 @@ def node_statuses(
         )
         for node in rows
     ]
+
+
+def _phase(effective: str, held: int) -> str:
+    """A node's effective state: "draining" until its last lease is gone, then "drained"."""
+    return DRAINING if effective == Node.State.DRAINED and held else effective
 
 
 def _of_held_slots(what: Aggregate, default: int | None = None) -> Coalesce | Subquery:

@@ -7,13 +7,29 @@ from datetime import datetime
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from scheduling.selectors.sharing import narrowed, sharing_rules
+from tenants.answers import Answer
 from tenants.models import Quota
+
+
+class QuotaRow(Answer, frozen=True):
+    """One quota over a period of pool time."""
+
+    tenant: str
+    pool: str
+    gpu_type: str
+    gpus: int
+    mode: str
+    borrow_limit: int | None
+    lend_limit: int | None
+    valid_from: datetime
+    valid_until: datetime | None
 
 
 def list_quotas(
     tenants: Collection[int] | None, *, pool: str, before: int | None, limit: int
-) -> tuple[list[Quota], bool]:
-    """Return quotas of some tenants (None: all) and whether there are more. One query."""
+) -> tuple[list[QuotaRow], int | None]:
+    """Return quotas of some tenants (None: all), and the key of the next page (None: that is all).
+    One query."""
     rows = Quota.objects.select_related("tenant", "pool", "gpu_type").order_by("-id")
     if tenants is not None:
         rows = rows.filter(tenant__in=list(tenants))
@@ -22,7 +38,14 @@ def list_quotas(
     if before is not None:
         rows = rows.filter(id__lt=before)
     page = list(rows[: limit + 1])
-    return page[:limit], len(page) > limit
+    shown = [
+        QuotaRow(
+            *(row.tenant.slug, row.pool.name, row.gpu_type.name, row.gpus, row.mode),
+            *(row.borrow_limit, row.lend_limit, row.valid_from, row.valid_until),
+        )
+        for row in page[:limit]
+    ]
+    return shown, page[limit - 1].pk if len(page) > limit else None
 
 
 def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement]:

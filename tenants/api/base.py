@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -25,12 +26,23 @@ def actor_of(person: User) -> Actor:
     return Actor(person, str(request_id))
 
 
+class Who(StrEnum):
+    """Who finds an address."""
+
+    ANYBODY_SIGNED_IN = "list"  # and in it what is theirs
+    TENANT = "tenant"  # whoever sees the tenant that it names
+    POOL = "pool"  # whoever sees the pool that it names
+    SITE = "site"  # those who run the site, its finance and its auditors
+
+
 class ApiView(APIView):
     """A thin view: read the request, make one call of a service or selector, write the answer.
 
-    `scopes` names the token scope that a method needs; `query` the parameters it may have.
+    `scopes` names the token scope that a method needs; `query` the parameters it may have; `who`
+    finds it.
     """
 
+    who: ClassVar[Who] = Who.ANYBODY_SIGNED_IN
     scopes: ClassVar[dict[str, str]] = {"GET": "read"}
     query: ClassVar[tuple[str, ...]] = ()
     http_method_names = ["get", "head", "post", "delete"]

@@ -14,7 +14,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tenants.api.base import ApiView, actor_of
+from tenants.api.base import ApiView, Who, actor_of
 from tenants.api.problems import Problem, fields_only, not_there
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
@@ -49,6 +49,7 @@ class OperateView(ApiView):
     `preconditions` names the methods that need If-Match.
     """
 
+    who = Who.SITE
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
     scopes: ClassVar[dict[str, str]] = {
         "GET": Scope.READ.value,

@@ -43,27 +43,3 @@ class TokenAsk(serializers.Serializer[object]):
         child=serializers.ChoiceField([scope.value for scope in Scope]), required=False
     )
     days = serializers.IntegerField(required=False, min_value=1, max_value=DAYS_MAX)
-
-
-class TokenRow(serializers.Serializer[object]):
-    """A token without its secret."""
-
-    id = serializers.UUIDField()
-    name = serializers.CharField()
-    scopes = serializers.ListField(child=serializers.CharField())
-    created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField()
-    used_at = serializers.DateTimeField(allow_null=True)
-
-
-class TokenMade(TokenRow):
-    """A new token with its secret."""
-
-    token = serializers.CharField()
-
-
-class TokenPage(serializers.Serializer[object]):
-    """A person's tokens."""
-
-    results = TokenRow(many=True)
-    next = serializers.CharField(allow_null=True)

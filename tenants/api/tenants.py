@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from django.db import IntegrityError
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, page, request_of
+from tenants.answers import plain
+from tenants.api.answer_schemas import answer_serializer
+from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, request_of
 from tenants.api.problems import bad_field
 from tenants.api.request_schemas import request_serializer
-from tenants.api.times import time_text
+from tenants.api.resources import Listed, Page
 from tenants.models import Tenant
 from tenants.requests import TenantRequest
 from tenants.scopes import site_scope
-from tenants.selectors.tenants import TenantSize, tenant_sizes
+from tenants.selectors.tenants import TenantRow, tenant_sizes
 from tenants.services.people import open_tenant
 
 
@@ -27,40 +27,27 @@ def no_books() -> Iterable[str]:
     return ()
 
 
-class TenantRow(s.Serializer[object]):
-    """A tenant with how many people it has."""
+class TenantList(Listed, OperateView):
+    """List the tenants by slug."""
 
-    slug = s.CharField()
-    name = s.CharField()
-    initials = s.CharField()
-    people = s.IntegerField()
-    managers = s.IntegerField()
-    created_at = s.DateTimeField()
-
-
-class TenantPage(s.Serializer[object]):
-    """All tenants."""
-
-    results = TenantRow(many=True)
-    next = s.CharField(allow_null=True)
-
-
-class TenantList(OperateView):
-    """All tenants of the site. `books` are those of the pools, which live above."""
-
+    address = "operate/tenants"
+    operation = "operate_tenant_list"
+    row = TenantRow
+    about = "All tenants."
+    shows = ("Tenant.slug", "Tenant.name")
+    # Of the pools, which live above.
     books: Callable[[], Iterable[str]] = staticmethod(no_books)
 
-    @extend_schema(operation_id="operate_tenant_list", responses={200: TenantPage})
-    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
-        """List the tenants by slug."""
+    def page(self) -> Page:
+        """Ask for all of the site."""
         with site_scope():
             rows = tenant_sizes()
-        return answer(page(_row(row) for row in rows), _tag(rows))
+        return Page(rows, etag=_tag(rows))
 
     @extend_schema(
         operation_id="operate_tenant_open",
         request=request_serializer(TenantRequest),
-        responses={201: TenantRow},
+        responses={201: answer_serializer(TenantRow)},
         parameters=[IF_MATCH],
     )
     def post(self, request: Request) -> Response:
@@ -76,19 +63,8 @@ class TenantList(OperateView):
         except IntegrityError as error:  # twins on a site without any tenant to wait at
             raise bad_field("slug", "is taken") from error
         made = next(row for row in rows if row.slug == wanted.slug)
-        return answer(_row(made), _tag(rows), 201)
+        return answer(plain(made), _tag(rows), 201)
 
 
-def _tag(rows: Iterable[TenantSize]) -> str:
+def _tag(rows: Iterable[TenantRow]) -> str:
     return etag_of([[row.slug, row.name, row.initials] for row in rows])
-
-
-def _row(row: TenantSize) -> dict[str, Any]:
-    return {
-        "slug": row.slug,
-        "name": row.name,
-        "initials": row.initials,
-        "people": row.people,
-        "managers": row.managers,
-        "created_at": time_text(row.created_at),
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -12,11 +13,13 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tenants.answers import Answer, plain
 from tenants.api import schemas
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import ApiView, actor_of
 from tenants.api.operate import refusal
 from tenants.api.problems import Problem, bad_field, fields_only, not_there
-from tenants.api.times import time_text
+from tenants.api.resources import Listed, Page
 from tenants.input.errors import InvalidInputError
 from tenants.input.requests import read_request, request_fields
 from tenants.lockout import WINDOW, is_locked
@@ -29,9 +32,31 @@ PROOF = ("username", "password")
 FIELDS = (*PROOF, *request_fields(TokenRequest))
 
 
-class TokenList(ApiView):
-    """All tokens of a person."""
+class TokenRow(Answer, frozen=True):
+    """A token without its secret."""
 
+    id: UUID
+    name: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime
+    used_at: datetime | None
+
+
+class TokenMade(TokenRow, frozen=True):
+    """A new token with its secret."""
+
+    token: str
+
+
+class TokenList(Listed):
+    """List your tokens, newest first, without their secrets."""
+
+    address = "tokens"
+    operation = "tokens_retrieve"
+    row = TokenRow
+    about = "A person's tokens."
+    shows = ("ApiToken.name", "ApiToken.uid")
     scopes: ClassVar[dict[str, str]] = {"GET": ""}
 
     def get_authenticators(self) -> list[Any]:
@@ -44,7 +69,7 @@ class TokenList(ApiView):
         posts = getattr(self.request, "method", "") == "POST"
         return [AllowAny()] if posts else list(super().get_permissions())
 
-    @extend_schema(request=schemas.TokenAsk, responses={201: schemas.TokenMade}, auth=[])
+    @extend_schema(request=schemas.TokenAsk, responses={201: answer_serializer(TokenMade)}, auth=[])
     def post(self, request: Request) -> Response:
         """Make a token by password. It is shown this once."""
         body = fields_only(request.data, FIELDS)
@@ -64,13 +89,12 @@ class TokenList(ApiView):
             raise Problem(403, "role", str(error)) from None
         except TooManyTokensError as error:
             raise Problem(409, "too_many_tokens", str(error)) from None
-        return Response({**_json(token), "token": secret}, status=201)
+        return Response({**plain(_row(token)), "token": secret}, status=201)
 
-    @extend_schema(responses={200: schemas.TokenPage})
-    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
-        """List your tokens, newest first, without their secrets."""
+    def page(self) -> Page:
+        """Ask for those of the caller."""
         tokens = ApiToken.objects.filter(user=self.person).order_by("-id")[: PER_PERSON * 2]
-        return Response({"results": [_json(token) for token in tokens], "next": None})
+        return Page(map(_row, tokens))
 
 
 class TokenOne(ApiView):
@@ -116,12 +140,6 @@ def _person(request: Request, body: dict[str, Any]) -> User:
     raise Problem(401, "bad_credentials", "Username and password do not match.")
 
 
-def _json(token: ApiToken) -> dict[str, Any]:
-    return {
-        "id": str(token.uid),
-        "name": token.name,
-        "scopes": token.scopes,
-        "created_at": time_text(token.created_at),
-        "expires_at": time_text(token.expires_at),
-        "used_at": time_text(token.used_at),
-    }
+def _row(token: ApiToken) -> TokenRow:
+    times = (token.created_at, token.expires_at, token.used_at)
+    return TokenRow(token.uid, token.name, tuple(token.scopes), *times)

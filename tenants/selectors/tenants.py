@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Count, Q
 
+from tenants.answers import Answer
 from tenants.models import Membership, Tenant
 
 
@@ -20,25 +20,24 @@ def all_tenants() -> list[Tenant]:
     return list(Tenant.objects.order_by("id"))
 
 
-@dataclass(frozen=True, slots=True)
-class TenantSize:
-    """A tenant with the number of its people, and how many of them manage it."""
+class TenantRow(Answer, frozen=True):
+    """A tenant with how many people it has."""
 
     slug: str
     name: str
     initials: str
-    created_at: datetime
     people: int
     managers: int
+    created_at: datetime
 
 
-def tenant_sizes() -> list[TenantSize]:
+def tenant_sizes() -> list[TenantRow]:
     """Return all tenants by slug with the number of their people. One query."""
     rows = Tenant.objects.annotate(
         people=Count("memberships"),
         managers=Count("memberships", filter=Q(memberships__role=Membership.Role.MANAGER)),
     )
     return [
-        TenantSize(row.slug, row.name, row.initials, row.created_at, row.people, row.managers)
+        TenantRow(row.slug, row.name, row.initials, row.people, row.managers, row.created_at)
         for row in rows.order_by("slug")
     ]

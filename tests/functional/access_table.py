@@ -17,6 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from portal.site.urls_api import LISTS
+from tenants.api.base import Who
+
 
 class Row(NamedTuple):
     """Statuses by who asks."""
@@ -247,14 +250,10 @@ TABLE: dict[str, Route] = {
     ),
     "operate/jobs/<uuid:uid>/release/": post(CONSOLE_ACTS),
     # The API
-    "api/v1/tokens": Route(
-        {"GET": API_LIST, "POST": everybody(401)},
-        body={"username": "canaryada", "password": "not this"},
-    ).showing("ApiToken.name", "ApiToken.uid"),
+    "api/v1/tokens": post(everybody(401), {"username": "canaryada", "password": "not this"}),
     "api/v1/tokens/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{token}"}),
-    "api/v1/jobs": Route({"GET": API_JOB_LIST, "POST": API_SUBMIT}, body=SPEC).showing(
-        "Job.name", "Job.uid", "Job.comment", "Job.progress", "Profile.name", "UsageLine.amount"
-    ),
+    # A token needs another scope for it than for other lists.
+    "api/v1/jobs": Route({"GET": API_JOB_LIST, "POST": API_SUBMIT}, body=SPEC),
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
     "api/v1/jobs/dry-run": post(API_DRY_RUN, SPEC),
     "api/v1/jobs/<uuid:uid>": get(API_JOB).showing(
@@ -265,12 +264,8 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/<uuid:uid>/deadline": get(API_JOB).showing(),
     "api/v1/jobs/<uuid:uid>/logs": get(API_JOB).showing("Log.text"),
     "api/v1/jobs/<uuid:uid>/usage": get(API_JOB).showing(),
-    "api/v1/pools": get(API_LIST).showing(),
     "api/v1/pools/<slug:name>": get(API_POOL).showing(),
     "api/v1/pools/<slug:name>/queue": get(API_POOL).showing("Job.name", "Job.uid"),
-    "api/v1/pools/<slug:name>/preemptions": get(API_POOL).showing("Job.name", "Job.uid"),
-    "api/v1/pools/<slug:name>/trades": get(API_POOL).showing(),
-    "api/v1/pools/<slug:name>/profiles": get(API_POOL).showing("Profile.name"),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
         {"GET": API_TENANT, "PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP},
         body={"speeds": {"v100": "1"}},
@@ -281,11 +276,8 @@ TABLE: dict[str, Route] = {
     "api/v1/pools/<slug:name>/sharing/<slug:slug>/<slug:gpu_type>": Route(
         {"PUT": API_SHARE}, body={"by_offer": True}
     ),
-    "api/v1/pools/<slug:name>/offers/<slug:slug>": Route(
-        {"GET": API_TENANT, "POST": API_OFFER}, body={"gpu_type": "v100", "gpus": 1}
-    ).showing("Tenant.slug", "IdleOffer.floor_price", "IdleOffer.uid"),
+    "api/v1/pools/<slug:name>/offers/<slug:slug>": post(API_OFFER, {"gpu_type": "v100", "gpus": 1}),
     "api/v1/pools/<slug:name>/offers/<slug:slug>/<uuid:offer>": Route({"DELETE": API_SHARE}),
-    "api/v1/quotas": get(API_LIST).showing("Tenant.slug"),
     "api/v1/price-forecasts/<slug:name>": get(API_POOL).showing(),
     "api/v1/prices": get(API_POOL, "pool={pool}").showing(),
     "api/v1/prices/<slug:name>/<slug:gpu_type>": get(API_POOL).showing(),
@@ -330,26 +322,23 @@ TABLE: dict[str, Route] = {
     "api/v1/operate/pools/<slug:name>/scale": post(OPERATE_EDIT, {"scale": 2}),
     "api/v1/operate/pools/<slug:name>/losses": get(OPERATE).showing(),
     "api/v1/operate/pools/<slug:name>/losses/accept": post(OPERATE_EDIT),
-    "api/v1/operate/pools/<slug:name>/overdue": get(OPERATE).showing(),
     "api/v1/operate/pools/<slug:name>/overdue/<uuid:uid>/<int:number>/end": post(OPERATE_EDIT),
     "api/v1/operate/quotas": get(OPERATE, "pool={pool}").showing("Tenant.slug"),
     "api/v1/operate/quotas/preview": post(OPERATE_BARE),
     "api/v1/operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>": Route(
         {"GET": OPERATE, "PUT": OPERATE_EDIT}, body={"gpus": 1}
     ).showing("Tenant.slug"),
-    "api/v1/operate/nodes": Route({"GET": OPERATE, "POST": OPERATE_EDIT}).showing(),
+    "api/v1/operate/nodes": post(OPERATE_EDIT),
     "api/v1/operate/nodes/<slug:name>/<slug:node>": Route(
         {"PATCH": OPERATE_EDIT, "DELETE": OPERATE_EDIT}
     ),
     "api/v1/operate/nodes/<slug:name>/<slug:node>/drain": post(OPERATE_EDIT),
     "api/v1/operate/nodes/<slug:name>/<slug:node>/resume": post(OPERATE_EDIT),
-    "api/v1/operate/maintenance": Route({"GET": OPERATE, "POST": OPERATE_EDIT}).showing(),
+    "api/v1/operate/maintenance": post(OPERATE_EDIT),
     "api/v1/operate/maintenance/<slug:name>/<int:number>": Route(
         {"DELETE": OPERATE_EDIT}, {"number": "{window}"}
     ),
-    "api/v1/operate/tenants": Route({"GET": OPERATE, "POST": OPERATE_EDIT}).showing(
-        "Tenant.slug", "Tenant.name"
-    ),
+    "api/v1/operate/tenants": post(OPERATE_EDIT),
     "api/v1/operate/credit/<slug:slug>/<slug:book>": Route(
         {"GET": OPERATE, "PUT": OPERATE_EDIT}, {"book": "main"}
     ).showing("Tenant.slug"),
@@ -358,13 +347,22 @@ TABLE: dict[str, Route] = {
     # A job is no request for a transfer.
     "api/v1/operate/transfers/<uuid:uid>/approve": post(OPERATE._replace(operator=404)),
     "api/v1/operate/transfers/<uuid:uid>/refuse": post(OPERATE._replace(operator=404)),
-    "api/v1/operate/audit": get(OPERATE).showing(
-        "User.username", "AuditRecord.subject", "AuditRecord.request_id"
-    ),
     "api/v1/schema": get(PUBLIC).showing(),
     "api/v1/docs": get(PUBLIC).showing(),
     "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)).showing(),
 }
+
+# Lists whose descriptions say who finds them, and what they show.
+FINDS = {
+    Who.ANYBODY_SIGNED_IN: API_LIST,
+    Who.TENANT: API_TENANT,
+    Who.POOL: API_POOL,
+    Who.SITE: OPERATE,
+}
+for _list in LISTS:
+    _others = TABLE.get(f"api/v1/{_list.address}", Route({}))
+    _methods = {"GET": FINDS[_list.who], **_others.methods}
+    TABLE[f"api/v1/{_list.address}"] = replace(_others, methods=_methods, shows=_list.shows)
 
 # The other roles for the site get by GET what an operator gets, and where not, this; any change is
 # refused to them.

@@ -67,6 +67,7 @@ MORE = (
     "t/{slug}/ledger/contribution.csv?from=2030-01-01&to=2030-01-02&pool={pool}",
     "pools/{pool}/prices.csv?from=2030-01-01&to=2030-01-02",
 )
+VERSIONS = re.compile(r'"versions":\{"evenshare-core":[^}]*\}')
 # How far a list is followed.
 PAGES = 3
 
@@ -131,7 +132,14 @@ def _asked(stage: RestStage, ask: Ask) -> str:
         body = b"".join(answer.streaming_content) if answer.streaming else answer.content
         transaction.set_rollback(True)
     headers = [f"{name}: {answer[name]}" for name in HEADERS if name in answer]
-    return "\n".join([str(answer.status_code), *headers, "", body.decode()])
+    return without_versions("\n".join([str(answer.status_code), *headers, "", body.decode()]))
+
+
+def without_versions(answer: str) -> str:
+    """Return an answer without the versions that this machine has, and the tag that is of them."""
+    if not VERSIONS.search(answer):
+        return answer
+    return re.sub(r"\nETag: .*", "", VERSIONS.sub('"versions":"<versions>"', answer))
 
 
 def _next(answer: str) -> str:

@@ -11,8 +11,7 @@ from django.utils.http import urlencode
 from portal.operate.text.audit import Difference, action_text, differences
 from portal.operate.views.console import console_read, page
 from portal.site.forms import text, whole
-from tenants.audit import AuditFilter, audit_page
-from tenants.models import AuditRecord
+from tenants.audit import AuditFilter, AuditRow, audit_page
 from tenants.scopes import site_scope
 
 # First parts of the actions -> text of the filter.
@@ -37,7 +36,7 @@ KINDS = {
 class AuditEntry:
     """One record as the page tells it."""
 
-    record: AuditRecord
+    record: AuditRow
     text: str
     differences: tuple[Difference, ...]
 
