@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -38,7 +38,7 @@ def _field(kind: inspect.Type) -> _Field:
     if "pattern" in schema:
         return s.RegexField(schema["pattern"], **more)
     kind_of = meta.type.cls if isinstance(meta.type, inspect.CustomType) else type(meta.type)
-    make = _SAID.get(schema.get("format", schema.get("type", ""))) or _MAKERS.get(kind_of)
+    make = _TYPES.get(schema.get("format", schema.get("type", ""))) or _MAKERS.get(kind_of)
     return _composed(meta.type, more) if make is None else make(**more)
 
 
@@ -57,11 +57,12 @@ def _composed(kind: inspect.Type, more: dict[str, Any]) -> _Field:
     raise TypeError(f"{kind} is not described")
 
 
-# By format or type, where a field says it.
-_SAID: dict[str, Callable[..., _Field]] = {
+# What a field's own description says that it is told as: by format, else by type.
+_TYPES: dict[str, Callable[..., _Field]] = {
     "number": s.FloatField,
     "string": s.CharField,
     "uuid": s.UUIDField,
+    "object": partial(s.DictField, child=s.JSONField()),
 }
 _MAKERS: dict[type, Callable[..., _Field]] = {
     inspect.AnyType: s.JSONField,
