@@ -8,7 +8,7 @@ pages alone is `Hidden`; one whose type does not say how it is told is `told_as`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cache
@@ -18,7 +18,9 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect
 
+from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import PLACES
+from evenshare_core.money.rows import Amount, InstantUs, Whole
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -110,9 +112,13 @@ _TELL: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys((list, tuple), _items),
     dict: _entries,
     datetime: time_text,
+    date: date.isoformat,
     Decimal: credits_text,
     timedelta: timedelta.total_seconds,
     UUID: str,
+    Amount: str,
+    Whole: str,
+    InstantUs: lambda instant_us: time_text(from_us(instant_us)),
 }
 
 
@@ -144,6 +150,6 @@ def meta_of(kind: inspect.Type) -> inspect.Metadata:
             schema = (kind.extra_json_schema or {}) | schema
             kind = kind.type
         else:
-            schema["nullable"] = True
+            schema.setdefault("nullable", True)
             kind = next(part for part in kind.types if not isinstance(part, inspect.NoneType))
     return inspect.Metadata(kind, schema, extra)

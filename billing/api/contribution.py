@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
@@ -22,23 +21,21 @@ from billing.api.usage import FIRST_YEAR, Charges
 from billing.selectors.contribution import (
     Contribution,
     IncomeLine,
-    IncomeSum,
     contribution,
     income_lines,
+    named_sums,
 )
 from billing.selectors.quota_use import QUOTA_USE_MOST, CountedQuota, counted_quota
-from billing.selectors.revenue import RevenueHistory, revenue_history
+from billing.selectors.revenue import alpha_item, revenue_history
 from billing.selectors.statements import HOUR
 from evenshare_core.domain.instants import from_us, to_us
-from evenshare_core.money.fixed_point import sum_to_credits
-from evenshare_core.money.revenue import OPERATOR
 from evenshare_core.units import HOUR_US
 from scheduling.api.base import SchedulingView
 from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
-from tenants.answers import credits_text
+from tenants.answers import credits_text, plain
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
 from tenants.api.times import read_time, time_text
@@ -217,52 +214,35 @@ class RevenueFairness(ContributionView):
             known = read_visibility(facts.id, self.access).known
             names = {tenant_id: seen.name for tenant_id, seen in known.items()}
             currency = Charges().currency(facts.book)
+        rows = (
+            [alpha_item(history.whole, one, names.get(one)) for one in history.whole.parts]
+            if history
+            else []
+        )
         return Response(
             {
                 "pool": facts.name,
                 "since": time_text(asked.since),
                 "until": time_text(history.until if history else asked.since),
                 "currency": currency,
-                "results": _alphas(history, names),
+                "results": plain(rows),
             }
         )
 
 
 def _sums(shown: Contribution, tenant: Tenant, visibility: Visibility) -> dict[str, Any]:
-    ledger = shown.reconciliation
     return {
         "lines": shown.total.lines,
         "lent_gpu_h": f"{shown.total.lent_gpu_h:f}",
         "earned": credits_text(shown.total.earned),
         "borne": credits_text(shown.total.borne),
-        "reconciliation": {
-            "settled": credits_text(ledger.settled),
-            "ledger": credits_text(ledger.ledger),
-            "difference": credits_text(ledger.difference),
-            "open": credits_text(ledger.open),
-            "corrections": credits_text(ledger.corrections),
-        },
-        "by_day": [
-            _sum(time_text(row.key) or "", [row])
-            for row in shown.periods
-            if isinstance(row.key, datetime)
-        ],
-        "by_gpu_type": [_sum(str(row.key), [row]) for row in shown.gpu_types],
-        "by_borrower": _by_borrower(shown.borrowers, tenant, visibility),
+        "reconciliation": plain(shown.reconciliation),
+        "by_day": plain(named_sums(shown.periods, time_text)),
+        "by_gpu_type": plain(named_sums(shown.gpu_types, str)),
+        "by_borrower": plain(
+            named_sums(shown.borrowers, lambda borrower: _borrower(borrower, tenant, visibility))
+        ),
     }
-
-
-def _by_borrower(
-    rows: Iterable[IncomeSum], tenant: Tenant, visibility: Visibility
-) -> list[dict[str, Any]]:
-    visible, hidden = [], []
-    for row in rows:
-        name = _borrower(row.key, tenant, visibility)
-        if name is None:
-            hidden.append(row)
-        else:
-            visible.append(_sum(name, [row]))
-    return [*visible, _sum("other tenants", hidden)] if hidden else visible
 
 
 def _borrower(tenant_id: Any, tenant: Tenant, visibility: Visibility) -> str | None:
@@ -271,16 +251,6 @@ def _borrower(tenant_id: Any, tenant: Tenant, visibility: Visibility) -> str | N
         return tenant.name
     seen = visibility.of(tenant_id)
     return seen.name if seen else None
-
-
-def _sum(name: str, rows: list[IncomeSum]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "lines": sum(row.lines for row in rows),
-        "lent_gpu_h": f"{sum((row.lent_gpu_h for row in rows), ZERO):f}",
-        "earned": credits_text(sum((row.earned for row in rows), ZERO)),
-        "borne": credits_text(sum((row.borne for row in rows), ZERO)),
-    }
 
 
 def _quota_use(counted: CountedQuota | None) -> list[dict[str, str]] | None:
@@ -307,26 +277,6 @@ def _hours(gpu_us: int | Fraction) -> str:
 
 def _number(alpha: Fraction | None) -> float | None:
     return None if alpha is None else float(alpha)
-
-
-def _alphas(history: RevenueHistory | None, names: dict[int, str]) -> list[dict[str, Any]]:
-    if history is None:
-        return []
-    whole, total = history.whole, sum(history.whole.income.values())
-    return [
-        {
-            "tenant": None if tenant == OPERATOR else names[tenant],
-            "earned": credits_text(sum_to_credits(whole.income.get(tenant, 0))),
-            "income_part": whole.income.get(tenant, 0) / total if total else None,
-            "quota_part": float(part),
-            "alpha": _number(whole.alpha[tenant]),
-            "cost": credits_text(sum_to_credits(whole.cost.get(tenant, 0))),
-            "utility": credits_text(sum_to_credits(whole.utility.get(tenant, 0))),
-            "full_alpha": _number(whole.full_alpha[tenant]),
-            "unreadable_jobs": whole.unreadable.get(tenant, 0),
-        }
-        for tenant, part in whole.parts.items()
-    ]
 
 
 def _line(line: IncomeLine, tenant: Tenant, visibility: Visibility) -> dict[str, Any]:

@@ -4,31 +4,10 @@ from __future__ import annotations
 
 from rest_framework import serializers as s
 
-from billing.api.income_schemas import LateRoundsRow
+from billing.selectors.contribution import IncomeSumRow, ReconciliationRow
+from billing.selectors.revenue import AlphaItem
 from scheduling.api.schemas import Credits
-
-
-class IncomeSumRow(s.Serializer[object]):
-    """Income lines with something in common."""
-
-    name = s.CharField(
-        help_text="A day (its first instant), a GPU type, or a borrower as the pool shows it to"
-        " you; those that it does not show are together in one row, `other tenants`."
-    )
-    lines = s.IntegerField()
-    lent_gpu_h = s.CharField()
-    earned = Credits()
-    borne = Credits(help_text="What of `earned` the operator paid, because rounds were late.")
-
-
-class ReconciliationRow(s.Serializer[object]):
-    """Lines against the ledger."""
-
-    settled = Credits(help_text="Lines of hours that are settled.")
-    ledger = Credits(help_text="What the transfers of these hours brought.")
-    difference = Credits(help_text="Settled less ledger: zero, or something is wrong.")
-    open = Credits(help_text="Lines that no transfer has settled yet.")
-    corrections = Credits(help_text="Net of corrections of the pool's usage; they have no lines.")
+from tenants.api.answer_schemas import answer_serializer
 
 
 class QuotaUseItem(s.Serializer[object]):
@@ -55,10 +34,10 @@ class ContributionAnswer(s.Serializer[object]):
     lent_gpu_h = s.CharField()
     earned = Credits()
     borne = Credits(help_text="What of `earned` the operator paid, because rounds were late.")
-    reconciliation = ReconciliationRow()
-    by_day = IncomeSumRow(many=True)
-    by_gpu_type = IncomeSumRow(many=True)
-    by_borrower = IncomeSumRow(many=True)
+    reconciliation = answer_serializer(ReconciliationRow)()
+    by_day = answer_serializer(IncomeSumRow)(many=True)
+    by_gpu_type = answer_serializer(IncomeSumRow)(many=True)
+    by_borrower = answer_serializer(IncomeSumRow)(many=True)
     quota_use = QuotaUseItem(
         many=True,
         allow_null=True,
@@ -77,7 +56,7 @@ class ContributionAnswer(s.Serializer[object]):
     )
 
 
-class IncomeLineRow(LateRoundsRow):
+class IncomeLineRow(s.Serializer[object]):
     """One share of a borrowed term: earned = charge x own_part, to the micro-credit."""
 
     counted_at = s.DateTimeField(help_text="Its hour closes: it counts at this instant.")
@@ -104,6 +83,16 @@ class IncomeLineRow(LateRoundsRow):
     lent_gpu_h = s.CharField()
     earned = Credits()
     transfer = s.UUIDField(allow_null=True, help_text="null: not settled, or a charge of 0.")
+    charged_until = s.DateTimeField(
+        allow_null=True,
+        help_text="If rounds were late for the term: until when its borrower was charged. null:"
+        " until it ended.",
+    )
+    borne = Credits(help_text="What of `charge` the operator paid, because rounds were late.")
+    earned_borne = Credits(
+        help_text="What of `earned` the operator paid: `borne` split by what lenders earned, by the"
+        " largest remainder."
+    )
 
 
 class IncomeLinePage(s.Serializer[object]):
@@ -113,22 +102,6 @@ class IncomeLinePage(s.Serializer[object]):
     next = s.CharField(allow_null=True)
 
 
-class AlphaItem(s.Serializer[object]):
-    """One tenant's income and quota; `tenant` null is the operator, for what nobody owns."""
-
-    tenant = s.CharField(allow_null=True)
-    earned = Credits()
-    income_part = s.FloatField(allow_null=True)
-    quota_part = s.FloatField()
-    alpha = s.FloatField(allow_null=True)
-    cost = Credits(help_text="What it paid for borrowing.")
-    utility = Credits(help_text="What its completed jobs were worth, those that say it.")
-    full_alpha = s.FloatField(allow_null=True, help_text="alpha with utilities.")
-    unreadable_jobs = s.IntegerField(
-        help_text="Completed jobs whose utility cannot be read; it is in no sum."
-    )
-
-
 class RevenueFairnessAnswer(s.Serializer[object]):
     """alpha of every tenant of a pool in the settled hours of [since, until)."""
 
@@ -136,4 +109,4 @@ class RevenueFairnessAnswer(s.Serializer[object]):
     since = s.DateTimeField()
     until = s.DateTimeField(help_text="As far as hours are settled.")
     currency = s.CharField()
-    results = AlphaItem(many=True)
+    results = answer_serializer(AlphaItem)(many=True)

@@ -12,19 +12,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.credit_schemas import (
-    STATES,
     AllowanceRow,
+    CreditBudgetRow,
     CreditPage,
+    CreditRow,
     CreditTermsRow,
     TransferPage,
-    TransferRow,
 )
 from billing.models import TransferRequest
 from billing.requests import AllowanceRequest, CreditTermsRequest, DecisionRequest, GiftRequest
 from billing.selectors.clock import book_now
 from billing.selectors.credit import (
     CreditState,
-    TransferWish,
+    TransferRow,
     all_credit_books,
     credit_states,
     ids_of,
@@ -44,7 +44,8 @@ from scheduling.api.schemas import (
     IDEMPOTENT_REPLAYED,
     TENANT,
 )
-from tenants.answers import credits_text
+from tenants.answers import plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import actor_of
 from tenants.api.cursors import make_cursor, read_cursor
 from tenants.api.operate import (
@@ -58,7 +59,6 @@ from tenants.api.operate import (
 )
 from tenants.api.problems import Problem, bad_field, not_there
 from tenants.api.request_schemas import request_serializer
-from tenants.api.times import time_text
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -66,6 +66,8 @@ from tenants.scopes import site_scope, tenant_scope, tenants_scope
 from tenants.selectors.tenants import find_tenant
 from tenants.tokens import Scope
 
+STATES = TransferRequest.State.values
+CREDIT_TERMS = answer_serializer(CreditTermsRow)
 STATE = OpenApiParameter("state", OpenApiTypes.STR, OpenApiParameter.QUERY, enum=STATES)
 CURSOR = OpenApiParameter(
     "cursor", OpenApiTypes.STR, OpenApiParameter.QUERY, description="The `next` of the page before."
@@ -92,7 +94,7 @@ class CreditList(SchedulingView):
                 for book in all_credit_books()
                 for state in credit_states(book, book_now(book), tenants=ids)
             ]
-        return Response(page(rows))
+        return Response(page(plain(rows)))
 
 
 class TransferList(SchedulingView):
@@ -120,7 +122,7 @@ class TransferList(SchedulingView):
     @extend_schema(
         operation_id="transfer_ask",
         request=request_serializer(GiftRequest),
-        responses={201: TransferRow},
+        responses={201: answer_serializer(TransferRow)},
         parameters=[IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED],
     )
     def post(self, request: Request) -> Response:
@@ -138,7 +140,7 @@ class TransferList(SchedulingView):
             key=key,
         )
         with tenant_scope(tenant.pk):
-            shown = _transfer(transfer_wish(asked.request))
+            shown = plain(transfer_wish(asked.request))
         return Response(shown, status=201, headers=replay_header(is_replay=asked.is_replay))
 
     def _giver(self, slug: str) -> Tenant:
@@ -166,7 +168,7 @@ class CreditView(OperateView):
 class OperateCredit(CreditView):
     """The terms of a tenant's credit in a book."""
 
-    @extend_schema(operation_id="operate_credit", responses={200: CreditTermsRow})
+    @extend_schema(operation_id="operate_credit", responses={200: CREDIT_TERMS})
     def get(self, request: Request, slug: str, book: str) -> Response:  # noqa: ARG002 - DRF's
         """Return the credit limit and the budget of a tenant."""
         with site_scope():
@@ -177,7 +179,7 @@ class OperateCredit(CreditView):
     @extend_schema(
         operation_id="operate_credit_set",
         request=request_serializer(CreditTermsRequest),
-        responses={200: CreditTermsRow},
+        responses={200: CREDIT_TERMS},
         parameters=[IF_MATCH],
     )
     def put(self, request: Request, slug: str, book: str) -> Response:
@@ -206,7 +208,7 @@ class AllowanceList(CreditView):
     @extend_schema(
         operation_id="operate_allowance",
         request=request_serializer(AllowanceRequest),
-        responses={201: AllowanceRow},
+        responses={201: answer_serializer(AllowanceRow)},
         parameters=[IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED],
     )
     def post(self, request: Request) -> Response:
@@ -214,15 +216,11 @@ class AllowanceList(CreditView):
         key = idempotency_key(request)
         wanted = request_of(AllowanceRequest, request.data)
         given = give_allowance(actor=self.actor, request=wanted, key=key)
-        row = {
-            "transfer": str(given.transfer.pk),
-            "tenant": wanted.tenant,
-            "book": wanted.book,
-            "amount": credits_text(wanted.amount),
-            "name": wanted.name,
-            "effective_at": time_text(given.transfer.effective_at),
-        }
-        return Response(row, status=201, headers=replay_header(is_replay=given.is_replay))
+        moved = given.transfer
+        row = AllowanceRow(
+            moved.pk, wanted.tenant, wanted.book, wanted.amount, wanted.name, moved.effective_at
+        )
+        return Response(plain(row), status=201, headers=replay_header(is_replay=given.is_replay))
 
 
 class OperateTransferList(CreditView):
@@ -256,7 +254,7 @@ class TransferDecision(CreditView):
         decide = approve_transfer if is_approved else refuse_transfer
         asked = decide(actor=self.actor, uid=uid, answer=wanted.answer)
         with site_scope():
-            return Response(_transfer(transfer_wish(asked)))
+            return Response(plain(transfer_wish(asked)))
 
 
 class TransferApprove(TransferDecision):
@@ -265,7 +263,7 @@ class TransferApprove(TransferDecision):
     @extend_schema(
         operation_id="operate_transfer_approve",
         request=request_serializer(DecisionRequest),
-        responses={200: TransferRow},
+        responses={200: answer_serializer(TransferRow)},
     )
     def post(self, request: Request, uid: UUID) -> Response:
         """Approve a request: its credits move. Nobody approves their own."""
@@ -278,7 +276,7 @@ class TransferRefuse(TransferDecision):
     @extend_schema(
         operation_id="operate_transfer_refuse",
         request=request_serializer(DecisionRequest),
-        responses={200: TransferRow},
+        responses={200: answer_serializer(TransferRow)},
     )
     def post(self, request: Request, uid: UUID) -> Response:
         """Refuse a request."""
@@ -290,85 +288,58 @@ def _transfers(request: Request, ids: Sequence[int] | None) -> Response:
     if state and state not in STATES:
         raise bad_field("state", "is not a state", f"Of: {', '.join(STATES)}.")
     key = read_cursor(request, "transfers")
-    wishes, more = transfer_wishes(ids, state=state, before=key[0] if key else None)
+    rows, more = transfer_wishes(ids, state=state, before=key[0] if key else None)
     following = make_cursor("transfers", more) if more is not None else None
-    return Response({"results": [_transfer(wish) for wish in wishes], "next": following})
+    return Response({"results": plain(rows), "next": following})
 
 
-def _credit(state: CreditState) -> dict[str, Any]:
+def _credit(state: CreditState) -> CreditRow:
     micro = state.left.micro
-    return {
-        "tenant": state.slug,
-        "book": state.book,
-        "balance": credits_text(state.balance),
-        "credit_limit": None if state.credit_limit is None else credits_text(state.credit_limit),
-        "reserved": credits_text(state.reserved),
-        "overrun": credits_text(state.overrun),
-        "promisable": None if micro is None else credits_text(sum_to_credits(micro)),
-        "budget": _budget(state),
-    }
+    return CreditRow(
+        tenant=state.slug,
+        book=state.book,
+        balance=state.balance,
+        credit_limit=state.credit_limit,
+        reserved=state.reserved,
+        overrun=state.overrun,
+        promisable=None if micro is None else sum_to_credits(micro),
+        budget=_budget(state),
+    )
 
 
-def _budget(state: CreditState) -> dict[str, Any] | None:
+def _budget(state: CreditState) -> CreditBudgetRow | None:
     use, projected = state.left.period, run_out(state)
     if use is None or projected is None:
         return None
-    return {
-        "period": use.kind.value,
-        "action": use.action.value,
-        "first_day": use.begins.date().isoformat(),
-        "last_day": use.last_day.isoformat(),
-        "amount": credits_text(sum_to_credits(use.amount_micro)),
-        "spent": credits_text(sum_to_credits(use.spent_micro)),
-        "committed": credits_text(sum_to_credits(use.committed_micro)),
-        "left": credits_text(sum_to_credits(use.left_micro)),
-        "stops_at": credits_text(sum_to_credits(use.stop_micro)),
-        "state": use.state.value,
-        "runs_out_on": projected.on.isoformat() if projected.on else None,
-        "projection": projected.reason,
-    }
+    return CreditBudgetRow(
+        period=use.kind,
+        action=use.action,
+        first_day=use.begins.date(),
+        last_day=use.last_day,
+        amount=sum_to_credits(use.amount_micro),
+        spent=sum_to_credits(use.spent_micro),
+        committed=sum_to_credits(use.committed_micro),
+        left=sum_to_credits(use.left_micro),
+        stops_at=sum_to_credits(use.stop_micro),
+        state=use.state,
+        runs_out_on=projected.on,
+        projection=projected.reason,
+    )
 
 
 def _terms(tenant: Tenant, book: str) -> dict[str, Any]:
-    states = credit_states(book, book_now(book), tenants=[tenant.pk])
-    row: dict[str, Any] = {
-        "tenant": tenant.slug,
-        "book": book,
-        "credit_limit": None,
-        "budget_amount": None,
-        "budget_period": BudgetPeriod.MONTH.value,
-        "budget_action": BudgetAction.WARN.value,
-        "budget_from": None,
-        "budget_until": None,
-    }
-    for state in states:
+    row = CreditTermsRow(tenant.slug, book)
+    for state in credit_states(book, book_now(book), tenants=[tenant.pk]):
         budget = state.budget
-        begins, ends = budget.period_starts_at, budget.period_ends_at
-        limit, amount = budget.credit_limit, budget.period_amount
-        row |= {
-            "credit_limit": None if limit is None else credits_text(limit),
-            "budget_amount": None if amount is None else credits_text(amount),
-            "budget_period": budget.period_kind,
-            "budget_action": budget.period_action,
-            "budget_from": time_text(begins) if begins else None,
-            "budget_until": time_text(ends) if ends else None,
-        }
-    return row
-
-
-def _transfer(wish: TransferWish) -> dict[str, Any]:
-    return {
-        "id": str(wish.uid),
-        "book": wish.book,
-        "tenant": wish.slug,
-        "to": wish.receiver_slug,
-        "amount": credits_text(wish.amount),
-        "reason": wish.reason,
-        "state": wish.state,
-        "asked_by": wish.asked_by,
-        "asked_at": time_text(wish.asked_at),
-        "decided_by": wish.decided_by,
-        "decided_at": time_text(wish.decided_at) if wish.decided_at else None,
-        "answer": wish.answer,
-        "transfer": str(wish.transfer) if wish.transfer else None,
-    }
+        row = CreditTermsRow(
+            tenant.slug,
+            book,
+            credit_limit=budget.credit_limit,
+            budget_amount=budget.period_amount,
+            budget_period=BudgetPeriod(budget.period_kind),
+            budget_action=BudgetAction(budget.period_action),
+            budget_from=budget.period_starts_at,
+            budget_until=budget.period_ends_at,
+        )
+    told: dict[str, Any] = plain(row)
+    return told

@@ -5,30 +5,55 @@ What a tenant needs to compute them again by itself: `evenshare statement verify
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.contribution import STRETCH, ContributionView
-from billing.api.income_schemas import EntryPage, IncomePage
 from billing.selectors.contribution import income_lines
-from billing.selectors.entries import AccountEntry, account_entries
+from billing.selectors.entries import account_entries
 from billing.selectors.factors import IncomeFactors, LineFactors, income_factors
+from billing.selectors.usage import stated
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.money.rows import (
+    EntryRow,
+    IdleRow,
+    IncomeRow,
+    InstantRow,
+    InstantUs,
+    LenderRow,
+    Whole,
+)
 from evenshare_core.units import HOUR_US
 from scheduling.api.schemas import PAGE_QUERY
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
-from tenants.answers import credits_text
+from tenants.answers import plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
-from tenants.api.times import time_text
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
 OPERATOR_NAME = "operator"
+
+
+class IncomePage(s.Serializer[object]):
+    """A page of incomes, and idle quota over the time of all of them."""
+
+    results = answer_serializer(IncomeRow)(many=True)
+    idle = answer_serializer(IdleRow)(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class EntryPage(s.Serializer[object]):
+    """A page of an account."""
+
+    results = answer_serializer(EntryRow)(many=True)
+    next = s.CharField(allow_null=True)
 
 
 class IncomeList(ContributionView):
@@ -65,7 +90,7 @@ class IncomeList(ContributionView):
             hour, number = lines[limit - 1].key
             following = make_cursor(route, to_us(hour) // HOUR_US, number)
         rows = [_income(row, tenant, facts, visibility) for row in factors.lines]
-        return Response({"results": rows, "idle": _idle(factors), "next": following})
+        return Response({"results": plain(rows), "idle": plain(_idle(factors)), "next": following})
 
 
 class EntryList(ContributionView):
@@ -95,57 +120,58 @@ class EntryList(ContributionView):
                 before=key[0] if key else None, limit=limit + 1,
             )  # fmt: skip
         shown = entries[:limit]
-        following = make_cursor(route, shown[-1].number) if len(entries) > limit else None
-        return Response({"results": [_entry(row, facts) for row in shown], "next": following})
+        following = make_cursor(route, shown[-1][0]) if len(entries) > limit else None
+        return Response({"results": [plain(row) for _, row in shown], "next": following})
 
 
 def _income(
     row: LineFactors, tenant: Tenant, facts: PoolFacts, visibility: Visibility
-) -> dict[str, Any]:
+) -> IncomeRow:
     line, span = row.line, row.span
     then = None if span is None else span.of(tenant.pk)
     borrower = visibility.of(line.borrower_id)
-    return {
-        "tenant": tenant.slug,
-        "pool": facts.name,
-        "gpu_type": line.gpu_type,
-        "round": line.round,
-        "starts_at": time_text(line.starts_at),
-        "ends_at": time_text(line.ends_at),
-        "gpus": line.gpus,
-        "price": credits_text(line.price),
-        "carried": line.carried_units,
-        "charge": credits_text(line.charge),
-        "weight": str(line.share.weight),
-        "weights": str(line.share.weights),
-        "lenders": _lenders(row, tenant, visibility),
-        "rounded_up": _is_rounded_up(row),
-        "earned": credits_text(line.share.amount),
-        "counts_from": None if span is None else time_text(from_us(span.from_us)),
-        "counts_until": None if span is None else time_text(from_us(span.until_us)),
-        "idle_then": None if then is None else {"own": then.own, "total": then.total},
-        "hour": time_text(line.hour),
-        "transfer": str(line.transfer) if line.transfer else None,
-        "charged_until": time_text(line.charged_until),
-        "borne": credits_text(line.borne),
-        "earned_borne": credits_text(line.share_borne),
-        "borrower": borrower.name if borrower else None,
-        "lease": line.lease if borrower else None,
-        "term": line.term if borrower else None,
-    }
+    return stated(
+        IncomeRow,
+        tenant=tenant.slug,
+        pool=facts.name,
+        gpu_type=line.gpu_type,
+        round=line.round,
+        starts_at=line.starts_at,
+        ends_at=line.ends_at,
+        gpus=line.gpus,
+        price=line.price,
+        carried=line.carried_units,
+        charge=line.charge,
+        weight=Whole(line.share.weight),
+        weights=Whole(line.share.weights),
+        lenders=_lenders(row, tenant, visibility),
+        rounded_up=_is_rounded_up(row),
+        earned=line.share.amount,
+        counts_from=None if span is None else InstantUs(span.from_us),
+        counts_until=None if span is None else InstantUs(span.until_us),
+        idle_then=None if then is None else InstantRow(then.own, then.total),
+        hour=line.hour,
+        transfer=line.transfer,
+        charged_until=line.charged_until,
+        borne=line.borne,
+        earned_borne=line.share_borne,
+        borrower=borrower.name if borrower else None,
+        lease=line.lease if borrower else None,
+        term=line.term if borrower else None,
+    )
 
 
 def _lenders(
     row: LineFactors, tenant: Tenant, visibility: Visibility
-) -> list[dict[str, Any]] | None:
+) -> tuple[LenderRow, ...] | None:
     if visibility.hides:
         return None
     lenders = []
     for lender, weight in row.weights:
         seen = visibility.of(lender) if lender is not None else None
         name = OPERATOR_NAME if lender is None else seen.name if seen else "another tenant"
-        lenders.append({"name": name, "weight": str(weight), "is_you": lender == tenant.pk})
-    return lenders
+        lenders.append(LenderRow(name, Whole(weight), lender == tenant.pk))
+    return tuple(lenders)
 
 
 def _is_rounded_up(row: LineFactors) -> bool:
@@ -155,29 +181,9 @@ def _is_rounded_up(row: LineFactors) -> bool:
     return to_micro(share.amount) > charge * share.weight // share.weights
 
 
-def _idle(factors: IncomeFactors) -> list[dict[str, Any]]:
+def _idle(factors: IncomeFactors) -> list[IdleRow]:
     return [
-        {
-            "gpu_type": gpu_type,
-            "at": time_text(from_us(step.at_us)),
-            "own": step.own,
-            "total": step.total,
-        }
+        IdleRow(gpu_type, InstantUs(step.at_us), step.own, step.total)
         for gpu_type, steps in factors.steps.items()
         for step in steps
     ]
-
-
-def _entry(row: AccountEntry, facts: PoolFacts) -> dict[str, Any]:
-    return {
-        "transfer": str(row.transfer),
-        "code": row.code,
-        "pool": facts.name,
-        "hour": time_text(row.hour),
-        "effective_at": time_text(row.effective_at),
-        "posted_at": time_text(row.posted_at),
-        "corrects": str(row.corrects) if row.corrects else None,
-        "paid": credits_text(row.paid),
-        "earned": credits_text(row.earned),
-        "earned_borne": credits_text(row.earned_borne),
-    }

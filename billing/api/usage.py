@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, ClassVar
-from uuid import UUID
 
 from django.db.models import Sum
 from drf_spectacular.utils import extend_schema
@@ -14,24 +13,24 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.models import Book, UsageLine
-from billing.selectors import PostedPricePoint, has_prices, posted_prices, prices_now
+from billing.selectors import PriceRow, has_prices, posted_prices, prices_now
 from billing.selectors.statements import HOUR
-from billing.selectors.usage import line_transfer, term_round
+from billing.selectors.usage import usage_rows
+from evenshare_core.money.rows import UsageRow
 from scheduling.api.base import SchedulingView
-from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL, Credits
+from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL
 from scheduling.engine.clock import read_clock
-from scheduling.models import Job
 from scheduling.selectors.capacity import type_capacities
-from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.price_forecasts import (
-    PriceForecastView,
+    PriceForecastRow,
     no_forecast,
     price_forecasts,
 )
-from tenants.answers import credits_text
+from tenants.answers import plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
-from tenants.api.times import read_time, time_text
+from tenants.api.times import read_time
 from tenants.models import Tenant
 from tenants.permissions import Action
 from tenants.scopes import site_scope, tenant_scope
@@ -55,105 +54,24 @@ class Charges:
         return Book.objects.filter(slug=book).values_list("currency", flat=True).first() or book
 
 
-class PriceRow(s.Serializer[object]):
-    """What a borrowed GPU-hour of a type costs from a round on, and the use it came from."""
-
-    pool = s.CharField()
-    gpu_type = s.CharField()
-    price = Credits()
-    currency = s.CharField()
-    used = s.IntegerField()
-    capacity = s.IntegerField()
-    base = Credits()
-    theta = s.CharField()
-    queued = s.IntegerField(allow_null=True, help_text="GPUs queued for borrowing, where they add.")
-    surcharge = Credits(allow_null=True, help_text="What the queue adds; it is in the price.")
-    surcharge_step = s.CharField(allow_null=True, help_text="Of the base, per round at most.")
-    surcharge_cap = s.CharField(allow_null=True, help_text="Times the base, at most.")
-    valid_from_round = s.IntegerField()
-    posted_at = s.DateTimeField()
-
-
 class PricePage(s.Serializer[object]):
     """Prices of pools."""
 
-    results = PriceRow(many=True)
+    results = answer_serializer(PriceRow)(many=True)
     next = s.CharField(allow_null=True)
-
-
-class ForecastInstant(s.Serializer[object]):
-    """Quantiles of the price in force at an instant of pool time."""
-
-    at = s.DateTimeField()
-    p10 = Credits()
-    p50 = Credits()
-    p90 = Credits()
-
-
-class PriceForecastRow(s.Serializer[object]):
-    """The newest forecast of a GPU type's price."""
-
-    pool = s.CharField()
-    gpu_type = s.CharField()
-    round = s.IntegerField(allow_null=True, help_text="The last round before it.")
-    at = s.DateTimeField(allow_null=True)
-    points = ForecastInstant(many=True)
-    reason = s.CharField(help_text="Why there are no points; empty where there are.")
-    counted = s.IntegerField(help_text="Instants of earlier forecasts that have passed.")
-    hits = s.IntegerField(help_text="Of these, at how many the price was from p10 to p90.")
 
 
 class PriceForecastPage(s.Serializer[object]):
     """Forecasts of a pool's prices."""
 
-    results = PriceForecastRow(many=True)
+    results = answer_serializer(PriceForecastRow)(many=True)
     next = s.CharField(allow_null=True)
-
-
-class UsageRow(s.Serializer[object]):
-    """GPU-time of one lease term, own or borrowed."""
-
-    tenant = s.CharField()
-    pool = s.CharField()
-    job = s.UUIDField()
-    lease = s.IntegerField()
-    term = s.IntegerField()
-    round = s.IntegerField(
-        allow_null=True,
-        help_text="The round that granted or renewed the term: its price is the one posted for it.",
-    )
-    meter = s.ChoiceField(["own", "borrowed"])
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    price = Credits()
-    starts_at = s.DateTimeField()
-    ends_at = s.DateTimeField()
-    amount = Credits()
-    carried = s.IntegerField(
-        allow_null=True,
-        help_text="The remainder that the amount took over from the lease's terms before, in"
-        " 1/3,600,000,000 of a micro-credit; null: own GPUs, or from before remainders were"
-        " carried. amount = gpus x price x time + carried, to the nearest micro-credit.",
-    )
-    charged_until = s.DateTimeField(
-        allow_null=True,
-        help_text="The end of the time that the amount is for, if rounds were late for the term:"
-        " its expiry, or the end of its minimum runtime. null: `ends_at`.",
-    )
-    borne = Credits(
-        help_text="What the operator paid the lenders for the rest of the time; no part of the"
-        " amount."
-    )
-    hour = s.DateTimeField(help_text="The first instant of the hour that it is settled in.")
-    transfer = s.UUIDField(
-        allow_null=True, help_text="null: not settled yet, or nothing to pay for it."
-    )
 
 
 class UsagePage(s.Serializer[object]):
     """A page of usage."""
 
-    results = UsageRow(many=True)
+    results = answer_serializer(UsageRow)(many=True)
     next = s.CharField(allow_null=True)
 
 
@@ -168,13 +86,8 @@ class PriceList(SchedulingView):
         name = request.query_params.get("pool", "")
         pools = [self.pool(name)] if name else self.pools()
         with site_scope():
-            currencies = {facts.book: Charges().currency(facts.book) for facts in pools}
-            rows = [
-                _price(point, facts, currencies[facts.book])
-                for facts in pools
-                for point in prices_now(facts.id)
-            ]
-        return Response({"results": rows, "next": None})
+            rows = [row for facts in pools for row in prices_now(facts.id)]
+        return Response({"results": plain(rows), "next": None})
 
 
 class PriceHistory(SchedulingView):
@@ -198,7 +111,6 @@ class PriceHistory(SchedulingView):
                 facts.id, gpu_type
             ):
                 raise not_there()
-            currency = Charges().currency(facts.book)
             points = posted_prices(
                 *(facts.id, gpu_type),
                 since=since,
@@ -209,8 +121,7 @@ class PriceHistory(SchedulingView):
         shown = points[:limit]
         more = len(points) > limit
         following = make_cursor(route, shown[-1].valid_from_round) if more else None
-        rows = [_price(point, facts, currency) for point in shown]
-        return Response({"results": rows, "next": following})
+        return Response({"results": plain(shown), "next": following})
 
 
 class PriceForecasts(SchedulingView):
@@ -229,8 +140,8 @@ class PriceForecasts(SchedulingView):
             now = read_clock(facts.id).pool_at
             made = price_forecasts(facts.id, now=now)
             names = [one.name for one in type_capacities(facts.id)]
-        rows = [_forecast(made.get(one) or no_forecast(one), facts) for one in names]
-        return Response({"results": rows, "next": None})
+        rows = [made.get(one) or no_forecast(facts.name, one) for one in names]
+        return Response({"results": plain(rows), "next": None})
 
 
 class UsageList(SchedulingView):
@@ -255,12 +166,9 @@ class UsageList(SchedulingView):
         if key:
             lines = lines.filter(id__lt=key[0])
         with tenant_scope(tenant.pk):
-            related = lines.select_related("pool", "job", "lease", "gpu_type")
-            full = related.annotate(round=term_round(), transfer=line_transfer())
-            page = list(full[: limit + 1])
-        rows = [_usage(line, tenant, line.round, line.transfer) for line in page[:limit]]
-        more = make_cursor("usage", page[limit - 1].pk) if len(page) > limit else None
-        return Response({"results": rows, "next": more})
+            page = usage_rows(lines, limit + 1)
+        more = make_cursor("usage", page[limit - 1][0]) if len(page) > limit else None
+        return Response({"results": [plain(row) for _, row in page[:limit]], "next": more})
 
     def _asked(self, request: Request) -> dict[str, Any]:
         since, until = read_time(request, "since"), read_time(request, "until")
@@ -283,69 +191,3 @@ class UsageList(SchedulingView):
         if len(self.access.memberships) != 1:
             raise bad_field("tenant", "is required", "Name one of your tenants.")
         return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
-
-
-def _price(point: PostedPricePoint, facts: PoolFacts, currency: str) -> dict[str, Any]:
-    return {
-        "pool": facts.name,
-        "gpu_type": point.gpu_type,
-        "price": credits_text(point.price),
-        "currency": currency,
-        "used": point.used,
-        "capacity": point.capacity,
-        "base": credits_text(point.base),
-        "theta": str(point.theta),
-        "queued": point.queued,
-        "surcharge": None if point.surcharge is None else credits_text(point.surcharge),
-        "surcharge_step": None if point.surcharge_step is None else str(point.surcharge_step),
-        "surcharge_cap": None if point.surcharge_cap is None else str(point.surcharge_cap),
-        "valid_from_round": point.valid_from_round,
-        "posted_at": time_text(point.posted_at),
-    }
-
-
-def _forecast(view: PriceForecastView, facts: PoolFacts) -> dict[str, Any]:
-    return {
-        "pool": facts.name,
-        "gpu_type": view.gpu_type,
-        "round": view.round,
-        "at": None if view.at is None else time_text(view.at),
-        "points": [
-            {
-                "at": time_text(point.at),
-                "p10": credits_text(point.p10),
-                "p50": credits_text(point.p50),
-                "p90": credits_text(point.p90),
-            }
-            for point in view.points
-        ],
-        "reason": view.reason,
-        "counted": view.counted,
-        "hits": view.hits,
-    }
-
-
-def _usage(
-    line: UsageLine, tenant: Tenant, round_: int | None, transfer: UUID | None
-) -> dict[str, Any]:
-    job: Job = line.job
-    return {
-        "tenant": tenant.slug,
-        "pool": line.pool.name,
-        "job": str(job.uid),
-        "lease": line.lease.number,
-        "term": line.term,
-        "round": round_,
-        "meter": line.meter,
-        "gpu_type": line.gpu_type.name,
-        "gpus": line.gpus,
-        "price": credits_text(line.price),
-        "starts_at": time_text(line.starts_at),
-        "ends_at": time_text(line.ends_at),
-        "amount": credits_text(line.amount),
-        "carried": line.carried,
-        "charged_until": time_text(line.charged_until),
-        "borne": credits_text(line.borne),
-        "hour": time_text(line.hour),
-        "transfer": str(transfer) if transfer else None,
-    }

@@ -13,7 +13,7 @@ from billing.selectors.accounts import (
     ledger_row,
 )
 from billing.selectors.prices import (
-    PostedPricePoint,
+    PriceRow,
     every_price,
     has_prices,
     posted_prices,
@@ -51,7 +51,7 @@ __all__ = [
     "LenderIncome",
     "LenderShare",
     "PeriodTotal",
-    "PostedPricePoint",
+    "PriceRow",
     "Statement",
     "StatementLine",
     "StatementPeriod",

@@ -68,32 +68,38 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerRow:
-    """A transfer as one account sees it: what it paid and earned, and all sides.
+class AccountMove:
+    """A transfer as one account sees it: what it paid and earned.
 
     `borrowed_gpu_h` is what the account's own tenant borrowed, `lent_gpu_h` what it lent, both
     None where it did not.
     """
 
+    effective_at: datetime
     transfer: uuid.UUID
     code: str
     pool: str
-    borrower_id: int | None
-    borrower: str
     hour: datetime | None
-    effective_at: datetime
-    posted_at: datetime
-    paid: Decimal
+    borrower_id: int | None
     earned: Decimal
+    paid: Decimal
     borrowed_gpu_h: Decimal | None
     lent_gpu_h: Decimal | None
-    late_lines: int
-    entries: tuple[LedgerEntry, ...]
 
     @property
     def net(self) -> Decimal:
         """Earned less paid."""
         return self.earned - self.paid
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow(AccountMove):
+    """A transfer of a ledger, with all its sides."""
+
+    borrower: str
+    posted_at: datetime
+    late_lines: int
+    entries: tuple[LedgerEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)

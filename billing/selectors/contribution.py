@@ -9,18 +9,21 @@ Nothing here writes.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Annotated, Any
 
 from django.db import connection
+from msgspec.structs import replace
 
 from billing.selectors.accounts import ZERO, account_of, gpu_hours
 from billing.selectors.late import LATE_SHARES
 from billing.selectors.statements import HOUR, Given, StatementPeriod
 from billing.selectors.usage import LenderShare, carried_micro
+from tenants.answers import Answer, Hidden, about, told_as
 from tenants.scopes import site_reading
 
 LineKey = tuple[datetime, int]  # hour and number of a line
@@ -77,39 +80,40 @@ class IncomeLine:
         return self.hour, self.number
 
 
-class IncomeSum(NamedTuple):
-    """Lines that have something in common: how many, GPU-hours lent, credits earned.
+class IncomeSumRow(Answer, frozen=True):
+    """Income lines with something in common."""
 
-    `borne`: what of `earned` the operator paid, because rounds were late.
-    """
-
-    key: datetime | str | int | None
+    name: Annotated[
+        str,
+        about(
+            "A day (its first instant), a GPU type, or a borrower as the pool shows it to you;"
+            " those that it does not show are together in one row, `other tenants`."
+        ),
+    ]
     lines: int
-    lent_gpu_h: Decimal
+    lent_gpu_h: Annotated[Decimal, told_as("{:f}".format, type="string")]
     earned: Decimal
-    borne: Decimal = ZERO
+    borne: Annotated[
+        Decimal, about("What of `earned` the operator paid, because rounds were late.")
+    ] = ZERO
+    # What they have in common: an instant, a name, a tenant's id; None: of all.
+    key: Hidden[Any] = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciliation:
-    """Lines against the ledger; all in credits.
+class ReconciliationRow(Answer, frozen=True):
+    """Lines against the ledger."""
 
-    `settled`: lines of hours that are closed; `ledger`: what the transfers of these hours brought;
-    `open`: lines of hours that are not. `corrections`: the net of corrections of the pool's usage
-    that became effective meanwhile; they have no lines.
-    """
-
-    settled: Decimal = ZERO
-    ledger: Decimal = ZERO
-    open: Decimal = ZERO
-    transfers: int = 0
-    corrections: Decimal = ZERO
-    corrections_count: int = 0
-
-    @property
-    def difference(self) -> Decimal:
-        """What lines and ledger differ by: zero, or something is wrong."""
-        return self.settled - self.ledger
+    settled: Annotated[Decimal, about("Lines of hours that are settled.")] = ZERO
+    ledger: Annotated[Decimal, about("What the transfers of these hours brought.")] = ZERO
+    difference: Annotated[Decimal, about("Settled less ledger: zero, or something is wrong.")] = (
+        ZERO
+    )
+    open: Annotated[Decimal, about("Lines that no transfer has settled yet.")] = ZERO
+    corrections: Annotated[
+        Decimal, about("Net of corrections of the pool's usage; they have no lines.")
+    ] = ZERO
+    transfers: Hidden[int] = 0
+    corrections_count: Hidden[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +123,16 @@ class Contribution:
     Sums by period (oldest first), GPU type and borrower (most first) each make up `total`.
     """
 
-    total: IncomeSum
-    periods: tuple[IncomeSum, ...]
-    gpu_types: tuple[IncomeSum, ...]
-    borrowers: tuple[IncomeSum, ...]
-    reconciliation: Reconciliation
+    total: IncomeSumRow
+    periods: tuple[IncomeSumRow, ...]
+    gpu_types: tuple[IncomeSumRow, ...]
+    borrowers: tuple[IncomeSumRow, ...]
+    reconciliation: ReconciliationRow
 
 
-NOTHING = IncomeSum(None, 0, ZERO, ZERO)
-NO_CONTRIBUTION = Contribution(NOTHING, (), (), (), Reconciliation())
+OTHERS = "other tenants"
+NOTHING = IncomeSumRow("", 0, ZERO, ZERO)
+NO_CONTRIBUTION = Contribution(NOTHING, (), (), (), ReconciliationRow())
 
 # An hour counts at its end.
 _LINES_OF = """
@@ -216,7 +221,7 @@ def contribution(
         sums = _rows(_SUMS, {**given, "period": period.value})
         ((settled, every),) = _rows(_SETTLED, given)
         ((ledger, transfers, corrections, count),) = _rows(_LEDGER, given)
-    by: dict[str, list[IncomeSum]] = {"period": [], "gpu_type": [], "borrower": [], "": []}
+    by: dict[str, list[IncomeSumRow]] = {"period": [], "gpu_type": [], "borrower": [], "": []}
     for no_period, no_type, no_borrower, when, gpu_type, borrower, lines, *of in sums:
         name, key = next(
             (name, key)
@@ -230,16 +235,36 @@ def contribution(
         )
         if lines:
             lent_us, earned, borne = of
-            by[name].append(IncomeSum(key, lines, gpu_hours(lent_us), earned, borne))
+            by[name].append(IncomeSumRow("", lines, gpu_hours(lent_us), earned, borne, key))
     return Contribution(
         total=by[""][0] if by[""] else NOTHING,
-        periods=tuple(sorted(by["period"])),
+        periods=tuple(sorted(by["period"], key=attrgetter("key"))),
         gpu_types=tuple(sorted(by["gpu_type"], key=_most_first)),
         borrowers=tuple(sorted(by["borrower"], key=_most_first)),
-        reconciliation=Reconciliation(
-            settled, ledger, every - settled, transfers, corrections, count
+        reconciliation=ReconciliationRow(
+            settled, ledger, settled - ledger, every - settled, corrections, transfers, count
         ),
     )
+
+
+def named_sums(
+    rows: Iterable[IncomeSumRow], name_of: Callable[[Any], str | None]
+) -> list[IncomeSumRow]:
+    """Return sums with their names; those without one are one row, the last."""
+    named, others = [], replace(NOTHING, name=OTHERS)
+    for row in rows:
+        name = name_of(row.key)
+        if name is not None:
+            named.append(replace(row, name=name))
+            continue
+        others = IncomeSumRow(
+            OTHERS,
+            others.lines + row.lines,
+            others.lent_gpu_h + row.lent_gpu_h,
+            others.earned + row.earned,
+            others.borne + row.borne,
+        )
+    return [*named, others] if others.lines else named
 
 
 def income_lines(
@@ -277,7 +302,7 @@ def income_line(
     return lines[0] if lines and lines[0].number == number else None
 
 
-def _most_first(row: IncomeSum) -> tuple[Decimal, str]:
+def _most_first(row: IncomeSumRow) -> tuple[Decimal, str]:
     return -row.earned, str(row.key)
 
 

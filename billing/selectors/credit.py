@@ -6,15 +6,18 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Annotated
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Value
+from django.db.models.functions import Coalesce
 
 from billing.models import Book, TransferRequest
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.budgets import DAYS_MOST, RunOut, project_run_out
 from scheduling.selectors.lines import pools_of_book
 from scheduling.selectors.visibility import read_visibility
+from tenants.answers import Answer, Hidden, one_of
 from tenants.models import Budget, Tenant
 from tenants.scopes import site_reading
 from tenants.selectors.access import Access
@@ -49,25 +52,24 @@ class CreditState:
         return self.budget.credit_limit
 
 
-@dataclass(frozen=True, slots=True)
-class TransferWish:
-    """A request for a transfer, as far as both its tenant and the site see it."""
+class TransferRow(Answer, frozen=True, rename={"uid": "id"}):
+    """A request for a transfer, and what has become of it."""
 
     uid: UUID
     book: str
-    slug: str
     tenant: str
-    receiver_slug: str
-    receiver: str
+    to: str
     amount: Decimal
     reason: str
-    state: str
+    state: Annotated[str, one_of(*TransferRequest.State.values)]
     asked_by: str
     asked_at: datetime
     decided_by: str
     decided_at: datetime | None
     answer: str
     transfer: UUID | None
+    tenant_name: Hidden[str]
+    receiver_name: Hidden[str]
 
 
 def all_credit_books() -> list[str]:
@@ -120,24 +122,23 @@ def period_run_out(tenant_id: int, book: str, at: datetime, period: PeriodUse) -
 
 def transfer_wishes(
     tenants: Collection[int] | None, *, state: str = "", before: int | None = None
-) -> tuple[list[TransferWish], int | None]:
+) -> tuple[list[TransferRow], int | None]:
     """Return the newest requests of tenants (None: of all), and the key of the next page."""
-    rows = _wishes().order_by("-id")
+    requests = TransferRequest.objects.order_by("-id")
     if tenants is not None:
-        rows = rows.filter(tenant_id__in=tenants)
+        requests = requests.filter(tenant_id__in=tenants)
     if state:
-        rows = rows.filter(state=state)
+        requests = requests.filter(state=state)
     if before is not None:
-        rows = rows.filter(id__lt=before)
-    with site_reading():  # whoever named the receiver knows its name
-        page = list(rows[: LISTED + 1])
-    more = page[LISTED - 1].pk if len(page) > LISTED else None
-    return [_wish(row) for row in page[:LISTED]], more
+        requests = requests.filter(id__lt=before)
+    rows = _transfer_rows(requests[: LISTED + 1])
+    more = rows[LISTED - 1][0] if len(rows) > LISTED else None
+    return [row for _, row in rows[:LISTED]], more
 
 
-def transfer_wish(request: TransferRequest) -> TransferWish:
-    with site_reading():
-        return _wish(_wishes().get(pk=request.pk))
+def transfer_wish(request: TransferRequest) -> TransferRow:
+    ((_, row),) = _transfer_rows(TransferRequest.objects.filter(pk=request.pk))
+    return row
 
 
 def receivers(tenant_id: int, book: str, viewer: Access) -> dict[str, Tenant]:
@@ -160,27 +161,12 @@ def ids_of(tenants: Iterable[Tenant]) -> dict[str, int]:
     return {tenant.slug: tenant.pk for tenant in tenants}
 
 
-def _wishes() -> QuerySet[TransferRequest]:
-    return TransferRequest.objects.select_related(
-        "book", "tenant", "receiver", "asked_by", "decided_by"
+def _transfer_rows(requests: QuerySet[TransferRequest]) -> list[tuple[int, TransferRow]]:
+    rows = requests.values_list(
+        *("pk", "uid", "book__slug", "tenant__slug", "receiver__slug", "amount", "reason"),
+        *("state", "asked_by__username", "asked_at"),
+        *(Coalesce("decided_by__username", Value("")), "decided_at", "answer", "transfer"),
+        *("tenant__name", "receiver__name"),
     )
-
-
-def _wish(row: TransferRequest) -> TransferWish:
-    return TransferWish(
-        uid=row.uid,
-        book=row.book.slug,
-        slug=row.tenant.slug,
-        tenant=row.tenant.name,
-        receiver_slug=row.receiver.slug,
-        receiver=row.receiver.name,
-        amount=row.amount,
-        reason=row.reason,
-        state=row.state,
-        asked_by=row.asked_by.get_username(),
-        asked_at=row.asked_at,
-        decided_by=row.decided_by.get_username() if row.decided_by else "",
-        decided_at=row.decided_at,
-        answer=row.answer,
-        transfer=row.transfer_id,
-    )
+    with site_reading():  # whoever named the receiver knows its name
+        return [(key, TransferRow(*values)) for key, *values in rows]

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import datetime
-from decimal import Decimal
-from typing import NamedTuple
 
 from django.db import connection
 
 from billing.selectors.accounts import account_of
 from billing.selectors.late import LATE_SHARES
 from billing.selectors.statements import HOUR, Given
+from billing.selectors.usage import stated
+from evenshare_core.money.rows import EntryRow
 from tenants.scopes import site_reading
-
-
-class AccountEntry(NamedTuple):
-    """One transfer as an account sees it; `number` is its place in the list.
-
-    `earned_borne`: what of `earned` the operator paid, because rounds were late.
-    """
-
-    transfer: uuid.UUID
-    code: str
-    hour: datetime | None
-    effective_at: datetime
-    posted_at: datetime
-    corrects: uuid.UUID | None
-    paid: Decimal
-    earned: Decimal
-    earned_borne: Decimal
-    number: int
-
 
 # A tenant that lends to itself has two entries in a transfer.
 _ENTRIES = f"""
     WITH {LATE_SHARES}
-    SELECT transfer.id, transfer.code, transfer.hour, transfer.effective_at, transfer.posted_at,
+    SELECT transfer.id, transfer.code, (SELECT name FROM scheduling_pool WHERE id = %(pool)s),
+           transfer.hour, transfer.effective_at, transfer.posted_at,
            transfer.corrects_id,
            coalesce(-sum(entry.amount) FILTER (WHERE entry.amount < 0), 0.000000),
            coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000),
@@ -64,10 +45,10 @@ def account_entries(
     until: datetime,
     before: int | None = None,
     limit: int = 50,
-) -> list[AccountEntry]:
+) -> list[tuple[int, EntryRow]]:
     """Return at most `limit` transfers effective in [since, until), newest first. Two queries.
 
-    `before`: the number after which the page begins.
+    Each with its number in the list; `before`: the one after which the page begins.
     """
     account = account_of(tenant_id, book)
     if account is None:
@@ -80,4 +61,7 @@ def account_entries(
     # Of a line that is split, the shares of other lenders count too.
     with site_reading(), connection.cursor() as cursor:
         cursor.execute(_ENTRIES, given)
-        return [AccountEntry(*row) for row in cursor.fetchall()]
+        return [
+            (number, stated(EntryRow, **dict(zip(EntryRow.__struct_fields__, row, strict=True))))
+            for *row, number in cursor.fetchall()
+        ]

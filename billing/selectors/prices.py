@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Annotated
 
 from django.db import connection
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import CharField, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
-from billing.models import PostedPrice
-from scheduling.models import GpuType
+from billing.models import Book, PostedPrice
+from scheduling.models import GpuType, Pool
+from tenants.answers import Answer, about, told_as
+
+Factor = Annotated[Decimal, told_as(str, type="string")]
 
 
-@dataclass(frozen=True, slots=True)
-class PostedPricePoint:
-    """The price of a GPU-hour that was posted at an instant, and the use it came from.
+class PriceRow(Answer, frozen=True):
+    """What a borrowed GPU-hour of a type costs from a round on, and the use it came from."""
 
-    With what the queue added to it, as `billing.models.PostedPrice` has it; None: it never does.
-    """
-
+    pool: str
     gpu_type: str
     price: Decimal
+    currency: str
     used: int
     capacity: int
     base: Decimal
-    theta: Decimal
+    theta: Factor
+    queued: Annotated[int | None, about("GPUs queued for borrowing, where they add.")]
+    surcharge: Annotated[Decimal | None, about("What the queue adds; it is in the price.")]
+    surcharge_step: Annotated[Factor | None, about("Of the base, per round at most.")]
+    surcharge_cap: Annotated[Factor | None, about("Times the base, at most.")]
     valid_from_round: int
     posted_at: datetime
-    surcharge: Decimal | None = None
-    queued: int | None = None
-    surcharge_step: Decimal | None = None
-    surcharge_cap: Decimal | None = None
 
 
-def prices_now(pool_id: int) -> list[PostedPricePoint]:
+def prices_now(pool_id: int) -> list[PriceRow]:
     """Return the last posted price of each GPU type of a pool, slowest type first. One query."""
     # One look into the index for each type there is: a pool may have millions of prices.
     of_type = PostedPrice.objects.filter(pool_id=pool_id, gpu_type=OuterRef("pk"))
     latest = of_type.order_by("-posted_at", "-valid_from_round").values("pk")[:1]
     chosen = GpuType.objects.annotate(price=Subquery(latest)).filter(price__isnull=False)
     points = PostedPrice.objects.filter(pk__in=chosen.values("price"))
-    return _points(points.order_by("gpu_type__rank", "gpu_type__name"))
+    return _rows(pool_id, points.order_by("gpu_type__rank", "gpu_type__name"))
 
 
 def price_history(
     pool_id: int, gpu_type: str, *, since: datetime, until: datetime, points: int = 300
-) -> list[PostedPricePoint]:
+) -> list[PriceRow]:
     """Return prices posted in [since, until), oldest first; at most `points`. Two queries.
 
     Where there are more, the last one of each of `points` equal stretches of time stands for
@@ -82,7 +84,7 @@ def price_history(
             },
         )
         chosen = [price for (price,) in cursor.fetchall()]
-    return _points(PostedPrice.objects.filter(pk__in=chosen).order_by("posted_at"))
+    return _rows(pool_id, PostedPrice.objects.filter(pk__in=chosen).order_by("posted_at"))
 
 
 def posted_prices(
@@ -93,7 +95,7 @@ def posted_prices(
     until: datetime | None = None,
     before_round: int | None = None,
     limit: int = 50,
-) -> list[PostedPricePoint]:
+) -> list[PriceRow]:
     """Return prices posted in [since, until), newest first, at most `limit`. One query.
 
     `before_round`: those that are valid from earlier rounds on.
@@ -107,10 +109,10 @@ def posted_prices(
         prices = prices.filter(posted_at__lt=until)
     if before_round is not None:
         prices = prices.filter(valid_from_round__lt=before_round)
-    return _points(prices.order_by("-valid_from_round")[:limit])
+    return _rows(pool_id, prices.order_by("-valid_from_round")[:limit])
 
 
-def price_in_round(pool_id: int, gpu_type: str, number: int) -> list[PostedPricePoint]:
+def price_in_round(pool_id: int, gpu_type: str, number: int) -> list[PriceRow]:
     """Return the price that terms of a round pay, and the one before it; fewer where none was.
 
     One query.
@@ -120,7 +122,7 @@ def price_in_round(pool_id: int, gpu_type: str, number: int) -> list[PostedPrice
 
 def every_price(
     pool_id: int, *, since: datetime, until: datetime, gpu_type: str = "", limit: int
-) -> list[PostedPricePoint]:
+) -> list[PriceRow]:
     """Return the first `limit` prices posted in [since, until), oldest first. One query.
 
     Of one GPU type, or of all of the pool's.
@@ -128,7 +130,7 @@ def every_price(
     prices = PostedPrice.objects.filter(pool_id=pool_id, posted_at__gte=since, posted_at__lt=until)
     if gpu_type:
         prices = prices.filter(gpu_type__name=gpu_type)
-    return _points(prices.order_by("posted_at", "gpu_type__name")[:limit])
+    return _rows(pool_id, prices.order_by("posted_at", "gpu_type__name")[:limit])
 
 
 def has_prices(pool_id: int, gpu_type: str) -> bool:
@@ -136,10 +138,19 @@ def has_prices(pool_id: int, gpu_type: str) -> bool:
     return PostedPrice.objects.filter(pool_id=pool_id, gpu_type__name=gpu_type).exists()
 
 
-def _points(prices: QuerySet[PostedPrice]) -> list[PostedPricePoint]:
-    rows = prices.values_list(
-        *("gpu_type__name", "price", "used", "capacity"),
-        *("base", "theta", "valid_from_round", "posted_at"),
-        *("surcharge", "queued", "surcharge_step", "surcharge_cap"),
+def _rows(pool_id: int, prices: QuerySet[PostedPrice]) -> list[PriceRow]:
+    pool = Pool.objects.filter(pk=pool_id)
+    book = Book.objects.filter(slug=Subquery(pool.values("book")[:1]))
+    rows = prices.annotate(
+        named=Subquery(pool.values("name")[:1]),
+        currency=Coalesce(
+            Subquery(book.values("currency")[:1]),
+            Subquery(pool.values("book")[:1]),
+            output_field=CharField(),
+        ),
+    ).values_list(
+        *("named", "gpu_type__name", "price", "currency", "used", "capacity", "base", "theta"),
+        *("queued", "surcharge", "surcharge_step", "surcharge_cap"),
+        *("valid_from_round", "posted_at"),
     )
-    return [PostedPricePoint(*row) for row in rows]
+    return [PriceRow(*row) for row in rows]

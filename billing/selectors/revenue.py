@@ -10,8 +10,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from typing import Annotated
 
 from django.db import connection
 
@@ -20,10 +22,11 @@ from billing.selectors.quota_use import quota_steps
 from billing.selectors.statements import HOUR, Given
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.utilities import UtilityError, stated_utility
-from evenshare_core.money.fixed_point import sum_to_micro
+from evenshare_core.money.fixed_point import sum_to_credits, sum_to_micro
 from evenshare_core.money.quota_use import EntitledStep, quota_time
 from evenshare_core.money.revenue import OPERATOR
 from evenshare_core.money.revenue_fairness import resource_parts, revenue_fairness
+from tenants.answers import Answer, about
 from tenants.scopes import site_reading
 from tenants.unreadable import note_unreadable
 
@@ -67,6 +70,27 @@ class RevenuePeriod:
     full_alpha: Mapping[int, Fraction | None]
 
 
+class AlphaItem(Answer, frozen=True, rename={"unreadable": "unreadable_jobs"}):
+    """One tenant's income and quota; `tenant` null is the operator, for what nobody owns."""
+
+    tenant: str | None
+    earned: Decimal
+    income_part: float | None
+    quota_part: float
+    alpha: float | None
+    cost: Annotated[Decimal, about("What it paid for borrowing.")]
+    utility: Annotated[Decimal, about("What its completed jobs were worth, those that say it.")]
+    full_alpha: Annotated[float | None, about("alpha with utilities.")]
+    unreadable: Annotated[
+        int, about("Completed jobs whose utility cannot be read; it is in no sum.")
+    ]
+
+    @property
+    def net_utility(self) -> Decimal:
+        """What its completed jobs were worth, less what borrowing cost."""
+        return self.utility - self.cost
+
+
 @dataclass(frozen=True, slots=True)
 class RevenueHistory:
     """The whole of [since, until) as far as it is settled, and each step of it, oldest first."""
@@ -75,6 +99,26 @@ class RevenueHistory:
     step: FairnessStep
     whole: RevenuePeriod
     periods: tuple[RevenuePeriod, ...]
+
+
+def alpha_item(whole: RevenuePeriod, tenant: int, name: str | None) -> AlphaItem:
+    """Return what a tenant earned for its quota over a whole time."""
+    income, total = whole.income.get(tenant, 0), sum(whole.income.values())
+    return AlphaItem(
+        tenant=name,
+        earned=sum_to_credits(income),
+        income_part=income / total if total else None,
+        quota_part=float(whole.parts[tenant]),
+        alpha=_number(whole.alpha.get(tenant)),
+        cost=sum_to_credits(whole.cost.get(tenant, 0)),
+        utility=sum_to_credits(whole.utility.get(tenant, 0)),
+        full_alpha=_number(whole.full_alpha.get(tenant)),
+        unreadable=whole.unreadable.get(tenant, 0),
+    )
+
+
+def _number(alpha: Fraction | None) -> float | None:
+    return None if alpha is None else float(alpha)
 
 
 def revenue_history(

@@ -5,7 +5,6 @@ All three sum to the same: what the account's entries of that time sum to. Nothi
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from billing.selectors.accounts import ZERO, account_of, gpu_hours
+from billing.selectors.accounts import ZERO, AccountMove, account_of, gpu_hours
 from billing.selectors.late import LATE_SHARES
 from tenants.scopes import site_reading
 
@@ -87,19 +86,10 @@ class Statement:
         return self.opening + self.earned - self.paid
 
 
-class StatementLine(NamedTuple):
-    """One transfer as an account sees it, credits and GPU-hours; None where it did neither."""
+@dataclass(frozen=True, slots=True)
+class StatementLine(AccountMove):
+    """A transfer of a statement."""
 
-    effective_at: datetime
-    transfer: uuid.UUID
-    code: str
-    pool: str
-    hour: datetime | None
-    borrower_id: int | None
-    earned: Decimal
-    paid: Decimal
-    borrowed_gpu_h: Decimal | None
-    lent_gpu_h: Decimal | None
     not_charged_gpu_h: Decimal | None  # of what was borrowed: rounds were late
     earned_borne: Decimal | None  # what of `earned` the operator paid: rounds were late
 
@@ -268,7 +258,7 @@ def statement_lines(
     with site_reading():
         rows = _rows(_LINES, given)
     lines = [
-        StatementLine._make([*of, *(None if us is None else gpu_hours(us) for us in gpu_us), borne])
+        StatementLine(*[*of, *(None if us is None else gpu_hours(us) for us in gpu_us), borne])
         for of, gpu_us, borne in ((row[1:9], row[9:12], row[12]) for row in rows)
     ]
     return (rows[0][0] if rows else ZERO), lines

@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from typing import TypeVar
 
-from django.db.models import Case, OuterRef, Q, Subquery, When
+import msgspec
+from django.db.models import Case, OuterRef, Q, QuerySet, Subquery, When
 
 from billing.models import MeterCursor, Transfer, UsageLine, UsageShare
 from billing.selectors.accounts import ZERO, gpu_hours
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import PLACES, largest_remainder, to_credits, to_micro
+from evenshare_core.money.rows import Amount, InstantUs, UsageRow
 from evenshare_core.units import HOUR_US
 from scheduling.models import LeaseTerm
 from tenants.scopes import site_reading
 
 PART = 10**12
+Row = TypeVar("Row", bound=msgspec.Struct)
 # Lines that move credits: the borrower's, or the operator's if rounds were late.
 MOVES_CREDITS = Q(amount__gt=0) | Q(borne__gt=0)
 
@@ -151,6 +155,43 @@ def job_charges(job_id: int) -> list[TermCharge]:
     settled = dict(MeterCursor.objects.values_list("pool_id", "settled_until"))
     rounds = {line.pk: line.round for line in lines}
     return [_term_charge(group, shares, settled, rounds) for group in by_term.values()]
+
+
+# Where a row's field has another name than the line's.
+_COLUMNS = {
+    "tenant": "tenant__slug",
+    "pool": "pool__name",
+    "job": "job__uid",
+    "lease": "lease__number",
+    "gpu_type": "gpu_type__name",
+}
+
+
+def usage_rows(lines: QuerySet[UsageLine], limit: int) -> list[tuple[int, UsageRow]]:
+    """Return the first lines as a tenant reads them, each with its number. One query."""
+    names = UsageRow.__struct_fields__
+    columns = [_COLUMNS.get(name, name) for name in names]
+    rows = lines.annotate(round=term_round(), transfer=line_transfer()).values_list("pk", *columns)
+    return [
+        (number, stated(UsageRow, **dict(zip(names, values, strict=True))))
+        for number, *values in rows[:limit]
+    ]
+
+
+def stated(kind: type[Row], **values: object) -> Row:
+    """Return a row of `evenshare_core.money.rows` of what columns have."""
+    return kind(**{name: _stated(value) for name, value in values.items()})
+
+
+def _stated(value: object) -> object:
+    match value:
+        case Decimal():
+            return Amount(to_micro(value))
+        case datetime():
+            return InstantUs(to_us(value))
+        case uuid.UUID():
+            return str(value)
+    return value
 
 
 def term_round() -> Subquery:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Annotated
 
 from django.db.models import F, Sum
 
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.simulation.price_outlook import NoPriceBand
 from scheduling.models import PriceForecast
+from tenants.answers import Answer, about
 
 # Why there is no forecast, as a sentence.
 NO_FORECAST: Mapping[str, str] = {
@@ -29,9 +30,8 @@ NO_FORECAST: Mapping[str, str] = {
 LEAST_COUNTED, LEAST_HIT_RATE = 48, 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastPoint:
-    """Credits per GPU-hour at an instant of pool time."""
+class ForecastInstant(Answer, frozen=True):
+    """Quantiles of the price in force at an instant of pool time."""
 
     at: datetime
     p10: Decimal
@@ -39,22 +39,17 @@ class ForecastPoint:
     p90: Decimal
 
 
-@dataclass(frozen=True, slots=True)
-class PriceForecastView:
-    """The newest forecast of a GPU type, as of `round` at `at`; None where none was made.
+class PriceForecastRow(Answer, frozen=True):
+    """The newest forecast of a GPU type's price."""
 
-    `points`: those that are still to come. Without any, `reason` says why. Of earlier forecasts
-    under the same policy `counted` instants have passed, and at `hits` of them the posted price was
-    from p10 to p90; where those are too few, there are no points either.
-    """
-
+    pool: str
     gpu_type: str
-    round: int | None
+    round: Annotated[int | None, about("The last round before it.")]
     at: datetime | None
-    points: tuple[ForecastPoint, ...]
-    reason: str
-    counted: int
-    hits: int
+    points: tuple[ForecastInstant, ...]
+    reason: Annotated[str, about("Why there are no points; empty where there are.")]
+    counted: Annotated[int, about("Instants of earlier forecasts that have passed.")]
+    hits: Annotated[int, about("Of these, at how many the price was from p10 to p90.")]
 
     @property
     def why(self) -> str:
@@ -67,14 +62,14 @@ class PriceForecastView:
         return self.hits / self.counted if self.counted else None
 
 
-def price_forecasts(pool_id: int, *, now: datetime) -> dict[str, PriceForecastView]:
+def price_forecasts(pool_id: int, *, now: datetime) -> dict[str, PriceForecastRow]:
     """Return the newest forecast of each GPU type of a pool, by name. Two queries.
 
     `now`: pool time, before which instants are left out.
     """
     of_pool = PriceForecast.objects.filter(pool_id=pool_id)
     newest = of_pool.order_by("gpu_type_id", "-at", "-id").distinct("gpu_type_id")
-    rows = list(newest.select_related("gpu_type"))
+    rows = list(newest.select_related("gpu_type", "pool"))
     counts = {
         (row["name"], row["policy"]): (row["counted"], row["inside"])
         for row in of_pool.filter(kept=True)
@@ -89,18 +84,20 @@ def price_forecasts(pool_id: int, *, now: datetime) -> dict[str, PriceForecastVi
         reason = row.reason or ("" if points else "passed")
         if counted >= LEAST_COUNTED and hits < counted * LEAST_HIT_RATE:
             points, reason = (), "missed"
-        views[name] = PriceForecastView(name, row.round, row.at, points, reason, counted, hits)
+        views[name] = PriceForecastRow(
+            row.pool.name, name, row.round, row.at, points, reason, counted, hits
+        )
     return views
 
 
-def no_forecast(gpu_type: str) -> PriceForecastView:
+def no_forecast(pool: str, gpu_type: str) -> PriceForecastRow:
     """Return what there is of a type of which none was made."""
-    return PriceForecastView(gpu_type, None, None, (), "none", 0, 0)
+    return PriceForecastRow(pool, gpu_type, None, None, (), "none", 0, 0)
 
 
-def _points(row: PriceForecast) -> list[ForecastPoint]:
+def _points(row: PriceForecast) -> list[ForecastInstant]:
     step = timedelta(seconds=row.step_s)
     return [
-        ForecastPoint(row.at + step * number, *map(to_credits, amounts))
+        ForecastInstant(row.at + step * number, *map(to_credits, amounts))
         for number, amounts in enumerate(zip(row.p10, row.p50, row.p90, strict=True), start=1)
     ]

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import inspect
 from rest_framework import serializers as s
 
+from evenshare_core.money.rows import Amount, InstantUs, Whole
 from tenants.answers import CREDITS, answer_fields, meta_of
 
 _Field: TypeAlias = "s.Field[Any, Any, Any, Any]"
@@ -30,13 +31,14 @@ def _field(kind: inspect.Type) -> _Field:
     more: dict[str, Any] = {}
     if "description" in schema:
         more["help_text"] = schema["description"]
-    if "nullable" in schema:
+    if schema.get("nullable"):
         more["allow_null"] = True
     if "enum" in schema:
         return s.ChoiceField(schema["enum"], **more)
     if "pattern" in schema:
         return s.RegexField(schema["pattern"], **more)
-    make = _TYPES.get(schema.get("type", "")) or _MAKERS.get(type(meta.type))
+    kind_of = meta.type.cls if isinstance(meta.type, inspect.CustomType) else type(meta.type)
+    make = _TYPES.get(schema.get("format", schema.get("type", ""))) or _MAKERS.get(kind_of)
     return _composed(meta.type, more) if make is None else make(**more)
 
 
@@ -55,20 +57,25 @@ def _composed(kind: inspect.Type, more: dict[str, Any]) -> _Field:
     raise TypeError(f"{kind} is not described")
 
 
-# What a field's own description says that it is told as.
+# What a field's own description says that it is told as: by format, else by type.
 _TYPES: dict[str, Callable[..., _Field]] = {
     "number": s.FloatField,
     "string": s.CharField,
+    "uuid": s.UUIDField,
     "object": partial(s.DictField, child=s.JSONField()),
 }
-_MAKERS: dict[type[inspect.Type], Callable[..., _Field]] = {
+_MAKERS: dict[type, Callable[..., _Field]] = {
     inspect.AnyType: s.JSONField,
     inspect.StrType: s.CharField,
     inspect.IntType: s.IntegerField,
     inspect.FloatType: s.FloatField,
     inspect.BoolType: s.BooleanField,
     inspect.DateTimeType: s.DateTimeField,
+    inspect.DateType: s.DateField,
     inspect.TimeDeltaType: s.FloatField,
     inspect.UUIDType: s.UUIDField,
     inspect.DecimalType: lambda **more: s.RegexField(CREDITS, **more),
+    Amount: lambda **more: s.RegexField(CREDITS, **more),
+    Whole: s.CharField,
+    InstantUs: s.DateTimeField,
 }

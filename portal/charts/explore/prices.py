@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from billing.selectors import PostedPricePoint
+from billing.selectors import PriceRow
 from portal.charts.explore.chart import Label, PageChart, Series, axis_range, through
 from portal.charts.explore.looks import BASE, PRICE, QUOTA
 from portal.charts.figures import NONE, credits_text
-from scheduling.selectors.price_forecasts import PriceForecastView
+from scheduling.selectors.price_forecasts import PriceForecastRow
 
 UNIT = "credits per GPU-hour"
 LEAST = 0.2  # of the highest price: the axis is at least so high
 
 
 def forecast_chart(
-    view: PriceForecastView, price: Decimal, now: datetime, *, pool: str
+    view: PriceForecastRow, price: Decimal, now: datetime, *, pool: str
 ) -> PageChart:
     """The present price, and p10, p50 and p90 of the simulated ones at each instant to come."""
     points = [*view.points, *view.points[-1:]]
@@ -50,7 +50,7 @@ def _until_the_step_ends(instants: Sequence[datetime]) -> list[datetime]:
 
 
 def price_chart(
-    gpu_type: str, history: Sequence[PostedPricePoint], now: datetime, *, pool: str
+    gpu_type: str, history: Sequence[PriceRow], now: datetime, *, pool: str
 ) -> PageChart:
     """Steps in time order, the last one until `now`."""
     rows = [*history, history[-1]] if history else []
@@ -84,7 +84,7 @@ def price_chart(
     )
 
 
-def _queue(rows: Sequence[PostedPricePoint]) -> dict[str, list[str]]:
+def _queue(rows: Sequence[PriceRow]) -> dict[str, list[str]]:
     """What the queue added, where it ever may."""
     if all(row.surcharge is None for row in rows):
         return {}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from django.urls import reverse
 
-from billing.selectors.prices import PostedPricePoint
+from billing.selectors.prices import PriceRow
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.policies import registry
 from portal.charts.figures import coarse, duration, plural
@@ -71,7 +71,7 @@ class Spent:
 def job_context(
     story: JobStory,
     clocks: Clocks,
-    posted: list[PostedPricePoint],
+    posted: list[PriceRow],
     early: Mapping[int, PreemptionRow] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return what the top of templates/jobs/job.html reads.
@@ -284,7 +284,7 @@ def time_title(story: JobStory, spent: Spent) -> str:
 
 def job_timeline(
     story: JobStory,
-    posted: list[PostedPricePoint],
+    posted: list[PriceRow],
     now: datetime,
     early: Mapping[int, PreemptionRow] = MappingProxyType({}),
 ) -> JobTimeline:
@@ -310,7 +310,7 @@ def job_timeline(
     )
 
 
-def _prices(posted: list[PostedPricePoint], start: datetime) -> list[PricePoint]:
+def _prices(posted: list[PriceRow], start: datetime) -> list[PricePoint]:
     """Prices from the start on; the last one posted before it holds at first."""
     before = [point for point in posted if point.posted_at <= start][-1:]
     after = [point for point in posted if point.posted_at > start]

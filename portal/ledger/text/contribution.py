@@ -5,20 +5,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from billing.selectors.contribution import Contribution, IncomeLine, IncomeSum, LineKey
+from billing.selectors.contribution import Contribution, IncomeLine, IncomeSumRow, LineKey
 from billing.selectors.quota_use import CountedQuota
-from billing.selectors.statements import StatementPeriod
 from evenshare_core.units import HOUR_US
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Instant
 from portal.charts.tenants import OTHERS as GREY
 from portal.charts.tenants import TenantBadge
-from portal.ledger.text.statement import OPERATOR, OTHERS, VisibleNames, period_text
+from portal.ledger.text.statement import OPERATOR, VisibleNames
 from portal.site.clocks import Clocks
 from scheduling.selectors.visibility import Visibility
 from tenants.api.times import time_text
@@ -36,24 +35,13 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class NamedSum:
-    """Lines that have something in common, as the viewer may read it."""
-
-    name: str
-    lines: int
-    lent_gpu_h: Decimal
-    earned: Decimal
-    borne: Decimal = ZERO
-
-
-@dataclass(frozen=True, slots=True)
 class SumTable:
     """Lines summed by something: the table's id, its title, the head of its first column."""
 
     id: str
     title: str
     head: str
-    rows: Sequence[NamedSum]
+    rows: Sequence[IncomeSumRow]
 
 
 def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
@@ -63,39 +51,6 @@ def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
     lent = thousands(shown.total.lent_gpu_h, 2)
     earned = credits_text(shown.total.earned)
     return f"{tenant} earned {earned} credits in pool {pool} by lending {lent} GPU-hours."
-
-
-def period_sums(rows: Iterable[IncomeSum], period: StatementPeriod) -> list[NamedSum]:
-    return [
-        NamedSum(period_text(row.key, period), row.lines, row.lent_gpu_h, row.earned, row.borne)
-        for row in rows
-        if isinstance(row.key, datetime)
-    ]
-
-
-def type_sums(rows: Iterable[IncomeSum]) -> list[NamedSum]:
-    """Sums by GPU type."""
-    return [
-        NamedSum(str(row.key), row.lines, row.lent_gpu_h, row.earned, row.borne) for row in rows
-    ]
-
-
-def borrower_sums(rows: Iterable[IncomeSum], names: VisibleNames) -> list[NamedSum]:
-    """Sums by borrower; those out of sight are one row, the last."""
-    shown, hidden = [], NamedSum(OTHERS, 0, ZERO, ZERO)
-    for row in rows:
-        name = names.of(row.key if isinstance(row.key, int) else None)
-        if name is not None:
-            shown.append(NamedSum(name, row.lines, row.lent_gpu_h, row.earned, row.borne))
-            continue
-        hidden = NamedSum(
-            OTHERS,
-            hidden.lines + row.lines,
-            hidden.lent_gpu_h + row.lent_gpu_h,
-            hidden.earned + row.earned,
-            hidden.borne + row.borne,
-        )
-    return [*shown, hidden] if hidden.lines else shown
 
 
 @dataclass(frozen=True, slots=True)

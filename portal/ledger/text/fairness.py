@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from fractions import Fraction
 
-from billing.selectors.revenue import RevenueHistory, RevenuePeriod
+from billing.selectors.revenue import AlphaItem, RevenueHistory, alpha_item
 from evenshare_core.money.fixed_point import sum_to_credits
 from portal.charts.explore.chart import PageChart, distinct_names
 from portal.charts.explore.looks import LENT, OWN, tenant_line
@@ -19,53 +17,16 @@ from portal.ledger.text.statement import OPERATOR
 OPERATOR_BADGE = TenantBadge(OPERATOR, OTHERS, "OP")
 
 
-@dataclass(frozen=True, slots=True)
-class AlphaRow:
-    """One tenant's gain, its part of all income and of all quota, and alpha both ways.
-
-    `utility` and `cost` in credits; `full_alpha` is the one with utilities. `unreadable`: jobs
-    whose utility cannot be read, which it leaves out.
-    """
-
-    badge: TenantBadge
-    earned: Decimal
-    cost: Decimal
-    utility: Decimal
-    income_part: float | None
-    quota_part: float
-    alpha: float | None
-    full_alpha: float | None
-    unreadable: int = 0
-
-    @property
-    def net_utility(self) -> Decimal:
-        """What its completed jobs were worth, less what borrowing cost."""
-        return self.utility - self.cost
-
-
-def alpha_row(whole: RevenuePeriod, tenant: int, badge: TenantBadge) -> AlphaRow:
-    """One tenant over a whole time."""
-    income, total = whole.income.get(tenant, 0), sum(whole.income.values())
-    return AlphaRow(
-        badge=badge,
-        earned=sum_to_credits(income),
-        cost=sum_to_credits(whole.cost.get(tenant, 0)),
-        utility=sum_to_credits(whole.utility.get(tenant, 0)),
-        income_part=income / total if total else None,
-        quota_part=float(whole.parts[tenant]),
-        alpha=_number(whole.alpha.get(tenant)),
-        full_alpha=_number(whole.full_alpha.get(tenant)),
-        unreadable=whole.unreadable.get(tenant, 0),
-    )
-
-
-def alpha_rows(history: RevenueHistory, badges: Mapping[int, TenantBadge]) -> list[AlphaRow]:
+def alpha_rows(
+    history: RevenueHistory, badges: Mapping[int, TenantBadge]
+) -> list[tuple[TenantBadge, AlphaItem]]:
     """All tenants, those first that earned most for their quota."""
     rows = [
-        alpha_row(history.whole, tenant, badges.get(tenant, OPERATOR_BADGE))
+        (badge, alpha_item(history.whole, tenant, badge.name))
         for tenant in history.whole.parts
+        for badge in (badges.get(tenant, OPERATOR_BADGE),)
     ]
-    return sorted(rows, key=lambda row: (-(row.alpha or 0), row.badge.name))
+    return sorted(rows, key=lambda row: (-(row[1].alpha or 0), row[0].name))
 
 
 def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageChart:

@@ -10,11 +10,12 @@ from typing import Any
 
 from billing.models import Transfer
 from billing.selectors import LATE, CounterpartyTotal, PeriodTotal, StatementLine, StatementPeriod
+from billing.selectors.contribution import OTHERS
 from portal.charts.figures import credits_text
 from scheduling.selectors.visibility import Visibility
 from tenants.api.times import time_text
 
-OTHERS, ITSELF = "other tenants", "itself, on idle quota of its own"
+ITSELF = "itself, on idle quota of its own"
 OPERATOR = "operator, for unallocated quota"
 OPERATOR_LATE = "operator, for time without rounds"
 COLUMNS = (
@@ -148,7 +149,7 @@ def transfer_rows(
     """Each transfer as a row of `COLUMNS`, exact to the micro-credit, with the balance after it."""
     balance = opening
     for line in lines:
-        balance += line.earned - line.paid
+        balance += line.net
         yield _cells(line, balance, names, tenant_id)
 
 
@@ -168,7 +169,7 @@ def _cells(line: StatementLine, balance: Decimal, names: VisibleNames, tenant_id
         "" if line.lent_gpu_h is None else f"{line.lent_gpu_h:f}",
         f"{line.earned:f}",
         f"{line.paid:f}",
-        f"{line.earned - line.paid:f}",
+        f"{line.net:f}",
         f"{balance:f}",
         "" if line.not_charged_gpu_h is None else f"{line.not_charged_gpu_h:f}",
         "" if line.earned_borne is None else f"{line.earned_borne:f}",

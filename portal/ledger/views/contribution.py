@@ -10,9 +10,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from billing.selectors import StatementPeriod
-from billing.selectors.contribution import LineKey, contribution, income_lines
+from billing.selectors.contribution import LineKey, contribution, income_lines, named_sums
 from billing.selectors.quota_use import QUOTA_USE_MOST, counted_quota
-from billing.selectors.revenue import RevenueHistory, revenue_history
+from billing.selectors.revenue import RevenueHistory, alpha_item, revenue_history
 from portal.ledger.forms import (
     ContributionRequest,
     contribution_shortcuts,
@@ -21,28 +21,24 @@ from portal.ledger.forms import (
 from portal.ledger.text.contribution import (
     COLUMNS,
     SumTable,
-    borrower_sums,
     contribution_headline,
     contribution_lines,
     file_rows,
     key_text,
-    period_sums,
     quota_use_rows,
     quota_use_text,
     quota_use_total,
-    type_sums,
 )
 from portal.ledger.text.fairness import (
-    alpha_row,
     alpha_rows,
     own_alpha_chart,
     pool_alpha_charts,
 )
-from portal.ledger.text.statement import VisibleNames
+from portal.ledger.text.statement import VisibleNames, period_text
 from portal.site.access import access, pool_or_404, signed_in, tenant_or_404, tenant_pool
 from portal.site.clocks import clocks, pool_now
 from portal.site.files import csv_file, lines_asked, no_file
-from portal.site.tenant_badges import badge_of, tenant_badge
+from portal.site.tenant_badges import badge_of
 from portal.site.verify import statement_panel
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.visibility import read_visibility
@@ -91,11 +87,14 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "headline": contribution_headline(tenant.name, shown, facts.name),
         "shown": shown,
         "by_period": SumTable(
-            "t-periods", "By period", "Period, pool time", period_sums(shown.periods, asked.period)
+            "t-periods",
+            "By period",
+            "Period, pool time",
+            named_sums(shown.periods, lambda begins_at: period_text(begins_at, asked.period)),
         ),
-        "by_type": SumTable("t-types", "By GPU type", "GPU type", type_sums(shown.gpu_types)),
+        "by_type": SumTable("t-types", "By GPU type", "GPU type", named_sums(shown.gpu_types, str)),
         "by_borrower": SumTable(
-            "t-borrowers", "By borrower", "Borrower", borrower_sums(shown.borrowers, names)
+            "t-borrowers", "By borrower", "Borrower", named_sums(shown.borrowers, names.of)
         ),
         "lines": contribution_lines(lines[:PAGE], names, visibility, clocks(facts)),
         "older": key_text(lines[PAGE - 1].key) if len(lines) > PAGE else "",
@@ -128,7 +127,7 @@ def _fairness_context(tenant: Tenant, history: RevenueHistory | None) -> dict[st
     if history is None or tenant.pk not in history.whole.parts:
         return {}
     return {
-        "fairness": alpha_row(history.whole, tenant.pk, tenant_badge(tenant)),
+        "fairness": alpha_item(history.whole, tenant.pk, tenant.name),
         "has_utilities": bool(history.whole.utility),
         "alpha_chart": own_alpha_chart(history, tenant.pk, file=f"alpha-{tenant.slug}"),
     }
@@ -183,10 +182,10 @@ def revenue(request: HttpRequest, name: str) -> HttpResponseBase:
         rows = alpha_rows(history, badges)
         context |= {
             "rows": rows,
-            "earned": sum(row.earned for row in rows),
+            "earned": sum(row.earned for _, row in rows),
             "until": clocks(facts).instant(history.until),
             "has_utilities": bool(history.whole.utility),
-            "unreadable": sum(row.unreadable for row in rows),
+            "unreadable": sum(row.unreadable for _, row in rows),
             "charts": pool_alpha_charts(history, badges, pool=facts.name),
         }
     status = 422 if asked.errors else 200

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from billing.selectors import PostedPricePoint
+from billing.selectors import PriceRow
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro, surcharge_target_micro
 from evenshare_core.units import ONE_MILLI
@@ -14,9 +14,7 @@ from portal.charts.notes import PRICE_FORMULA, PRICE_WITH_SURCHARGE
 from portal.site.clocks import Clocks
 
 
-def posted_context(
-    point: PostedPricePoint, before: Sequence[PostedPricePoint], times: Clocks
-) -> dict[str, Any]:
+def posted_context(point: PriceRow, before: Sequence[PriceRow], times: Clocks) -> dict[str, Any]:
     """What the page of a posted price shows; `before`: the one that was posted before it, if any.
 
     `again` is what the row's own numbers make: it must be the price.

@@ -7,12 +7,12 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from billing.selectors import PostedPricePoint
+from billing.selectors import PriceRow
 from portal.charts.explore.prices import forecast_chart, price_chart
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Note, price_lines
 from portal.site.clocks import Clocks
-from scheduling.selectors.price_forecasts import PriceForecastView
+from scheduling.selectors.price_forecasts import PriceForecastRow
 from tenants.api.times import time_text
 
 HOUR = timedelta(hours=1)
@@ -33,7 +33,7 @@ COLUMNS = (
 )
 
 
-def price_headline(present: Sequence[PostedPricePoint]) -> str:
+def price_headline(present: Sequence[PriceRow]) -> str:
     if not present:
         return "No price has been posted yet."
     parts = [f"{credits_text(point.price, 4)} credits for {point.gpu_type}" for point in present]
@@ -43,13 +43,13 @@ def price_headline(present: Sequence[PostedPricePoint]) -> str:
 
 
 def price_board_row(
-    point: PostedPricePoint,
-    history: Sequence[PostedPricePoint],
-    older: Sequence[PostedPricePoint],
+    point: PriceRow,
+    history: Sequence[PriceRow],
+    older: Sequence[PriceRow],
     times: Clocks,
     *,
     pool: str,
-    forecast: PriceForecastView,
+    forecast: PriceForecastRow,
 ) -> dict[str, Any]:
     """One GPU type: its price, the change of an hour, its chart, the hours of the last day.
 
@@ -74,7 +74,7 @@ def price_board_row(
     }
 
 
-def price_rows(points: Iterable[PostedPricePoint]) -> Iterator[list[Any]]:
+def price_rows(points: Iterable[PriceRow]) -> Iterator[list[Any]]:
     """Each price as a row of `COLUMNS`, exact to the micro-credit."""
     for point in points:
         yield [
@@ -87,17 +87,17 @@ def price_rows(points: Iterable[PostedPricePoint]) -> Iterator[list[Any]]:
         ]
 
 
-def _surcharge(point: PostedPricePoint) -> tuple[Decimal | None, ...]:
+def _surcharge(point: PriceRow) -> tuple[Decimal | None, ...]:
     queued = None if point.queued is None else Decimal(point.queued)
     return (point.surcharge, queued, point.surcharge_step, point.surcharge_cap)
 
 
-def _note(point: PostedPricePoint) -> Note:
+def _note(point: PriceRow) -> Note:
     title = f"Price of {point.gpu_type} from round {thousands(point.valid_from_round)} on"
     return Note(title, *price_lines(point, point.price))
 
 
-def _hours(history: Sequence[PostedPricePoint], times: Clocks) -> list[dict[str, Any]]:
+def _hours(history: Sequence[PriceRow], times: Clocks) -> list[dict[str, Any]]:
     """The last price of each hour, newest first, with the cheapest and the dearest marked."""
     by_hour = {row.posted_at.replace(minute=0, second=0, microsecond=0): row for row in history}
     amounts = [row.price for row in by_hour.values()]

@@ -13,7 +13,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from billing.selectors import (
-    PostedPricePoint,
+    PriceRow,
     every_price,
     has_prices,
     price_history,
@@ -80,7 +80,7 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
             price_board_row(
                 *(point, history, older, times),
                 pool=name,
-                forecast=forecasts.get(point.gpu_type) or no_forecast(point.gpu_type),
+                forecast=forecasts.get(point.gpu_type) or no_forecast(facts.name, point.gpu_type),
             )
             for point, history, older in board
         ],
@@ -97,7 +97,7 @@ def prices(request: HttpRequest, name: str) -> HttpResponseBase:
 
 def _older(
     pool_id: int, gpu_type: str, first: datetime, until: datetime, *, share: int
-) -> list[PostedPricePoint]:
+) -> list[PriceRow]:
     if first >= until:
         return []
     points = max(LEAST_POINTS, OLDER_POINTS // share)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from billing.selectors import PostedPricePoint
+from billing.selectors import PriceRow
 from billing.selectors.hours import AccountHour
 from evenshare_core.fairness.rho import standing
 from portal.charts.explore.chart import PageChart, Series, axis_range
@@ -33,7 +33,7 @@ from scheduling.selectors.histories import (
     TenantCourse,
     joined,
 )
-from scheduling.selectors.price_forecasts import ForecastPoint, PriceForecastView
+from scheduling.selectors.price_forecasts import ForecastInstant, PriceForecastRow
 from scheduling.selectors.throughput import ThroughputPoint
 from scheduling.selectors.visibility import VisibleTenant
 from tests.plotly_figures import drawn
@@ -54,9 +54,10 @@ def claim(minutes: float, use: int, quota: int, rho: float | None) -> ClaimHisto
     return ClaimHistoryPoint(1, at(minutes), at(minutes), 1, "v100", use, quota, rho, 0.0, 0.0)
 
 
-def posted(minutes: float, price: str) -> PostedPricePoint:
-    return PostedPricePoint(
-        "v100", Decimal(price), 3, 8, Decimal("1.000000"), Decimal("1.500"), 1, at(minutes)
+def posted(minutes: float, price: str) -> PriceRow:
+    return PriceRow(
+        *("p", "v100", Decimal(price), "credit", 3, 8, Decimal("1.000000"), Decimal("1.500")),
+        *(None, None, None, None, 1, at(minutes)),
     )
 
 
@@ -399,8 +400,8 @@ class TestTheAxis:
 class TestAForecastOfPrices:
     def test_shows_the_last_step_as_long_as_the_others(self) -> None:
         steps = [at(0), at(15), at(30)]
-        points = tuple(ForecastPoint(one, Decimal(1), Decimal(2), Decimal(3)) for one in steps)
-        view = PriceForecastView("a100", 1, steps[0], points, "", 0, 0)
+        points = tuple(ForecastInstant(one, Decimal(1), Decimal(2), Decimal(3)) for one in steps)
+        view = PriceForecastRow("p", "a100", 1, steps[0], points, "", 0, 0)
 
         chart = forecast_chart(view, Decimal(2), steps[0], pool="p")
 
@@ -409,8 +410,8 @@ class TestAForecastOfPrices:
             assert line.values[-1] == line.values[-2]
 
     def test_of_one_point_is_drawn_too(self) -> None:
-        point = ForecastPoint(T0, Decimal(1), Decimal(2), Decimal(3))
+        point = ForecastInstant(T0, Decimal(1), Decimal(2), Decimal(3))
         chart = forecast_chart(
-            PriceForecastView("a100", 1, T0, (point,), "", 0, 0), Decimal(2), T0, pool="p"
+            PriceForecastRow("p", "a100", 1, T0, (point,), "", 0, 0), Decimal(2), T0, pool="p"
         )
         assert [len(line.values) for line in chart.series] == [3, 3, 3]

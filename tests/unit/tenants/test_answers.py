@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from rest_framework import serializers
 
+from evenshare_core.money.rows import Amount, IncomeRow, InstantUs, Whole
 from tenants.answers import Answer, Hidden, about, answer_of, one_of, plain, told_as
 from tenants.api.answer_schemas import answer_serializer
 
@@ -70,6 +71,11 @@ class TestPlain:
         with pytest.raises(TypeError, match="Lock is not told"):
             plain({"a": type("Lock", (), {})()})
 
+    def test_tells_whole_numbers_of_the_library_as_texts(self) -> None:
+        """Micro-credits, microseconds since 1970, and numbers longer than readers of JSON take."""
+        told = plain([Amount(-1_500_000), InstantUs(1), Whole(10**30)])
+        assert told == ["-1.500000", "1970-01-01T00:00:00.000001Z", f"1{'0' * 30}"]
+
     def test_keeps_instants_to_the_microsecond(self) -> None:
         instant = datetime(2026, 1, 1, microsecond=5, tzinfo=UTC)
         assert plain([instant]) == ["2026-01-01T00:00:00.000005Z"]
@@ -109,3 +115,7 @@ class TestTheDescription:
         odd = msgspec.defstruct("Odd", [("what", frozenset[int])])
         with pytest.raises(TypeError, match="is not described"):
             answer_serializer(odd)
+
+    def test_has_no_null_that_only_readers_of_older_portals_know(self) -> None:
+        fields = answer_serializer(IncomeRow)().fields
+        assert (fields["borne"].allow_null, fields["transfer"].allow_null) == (False, True)

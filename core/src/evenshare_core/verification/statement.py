@@ -24,20 +24,14 @@ from fractions import Fraction
 from evenshare_core.money.fixed_point import charge_micro, largest_remainder, term_charge
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.money.revenue import WEIGHT_LIMIT, IdleStep, integrals_of, part_of
+from evenshare_core.money.rows import Amount, IncomeRow, UsageRow
 from evenshare_core.verification.statement_report import (
     StatementReport,
     income_name,
     text_of,
     usage_name,
 )
-from evenshare_core.verification.statement_rows import (
-    BORROWED,
-    Amount,
-    IncomeAnswer,
-    PriceAnswer,
-    TenantStatement,
-    UsageAnswer,
-)
+from evenshare_core.verification.statement_rows import BORROWED, PriceAnswer, TenantStatement
 from evenshare_core.verification.statement_settlements import verify_settlements
 from evenshare_core.verification.verdict import Gap, Unproven
 
@@ -47,7 +41,7 @@ EARLIER = (
     " a statement that begins earlier may have it"
 )
 MISSING = "the remainder that a term took over: a term between rows of its lease is missing"
-Terms = Mapping[int, Mapping[str, UsageAnswer]]  # of a lease, by number and meter
+Terms = Mapping[int, Mapping[str, UsageRow]]  # of a lease, by number and meter
 NO_ROWS = "no row of usage, income or entries was answered for this time"
 
 
@@ -85,7 +79,7 @@ def _due_of(gpus: int, price: int, held_us: int, carried: int | None) -> tuple[A
     return Amount(amount), rest
 
 
-def _charge(row: UsageAnswer, report: StatementReport) -> None:
+def _charge(row: UsageRow, report: StatementReport) -> None:
     where = usage_name(row)
     if row.meter != BORROWED:
         report.compare("own GPUs are free", where, (row.price, row.amount), (0, 0))
@@ -99,7 +93,7 @@ def _charge(row: UsageAnswer, report: StatementReport) -> None:
         report.compare("late rounds", where, Amount(row.amount + row.borne), full)
 
 
-def _due(row: IncomeAnswer, where: str, report: StatementReport) -> None:
+def _due(row: IncomeRow, where: str, report: StatementReport) -> None:
     again = _again(row.gpus, row.price, row.ends_at - row.starts_at, row.carried)
     report.compare("charge of a borrower", where, row.charge, again)
 
@@ -111,7 +105,7 @@ def _again(gpus: int, price: int, held_us: int, carried: int | None) -> Amount |
         return f"nothing: {error}"
 
 
-def _remainders(rows: Iterable[UsageAnswer], report: StatementReport) -> None:
+def _remainders(rows: Iterable[UsageRow], report: StatementReport) -> None:
     """Each term of a lease takes over what the one before left; the first one nothing."""
     for terms in _leases(rows, report):
         _follow(terms, report)
@@ -137,9 +131,9 @@ def _remainders(rows: Iterable[UsageAnswer], report: StatementReport) -> None:
             before = (term, _rest(borrowed))
 
 
-def _leases(rows: Iterable[UsageAnswer], report: StatementReport) -> Iterable[Terms]:
+def _leases(rows: Iterable[UsageRow], report: StatementReport) -> Iterable[Terms]:
     """The rows of each lease by term and meter."""
-    leases: dict[tuple[str, int], dict[int, dict[str, UsageAnswer]]] = defaultdict(dict)
+    leases: dict[tuple[str, int], dict[int, dict[str, UsageRow]]] = defaultdict(dict)
     for row in rows:
         meters = leases[row.job, row.lease].setdefault(row.term, {})
         if row.meter in meters:
@@ -163,7 +157,7 @@ def _follow(terms: Terms, report: StatementReport) -> None:
                 break
 
 
-def _rest(row: UsageAnswer) -> int:
+def _rest(row: UsageRow) -> int:
     try:
         return _due_of(row.gpus, row.price, row.charged_us, row.carried)[1]
     except ValueError:
@@ -173,9 +167,7 @@ def _rest(row: UsageAnswer) -> int:
 # ---- incomes ----
 
 
-def _weight(
-    row: IncomeAnswer, where: str, steps: Sequence[IdleStep], report: StatementReport
-) -> None:
+def _weight(row: IncomeRow, where: str, steps: Sequence[IdleStep], report: StatementReport) -> None:
     """The own weight out of all is what the intervals of idle quota make."""
     if row.counts_from is None or row.counts_until is None:
         report.left("a weight: no event closes the term", Gap.ROWS)
@@ -197,7 +189,7 @@ def _weight(
 
 
 def _part(
-    row: IncomeAnswer, steps: Sequence[IdleStep], from_us: int, until_us: int
+    row: IncomeRow, steps: Sequence[IdleStep], from_us: int, until_us: int
 ) -> Fraction | None:
     """The part of the term by its intervals; None where they were not answered."""
     if row.idle_then is not None:
@@ -213,7 +205,7 @@ def _part(
     return part / (until_us - from_us) if until_us > from_us else None
 
 
-def _ratio(row: IncomeAnswer, part: Fraction) -> Fraction:
+def _ratio(row: IncomeRow, part: Fraction) -> Fraction:
     """The part that the weights name: `part` itself where it is that to the places they have."""
     if not row.weights:
         return Fraction(0)
@@ -222,7 +214,7 @@ def _ratio(row: IncomeAnswer, part: Fraction) -> Fraction:
     return Fraction(row.weight, row.weights)
 
 
-def _share(row: IncomeAnswer, where: str, report: StatementReport) -> None:
+def _share(row: IncomeRow, where: str, report: StatementReport) -> None:
     if row.charge < 0:
         return  # the charge itself was found
     if not row.weights or row.weight > row.weights:
@@ -245,7 +237,7 @@ def _share(row: IncomeAnswer, where: str, report: StatementReport) -> None:
     report.compare("income", where, row.earned, Amount(again))
 
 
-def _paid_by_operator(row: IncomeAnswer, where: str, report: StatementReport) -> None:
+def _paid_by_operator(row: IncomeRow, where: str, report: StatementReport) -> None:
     """What the operator paid of a term, if rounds were late, and of the income (docs/adr/0232)."""
     if row.borne is None or row.earned_borne is None:
         return
@@ -285,7 +277,7 @@ def _parts_of_all(statement: TenantStatement, report: StatementReport) -> None:
             report.compare("paid by the operator", where, "nothing", "an amount, as in other rows")
 
 
-def _is_tie(row: IncomeAnswer, weights: Sequence[int]) -> bool:
+def _is_tie(row: IncomeRow, weights: Sequence[int]) -> bool:
     """Whether the exact weights, of which 18 places are noted, may split one unit otherwise."""
     if row.weights != WEIGHT_LIMIT:
         return False
@@ -316,7 +308,7 @@ def _price(row: PriceAnswer, report: StatementReport) -> None:
 
 def _posted(statement: TenantStatement, report: StatementReport) -> None:
     """Each term has the price that was posted for its round; 0 where none was posted yet."""
-    rows: Iterator[tuple[str, UsageAnswer | IncomeAnswer]] = iter(
+    rows: Iterator[tuple[str, UsageRow | IncomeRow]] = iter(
         [
             *((usage_name(row), row) for row in statement.usage if row.meter == BORROWED),
             *((income_name(row), row) for row in statement.income),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from evenshare_core.domain.instants import from_us
-from evenshare_core.verification.statement_rows import IncomeAnswer, UsageAnswer
+from evenshare_core.money.rows import IncomeRow, UsageRow
 from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven, combined
 
 
@@ -57,11 +57,11 @@ class StatementReport:
         return combined(count, len(self.findings), self.unproven, accepted)
 
 
-def usage_name(row: UsageAnswer) -> str:
+def usage_name(row: UsageRow) -> str:
     return f"usage of job {row.job}, lease {row.lease}, term {row.term}"
 
 
-def income_name(row: IncomeAnswer) -> str:
+def income_name(row: IncomeRow) -> str:
     times = f"{text_of(row.starts_at)} to {text_of(row.ends_at)}"
     settled = f"transfer {row.transfer}" if row.transfer else "not settled"
     return f"income of {row.gpus} {row.gpu_type} borrowed {times}, round {row.round}, {settled}"

@@ -20,6 +20,7 @@ from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Grant, Renew, with_swaps
 from evenshare_core.domain.leases import Lease
 from evenshare_core.money.revenue import LATE_ROUNDS, OPERATOR, IdleStep
+from evenshare_core.money.rows import Amount, IncomeRow, UsageRow
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import OptionError
 from evenshare_core.verification.statement import verify_statement
@@ -29,16 +30,10 @@ from evenshare_core.verification.statement_report import (
     text_of,
     usage_name,
 )
-from evenshare_core.verification.statement_rows import (
-    BORROWED,
-    Amount,
-    IncomeAnswer,
-    TenantStatement,
-    UsageAnswer,
-)
+from evenshare_core.verification.statement_rows import BORROWED, TenantStatement
 from evenshare_core.verification.verdict import Gap
 
-TermRows = dict[str, UsageAnswer]  # by meter
+TermRows = dict[str, UsageRow]  # by meter
 NO_KEY = "own and borrowed GPUs of a term: no key of its day is at hand"
 PAST_EXPIRY = (
     "a charge past the expiry of a term, although no round came in time: only terms that began"
@@ -178,7 +173,7 @@ class _Comparison:
         if is_renewed and self._is_late(disclosed, due_us):
             self.report.left(PAST_EXPIRY, Gap.ROUNDS)
 
-    def _late_income(self, row: IncomeAnswer) -> None:
+    def _late_income(self, row: IncomeRow) -> None:
         """The same of a lender's row, which does not say whose job borrowed."""
         disclosed = None if row.round is None else self.rounds.get(row.round)
         if row.borne is None or disclosed is None:
@@ -201,7 +196,7 @@ class _Comparison:
         late_us = LATE_ROUNDS * disclosed.snapshot.round_us
         return index < len(self.every) and self.every[index] > due_us + late_us
 
-    def _is_renewed(self, row: IncomeAnswer) -> bool:
+    def _is_renewed(self, row: IncomeRow) -> bool:
         """Whether the term after it begins as it ends; how other terms end is not known."""
         return row.ends_at in self.every and any(
             (after.gpu_type, after.starts_at) == (row.gpu_type, row.ends_at)
@@ -238,7 +233,7 @@ class _Comparison:
             self.report.compare(what, where, gpus, again)
 
 
-def _due_us(disclosed: Disclosed, key: bytes, row: UsageAnswer) -> int | None:
+def _due_us(disclosed: Disclosed, key: bytes, row: UsageRow) -> int | None:
     """When a term was due: its expiry, or the end of a minimum runtime. None if that is unknown."""
     try:
         job = disclosed.names.jobs.index(job_name(key, row.job.replace("-", ""))) + 1
@@ -251,7 +246,7 @@ def _due_us(disclosed: Disclosed, key: bytes, row: UsageAnswer) -> int | None:
     return max(expires_us, row.starts_at + protected_us)
 
 
-def _dues_us(disclosed: Disclosed, row: IncomeAnswer) -> set[int]:
+def _dues_us(disclosed: Disclosed, row: IncomeRow) -> set[int]:
     """When a borrowed term may have been due, by the jobs of the round that it may be of."""
     protected_us = _protected_us(disclosed)
     if protected_us is None:
@@ -284,7 +279,7 @@ def _expires_us(disclosed: Disclosed, job: int) -> int:
     return disclosed.at_us + lengths.get(job, disclosed.snapshot.lease_us)
 
 
-def _decided(disclosed: Disclosed, key: bytes, row: UsageAnswer) -> dict[str, int] | str:
+def _decided(disclosed: Disclosed, key: bytes, row: UsageRow) -> dict[str, int] | str:
     """What the round granted or renewed for the job of a row."""
     name = job_name(key, row.job.replace("-", ""))
     try:

@@ -10,20 +10,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.fixed_point import sum_to_micro
 from evenshare_core.money.revenue import IdleStep
+from evenshare_core.money.rows import (
+    Amount,
+    EntryRow,
+    IdleRow,
+    IncomeRow,
+    InstantUs,
+    Int,
+    UsageRow,
+    Whole,
+)
 from evenshare_core.units import ONE_MILLI
 
 BORROWED = "borrowed"
 Row = TypeVar("Row", bound=msgspec.Struct)
-# Far longer numbers than a portal has would take for ever, or all memory.
-Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 LONGEST_DECIMAL = 40
 
 
@@ -35,105 +42,8 @@ class StatementError(ValueError):
         self.field, self.reason = field, reason
 
 
-class Amount(int):
-    """Whole micro-credits, written as text with six places."""
-
-    def __str__(self) -> str:
-        whole, part = divmod(abs(self), 10**6)
-        return f"{'-' if self < 0 else ''}{whole}.{part:06d}"
-
-
-class Whole(int):
-    """A whole number that is written as text, because it may be longer than a JSON reader takes."""
-
-
 class Milli(int):
     """Thousandths, written as decimal text."""
-
-
-class InstantUs(int):
-    """Microseconds of pool time since 1970, written as RFC 3339."""
-
-
-class UsageAnswer(msgspec.Struct, frozen=True):
-    """`GET /usage`: GPU-time of one lease term, own or borrowed."""
-
-    job: str
-    lease: Int
-    term: Int
-    round: Int | None
-    meter: str
-    gpu_type: str
-    gpus: Int
-    price: Amount
-    starts_at: InstantUs
-    ends_at: InstantUs
-    amount: Amount
-    carried: Int | None
-    hour: InstantUs
-    transfer: str | None
-    # Portals of before ADR 0232 answer neither: terms were charged until they ended.
-    charged_until: InstantUs | None = None
-    borne: Amount = Amount(0)
-
-    @property
-    def charged_us(self) -> int:
-        """The time that the amount is for; below 0 or above what was held if it is wrong."""
-        until_us = self.ends_at if self.charged_until is None else self.charged_until
-        return until_us - self.starts_at
-
-
-class LenderWeight(msgspec.Struct, frozen=True):
-    """One lender of a borrowed term, in the order in which equal remainders go."""
-
-    name: str
-    weight: Whole
-    is_you: bool
-
-
-class IdleThen(msgspec.Struct, frozen=True):
-    """Idle quota of the instant that decides, where a term counts for none."""
-
-    own: Int
-    total: Int
-
-
-class IncomeAnswer(msgspec.Struct, frozen=True):
-    """`GET /income`: one share that the tenant earned of a borrowed term."""
-
-    gpu_type: str
-    round: Int | None
-    starts_at: InstantUs
-    ends_at: InstantUs
-    gpus: Int
-    price: Amount
-    carried: Int | None
-    charge: Amount
-    weight: Whole
-    weights: Whole
-    lenders: tuple[LenderWeight, ...] | None
-    rounded_up: bool
-    earned: Amount
-    counts_from: InstantUs | None
-    counts_until: InstantUs | None
-    idle_then: IdleThen | None
-    hour: InstantUs
-    transfer: str | None
-    # None: a portal of before it said what the operator paid.
-    charged_until: InstantUs | None = None
-    borne: Amount | None = None
-    earned_borne: Amount | None = None
-    lease: Int | None = None
-    term: Int | None = None
-
-
-class IdleAnswer(msgspec.Struct, frozen=True):
-    """`idle` of `GET /income`: idle quota from an instant on."""
-
-    gpu_type: str
-    at: InstantUs
-    own: Int
-    total: Int
 
 
 class PriceAnswer(msgspec.Struct, frozen=True):
@@ -149,18 +59,6 @@ class PriceAnswer(msgspec.Struct, frozen=True):
     valid_from_round: Int
 
 
-class EntryAnswer(msgspec.Struct, frozen=True):
-    """`GET /entries`: what a transfer moved on the tenant's account."""
-
-    transfer: str
-    code: str
-    hour: InstantUs | None
-    effective_at: InstantUs
-    paid: Amount
-    earned: Amount
-    earned_borne: Amount | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class TenantStatement:
     """A tenant's money in a pool over [since, until) of its time.
@@ -168,11 +66,11 @@ class TenantStatement:
     `steps`: idle quota by GPU type, in order. `prices`: by GPU type, in order of the rounds.
     """
 
-    usage: tuple[UsageAnswer, ...]
-    income: tuple[IncomeAnswer, ...]
+    usage: tuple[UsageRow, ...]
+    income: tuple[IncomeRow, ...]
     steps: Mapping[str, tuple[IdleStep, ...]]
     prices: Mapping[str, tuple[PriceAnswer, ...]]
-    entries: tuple[EntryAnswer, ...]
+    entries: tuple[EntryRow, ...]
 
 
 def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
@@ -184,7 +82,7 @@ def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
         StatementError: a row cannot be read, or two say different things of one instant or round.
     """
     steps: dict[str, dict[int, IdleStep]] = {}
-    for index, row in enumerate(_rows(answers, "idle", IdleAnswer)):
+    for index, row in enumerate(_rows(answers, "idle", IdleRow)):
         of_type = steps.setdefault(row.gpu_type, {})
         step = IdleStep(row.at, row.own, row.total)
         if of_type.setdefault(row.at, step) != step:
@@ -195,11 +93,11 @@ def read_statement(answers: Mapping[str, Any]) -> TenantStatement:
         if posted.setdefault(price.valid_from_round, price) != price:
             raise StatementError(f"prices[{index}]", "says otherwise of a round than another row")
     return TenantStatement(
-        usage=tuple(_rows(answers, "usage", UsageAnswer)),
-        income=tuple(_rows(answers, "income", IncomeAnswer)),
+        usage=tuple(_rows(answers, "usage", UsageRow)),
+        income=tuple(_rows(answers, "income", IncomeRow)),
         steps={name: tuple(rows[at] for at in sorted(rows)) for name, rows in steps.items()},
         prices={name: tuple(rows[at] for at in sorted(rows)) for name, rows in prices.items()},
-        entries=tuple(_rows(answers, "entries", EntryAnswer)),
+        entries=tuple(_rows(answers, "entries", EntryRow)),
     )
 
 

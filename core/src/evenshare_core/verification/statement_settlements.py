@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from evenshare_core.money.rows import Amount, EntryRow
 from evenshare_core.units import HOUR_US
 from evenshare_core.verification.statement_report import (
     StatementReport,
@@ -13,7 +14,7 @@ from evenshare_core.verification.statement_report import (
     text_of,
     usage_name,
 )
-from evenshare_core.verification.statement_rows import Amount, EntryAnswer, TenantStatement
+from evenshare_core.verification.statement_rows import TenantStatement
 
 
 def verify_settlements(statement: TenantStatement, report: StatementReport) -> None:
@@ -54,7 +55,7 @@ class _Settled:
     charged: dict[int, str] = field(default_factory=dict)  # hour -> its transfer
     seen: dict[str, int] = field(default_factory=dict)  # transfer -> its hour
 
-    def add(self, entry: EntryAnswer, hour: int, where: str) -> None:
+    def add(self, entry: EntryRow, hour: int, where: str) -> None:
         if entry.transfer in self.seen:
             self.report.find("settlement", where, "listed twice", "once")
         elif entry.paid and hour in self.charged:
