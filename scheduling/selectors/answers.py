@@ -178,7 +178,7 @@ def _standing(
 def _view(row: JobAnswer) -> AnswerView:
     return answer_of(
         AnswerView, row, state=DeadlineState(row.state), by=row.by_at, leases=_planned(row.leases),
-        blocked=_planned(row.blocked), earliest=row.earliest_at, moved=None,
+        limit=row.limited_by, blocked=_planned(row.blocked), earliest=row.earliest_at, moved=None,
     )  # fmt: skip
 
 
