@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -10,13 +11,9 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api import round_schemas, schemas
+from scheduling.api import schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
-from scheduling.api.render import (
-    pool_json,
-    types_json,
-)
 from scheduling.api.schemas import Credits
 from scheduling.engine.clock import pool_time, read_clock
 from scheduling.models import Job, Pool
@@ -32,10 +29,12 @@ from scheduling.selectors.queue_order import (
     list_queue,
     read_queue_order,
 )
+from scheduling.selectors.quota_promises import QuotaPromiseRow, pool_promise, promise_row
 from scheduling.selectors.trades import list_trades
 from scheduling.selectors.visibility import Visibility, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
-from tenants.answers import plain
+from tenants.answers import Answer, answer_of, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.problems import not_there
@@ -47,14 +46,77 @@ from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
 
 
+class PoolRow(Answer, frozen=True, rename={"number": "round", "at": "round_at"}):
+    """One pool. `now` and `round_at` are pool time."""
+
+    name: str
+    policy: str
+    book: str
+    round_s: int
+    lease_s: int
+    nodes: int
+    gpus: int
+    now: datetime
+    scale: int
+    paused: bool
+    number: int | None
+    at: datetime | None
+    quota_promise: QuotaPromiseRow | None
+
+
+class PoolPage(s.Serializer[object]):
+    """All pools."""
+
+    results = answer_serializer(PoolRow)(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class NodeRow(Answer, frozen=True, rename={"phase": "state"}):
+    """One node."""
+
+    name: str
+    gpus: int
+    held: int
+    phase: str
+
+
+class TypeRow(Answer, frozen=True, rename={"name": "gpu_type"}):
+    """All GPUs of one type; used + idle + blocked = gpus."""
+
+    name: str
+    gpus: int
+    used: int
+    own: int
+    borrowed: int
+    idle: int
+    blocked: int
+    nodes: tuple[NodeRow, ...]
+
+
+class PoolWhole(PoolRow, frozen=True, rename={"number": "round", "at": "round_at"}):
+    """One pool with its nodes."""
+
+    types: tuple[TypeRow, ...]
+
+
 def _pool(facts: PoolFacts) -> dict[str, Any]:
-    return pool_json(facts, pool_time(facts.clock, facts.wall))
+    told: dict[str, Any] = plain(
+        answer_of(
+            PoolRow,
+            facts,
+            now=pool_time(facts.clock, facts.wall),
+            scale=facts.clock.scale,
+            paused=facts.clock.paused,
+            quota_promise=promise_row(pool_promise(facts)),
+        )
+    )
+    return told
 
 
 class PoolList(SchedulingView):
     """All pools of the caller's tenants."""
 
-    @extend_schema(operation_id="pool_list", responses={200: schemas.PoolPage})
+    @extend_schema(operation_id="pool_list", responses={200: PoolPage})
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
         """List your pools with their clocks and last rounds."""
         return Response({"results": [_pool(facts) for facts in self.pools()], "next": None})
@@ -63,7 +125,7 @@ class PoolList(SchedulingView):
 class PoolShow(SchedulingView):
     """One pool."""
 
-    @extend_schema(operation_id="pool_show", responses={200: schemas.PoolWhole})
+    @extend_schema(operation_id="pool_show", responses={200: answer_serializer(PoolWhole)})
     def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
         facts = self.pool(name)
@@ -74,7 +136,11 @@ class PoolShow(SchedulingView):
                 read_visibility(facts.id, self.access),
                 away={row.node_id for row in windows},
             )
-        return Response({**_pool(facts), "types": types_json(overview)})
+        types = [
+            answer_of(TypeRow, row, nodes=tuple(answer_of(NodeRow, node) for node in row.nodes))
+            for row in overview.types
+        ]
+        return Response({**_pool(facts), "types": plain(types)})
 
 
 class PoolQueue(SchedulingView):
@@ -160,7 +226,7 @@ class PoolTrades(PoolEventsView):
 
     @extend_schema(
         operation_id="pool_trades",
-        responses={200: round_schemas.TradePage},
+        responses={200: schemas.TradePage},
         parameters=schemas.PAGE_QUERY,
     )
     def get(self, request: Request, name: str) -> Response:
