@@ -5,6 +5,7 @@ Each state is the words of addresses (`tests/functional/access_table.py`) that l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,17 +53,24 @@ class OddStage:
 
 def odd_stage() -> OddStage:
     """Make all states; wants a database of its own: rounds commit."""
-    there = OddStage()
-    own, other = (_tenant(slug) for slug in (OWN, OTHER))
-    _people(there, own, other)
+    there = people_alone()
     _pools_without(there)
-    _pools_that_lost(there)
-    _jobs(there)
+    add_pools_that_lost(there)
+    for is_settled in (False, True):
+        add_jobs(there, is_settled=is_settled)
     for policy in ("market", "unisched", "oef"):
-        _policy(there, policy)
+        add_policy(there, policy)
     _tenants(there)
     # No round is missed, however long the asking takes.
     Pool.objects.update(round_s=DAY_S)
+    return there
+
+
+def people_alone() -> OddStage:
+    """Make the two tenants and everybody who asks, without a state."""
+    there = OddStage()
+    own, other = (_tenant(slug) for slug in (OWN, OTHER))
+    _people(there, own, other)
     return there
 
 
@@ -134,9 +142,12 @@ def _pools_without(there: OddStage) -> None:
     there.states["a quota that is over"] = _words(past)
 
 
-def _pools_that_lost(there: OddStage) -> None:
+LOST = ("nodes removed", "nodes back", "nodes lost", "a type removed", "paused")
+
+
+def add_pools_that_lost(there: OddStage, states: Sequence[str] = LOST) -> None:
     """Pools whose nodes or types are not what they were."""
-    for state in ("nodes removed", "nodes back", "nodes lost", "a type removed", "paused"):
+    for state in states:
         lab = _lab({OWN: 4, OTHER: 4})
         lab.add_type("k80", nodes=1, gpus=4, quotas={OWN: 2})
         job = lab.submit(OWN, 6, 100)
@@ -167,38 +178,37 @@ def _pools_that_lost(there: OddStage) -> None:
             there.states["of a type removed"] = {**words, "gpu_type": "k80"}
 
 
-def _jobs(there: OddStage) -> None:
-    """Jobs that were sent and ended in every way, before and after their settlement."""
-    for settled in (False, True):
-        lab = _lab({OWN: 4, OTHER: 4}, nodes=3)
-        jobs = {
-            "by REST": _sent(there, lab, name="x" * 63, comment=PRINTABLE),
-            "by form": _sent_by_form(there, lab),
-            "strange": lab.submit(
-                OWN, 1, 30, command=["\u202e", "'", "a b"], environment={"A": STRANGE}
-            ),
-            "failed": lab.submit(OWN, 1, 30),
-            "cancelled while it waits": lab.submit(OWN, 1, 30),
-            "cancelled while it runs": lab.submit(OWN, 1, 10 * DAY_S),
-            "runs": lab.submit(OTHER, 5, 10 * DAY_S),
-            "too large": lab.submit(OWN, 1000, 30),
-            "in quarantine": lab.submit(OWN, 1, 30),
-        }
-        VirtualWork.objects.filter(job=jobs["failed"]).update(exit_code=1)
-        Job.objects.filter(pk=jobs["in quarantine"].pk).update(quarantine=STRANGE[:100])
-        Job.objects.filter(pk=jobs["strange"].pk).update(name=STRANGE[:120])
-        lab.at = max(job.submitted_at for job in Job.objects.filter(pool=lab.pool))
-        cancel_job(job=jobs["cancelled while it waits"], now=lab.now())
-        lab.rounds(2, every_s=60)
-        cancel_job(job=Job.objects.get(pk=jobs["cancelled while it runs"].pk), now=lab.now())
-        lab.rounds(10, every_s=900)
-        _settle(lab, is_settled=settled)
-        when = "settled" if settled else "not settled"
-        for name, job in jobs.items():
-            there.states[f"job {name}, {when}"] = _words(lab, job=job.uid)
-        paid = Transfer.objects.filter(pool=lab.pool).first()
-        if paid is not None:
-            there.states["job by REST, settled"]["transfer"] = str(paid.pk)
+def add_jobs(there: OddStage, *, is_settled: bool) -> None:
+    """Jobs that were sent and ended in every way, before or after their settlement."""
+    lab = _lab({OWN: 4, OTHER: 4}, nodes=3)
+    jobs = {
+        "by REST": _sent(there, lab, name="x" * 63, comment=PRINTABLE),
+        "by form": _sent_by_form(there, lab),
+        "strange": lab.submit(
+            OWN, 1, 30, command=["\u202e", "'", "a b"], environment={"A": STRANGE}
+        ),
+        "failed": lab.submit(OWN, 1, 30),
+        "cancelled while it waits": lab.submit(OWN, 1, 30),
+        "cancelled while it runs": lab.submit(OWN, 1, 10 * DAY_S),
+        "runs": lab.submit(OTHER, 5, 10 * DAY_S),
+        "too large": lab.submit(OWN, 1000, 30),
+        "in quarantine": lab.submit(OWN, 1, 30),
+    }
+    VirtualWork.objects.filter(job=jobs["failed"]).update(exit_code=1)
+    Job.objects.filter(pk=jobs["in quarantine"].pk).update(quarantine=STRANGE[:100])
+    Job.objects.filter(pk=jobs["strange"].pk).update(name=STRANGE[:120])
+    lab.at = max(job.submitted_at for job in Job.objects.filter(pool=lab.pool))
+    cancel_job(job=jobs["cancelled while it waits"], now=lab.now())
+    lab.rounds(2, every_s=60)
+    cancel_job(job=Job.objects.get(pk=jobs["cancelled while it runs"].pk), now=lab.now())
+    lab.rounds(10, every_s=900)
+    _settle(lab, is_settled=is_settled)
+    when = "settled" if is_settled else "not settled"
+    for name, job in jobs.items():
+        there.states[f"job {name}, {when}"] = _words(lab, job=job.uid)
+    paid = Transfer.objects.filter(pool=lab.pool).first()
+    if paid is not None:
+        there.states["job by REST, settled"]["transfer"] = str(paid.pk)
 
 
 def _sent(there: OddStage, lab: Cluster, **fields: object) -> Job:
@@ -220,7 +230,7 @@ def _sent_by_form(there: OddStage, lab: Cluster) -> Job:
     return Job.objects.get(name=typed["name"])
 
 
-def _policy(there: OddStage, policy: str) -> None:
+def add_policy(there: OddStage, policy: str) -> None:
     """A pool under a policy that shows more than others, with a job that it refuses."""
     lab = _lab({OWN: 1, OTHER: 7}, policy=policy)
     job = lab.submit(OWN, 2, 30)

@@ -1,0 +1,166 @@
+"""A site whose clocks stand still and whose ids come from a seed: it answers alike in each run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db.models import Max
+from django.test import Client
+from django.utils import timezone
+
+from scheduling.models import Job, Pool, PoolClock, Round
+from tenants.models import Membership, User
+from tenants.tokens import Scope, create_token
+from tests.functional.addresses import bearer, session
+from tests.functional.lending_stage import late_stage
+from tests.functional.odd_stage import add_jobs, add_policy, add_pools_that_lost, people_alone
+from tests.functional.two_tenants import two_tenants
+
+Words = dict[str, str]
+WALL = datetime(2030, 1, 1, 9, 30, 15, 123456, tzinfo=UTC)
+# A schema that is searched before the database's own functions, and what columns fill in.
+FIXED_CLOCK = f"""
+CREATE SCHEMA fixed;
+GRANT USAGE ON SCHEMA fixed TO PUBLIC;
+CREATE FUNCTION fixed.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE
+    AS $$ SELECT timestamptz '{WALL.isoformat()}' $$;
+CREATE FUNCTION fixed.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE
+    AS $$ SELECT timestamptz '{WALL.isoformat()}' $$;
+DO $$
+DECLARE
+    found record;
+BEGIN
+    EXECUTE format(
+        'ALTER DATABASE %I SET search_path = fixed, pg_catalog, public', current_database()
+    );
+    FOR found IN
+        SELECT adrelid::regclass AS of_table, attname AS of_column
+        FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+        WHERE pg_get_expr(adbin, adrelid) ~* 'statement_timestamp|clock_timestamp|now\\(\\)'
+    LOOP
+        EXECUTE format(
+            'ALTER TABLE %s ALTER COLUMN %I SET DEFAULT fixed.clock_timestamp()',
+            found.of_table, found.of_column
+        );
+    END LOOP;
+END $$;
+"""  # noqa: S608 - made of a constant of ours
+LOST = ("nodes lost", "a type removed", "paused")
+# Jobs of one pool whose answers differ most.
+ENDS = ("by REST", "failed", "cancelled while it runs", "in quarantine", "too large")
+
+
+class State(NamedTuple):
+    """The words of addresses, who asks for them, and who asks for filters and pages too."""
+
+    words: Words
+    callers: tuple[str, ...]
+    of_lists: tuple[str, ...] = ()
+
+
+@dataclass
+class RestStage:
+    """What addresses are about by state, and how everybody asks."""
+
+    states: dict[str, State] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)
+
+    def client(self, caller: str, *, api: bool) -> Client:
+        """How a caller asks: by token for the API, else by session."""
+        return bearer(self.secrets[caller]) if api else session(self.sessions[caller])
+
+
+def fix_clock(owner: psycopg.Connection) -> None:
+    """Stop the clock of a database, for connections that open from now on."""
+    owner.execute(FIXED_CLOCK)
+
+
+@contextmanager
+def seeded(seed: str) -> Iterator[None]:
+    """Take the clock's and chance's place: random bytes are of `seed`, no time passes."""
+    count = 0
+
+    def urandom(size: int) -> bytes:
+        nonlocal count
+        count += 1
+        return hashlib.shake_256(f"{seed} {count}".encode()).digest(size)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "urandom", urandom)
+        patch.setattr(random, "_urandom", urandom)
+        patch.setattr(time, "perf_counter_ns", lambda: 0)
+        patch.setattr(timezone, "now", lambda: WALL)
+        yield
+
+
+def rest_stage(logs: Path) -> RestStage:
+    """Make two tenants, a pool with late rounds, and rare states; wants a database of its own."""
+    made = RestStage()
+    _add_odd(made)
+    _add_late(made)
+    _add_pair(made, logs)
+    Pool.objects.update(round_s=86_400)
+    for pool, last in Round.objects.values_list("pool").annotate(last=Max("at")):
+        PoolClock.objects.filter(pool=pool).update(anchor_pool=last, anchor_wall=WALL)
+    return made
+
+
+def _add_odd(made: RestStage) -> None:
+    """Pools that lost something, jobs that ended in every way, and plans that were refused."""
+    odd = people_alone()
+    made.secrets |= odd.secrets
+    made.sessions |= odd.sessions
+    add_pools_that_lost(odd, LOST)
+    add_jobs(odd, is_settled=True)
+    for policy in ("market", "unisched"):
+        add_policy(odd, policy)
+    states = ("nodes lost", "of a type removed", "paused", "under market", "refused under unisched")
+    for state in (*states, *(f"job {end}, settled" for end in ENDS)):
+        made.states[state] = State(odd.states[state], ("owner",))
+
+
+def _add_late(made: RestStage) -> None:
+    late = late_stage()
+    late.cluster.seal()
+    _add(made, "ada", late.people["ada"])
+    job = str(Job.objects.get(pool=late.cluster.pool).uid)
+    words = {"slug": "aa", "pool": late.pool, "gpu_type": "v100", "round": "6", "job": job}
+    made.states["late rounds"] = State(words, ("ada", "operator"), ("ada", "operator"))
+
+
+def _add_pair(made: RestStage, logs: Path) -> None:
+    """Both managers, a member and the site's roles, about the pools of the first tenant."""
+    pair = two_tenants(logs)
+    member = User.objects.create(username="quokka-member")
+    Membership.objects.create(user=member, tenant=pair.one.tenant, role=Membership.Role.MEMBER)
+    _add(made, "member", member)
+    for side, caller in ((pair.one, "manager"), (pair.two, "neighbour")):
+        assert side.manager is not None
+        _add(made, caller, side.manager)
+    shared, mixed, _ = pair.one.pools
+    filtered = ("manager", "neighbour", "operator")
+    everybody = (*filtered, "member", "finance")
+    for lab, callers, of_lists in ((shared, everybody, filtered), (mixed, filtered[:1], ())):
+        words = pair.one.words_in(lab)
+        made.states[f"of two tenants, {lab.pool.name}"] = State(words, callers, of_lists)
+
+
+def _add(made: RestStage, caller: str, user: User) -> None:
+    """Add a caller with a token and a session."""
+    client = Client()
+    client.force_login(user)
+    made.sessions[caller] = client.cookies[settings.SESSION_COOKIE_NAME].value
+    made.secrets[caller] = create_token(user=user, name=caller, scopes=Scope, days=1, now=WALL)[1]
