@@ -21,6 +21,7 @@ from msgspec import inspect
 from evenshare_core.money.fixed_point import PLACES
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
 HIDDEN, TELL = "hidden", "tell"
 
@@ -52,6 +53,12 @@ def about(description: str, **schema: object) -> msgspec.Meta:
 def one_of(*choices: str) -> msgspec.Meta:
     """Return what a text is annotated with that is one of these."""
     return msgspec.Meta(extra_json_schema={"enum": list(choices)})
+
+
+def answer_of(kind: type[S], row: object, /, **more: object) -> S:
+    """Return the answer that has its fields from `more`, and what is not there from a row's."""
+    names = kind.__struct_fields__
+    return kind(**{name: more[name] if name in more else getattr(row, name) for name in names})
 
 
 def plain(value: Any) -> Any:

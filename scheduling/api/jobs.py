@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api import schemas
-from scheduling.api.answers import deadline_answers_json, preview_json
+from scheduling.api.answers import deadline_answers_json
 from scheduling.api.asked import pool_times
 from scheduling.api.base import (
     SchedulingView,
@@ -27,12 +27,11 @@ from scheduling.api.render import (
     jobs_json,
     next_round_json,
 )
-from scheduling.api.speeds import compared_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait
 from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
-from scheduling.selectors.measurements import overclaims_of
+from scheduling.selectors.measurements import SpeedCompared, overclaims_of
 from scheduling.selectors.plans import read_plan
 from scheduling.selectors.preemptions import last_preemption, preemptions_for
 from scheduling.selectors.reasons import given_up_text, visible_numbers
@@ -46,8 +45,9 @@ from scheduling.services import (
     submit_job,
     submit_jobs,
 )
-from scheduling.services.logs import WINDOW_BYTES, log_page
-from tenants.answers import credits_text, plain
+from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
+from tenants.answers import answer_of, credits_text, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import bad_field, fields_only, not_there
 from tenants.api.resources import PAGE, Listed, Page
 from tenants.api.times import time_text
@@ -195,7 +195,7 @@ class JobDryRun(SchedulingView):
                 "borrowed": answer.borrowed,
                 "currency": currency,
                 "note": answer.note,
-                "deadline_answer": preview_json(answer.deadline),
+                "deadline_answer": plain(answer.deadline),
                 "next_round": next_round_json(answer.next_round),
             }
         )
@@ -250,7 +250,7 @@ class JobWhy(SchedulingView):
             deadlines = deadline_answers_json([job], pool_times([job]))
             phase = phases([job])[job.pk]
         early = {
-            "overclaims": [compared_json(one) for one in overclaims],
+            "overclaims": [plain(answer_of(SpeedCompared, one)) for one in overclaims],
             "deadline_answer": deadlines.get(job.pk),
             "plan": plain(plan),
             "preempted": plain(last),
@@ -308,7 +308,9 @@ class JobLogs(SchedulingView):
     query: ClassVar[tuple[str, ...]] = ("lease", "offset", "limit")
 
     @extend_schema(
-        operation_id="job_logs", responses={200: schemas.LogText}, parameters=schemas.LOG_QUERY
+        operation_id="job_logs",
+        responses={200: answer_serializer(LogPage)},
+        parameters=schemas.LOG_QUERY,
     )
     def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
         """Read a window of a log as inert text; `offset` below 0 counts from the end."""
@@ -320,16 +322,7 @@ class JobLogs(SchedulingView):
             page = log_page(job, lease=lease, offset=offset, limit=limit)
         if page is None:
             raise not_there()
-        return Response(
-            {
-                "lease": page.lease,
-                "offset": page.offset,
-                "next_offset": page.next_offset,
-                "total": page.total,
-                "text": page.text,
-                "complete": page.complete,
-            }
-        )
+        return Response(plain(page))
 
     def _number(self, name: str, *, least: int, most: int) -> int | None:
         raw = self.request.query_params.get(name, "")

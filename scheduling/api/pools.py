@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -13,10 +14,6 @@ from rest_framework.response import Response
 from scheduling.api import schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
-from scheduling.api.render import (
-    pool_json,
-    types_json,
-)
 from scheduling.api.schemas import Credits
 from scheduling.engine.clock import pool_time, read_clock
 from scheduling.models import Job, Pool
@@ -32,10 +29,12 @@ from scheduling.selectors.queue_order import (
     list_queue,
     read_queue_order,
 )
+from scheduling.selectors.quota_promises import QuotaPromiseRow, pool_promise, promise_row
 from scheduling.selectors.trades import TradeRow, list_trades
 from scheduling.selectors.visibility import Visibility, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
-from tenants.answers import plain
+from tenants.answers import Answer, answer_of, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import Who
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
@@ -49,8 +48,64 @@ from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
 
 
+class PoolRow(Answer, frozen=True, rename={"number": "round", "at": "round_at"}):
+    """One pool. `now` and `round_at` are pool time."""
+
+    name: str
+    policy: str
+    book: str
+    round_s: int
+    lease_s: int
+    nodes: int
+    gpus: int
+    now: datetime
+    scale: int
+    paused: bool
+    number: int | None
+    at: datetime | None
+    quota_promise: QuotaPromiseRow | None
+
+
+class NodeRow(Answer, frozen=True, rename={"phase": "state"}):
+    """One node."""
+
+    name: str
+    gpus: int
+    held: int
+    phase: str
+
+
+class TypeRow(Answer, frozen=True, rename={"name": "gpu_type"}):
+    """All GPUs of one type; used + idle + blocked = gpus."""
+
+    name: str
+    gpus: int
+    used: int
+    own: int
+    borrowed: int
+    idle: int
+    blocked: int
+    nodes: tuple[NodeRow, ...]
+
+
+class PoolWhole(PoolRow, frozen=True, rename={"number": "round", "at": "round_at"}):
+    """One pool with its nodes."""
+
+    types: tuple[TypeRow, ...]
+
+
 def _pool(facts: PoolFacts) -> dict[str, Any]:
-    return pool_json(facts, pool_time(facts.clock, facts.wall))
+    told: dict[str, Any] = plain(
+        answer_of(
+            PoolRow,
+            facts,
+            now=pool_time(facts.clock, facts.wall),
+            scale=facts.clock.scale,
+            paused=facts.clock.paused,
+            quota_promise=promise_row(pool_promise(facts)),
+        )
+    )
+    return told
 
 
 class PoolList(Listed, SchedulingView):
@@ -58,7 +113,7 @@ class PoolList(Listed, SchedulingView):
 
     address = "pools"
     operation = "pool_list"
-    row = schemas.PoolRow
+    row = PoolRow
     about = "All pools."
 
     def page(self) -> Page:
@@ -69,7 +124,7 @@ class PoolList(Listed, SchedulingView):
 class PoolShow(SchedulingView):
     """One pool."""
 
-    @extend_schema(operation_id="pool_show", responses={200: schemas.PoolWhole})
+    @extend_schema(operation_id="pool_show", responses={200: answer_serializer(PoolWhole)})
     def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
         facts = self.pool(name)
@@ -80,7 +135,11 @@ class PoolShow(SchedulingView):
                 read_visibility(facts.id, self.access),
                 away={row.node_id for row in windows},
             )
-        return Response({**_pool(facts), "types": types_json(overview)})
+        types = [
+            answer_of(TypeRow, row, nodes=tuple(answer_of(NodeRow, node) for node in row.nodes))
+            for row in overview.types
+        ]
+        return Response({**_pool(facts), "types": plain(types)})
 
 
 class PoolQueue(SchedulingView):

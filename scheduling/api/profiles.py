@@ -12,14 +12,22 @@ from rest_framework.response import Response
 
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, spec_of
-from scheduling.api.speeds import SPEED, SpeedCompared, compared_json, milli_text
 from scheduling.models import Job, MeasurementNote, Profile
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.job_phases import PHASES
 from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.measurements import MeasuredTime, compared_speeds, read_measurements
+from scheduling.selectors.measurements import (
+    SPEED,
+    MeasuredTime,
+    SpeedCompared,
+    compared_speeds,
+    milli_text,
+    read_measurements,
+)
 from scheduling.selectors.profiles import list_profiles
 from scheduling.services.profiles import InUseError, drop_profile, put_profile
+from tenants.answers import answer_of, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import Who, actor_of
 from tenants.api.problems import Problem, not_there
 from tenants.api.request_schemas import request_serializer
@@ -42,7 +50,7 @@ class ProfileJson(s.Serializer[object]):
     name = s.CharField()
     speeds = s.DictField(child=s.RegexField(SPEED))
     declared = s.DictField(child=s.RegexField(SPEED))
-    measured = SpeedCompared(many=True)
+    measured = answer_serializer(SpeedCompared)(many=True)
     priority = s.IntegerField()
     origin = s.ChoiceField(list(Profile.Source.values))
     measured_at = s.DateTimeField(allow_null=True)
@@ -205,7 +213,7 @@ def _json(row: Profile, pool: str) -> dict[str, Any]:
         "name": row.name,
         "speeds": _texts(row.speedups),
         "declared": _texts(row.as_declared),
-        "measured": [compared_json(one) for one in compared_speeds(row)],
+        "measured": [plain(answer_of(SpeedCompared, one)) for one in compared_speeds(row)],
         "priority": row.priority,
         "origin": row.source,
         "measured_at": time_text(row.measured_at),

@@ -24,6 +24,8 @@ from scheduling.selectors.capacity import gpus_by_type
 from scheduling.selectors.quotas import QuotaRow, list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
+from tenants.answers import Answer, answer_of, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, OperateView, answer, page, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
@@ -98,23 +100,13 @@ Drafts = request_serializer(
 )
 
 
-class QuotaStanding(s.Serializer[object]):
-    """A tenant's figures of a round: GPUs, and rho after it."""
-
-    quota = s.IntegerField()
-    deserved = s.IntegerField()
-    got = s.IntegerField()
-    borrowed = s.IntegerField()
-    rho = s.FloatField(allow_null=True)
-
-
-class QuotaImpactRow(s.Serializer[object]):
+class QuotaImpactRow(Answer, frozen=True):
     """One tenant and GPU type, with the present quotas and with the drafted ones."""
 
-    tenant = s.CharField()
-    gpu_type = s.CharField()
-    before = QuotaStanding()
-    after = QuotaStanding()
+    tenant: str
+    gpu_type: str
+    before: Standing
+    after: Standing
 
 
 class QuotaImpact(s.Serializer[object]):
@@ -125,7 +117,7 @@ class QuotaImpact(s.Serializer[object]):
     at = s.DateTimeField()
     waiting_before = s.IntegerField()
     waiting_after = s.IntegerField()
-    results = QuotaImpactRow(many=True)
+    results = answer_serializer(QuotaImpactRow)(many=True)
     warnings = _warnings_field()
     error = s.CharField(allow_blank=True)
 
@@ -324,24 +316,9 @@ def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> dict[str, Any]:
         "waiting_before": impact.waiting.before,
         "waiting_after": impact.waiting.after,
         "results": [
-            {
-                "tenant": names.tenants.get(row.tenant, ""),
-                "gpu_type": row.gpu_type,
-                "before": _standing(row.before),
-                "after": _standing(row.after),
-            }
+            plain(answer_of(QuotaImpactRow, row, tenant=names.tenants.get(row.tenant, "")))
             for row in impact.rows
         ],
         "warnings": impact.warnings,
         "error": impact.error,
-    }
-
-
-def _standing(row: Standing) -> dict[str, Any]:
-    return {
-        "quota": row.quota,
-        "deserved": row.deserved,
-        "got": row.got,
-        "borrowed": row.borrowed,
-        "rho": row.rho,
     }

@@ -7,8 +7,6 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol
 
-from evenshare_core.policies.quota_promise import QuotaPromise
-from evenshare_core.units import SECOND_US
 from scheduling.api.answers import deadline_answers_json
 from scheduling.api.asked import asked_json, pool_times
 from scheduling.api.estimates import estimates_json
@@ -16,10 +14,7 @@ from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
 from scheduling.selectors.job_lists import LeaseNow, leases_now
 from scheduling.selectors.job_phases import phase_of
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.pools import PoolOverview
 from scheduling.selectors.queue_order import is_queued, read_queue_orders
-from scheduling.selectors.quota_promises import pool_promise
 from scheduling.selectors.start_estimates import read_starts
 from scheduling.services.next_round import NextRound
 from tenants.answers import credits_text, plain, time_text
@@ -133,61 +128,6 @@ def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
             "start": plain(start),
         }
     return shown
-
-
-def pool_json(facts: PoolFacts, at: Any) -> dict[str, Any]:
-    """Return a pool with its clock (`at`: pool time now) and its last round."""
-    return {
-        "name": facts.name,
-        "policy": facts.policy,
-        "book": facts.book,
-        "round_s": facts.round_s,
-        "lease_s": facts.lease_s,
-        "nodes": facts.nodes,
-        "gpus": facts.gpus,
-        "now": time_text(at),
-        "scale": facts.clock.scale,
-        "paused": facts.clock.paused,
-        "round": facts.number,
-        "round_at": time_text(facts.at),
-        "quota_promise": _promise(pool_promise(facts)),
-    }
-
-
-def _promise(promise: QuotaPromise | None) -> dict[str, Any] | None:
-    """What a tenant may expect of its quota; lengths in seconds of pool time, rounded up."""
-    if promise is None:
-        return None
-    return {
-        "kind": promise.kind.value,
-        "within_s": None if promise.within_us is None else -(-promise.within_us // SECOND_US),
-        "parts": [
-            {"text": part.text, "length_s": -(-part.length_us // SECOND_US)}
-            for part in promise.parts
-        ],
-        "text": promise.text,
-        "conditions": list(promise.conditions),
-    }
-
-
-def types_json(overview: PoolOverview) -> list[dict[str, Any]]:
-    """Return what a pool's GPUs do now, by type; used + idle + blocked = gpus."""
-    return [
-        {
-            "gpu_type": row.name,
-            "gpus": row.gpus,
-            "used": row.used,
-            "own": row.own,
-            "borrowed": row.borrowed,
-            "idle": row.idle,
-            "blocked": row.blocked,
-            "nodes": [
-                {"name": node.name, "gpus": node.gpus, "held": node.held, "state": node.phase}
-                for node in row.nodes
-            ],
-        }
-        for row in overview.types
-    ]
 
 
 def next_round_json(row: NextRound | None) -> dict[str, Any] | None:

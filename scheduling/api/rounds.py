@@ -2,23 +2,81 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
 
+import msgspec
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api import round_schemas, schemas
+from scheduling.api import schemas
 from scheduling.api.base import SchedulingView
-from scheduling.api.round_render import chain_json, round_json, round_view_json
-from scheduling.selectors.bundles import read_place
-from scheduling.selectors.certificates import view_certificate
+from scheduling.selectors.bundles import ChainPlace, read_place
+from scheduling.selectors.certificates import CertificateView, view_certificate
+from scheduling.selectors.following import Following
 from scheduling.selectors.round_lists import rounds_page
-from scheduling.selectors.rounds import round_view
+from scheduling.selectors.round_shares import RoundShare
+from scheduling.selectors.rounds import RoundDecision, RoundView, round_view
+from scheduling.selectors.stored_rounds import Damage
+from scheduling.selectors.trades import TradeRow
 from scheduling.selectors.visibility import read_visibility
+from tenants.answers import Answer, about, answer_of, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import not_there
 from tenants.scopes import site_scope
+
+
+class RoundRow(Answer, frozen=True):
+    """One round as a list shows it."""
+
+    pool: str
+    number: int
+    at: datetime
+    wall_at: datetime
+    policy: str
+    policy_version: str
+    snapshot_sha256: str
+    decision_sha256: str
+    decide_us: int
+    summary: dict[str, Any]
+
+
+class RoundPage(s.Serializer[object]):
+    """A page of rounds."""
+
+    results = answer_serializer(RoundRow)(many=True)
+    next = s.CharField(allow_null=True)
+
+
+class RoundRecordRow(Answer, frozen=True):
+    """A round's record in the log of its pool; `sha256` is its leaf hash."""
+
+    index: int
+    sha256: str
+    bundle_sha256: str
+    follows: Annotated[bool | None, about("Null: nothing to compare with.")]
+    breaks: tuple[str, ...]
+    damage: str
+
+
+class RoundWhole(RoundRow, frozen=True):
+    """One round with its shares and certificate and, while its bytes are kept, its decision.
+
+    Where `damages` names the row, counts are 0 and shares and certificate are not given.
+    """
+
+    shares: tuple[RoundShare, ...]
+    certificate: CertificateView | None
+    decision: Annotated[RoundDecision | None, msgspec.Meta(extra_json_schema={"type": "object"})]
+    why_no_decision: str
+    damages: tuple[Damage, ...]
+    trades: tuple[TradeRow, ...]
+    following: Following | None
+    bundle: Annotated[str | None, about("Null: not sealed, damaged, or long ago.")]
+    record: RoundRecordRow | None
 
 
 class RoundList(SchedulingView):
@@ -28,7 +86,7 @@ class RoundList(SchedulingView):
 
     @extend_schema(
         operation_id="round_list",
-        responses={200: round_schemas.RoundPage},
+        responses={200: RoundPage},
         parameters=schemas.POOL_QUERY,
     )
     def get(self, request: Request) -> Response:
@@ -39,14 +97,14 @@ class RoundList(SchedulingView):
         with site_scope():
             page = rounds_page(facts.id, before=key[0] if key else None, limit=limit)
         following = None if page.older is None else make_cursor(route, page.older)
-        shown = [round_json(row, facts.name) for row in page.rows]
+        shown = [plain(answer_of(RoundRow, row, pool=facts.name)) for row in page.rows]
         return Response({"results": shown, "next": following})
 
 
 class RoundShow(SchedulingView):
     """One round."""
 
-    @extend_schema(operation_id="round_show", responses={200: round_schemas.RoundWhole})
+    @extend_schema(operation_id="round_show", responses={200: answer_serializer(RoundWhole)})
     def get(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
         """Show a round: shares, certificate, reasons, prices, trades, hashes of its bytes.
 
@@ -60,5 +118,33 @@ class RoundShow(SchedulingView):
             place = read_place(facts.id, number) if view else None
         if view is None:
             raise not_there()
-        shown = round_view_json(view, seen, facts.name)
-        return Response(shown | chain_json(place, facts.name))
+        return Response(plain(_whole(view, seen, place, facts.name)))
+
+
+def _whole(
+    view: RoundView, seen: CertificateView | None, place: ChainPlace | None, pool: str
+) -> RoundWhole:
+    if seen is not None and view.decision is not None:
+        seen = msgspec.structs.replace(seen, same_again=view.decision.again)
+    is_kept = place is not None and place.is_kept
+    return answer_of(
+        RoundWhole,
+        view.round,
+        pool=pool,
+        shares=view.shares,
+        certificate=seen,
+        decision=view.decision,
+        why_no_decision=view.why_not,
+        damages=view.damages,
+        trades=view.trades,
+        following=view.following,
+        bundle=f"/api/v1/rounds/{pool}/{view.round.number}/bundle" if is_kept else None,
+        record=None if place is None else _record(place),
+    )
+
+
+def _record(place: ChainPlace) -> RoundRecordRow:
+    record = place.record
+    return RoundRecordRow(
+        place.index, place.hash, record.bundle, place.follows, record.breaks, record.damage
+    )

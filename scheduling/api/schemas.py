@@ -11,21 +11,21 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s
 
-from scheduling.api.answers import DeadlineRow, PreviewRow
-from scheduling.api.promise_schemas import QuotaPromiseRow
-from scheduling.api.speeds import SpeedCompared
 from scheduling.models import Job
 from scheduling.requests.jobs import JobRequest
+from scheduling.selectors.answers import DeadlineRow
 from scheduling.selectors.job_estimates import EstimateView
 from scheduling.selectors.job_lists import LeaseNow
 from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.job_requests import shown_fields
+from scheduling.selectors.measurements import SpeedCompared
 from scheduling.selectors.plans import PlanRow
 from scheduling.selectors.preemptions import PreemptionRow
 from scheduling.selectors.start_estimates import StartView
 from scheduling.selectors.stop_forecasts import StopView
 from scheduling.selectors.visibility import VisibleTenant
+from scheduling.services.deadline_preview import DeadlinePreview
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.request_schemas import answer_fields, request_serializer
 from tenants.api.resources import PAGE, query
@@ -139,7 +139,7 @@ class JobRow(s.Serializer[object]):
     progress = s.DictField(child=s.JSONField(), allow_null=True)
     charge = Credits()
     url = s.CharField()
-    deadline_answer = DeadlineRow(
+    deadline_answer = answer_serializer(DeadlineRow)(
         allow_null=True, help_text="Null: it has no deadline, or was just submitted."
     )
     deadline_left_s = s.IntegerField(
@@ -203,7 +203,7 @@ class DryRunAnswer(s.Serializer[object]):
     borrowed = s.IntegerField()
     currency = s.CharField()
     note = s.CharField()
-    deadline_answer = PreviewRow(
+    deadline_answer = answer_serializer(DeadlinePreview)(
         allow_null=True, help_text="What the next round would answer; null: without a deadline."
     )
     next_round = NextRoundRow(
@@ -232,73 +232,18 @@ class JobReason(s.Serializer[object]):
     preempted = PREEMPTION(
         allow_null=True, help_text="The last time it lost GPUs before its lease expired."
     )
-    deadline_answer = DeadlineRow(allow_null=True, help_text="Null: it has no deadline.")
+    deadline_answer = answer_serializer(DeadlineRow)(
+        allow_null=True, help_text="Null: it has no deadline."
+    )
     plan = answer_serializer(PlanRow)(
         allow_null=True, help_text="Null: no plan decides about it now."
     )
-    overclaims = SpeedCompared(
+    overclaims = answer_serializer(SpeedCompared)(
         many=True, help_text="Where its job type was declared faster than it was measured."
     )
     made_way = PREEMPTION(
         many=True, help_text="Leases that ended before they expired for this job, oldest first."
     )
-
-
-class LogText(s.Serializer[object]):
-    """A window of a log. `complete`: the lease has ended, and nothing follows."""
-
-    lease = s.IntegerField(allow_null=True)
-    offset = s.IntegerField()
-    next_offset = s.IntegerField()
-    total = s.IntegerField()
-    text = s.CharField(allow_blank=True)
-    complete = s.BooleanField()
-
-
-class PoolRow(s.Serializer[object]):
-    """One pool. `now` and `round_at` are pool time."""
-
-    name = s.CharField()
-    policy = s.CharField()
-    book = s.CharField()
-    round_s = s.IntegerField()
-    lease_s = s.IntegerField()
-    nodes = s.IntegerField()
-    gpus = s.IntegerField()
-    now = s.DateTimeField()
-    scale = s.IntegerField()
-    paused = s.BooleanField()
-    round = s.IntegerField(allow_null=True)
-    round_at = s.DateTimeField(allow_null=True)
-    quota_promise = QuotaPromiseRow(allow_null=True)
-
-
-class NodeRow(s.Serializer[object]):
-    """One node."""
-
-    name = s.CharField()
-    gpus = s.IntegerField()
-    held = s.IntegerField()
-    state = s.CharField()
-
-
-class TypeRow(s.Serializer[object]):
-    """All GPUs of one type; used + idle + blocked = gpus."""
-
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    used = s.IntegerField()
-    own = s.IntegerField()
-    borrowed = s.IntegerField()
-    idle = s.IntegerField()
-    blocked = s.IntegerField()
-    nodes = NodeRow(many=True)
-
-
-class PoolWhole(PoolRow):
-    """One pool with its nodes."""
-
-    types = TypeRow(many=True)
 
 
 class QueueRow(s.Serializer[object]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
@@ -10,8 +12,8 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.money.fixed_point import to_text
+from evenshare_core.domain.entitlements import Mode
+from evenshare_core.money.fixed_point import to_credits
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, idempotency_key, replay_header, spec_of
 from scheduling.engine.clock import read_clock
@@ -19,7 +21,6 @@ from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, Sharing
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.sharing import price_limit_of
 from scheduling.selectors.sharing_views import (
-    BackRule,
     OfferState,
     OfferView,
     PromisedReturn,
@@ -30,15 +31,15 @@ from scheduling.selectors.sharing_views import (
     sharing_views,
 )
 from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
+from tenants.answers import Answer, answer_of, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import Who, actor_of
 from tenants.api.problems import not_there
 from tenants.api.request_schemas import request_serializer
 from tenants.api.resources import PAGE, Listed, Page
-from tenants.api.times import time_text
 from tenants.input.requests import read_request
 from tenants.models import IdleOffer, Tenant
 from tenants.permissions import Action
-from tenants.requests import MODES
 from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.quotas import pools_of
 from tenants.tokens import Scope
@@ -46,89 +47,75 @@ from tenants.tokens import Scope
 WRITE = Scope.JOBS_WRITE.value
 
 
-class SharingLimits(s.Serializer[object]):
+class SharingLimits(Answer, frozen=True):
     """A mode and its limits in GPUs; null: no limit."""
 
-    mode = s.ChoiceField(list(MODES))
-    borrow_limit = s.IntegerField(allow_null=True)
-    lend_limit = s.IntegerField(allow_null=True)
+    mode: Mode
+    borrow_limit: int | None
+    lend_limit: int | None
 
 
-class OwnSharingLimits(SharingLimits):
+class OwnSharingLimits(SharingLimits, frozen=True):
     """The tenant's own; `by_offer`: idle quota is lent by offers alone."""
 
-    by_offer = s.BooleanField()
+    by_offer: bool
 
 
-class SharingRow(s.Serializer[object]):
+class SharingRow(Answer, frozen=True):
     """A quota: the operator's `bounds`, the tenant's `own` settings, and what holds of both.
 
     `idle` GPUs of it are not used by its tenant, and `lendable` of those others may use. `standing`
     GPUs are offered, `offered` of them at the posted `price`.
     """
 
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    bounds = SharingLimits()
-    own = OwnSharingLimits()
-    effective = SharingLimits()
-    idle = s.IntegerField()
-    lendable = s.IntegerField()
-    standing = s.IntegerField()
-    offered = s.IntegerField()
-    price = schemas.Credits()
+    gpu_type: str
+    gpus: int
+    bounds: SharingLimits
+    own: OwnSharingLimits
+    effective: SharingLimits
+    idle: int
+    lendable: int
+    standing: int
+    offered: int
+    price: Decimal
 
 
-class SharingJson(s.Serializer[object]):
+class SharingJson(Answer, frozen=True):
     """What a tenant lends and borrows in a pool. `max_price`: what its jobs pay at most."""
 
-    tenant = s.CharField()
-    pool = s.CharField()
-    max_price = schemas.Credits(allow_null=True)
-    results = SharingRow(many=True)
+    tenant: str
+    pool: str
+    max_price: Decimal | None
+    results: tuple[SharingRow, ...]
 
 
-class PromisedReturnJson(s.Serializer[object]):
-    """By when GPUs that are not lent any more are back, in pool time, as long as rounds run.
-
-    `by`: for the tenant's jobs within quota; `unasked_by`: also where none asks for them.
-    `borrowed`: GPUs of the type that others borrow now, of whatever lender.
-    """
-
-    by = s.DateTimeField()
-    unasked_by = s.DateTimeField()
-    rule = s.ChoiceField([rule.value for rule in BackRule])
-    borrowed = s.IntegerField()
-    text = s.CharField()
-
-
-class SharingChanged(SharingRow):
+class SharingChanged(SharingRow, frozen=True):
     """The same after a change; `back`: by when GPUs return, where less is lent, else null."""
 
-    back = PromisedReturnJson(allow_null=True)
+    back: PromisedReturn | None
 
 
-class OfferJson(s.Serializer[object]):
+class OfferJson(Answer, frozen=True):
     """An offer; `text` says what it does at `price`, the price posted last."""
 
-    id = s.UUIDField()
-    tenant = s.CharField()
-    pool = s.CharField()
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    floor_price = schemas.Credits()
-    price = schemas.Credits()
-    made_at = s.DateTimeField()
-    until = s.DateTimeField(allow_null=True)
-    revoked_at = s.DateTimeField(allow_null=True)
-    state = s.ChoiceField([state.value for state in OfferState])
-    text = s.CharField()
+    id: UUID
+    tenant: str
+    pool: str
+    gpu_type: str
+    gpus: int
+    floor_price: Decimal
+    price: Decimal
+    made_at: datetime
+    until: datetime | None
+    revoked_at: datetime | None
+    state: OfferState
+    text: str
 
 
-class OfferRevoked(OfferJson):
+class OfferRevoked(OfferJson, frozen=True):
     """The same when it is revoked."""
 
-    back = PromisedReturnJson()
+    back: PromisedReturn
 
 
 class TenantInPool(NamedTuple):
@@ -162,7 +149,7 @@ class PoolSharing(SharedPoolView):
     scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "PUT": WRITE}
     http_method_names = ["get", "head", "put"]
 
-    @extend_schema(operation_id="sharing_show", responses={200: SharingJson})
+    @extend_schema(operation_id="sharing_show", responses={200: answer_serializer(SharingJson)})
     def get(self, request: Request, name: str, slug: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Say what a tenant lends and borrows: its own settings within its quotas' bounds."""
         return Response(_sharing_json(self.there(name, slug)))
@@ -170,7 +157,7 @@ class PoolSharing(SharedPoolView):
     @extend_schema(
         operation_id="price_limit_put",
         request=request_serializer(PriceLimitRequest),
-        responses={200: SharingJson},
+        responses={200: answer_serializer(SharingJson)},
     )
     def put(self, request: Request, name: str, slug: str) -> Response:
         """Set what all jobs of a tenant pay at most for a borrowed GPU-hour in a pool."""
@@ -192,7 +179,7 @@ class TypeSharing(SharedPoolView):
     @extend_schema(
         operation_id="sharing_put",
         request=request_serializer(SharingRequest, by_offer=s.BooleanField(required=False)),
-        responses={200: SharingChanged},
+        responses={200: answer_serializer(SharingChanged)},
     )
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
         """Set a tenant's own settings for a GPU type; the stricter of them and the bounds holds."""
@@ -207,8 +194,8 @@ class TypeSharing(SharedPoolView):
         if before is None or after is None:
             raise not_there()  # its quota ended in this moment
         less = after.lends_less_than(before)
-        back = _back_json(_back(facts, tenant, gpu_type)) if less else None
-        return Response({**_row_json(after), "back": back})
+        back = _back(facts, tenant, gpu_type) if less else None
+        return Response({**plain(_sharing_row(after)), "back": plain(back)})
 
 
 class OfferList(Listed, SharedPoolView):
@@ -236,7 +223,7 @@ class OfferList(Listed, SharedPoolView):
     @extend_schema(
         operation_id="offer_make",
         request=request_serializer(OfferRequest),
-        responses={201: OfferJson},
+        responses={201: answer_serializer(OfferJson)},
         parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
     )
     def post(self, request: Request, name: str, slug: str) -> Response:
@@ -259,7 +246,9 @@ class OfferOne(SharedPoolView):
     scopes: ClassVar[dict[str, str]] = {"DELETE": WRITE}
     http_method_names = ["delete"]
 
-    @extend_schema(operation_id="offer_revoke", request=None, responses={200: OfferRevoked})
+    @extend_schema(
+        operation_id="offer_revoke", request=None, responses={200: answer_serializer(OfferRevoked)}
+    )
     def delete(self, request: Request, name: str, slug: str, offer: UUID) -> Response:  # noqa: ARG002 - DRF's signature
         """Revoke an offer: nothing more is lent by it; `back` says by when its GPUs return.
 
@@ -272,8 +261,8 @@ class OfferOne(SharedPoolView):
         )  # fmt: skip
         if row is None:
             raise not_there()
-        back = _back_json(_back(facts, tenant, row.gpu_type.name))
-        return Response({**_shown(row, facts, tenant), "back": back})
+        back = _back(facts, tenant, row.gpu_type.name)
+        return Response({**_shown(row, facts, tenant), "back": plain(back)})
 
 
 def _row(facts: PoolFacts, tenant: Tenant, gpu_type: str) -> SharingView | None:
@@ -298,65 +287,35 @@ def _sharing_json(there: TenantInPool) -> dict[str, Any]:
     with tenant_scope(tenant.pk):
         rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
         most = price_limit_of(facts.id, tenant.pk)
-    return {
-        "tenant": tenant.slug,
-        "pool": facts.name,
-        "max_price": None if most is None else to_text(most),
-        "results": [_row_json(row) for row in rows],
-    }
+    max_price = None if most is None else to_credits(most)
+    shown = tuple(_sharing_row(row) for row in rows)
+    told: dict[str, Any] = plain(SharingJson(tenant.slug, facts.name, max_price, shown))
+    return told
 
 
-def _row_json(row: SharingView) -> dict[str, Any]:
-    return {
-        "gpu_type": row.gpu_type,
-        "gpus": row.bounds.gpus,
-        "bounds": _limits_json(row.bounds),
-        "own": {
-            "mode": row.own.mode.value,
-            "borrow_limit": row.own.borrow_limit,
-            "lend_limit": row.own.lend_limit,
-            "by_offer": row.own.by_offer,
-        },
-        "effective": _limits_json(row.effective),
-        "idle": row.idle,
-        "lendable": row.lendable,
-        "standing": row.standing,
-        "offered": row.offered,
-        "price": f"{row.price:.6f}",
-    }
-
-
-def _limits_json(row: Entitlement) -> dict[str, Any]:
-    return {
-        "mode": row.mode.value,
-        "borrow_limit": row.borrow_limit,
-        "lend_limit": row.lend_limit,
-    }
+def _sharing_row(row: SharingView) -> SharingRow:
+    return answer_of(
+        SharingRow,
+        row,
+        gpus=row.bounds.gpus,
+        bounds=answer_of(SharingLimits, row.bounds),
+        own=answer_of(OwnSharingLimits, row.own),
+        effective=answer_of(SharingLimits, row.effective),
+    )
 
 
 def _offer_json(row: OfferView, pool: str, tenant: Tenant) -> dict[str, Any]:
-    offer = row.offer
-    return {
-        "id": str(offer.uid),
-        "tenant": tenant.slug,
-        "pool": pool,
-        "gpu_type": offer.gpu_type.name,
-        "gpus": offer.gpus,
-        "floor_price": f"{offer.floor_price:.6f}",
-        "price": f"{row.price:.6f}",
-        "made_at": time_text(offer.made_at),
-        "until": time_text(offer.until),
-        "revoked_at": time_text(offer.revoked_at),
-        "state": row.state.value,
-        "text": row.text,
-    }
-
-
-def _back_json(back: PromisedReturn) -> dict[str, Any]:
-    return {
-        "by": time_text(back.by),
-        "unasked_by": time_text(back.unasked_by),
-        "rule": back.rule.value,
-        "borrowed": back.borrowed,
-        "text": back.text,
-    }
+    told: dict[str, Any] = plain(
+        answer_of(
+            OfferJson,
+            row.offer,
+            id=row.offer.uid,
+            tenant=tenant.slug,
+            pool=pool,
+            gpu_type=row.offer.gpu_type.name,
+            price=row.price,
+            state=row.state,
+            text=row.text,
+        )
+    )
+    return told

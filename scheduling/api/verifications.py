@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Annotated, ClassVar
+from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, idempotency_key, replay_header, spec_of
-from scheduling.models import Verification
 from scheduling.requests.verifications import KINDS, VerificationRequest, read_verification
 from scheduling.services.verifications import OtherHeadError, keep_verification
+from tenants.answers import Answer, answer_of, one_of, plain
 from tenants.api import logs
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import Problem, bad_field
 from tenants.api.request_schemas import request_serializer
-from tenants.api.times import time_text
 from tenants.input.errors import FieldError
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -35,24 +36,24 @@ EVIDENCE = (
 )
 
 
-class VerificationJson(s.Serializer[object]):
+class VerificationJson(Answer, frozen=True):
     """A verification as it was said; nothing is trusted for it. `said_at`: wall time."""
 
-    id = s.UUIDField()
-    tenant = s.CharField()
-    pool = s.CharField()
-    said_at = s.DateTimeField()
-    kind = s.ChoiceField(list(KINDS))
-    size = s.IntegerField()
-    root = s.CharField()  # type: ignore[assignment]  # DRF takes fields out of the class
-    first = s.IntegerField(allow_null=True)
-    last = s.IntegerField(allow_null=True)
-    since = s.DateTimeField(allow_null=True)
-    until = s.DateTimeField(allow_null=True)
-    checked = s.IntegerField()
-    findings = s.IntegerField()
-    unproven = s.IntegerField(allow_null=True)
-    client = s.CharField()
+    id: UUID
+    tenant: str
+    pool: str
+    said_at: datetime
+    kind: Annotated[str, one_of(*KINDS)]
+    size: int
+    root: str
+    first: int | None
+    last: int | None
+    since: datetime | None
+    until: datetime | None
+    checked: int
+    findings: int
+    unproven: int | None
+    client: str
 
 
 class VerificationList(SchedulingView):
@@ -65,7 +66,7 @@ class VerificationList(SchedulingView):
     @extend_schema(
         operation_id="verification_say",
         request=request_serializer(VerificationRequest),
-        responses={201: VerificationJson},
+        responses={201: answer_serializer(VerificationJson)},
         parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
     )
     def post(self, request: Request, name: str) -> Response:
@@ -88,7 +89,9 @@ class VerificationList(SchedulingView):
             field = FieldError(error.field, error.reason, EVIDENCE, "conflict")
             raise Problem(409, "other_head", f"{error.reason} {EVIDENCE}", [field]) from error
         headers = replay_header(is_replay=made.is_replay)
-        return Response(_json(made.row, tenant, facts.name), status=201, headers=headers)
+        names = {"id": made.row.uid, "tenant": tenant.slug, "pool": facts.name}
+        said = answer_of(VerificationJson, made.row, **names)
+        return Response(plain(said), status=201, headers=headers)
 
     def _own_tenant(self, slug: str | None, pool_id: int) -> Tenant:
         """The tenant in whose name something is said: one that the caller is a member of."""
@@ -109,23 +112,3 @@ class VerificationList(SchedulingView):
 
 def _known(memberships: tuple[MembershipFacts, ...]) -> str:
     return f"You are in: {', '.join(one.slug for one in memberships) or 'none'}."
-
-
-def _json(row: Verification, tenant: Tenant, pool: str) -> dict[str, Any]:
-    return {
-        "id": str(row.uid),
-        "tenant": tenant.slug,
-        "pool": pool,
-        "said_at": time_text(row.said_at),
-        "kind": row.kind,
-        "size": row.size,
-        "root": row.root,
-        "first": row.first,
-        "last": row.last,
-        "since": time_text(row.since),
-        "until": time_text(row.until),
-        "checked": row.checked,
-        "findings": row.findings,
-        "unproven": row.unproven,
-        "client": row.client,
-    }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Annotated
 
-from evenshare_core.domain.deadlines import DeadlineAnswer, DeadlineState
+import msgspec
+
+from evenshare_core.domain.deadlines import DeadlineAnswer, DeadlineLimit, DeadlineState
 from evenshare_core.domain.instants import from_us
+from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 from scheduling.models import Job, JobAnswer
 from scheduling.selectors.deadlines import deadline_steps_of
+from tenants.answers import Answer, Hidden, about, answer_of, one_of, told_as
 
 # So many answers of one job are shown, the newest.
 HISTORY_MAX = 50
@@ -27,56 +31,90 @@ class DeadlineStanding(StrEnum):
     ENDED = "ended"  # it was cancelled or failed before its last deadline
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerView:
-    """An answer as a round published it. Instants of pool time; millionths of a point; thousandths.
+def _points(reward_micro: int) -> str:
+    return f"{reward_micro // REWARD_MICRO}.{reward_micro % REWARD_MICRO:06d}"
 
-    `moved`: how much later its plan ends than in the answer before; None: one of them has no plan.
+
+def _chance(milli: int) -> float:
+    return milli / ONE_MILLI
+
+
+class PlannedLease(Answer, frozen=True):
+    """A stretch of leases without gaps."""
+
+    COMPONENT = "PlannedLeaseRow"
+
+    starts_at: datetime
+    ends_at: datetime
+
+
+Points = Annotated[int, told_as(_points, pattern=r"^[0-9]+\.[0-9]{6}$")]
+_NAMES = {"reward_micro": "points", "chance_milli": "chance", "moved": "moved_s"}
+
+
+class AnswerView(Answer, frozen=True, rename=_NAMES):
+    """What a round said; times are pool time. A plan binds nobody: each round makes it anew.
+
+    Of one that is refused, `limit` is what is in the way, `blocked` the leases that had no room,
+    and `earliest` the earliest deadline that would do; null: none is known.
     """
+
+    COMPONENT = "GivenAnswer"
 
     state: DeadlineState
     round: int
     at: datetime
-    by: datetime | None
-    reward_micro: int
+    by: Annotated[datetime | None, about("The step that the plan meets.")]
+    reward_micro: Points
     gpu_type: str
     gpus: int
     one_node: bool
-    leases: tuple[tuple[datetime, datetime], ...]
-    chance_milli: int | None
-    limit: str
-    blocked: tuple[tuple[datetime, datetime], ...]
+    leases: tuple[PlannedLease, ...]
+    chance_milli: Annotated[
+        int | None,
+        told_as(_chance, type="number"),
+        about("Of an end by then, 0 to 1; null: nobody knows."),
+    ]
+    limit: Annotated[str, one_of("", *DeadlineLimit)]
+    blocked: tuple[PlannedLease, ...]
     earliest: datetime | None
-    cause: str
-    moved: timedelta | None = None
+    cause: Annotated[str, about("What moved the plan given before.")]
+    moved: Annotated[
+        timedelta | None,
+        about("By how much later it ends than the plan before; null: unknown."),
+    ] = None
 
     @property
     def ends(self) -> datetime | None:
         """When its plan ends; None: it has none."""
-        return self.leases[-1][1] if self.leases else None
+        return self.leases[-1].ends_at if self.leases else None
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlineStory:
-    """How a job stands to its deadline, and the answers it was given, newest first.
+_STANDING = {"reward_micro": "points", "spare": "spare_s", "last": "answer"}
 
-    `by`, `reward_micro`: of one that met, the step by which it ended, and `spare` how much earlier;
-    of any other `by` is the step that it has to meet, or the last that it missed. `is_over`: it has
-    ended. `cut`: there are older answers.
+
+class DeadlineRow(Answer, frozen=True, rename=_STANDING):
+    """How a job stands to its deadline.
+
+    `by` and `points`: the step that it met, has to meet, or missed last; `spare_s`: of one that
+    met, by how much. `answer`: what was said last; null: nothing.
     """
 
     standing: DeadlineStanding
     by: datetime
-    reward_micro: int
+    reward_micro: Points
     spare: timedelta | None
-    is_over: bool
-    answers: tuple[AnswerView, ...]
-    cut: bool = False
+    last: AnswerView | None
 
-    @property
-    def last(self) -> AnswerView | None:
-        """What was answered last."""
-        return self.answers[0] if self.answers else None
+
+class DeadlineStory(DeadlineRow, frozen=True, rename=_STANDING):
+    """The same with what rounds said before, newest first; `cut`: there is more than is listed."""
+
+    COMPONENT = "DeadlineHistory"
+
+    answers: tuple[AnswerView, ...]
+    cut: bool
+    is_over: Hidden[bool]  # it has ended
 
 
 def read_deadline_story(job: Job, *, at: datetime) -> DeadlineStory | None:
@@ -115,9 +153,8 @@ def _story(job: Job, rows: list[JobAnswer], at: datetime) -> DeadlineStory | Non
     by, reward_micro = steps[place]
     is_met = standing is DeadlineStanding.MET
     spare = by - job.ended_at if is_met and job.ended_at is not None else None
-    return DeadlineStory(
-        standing, by, reward_micro, spare, not job.is_active, views, len(rows) > HISTORY_MAX
-    )
+    last, is_cut = views[0] if views else None, len(rows) > HISTORY_MAX
+    return DeadlineStory(standing, by, reward_micro, spare, last, views, is_cut, not job.is_active)
 
 
 def _standing(
@@ -139,46 +176,24 @@ def _standing(
 
 
 def _view(row: JobAnswer) -> AnswerView:
-    return AnswerView(
-        DeadlineState(row.state),
-        row.round,
-        row.at,
-        row.by_at,
-        row.reward_micro,
-        row.gpu_type,
-        row.gpus,
-        row.one_node,
-        _instants(row.leases),
-        row.chance_milli,
-        row.limited_by,
-        _instants(row.blocked),
-        row.earliest_at,
-        row.cause,
-    )
+    return answer_of(
+        AnswerView, row, state=DeadlineState(row.state), by=row.by_at, leases=_planned(row.leases),
+        limit=row.limited_by, blocked=_planned(row.blocked), earliest=row.earliest_at, moved=None,
+    )  # fmt: skip
 
 
-def _instants(leases: Iterable[Sequence[int]]) -> tuple[tuple[datetime, datetime], ...]:
-    return tuple((from_us(start_us), from_us(end_us)) for start_us, end_us in leases)
+def _planned(leases: Iterable[Sequence[int]]) -> tuple[PlannedLease, ...]:
+    return tuple(PlannedLease(from_us(start_us), from_us(end_us)) for start_us, end_us in leases)
 
 
 def view_of(answer: DeadlineAnswer, *, number: int, at: datetime) -> AnswerView:
     """Return an answer that is in no table as it is read from there; of round `number`, `at`."""
-    return AnswerView(
-        answer.state,
-        number,
-        at,
-        from_us(answer.by_us) if answer.by_us else None,
-        answer.reward_micro,
-        answer.gpu_type,
-        answer.gpus,
-        answer.one_node,
-        _instants(answer.leases),
-        answer.chance_milli,
-        "" if answer.limit is None else answer.limit.value,
-        _instants(answer.blocked),
-        None if answer.earliest_us is None else from_us(answer.earliest_us),
-        answer.cause,
-    )
+    return answer_of(
+        AnswerView, answer, round=number, at=at, by=from_us(answer.by_us) if answer.by_us else None,
+        leases=_planned(answer.leases), limit="" if answer.limit is None else answer.limit.value,
+        blocked=_planned(answer.blocked), moved=None,
+        earliest=None if answer.earliest_us is None else from_us(answer.earliest_us),
+    )  # fmt: skip
 
 
 def _with_moves(views: list[AnswerView]) -> tuple[AnswerView, ...]:
@@ -187,5 +202,5 @@ def _with_moves(views: list[AnswerView]) -> tuple[AnswerView, ...]:
     for view, before in zip(views, [*views[1:], None], strict=False):
         ends, ended = view.ends, before.ends if before else None
         later = ends - ended if ends is not None and ended is not None else None
-        moved.append(replace(view, moved=later))
+        moved.append(msgspec.structs.replace(view, moved=later))
     return tuple(moved)

@@ -7,7 +7,7 @@ totals do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,7 +22,9 @@ from evenshare_core.fairness.certificate import (
     read,
 )
 from scheduling.models import Profile, Round
+from scheduling.selectors.measurements import Speed
 from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.answers import Answer, Hidden, answer_of
 
 # Numbers of these are of the pool as a whole, or name nobody.
 POOLED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD, Property.PARETO})
@@ -33,21 +35,32 @@ PRIVATE = frozenset({Property.INDIVIDUAL_RATIONALITY})
 FAILED = "the measurement failed; the operator can read why"
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateItemView:
-    """A line as `fairness.certificate.CertificateItem`; `hidden`: not for the viewer."""
+_AsText = msgspec.Meta(extra_json_schema={"type": "string"})
 
-    name: Property
-    verdict: Verdict
-    basis: Basis
+
+class CertificateItemView(
+    Answer, frozen=True, rename={"name": "property", "in_gpus": "worst_in_gpus"}
+):
+    """A property of a round: whether it holds, and the numbers that the caller may see.
+
+    Of misreports: `of` so many were `checked`, the best found says `factor` times the speed on
+    `gpu_type`, or on all but the slowest where that is blank. `bound`: by what it is known that
+    none gains.
+    """
+
+    COMPONENT = "CertificateLine"
+
+    name: Annotated[Property, _AsText]
+    verdict: Annotated[Verdict, _AsText]
+    basis: Annotated[Basis, _AsText]
     checked: int
     count: int
     worst: float | None
-    tenant: VisibleTenant | None
-    other: VisibleTenant | None
     in_gpus: float | None
     total: float | None
-    named: tuple[VisibleTenant, ...]
+    tenant: VisibleTenant | None
+    other: VisibleTenant | None
+    named: Hidden[tuple[VisibleTenant, ...]]
     hidden: bool
     why: str
     of: int = 0
@@ -56,46 +69,55 @@ class CertificateItemView:
     bound: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JobTypeView:
-    """As `fairness.certificate.JobTypeResult`; `profile` is the job type's name, or ""."""
+class JobTypeView(Answer, frozen=True, rename={"profile": "job_type", "capped": "has_all"}):
+    """What one job type of a tenant does with its share, in GPUs of the slowest type."""
+
+    COMPONENT = "CertificateRow"
 
     tenant: VisibleTenant
     profile: str
     weight: float
+    ideal: float | None
     held: float
     alone: float
-    ideal: float | None
     best_other: float | None
     other: VisibleTenant | None
     capped: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OverclaimView:
-    """As `fairness.certificate.Overclaim`; `profile` is the job type's name, or ""."""
+_NAMES = {"profile": "job_type"} | {
+    f"{one}_milli": one for one in ("declared", "measured", "excess")
+}
+
+
+class OverclaimView(Answer, frozen=True, rename=_NAMES):
+    """A job type that was declared faster on a GPU type than measured, times one speed of both.
+
+    `excess`: by which part; more than the spreads of the reports explain.
+    """
+
+    COMPONENT = "CertificateOverclaim"
 
     tenant: VisibleTenant
     profile: str
     gpu_type: str
-    declared_milli: int
-    measured_milli: int
-    excess_milli: int
+    declared_milli: Speed
+    measured_milli: Speed
+    excess_milli: Speed
     reports: int
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateView:
-    """A certificate; `failure` says why there is none, and is for operators in full.
+class CertificateView(Answer, frozen=True, rename={"findings": "lines"}):
+    """What was measured when the round was decided; `same_again` while its bytes are kept."""
 
-    `overclaims`: the largest first; those of tenants out of sight and beyond the limit are counted.
-    """
+    COMPONENT = "CertificateWhole"
 
     version: int
-    findings: tuple[CertificateItemView, ...]
-    rows: tuple[JobTypeView, ...]
-    rows_hidden: int
     failure: str = ""
+    same_again: bool | None = None
+    findings: tuple[CertificateItemView, ...] = ()
+    rows: tuple[JobTypeView, ...] = ()
+    rows_hidden: int = 0
     overclaims: tuple[OverclaimView, ...] = ()
     overclaims_hidden: int = 0
 
@@ -123,7 +145,7 @@ def view_certificate(round_: Round, visibility: Visibility) -> CertificateView |
         certificate = read(round_.certificate)
     except msgspec.ValidationError:
         version = round_.certificate.get("version", 0)
-        return CertificateView(version, (), (), 0, f"it is of another version, {version}")
+        return CertificateView(version, f"it is of another version, {version}")
     failure = certificate.failure
     if failure and not visibility.all_jobs:
         failure = FAILED
@@ -154,15 +176,10 @@ def _job_type_names(certificate: Certificate, visibility: Visibility) -> dict[in
 
 
 def _overclaim(row: Overclaim, seen: VisibleTenant, names: dict[int, str]) -> OverclaimView:
-    return OverclaimView(
-        tenant=seen,
-        profile=names.get(row.profile, ""),
-        gpu_type=row.gpu_type,
-        declared_milli=row.declared_milli,
-        measured_milli=row.measured_milli,
-        excess_milli=row.excess_milli,
-        reports=row.reports,
-    )
+    return answer_of(OverclaimView, row, tenant=seen, profile=names.get(row.profile, ""))
+
+
+_LEFT_OUT: dict[str, Any] = {"worst": None, "total": None, "gpu_type": "", "factor": None}
 
 
 def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemView:
@@ -173,25 +190,16 @@ def _finding(row: CertificateItem, visibility: Visibility) -> CertificateItemVie
         hidden = hidden or not visibility.jobs_of(row.tenant)
     tenants = row.basis is not Basis.LEASES or row.name not in POOLED
     named = (visibility.of(tenant) for tenant in row.broken) if tenants else ()
-    return CertificateItemView(
-        name=row.name,
-        verdict=row.verdict,
-        basis=row.basis,
-        checked=row.checked,
-        count=row.count,
-        worst=None if hidden else row.worst,
+    return answer_of(
+        CertificateItemView,
+        row,
         tenant=None if hidden else seen,
         other=None if hidden else other,
         # The worst on whole GPUs may be another tenant's.
         in_gpus=None if visibility.hides else row.in_gpus,
-        total=None if hidden else row.total,
         named=tuple(one for one in named if one is not None),
         hidden=hidden and row.worst is not None,
-        why=row.why,
-        of=row.of,
-        gpu_type="" if hidden else row.gpu_type,
-        factor=None if hidden else row.factor,
-        bound=row.bound,
+        **(_LEFT_OUT if hidden else {}),
     )
 
 
@@ -210,14 +218,11 @@ def _rows(
 def _row(
     row: JobTypeResult, seen: VisibleTenant, names: dict[int, str], visibility: Visibility
 ) -> JobTypeView:
-    return JobTypeView(
+    return answer_of(
+        JobTypeView,
+        row,
         tenant=seen,
         profile=names.get(row.profile, ""),
-        weight=row.weight,
-        held=row.held,
-        alone=row.alone,
-        ideal=row.ideal,
         best_other=None if visibility.hides else row.best_other,
         other=None if visibility.hides or row.other is None else visibility.of(row.other),
-        capped=row.capped,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
@@ -16,17 +18,18 @@ from scheduling.selectors.stored_rounds import (
     with_seals,
 )
 from scheduling.selectors.visibility import Visibility
+from tenants.answers import Answer
 
 UNFOLLOWED = "It does not; the operator can read why."
 
 
-@dataclass(frozen=True, slots=True)
-class Following:
-    """Whether a round follows from the round before it, `before`; 0: it is the first.
+class Following(Answer, frozen=True, rename={"before": "round"}):
+    """Whether a round begins with what round `round` left, 0: with nothing, as the first one.
 
-    `follows` None: that cannot be told. `why` says why not, a sentence each; they name tenants by
-    id, and their sums.
+    `follows` is null where that cannot be told any more. `why` says why not, in full to operators.
     """
+
+    COMPONENT = "RoundFollowing"
 
     before: int
     follows: bool | None
@@ -96,7 +99,7 @@ def following_seen(
     """
     following = Follower().look(round_, values, previous)
     if following.follows is False and not visibility.all_jobs:
-        return replace(following, why=(UNFOLLOWED,))
+        return msgspec.structs.replace(following, why=(UNFOLLOWED,))
     return following
 
 

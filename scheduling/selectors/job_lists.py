@@ -15,7 +15,7 @@ from scheduling.models import Job, Lease, Pool, Round
 from scheduling.selectors.dashboard import node_names, term_length
 from scheduling.selectors.job_phases import STARTING, is_starting
 from scheduling.selectors.round_reasons import read_reason
-from tenants.answers import Answer, Hidden, about
+from tenants.answers import Answer, Hidden, about, answer_of
 
 TEXT_MAX = 80
 
@@ -143,16 +143,11 @@ def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
     rows.sort(key=lambda row: row.state != Lease.State.WAITING)
     names = node_names(place[0] for row in rows for place in row.placement)
     return {
-        row.job_id: LeaseNow(
-            row.number,
-            row.state,
-            row.expires_at,
-            row.lasts.total_seconds(),
-            row.protected_until,
-            tuple(sorted(names.get(node, "?") for node, _ in row.placement)),
-            row.own,
-            row.borrowed,
-            row.price,
+        row.job_id: answer_of(
+            LeaseNow,
+            row,
+            length_s=row.lasts.total_seconds(),
+            nodes=tuple(sorted(names.get(node, "?") for node, _ in row.placement)),
         )
         for row in rows
     }

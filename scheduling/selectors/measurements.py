@@ -4,13 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from evenshare_core.domain.measured_speeds import Comparison, compare, is_settled
+from evenshare_core.units import ONE_MILLI
 from scheduling.models import Job, Measurement, MeasurementNote, Profile
 from scheduling.selectors.job_phases import phases
 from scheduling.selectors.profiling import read_profiling_runs
+from tenants.answers import Answer, told_as
 
 NOTES = 20
+
+
+def milli_text(milli: int) -> str:
+    """Return thousandths with all their places."""
+    return f"{'-' if milli < 0 else ''}{abs(milli) // ONE_MILLI}.{abs(milli) % ONE_MILLI:03d}"
+
+
+SPEED = r"^[0-9]+\.[0-9]{3}$"
+Speed = Annotated[int, told_as(milli_text, pattern=SPEED)]
+_Excess = Annotated[int, told_as(milli_text, pattern=r"^-?[0-9]+\.[0-9]{3}$")]
+_NAMES = {f"{one}_milli": one for one in ("declared", "measured", "excess", "tolerance")}
+
+
+class SpeedCompared(Answer, frozen=True, rename=_NAMES | {"is_overclaim": "overclaim"}):
+    """Declared against measured on one GPU type, times one and the same speed.
+
+    `excess`: by which part the declared speed is above the measured one; `tolerance`: what the
+    spreads explain of it. An excess above that is an `overclaim`.
+    """
+
+    gpu_type: str
+    declared_milli: Speed
+    measured_milli: Speed
+    excess_milli: _Excess
+    tolerance_milli: Speed
+    is_overclaim: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def _planned(
     last = story.last if story is not None else None
     if tenant is None or story is None or last is None:
         return None
-    to_come = [(max(start, at), end) for start, end in last.leases if end > at]
+    to_come = [(max(one.starts_at, at), one.ends_at) for one in last.leases if one.ends_at > at]
     if not to_come:
         return None
     own = DatedJob(job.uid, job.name, job.gpus, story) if visibility.jobs_of(tenant.id) else None

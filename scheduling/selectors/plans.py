@@ -8,7 +8,7 @@ from decimal import Decimal
 from evenshare_core.domain.decision import PlanKind
 from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, JobPlan, Lease
-from tenants.answers import Answer
+from tenants.answers import Answer, answer_of
 
 _OF_REFUSED = {Reason.PRICE_ABOVE_VALUE.value}
 _OF_LATER = {Reason.PLANNED_LATER.value}
@@ -50,10 +50,7 @@ def read_plan(job: Job) -> PlanRow | None:
     row = JobPlan.objects.filter(job=job).first()
     if row is None or not _is_of_now(row, job):
         return None
-    return PlanRow(
-        PlanKind(row.kind), row.round, row.at, row.gpu_type, row.gpus, row.borrowed, row.starts_at,
-        row.ends_at, row.price, row.cost, row.value, row.value - row.cost, row.needed, row.lowest,
-    )  # fmt: skip
+    return answer_of(PlanRow, row, kind=PlanKind(row.kind), gain=row.value - row.cost)
 
 
 def _is_of_now(plan: JobPlan, job: Job) -> bool:

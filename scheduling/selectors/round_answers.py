@@ -9,14 +9,18 @@ operators.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
 
 from evenshare_core.domain.deadlines import DeadlineAnswer, DeadlineState, PlanCause
 from scheduling.selectors.answers import AnswerView, view_of
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.answers import Answer, plain, told_as
 
 
 class AnswerKind(StrEnum):
@@ -38,26 +42,33 @@ class RoundAnswer:
     answer: AnswerView
 
 
-@dataclass(frozen=True, slots=True)
-class RoundAnswers:
+def _told(rows: tuple[RoundAnswer, ...]) -> list[dict[str, Any]]:
+    """What is answered beside whom it is for."""
+    return [
+        {"kind": row.kind, "tenant": row.tenant, "job": row.job, **plain(row.answer)}
+        for row in rows
+    ]
+
+
+_NAMES = {"dated": "jobs_with_deadlines", "hidden": "rows_hidden"}
+
+
+class RoundAnswers(Answer, frozen=True, rename=_NAMES):
     """What a round answered; `counts` of all, `rows` of those in sight.
 
-    `dated`: its jobs with deadlines, answered anew or not.
+    `dated`: its jobs with deadlines, answered anew or not. `hidden`: how many are out of sight, or
+    beyond the limit of rows.
     """
 
     counts: Mapping[AnswerKind, int]
-    rows: tuple[RoundAnswer, ...]
     dated: int
+    rows: Annotated[tuple[RoundAnswer, ...], told_as(_told)]
+    hidden: int
 
     @property
     def answered(self) -> int:
         """How many were answered."""
         return sum(self.counts.values())
-
-    @property
-    def hidden(self) -> int:
-        """How many are out of sight, or beyond the limit of rows."""
-        return self.answered - len(self.rows)
 
 
 def kind_of(answer: DeadlineAnswer) -> AnswerKind:
@@ -94,7 +105,7 @@ def round_answers(
         for row in sorted(shown, key=lambda row: (order.index(kind_of(row)), row.job))
         if (seen := visibility.of(row.tenant))
     )  # fmt: skip
-    return RoundAnswers(counts, rows, dated)
+    return RoundAnswers(counts, dated, rows, len(answers) - len(rows))
 
 
 def _visible(view: AnswerView, *, is_theirs: bool) -> AnswerView:
@@ -103,6 +114,6 @@ def _visible(view: AnswerView, *, is_theirs: bool) -> AnswerView:
         return view
     # A policy's own sentence may say anything; a word of ours tells of no job.
     cause = view.cause if view.cause in set(PlanCause) else ""
-    return replace(
+    return msgspec.structs.replace(
         view, by=None, reward_micro=0, chance_milli=None, blocked=(), earliest=None, cause=cause
     )

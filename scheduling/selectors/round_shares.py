@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from evenshare_core.units import SECOND_US
 from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.answers import Answer, Hidden, about
+
+_NAMES = {"alloc_gpu_s": "received_gpu_s", "fair_gpu_s": "deserved_gpu_s"}
 
 
-@dataclass(frozen=True, slots=True)
-class RoundShare:
-    """One tenant's round for one GPU type, as `domain.decision.Share`; GPU-time in seconds.
+class RoundShare(Answer, frozen=True, rename=_NAMES):
+    """One tenant's round for one GPU type; GPU-time in seconds since accounting began."""
 
-    `swapped`: GPUs that trades add to the quota; below 0: fewer. `tenant` None: all tenants that
-    the viewer may not see, summed, without a rho.
-    """
+    COMPONENT = "ShareRow"
 
-    tenant: VisibleTenant | None
+    tenant: VisibleTenant | None  # None: all that the viewer may not see, summed, without a rho
     gpu_type: str
     quota: int = 0
+    swapped: Annotated[int, about("GPUs that trades add to the quota; below 0: fewer.")] = 0
     demand: int = 0
-    deserved: int = 0
-    held_before: int = 0
-    got: int = 0
     own: int = 0
     borrowed: int = 0
     alloc_gpu_s: int = 0
     fair_gpu_s: int = 0
     rho_before: float | None = None
     rho_after: float | None = None
-    swapped: int = 0
+    deserved: Hidden[int] = 0
+    held_before: Hidden[int] = 0
+    got: Hidden[int] = 0
 
     @property
     def holds(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
 from evenshare_core.domain.cluster import Placement
-from evenshare_core.domain.decision import Decision, Grant, Preemption, Renew, Skip, Solve
-from evenshare_core.domain.reasons import EndReason, Reason
+from evenshare_core.domain.decision import Decision, End, Grant, Preemption, Renew, Skip, Solve
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.policies.job_reasons import Turns, group_numbers, turns_of
@@ -18,9 +19,19 @@ from scheduling.models import Job, Node, Round
 from scheduling.selectors.following import Following, following_seen
 from scheduling.selectors.job_refs import JobRef
 from scheduling.selectors.promises import DecisionCounts, check_decision
+from scheduling.selectors.reasons import preemption_text
 from scheduling.selectors.replay import certificate_same
 from scheduling.selectors.round_answers import RoundAnswers, round_answers
 from scheduling.selectors.round_lists import nothing_counted
+from scheduling.selectors.round_rows import (
+    EarlyEnd,
+    EndRow,
+    PickRow,
+    PlacedGpus,
+    RoundPrice,
+    SkipGroup,
+    SkipRow,
+)
 from scheduling.selectors.round_shares import RoundShare, round_shares
 from scheduling.selectors.round_states import state_damages
 from scheduling.selectors.stored_rounds import (
@@ -36,6 +47,7 @@ from scheduling.selectors.stored_rounds import (
 )
 from scheduling.selectors.trades import TradeRow, trades_of_round
 from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.answers import Answer, Hidden, answer_of
 
 # Rows of one table of a round; those of the viewer are shown beyond it.
 LIMIT = 200
@@ -51,105 +63,6 @@ PRIVATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedGpus:
-    """GPUs on one node, by the node's name."""
-
-    node: str
-    gpus: int
-
-
-@dataclass(frozen=True, slots=True)
-class PickRow:
-    """One grant or renewal with the numbers that decided; `lost` says why it was not applied.
-
-    `lasts_s`: how long the term is, in pool seconds, where that is not the pool's lease length.
-    """
-
-    order: int
-    granted: bool
-    tenant: VisibleTenant
-    gpu_type: str
-    gpus: int
-    places: tuple[PlacedGpus, ...]
-    tenant_rho: float | None
-    job_rho: float | None
-    note: str
-    own: int
-    borrowed: int
-    price: Decimal
-    job: JobRef | None = None
-    lost: str = ""
-    lasts_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EarlyEnd:
-    """Why a lease ended before its expiry; `tenant` and `job` got its GPUs, None: out of sight.
-
-    `numbers`: what the rule compared, where both tenants are in sight.
-    """
-
-    rule: str
-    tenant: VisibleTenant | None
-    job: JobRef | None
-    numbers: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class EndRow:
-    """One lease that the round ended; `moved`: it granted the same job another one at once.
-
-    `early`: by which rule and for whom it ended before its expiry.
-    """
-
-    tenant: VisibleTenant
-    gpu_type: str
-    gpus: int
-    places: tuple[PlacedGpus, ...]
-    reason: EndReason
-    job: JobRef | None = None
-    lost: str = ""
-    moved: bool = False
-    early: EarlyEnd | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SkipRow:
-    """Jobs of one tenant that wait for one reason; `named` are some that the viewer may know."""
-
-    tenant: VisibleTenant
-    jobs: int
-    gpus: int
-    numbers: dict[str, Any]
-    named: tuple[JobRef, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SkipGroup:
-    """All jobs that wait for one reason; `rows` as far as the viewer may see."""
-
-    reason: Reason
-    jobs: int
-    gpus: int
-    rows: tuple[SkipRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RoundPrice:
-    """The price of a type in this round, and the one posted after it, with its formula."""
-
-    gpu_type: str
-    valid: Decimal
-    posted: Decimal
-    used: int
-    capacity: int
-    base: Decimal
-    theta: Decimal
-    surcharge: Decimal | None = None  # what the queue adds; None: nothing ever
-    queued: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ShareSums:
     """GPUs of all grants, or of all renewals."""
 
@@ -162,31 +75,31 @@ class ShareSums:
         return self.own + self.borrowed
 
 
-@dataclass(frozen=True, slots=True)
-class RoundDecision:
+class RoundDecision(Answer, frozen=True):
     """What the stored bytes say; sums, counts and `largest_free` count rows out of sight too.
 
     `again`: whether they certify now as they did then, see `certificate_same`.
     """
 
-    grants: tuple[PickRow, ...]
-    renewals: tuple[PickRow, ...]
-    ends: tuple[EndRow, ...]
-    skips: tuple[SkipGroup, ...]
-    prices: tuple[RoundPrice, ...]
-    answers: RoundAnswers
-    checked: DecisionCounts
+    grants: Hidden[tuple[PickRow, ...]]
+    renewals: Hidden[tuple[PickRow, ...]]
+    ends: Hidden[tuple[EndRow, ...]]
     counts: dict[str, int]
-    granted: ShareSums
-    renewed: ShareSums
-    ended_gpus: int
-    moved: int
-    early: int
-    largest_free: int
-    smallest_gang: int | None
-    size: int
-    solve: Solve | None
-    again: bool | None
+    preemptions: tuple[EarlyEnd, ...]
+    skips: tuple[SkipGroup, ...]
+    answers: RoundAnswers
+    prices: tuple[RoundPrice, ...]
+    checked: Hidden[DecisionCounts]
+    granted: Hidden[ShareSums]
+    renewed: Hidden[ShareSums]
+    ended_gpus: Hidden[int]
+    moved: Hidden[int]
+    early: Hidden[int]
+    largest_free: Hidden[int]
+    smallest_gang: Hidden[int | None]
+    size: Hidden[int]
+    solve: Hidden[Solve | None]
+    again: Hidden[bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,23 +201,12 @@ class _RowReader:
         self.early = {row.lease: row for row in decision.preemptions}
         self.lengths = {row.job: row.lease_us / SECOND_US for row in decision.lengths}
         self._name(placements, [*grants, *renewals, *ends, *answers])
+        rows = tuple(self._end(row, leases[row.lease], is_moved=row.job in granted) for row in ends)
         return RoundDecision(
             grants=tuple(self._pick(row, row.placement) for row in grants),
             renewals=tuple(self._pick(row, leases[row.lease].placement) for row in renewals),
-            ends=tuple(
-                EndRow(
-                    tenant=self.visibility.known[row.tenant],
-                    gpu_type=leases[row.lease].gpu_type,
-                    gpus=leases[row.lease].gpus,
-                    places=self._places(leases[row.lease].placement),
-                    reason=row.reason,
-                    job=self.jobs.get(row.job),
-                    lost=self.lost.get(("end", row.lease), ""),
-                    moved=row.job in granted,
-                    early=self._early(row.lease),
-                )
-                for row in ends
-            ),
+            ends=rows,
+            preemptions=tuple(row.early for row in rows if row.early),
             skips=self._skips(),
             prices=self._prices(),
             answers=round_answers(
@@ -378,13 +280,31 @@ class _RowReader:
             lasts_s=self.lengths.get(row.job),
         )
 
-    def _early(self, lease: int) -> EarlyEnd | None:
-        row = self.early.get(lease)
-        if row is None:
-            return None
-        seen = self.visibility.of(row.for_tenant)
-        return EarlyEnd(
-            row.rule.value, seen, self.jobs.get(row.for_job), row.numbers if seen else {}
+    def _end(self, row: End, lease: Lease, *, is_moved: bool) -> EndRow:
+        end = EndRow(
+            tenant=self.visibility.known[row.tenant],
+            gpu_type=lease.gpu_type,
+            gpus=lease.gpus,
+            places=self._places(lease.placement),
+            reason=row.reason,
+            job=self.jobs.get(row.job),
+            lost=self.lost.get(("end", row.lease), ""),
+            moved=is_moved,
+        )
+        early = self.early.get(row.lease)
+        return end if early is None else replace(end, early=self._early(end, early))
+
+    def _early(self, end: EndRow, early: Preemption) -> EarlyEnd:
+        seen = self.visibility.of(early.for_tenant)
+        return answer_of(
+            EarlyEnd,
+            end,
+            rule=early.rule.value,
+            words=preemption_text(early.rule.value, seen.name if seen else ""),
+            for_tenant=seen,
+            for_job=self.jobs.get(early.for_job),
+            numbers=early.numbers if seen else {},
+            superseded=end.lost,
         )
 
     def _skips(self) -> tuple[SkipGroup, ...]:

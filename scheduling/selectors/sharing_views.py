@@ -20,6 +20,7 @@ from scheduling.models import Lease
 from scheduling.selectors.lines import PoolFacts
 from scheduling.selectors.quota_promises import pool_promise
 from scheduling.selectors.sharing import SharingRule, posted_prices, sharing_rules
+from tenants.answers import Answer, Hidden
 from tenants.models import IdleOffer, Quota
 from tenants.scopes import site_reading
 
@@ -191,39 +192,41 @@ class BackRule(StrEnum):
     LEASE_ENDS = "lease_ends"  # no lease goes on into quota that is not lent
 
 
-@dataclass(frozen=True, slots=True)
-class PromisedReturn:
+class PromisedReturn(Answer, frozen=True):
     """By when GPUs that are not lent any more are back, in pool time, as long as rounds run.
 
-    `by`: for the tenant's jobs within quota, by `rule`; `unasked_by`: also where no job of its own
-    asks for them. `borrowed`: GPUs of the type that others borrow now, of whatever lender.
+    `by`: for the tenant's jobs within quota; `unasked_by`: also where none asks for them.
+    `borrowed`: GPUs of the type that others borrow now, of whatever lender.
     """
 
-    at: datetime
+    COMPONENT = "PromisedReturnJson"
+
+    at: Hidden[datetime]
     by: datetime
     unasked_by: datetime
     rule: BackRule
     borrowed: int
+    text: str
 
-    @property
-    def text(self) -> str:
-        """The promise in sentences."""
-        if self.rule is BackRule.NONE_LENT:
-            return "Nothing was borrowed, so there is nothing to wait for."
-        gpus = "1 GPU is" if self.borrowed == 1 else f"{self.borrowed:,} GPUs are"
-        now = f"{gpus} borrowed now: they are back"
-        if not self.borrowed:
-            now = "None is borrowed yet: what a round that is being decided may still lend is back"
-        begin = (
-            f"From the next round on no more of it is lent. {now} by"
-            f" {self.by:%Y-%m-%d %H:%M:%S} of pool time"
-        )
-        if self.rule is BackRule.LEASE_ENDS:
-            return f"{begin}, when the last of these leases is over."
-        return (
-            f"{begin} for jobs of yours within quota, by the pool's guarantee; those that none asks"
-            f" for, by {self.unasked_by:%Y-%m-%d %H:%M:%S}, when the last of these leases is over."
-        )
+
+def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime) -> str:
+    """The promise in sentences."""
+    if rule is BackRule.NONE_LENT:
+        return "Nothing was borrowed, so there is nothing to wait for."
+    gpus = "1 GPU is" if borrowed == 1 else f"{borrowed:,} GPUs are"
+    now = f"{gpus} borrowed now: they are back"
+    if not borrowed:
+        now = "None is borrowed yet: what a round that is being decided may still lend is back"
+    begin = (
+        f"From the next round on no more of it is lent. {now} by {by:%Y-%m-%d %H:%M:%S} of pool"
+        " time"
+    )
+    if rule is BackRule.LEASE_ENDS:
+        return f"{begin}, when the last of these leases is over."
+    return (
+        f"{begin} for jobs of yours within quota, by the pool's guarantee; those that none asks"
+        f" for, by {unasked_by:%Y-%m-%d %H:%M:%S}, when the last of these leases is over."
+    )
 
 
 def promised_return(
@@ -256,10 +259,7 @@ def promised_return(
     by_us = back_by_us(ends_us, within_us=within_us, **lengths)
     unasked_us = back_by_us(ends_us, within_us=None, **lengths)
     rule = BackRule.LEASE_ENDS if by_us == unasked_us else BackRule.GUARANTEE
-    return PromisedReturn(
-        at=at,
-        by=from_us(by_us),
-        unasked_by=from_us(unasked_us),
-        rule=rule if ends_us else BackRule.NONE_LENT,
-        borrowed=last["gpus"] or 0,
-    )
+    rule = rule if ends_us else BackRule.NONE_LENT
+    by, unasked_by, borrowed = from_us(by_us), from_us(unasked_us), last["gpus"] or 0
+    text = _back_text(rule, borrowed, by, unasked_by)
+    return PromisedReturn(at, by, unasked_by, rule, borrowed, text)

@@ -10,7 +10,7 @@ from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from scheduling.models import Job, MetricHistory, StopForecast, criterion_of
 from scheduling.selectors.job_estimates import Percent
-from tenants.answers import Answer, about, one_of
+from tenants.answers import Answer, about, answer_of, one_of
 
 
 class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
@@ -81,13 +81,4 @@ def _families(row: StopForecast) -> tuple[tuple[str, int], ...]:
 
 
 def _view(row: StopForecast) -> StopView:
-    return StopView(
-        row.iterations,
-        row.low,
-        row.high,
-        row.error_milli,
-        EstimateSource(row.source),
-        row.note,
-        row.evaluations,
-        row.iteration,
-    )
+    return answer_of(StopView, row, source=EstimateSource(row.source))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from django.db import connection
@@ -23,6 +22,7 @@ from evenshare_core.domain.values import Value, decode, sha256_hex
 from scheduling.models import Round, RoundArchive, RoundBlob
 from scheduling.selectors import round_files
 from scheduling.selectors.round_files import ArchiveError, archive_of, is_dropped, read_part
+from tenants.answers import Answer, one_of
 
 # Partitions of whole days are dropped when they are older than seven; today's date may be one
 # further in the database than where the round was decided.
@@ -38,15 +38,15 @@ class ReplayError(Exception):
     """The round cannot be replayed: it is unknown, or its bytes are no longer kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A part of a stored round that is not what was written: `row`, `snapshot`, `decision`,
-    `state`, what it left for the next one, or `bundle`.
+_HASHES = {"expected": "expected_sha256", "actual": "actual_sha256"}
 
-    `expected` and `actual` are SHA-256 in hex; "" where there is nothing to take one of.
-    """
 
-    part: str
+class Damage(Answer, frozen=True, rename=_HASHES):
+    """A part of a stored round that is not what was written; hashes are "" where there is none."""
+
+    COMPONENT = "RoundDamage"
+
+    part: Annotated[str, one_of("row", "snapshot", "decision", "state")]
     why: str
     expected: str = ""
     actual: str = ""

@@ -8,16 +8,21 @@ site see all names; jobs of others are the operators' alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from django.db.models import Min
 
 from scheduling.models import Pool
-from tenants.answers import Answer, Hidden
+from tenants.answers import Answer, Hidden, told_as
 from tenants.models import Quota, Tenant, User
 from tenants.scopes import site_reading
 from tenants.selectors.access import Access
 
 MARKS = 16
+
+
+def _or_null(text: str) -> str | None:
+    return text or None
 
 
 class VisibleTenant(Answer, frozen=True):
@@ -30,7 +35,7 @@ class VisibleTenant(Answer, frozen=True):
     name: str
     initials: Hidden[str]
     swatch: Hidden[int]  # 0-15: how it is drawn
-    slug: str | None = None  # None: its own pages are not for the viewer
+    slug: Annotated[str, told_as(_or_null, nullable=True)] = ""  # "": its pages are not theirs
     you: bool = False
 
 
@@ -124,7 +129,7 @@ def _by_name(
             name=row.name,
             initials=code,
             swatch=row.swatch % MARKS,
-            slug=row.slug if linked else None,
+            slug=row.slug if linked else "",
             you=row.pk in visibility.own,
         )
     return seen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
 from evenshare_core.domain.instants import from_us
 from evenshare_core.policies import registry
@@ -12,13 +12,19 @@ from scheduling.selectors.answers import AnswerView, view_of
 from scheduling.selectors.deadline_texts import unanswered_text
 from scheduling.selectors.offers import PoolOffer
 from scheduling.services.asked_round import AskedRound, ask_round
+from tenants.answers import Answer, told_as
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlinePreview:
-    """What round `number` would answer; None with a `text` that says why nothing is known."""
+def _or_null(number: int) -> int | None:
+    return number or None
 
-    number: int = 0
+
+class DeadlinePreview(Answer, frozen=True, rename={"number": "round"}):
+    """What round `round` would answer, if nothing else changes. `text`: why nothing is known."""
+
+    COMPONENT = "PreviewRow"
+
+    number: Annotated[int, told_as(_or_null, nullable=True)] = 0
     answer: AnswerView | None = None
     text: str = ""
 

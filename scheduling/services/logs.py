@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from scheduling.engine.executors import executor_traits
 from scheduling.engine.executors.local_files import LogWindow, read_log
 from scheduling.models import Job, Lease
+from tenants.answers import Answer
 
 WINDOW_BYTES = 256 * 1024
 # C0 and C1 controls but tab and newline, and signs that turn the direction of writing.
@@ -16,20 +16,16 @@ _ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202
 _RETURN = re.compile("\r\n?")
 
 
-@dataclass(frozen=True, slots=True)
-class LogPage:
-    """A piece of a lease's log; offsets are bytes of what the program wrote.
+class LogPage(Answer, frozen=True):
+    """A window of a log. `complete`: the lease has ended, and nothing follows."""
 
-    A carriage return is a new line in `text`, as on the job's page: progress bars write them.
+    COMPONENT = "LogText"
 
-    `lease` None: the job had none yet. `complete`: the lease ended, and this is the last piece.
-    """
-
-    lease: int | None
-    offset: int
+    lease: int | None  # None: the job had none yet
+    offset: int  # bytes of what the program wrote
     next_offset: int
     total: int
-    text: str
+    text: str  # a carriage return is a new line, as on the job's page: progress bars write them
     complete: bool
 
 

@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from evenshare_core.domain.decision import Decision, Share
+from tenants.answers import Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One tenant's figures of a round: GPUs, and rho after it (None: nothing was deserved).
+class Standing(Answer, frozen=True):
+    """A tenant's figures of a round: GPUs, and rho after it."""
 
-    `got`: of all its leases after the round, own and borrowed.
-    """
+    COMPONENT = "QuotaStanding"
 
     quota: int = 0
     deserved: int = 0
-    got: int = 0
+    got: int = 0  # of all its leases after the round, own and borrowed
     borrowed: int = 0
-    rho: float | None = None
+    rho: float | None = None  # None: nothing was deserved
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -36,7 +36,7 @@ def _field(kind: inspect.Type) -> _Field:
         return s.ChoiceField(schema["enum"], **more)
     if "pattern" in schema:
         return s.RegexField(schema["pattern"], **more)
-    make = s.FloatField if schema.get("type") == "number" else _MAKERS.get(type(meta.type))
+    make = _TYPES.get(schema.get("type", "")) or _MAKERS.get(type(meta.type))
     return _composed(meta.type, more) if make is None else make(**more)
 
 
@@ -55,6 +55,12 @@ def _composed(kind: inspect.Type, more: dict[str, Any]) -> _Field:
     raise TypeError(f"{kind} is not described")
 
 
+# What a field's own description says that it is told as.
+_TYPES: dict[str, Callable[..., _Field]] = {
+    "number": s.FloatField,
+    "string": s.CharField,
+    "object": partial(s.DictField, child=s.JSONField()),
+}
 _MAKERS: dict[type[inspect.Type], Callable[..., _Field]] = {
     inspect.AnyType: s.JSONField,
     inspect.StrType: s.CharField,

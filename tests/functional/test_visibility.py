@@ -63,9 +63,9 @@ class TestAViewer:
         visibility = seen(lab, setting, "a", site_role)
         names = bool(site_role) or setting == "full"
         others = "bc" if site_role == "operator" else ""
-        b = VisibleTenant(1, 1, "b", "B", 0, "b" if others else None)
+        b = VisibleTenant(1, 1, "b", "B", 0, "b" if others else "")
         a = VisibleTenant(2, 2, "a", "A", 5, "a", you=True)
-        c = VisibleTenant(3, 3, "c", "03", 0, "c" if others else None)
+        c = VisibleTenant(3, 3, "c", "03", 0, "c" if others else "")
         if names:
             assert drawn(lab, visibility) == [b, a, c]
         elif setting == "pseudonyms":

@@ -166,7 +166,11 @@ def _drawing(story: JobStory, deadline: DeadlineStory, now: datetime) -> object:
     had = [_had(hold, now) for hold in story.holds if hold.lease.started_at is not None]
     last = deadline.last
     planned = last.leases if last is not None and not deadline.is_over else ()
-    to_come = [Segment("expected", max(start, now), end) for start, end in planned if end > now]
+    to_come = [
+        Segment("expected", max(one.starts_at, now), one.ends_at)
+        for one in planned
+        if one.ends_at > now
+    ]
     if not to_come:
         return None  # the timeline above has the leases that it had
     segments = (*had, *to_come)

@@ -46,7 +46,7 @@ def _text(answers: RoundAnswers) -> str:
 def _row(row: RoundAnswer, times: Clocks) -> dict[str, Any]:
     answer = row.answer
     kind = AnswerKind.PLANNED if row.kind is AnswerKind.MOVED else row.kind
-    starts = answer.leases[0][0] if answer.leases else None
+    starts = answer.leases[0].starts_at if answer.leases else None
     return {
         "row": row,
         "badge": badge_of(row.tenant),

@@ -7,8 +7,9 @@ from portal.charts.figures import gpu_hours, plural, ratio, thousands
 from portal.charts.notes import LineItem, Note, price_lines
 from scheduling.models import Round
 from scheduling.selectors.reasons import ENDINGS, why
+from scheduling.selectors.round_rows import PickRow, RoundPrice
 from scheduling.selectors.round_shares import RoundShare
-from scheduling.selectors.rounds import PickRow, RoundDecision, RoundPrice, RoundView
+from scheduling.selectors.rounds import RoundDecision, RoundView
 
 
 def order_text(policy: str) -> str:

@@ -15,17 +15,11 @@ from portal.site.clocks import Clocks
 from portal.site.preemptions import numbers_note
 from portal.site.tenant_badges import badge_of
 from scheduling.models import Round
-from scheduling.selectors.reasons import preemption_text, why
+from scheduling.selectors.reasons import why
 from scheduling.selectors.round_lists import RoundsPage
+from scheduling.selectors.round_rows import EndRow, PickRow, SkipGroup
 from scheduling.selectors.round_shares import RoundShare
-from scheduling.selectors.rounds import (
-    LIMIT,
-    EndRow,
-    PickRow,
-    RoundDecision,
-    RoundView,
-    SkipGroup,
-)
+from scheduling.selectors.rounds import LIMIT, RoundDecision, RoundView
 
 ITEMS = {"grant": "a grant", "renewal": "a renewal", "end": "an end"}
 
@@ -207,9 +201,8 @@ def _ends_foot(decision: RoundDecision) -> str:
 
 def _why_ended(row: EndRow) -> str:
     if row.early is not None:
-        who = row.early.tenant.name if row.early.tenant else ""
         verb = "Moved" if row.moved else "Preempted"
-        return f"{verb} with notice: {preemption_text(row.early.rule, who)}"
+        return f"{verb} with notice: {row.early.words}"
     return round_text.MOVED if row.moved else round_text.ended_text(row.reason.value)
 
 

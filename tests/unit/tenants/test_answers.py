@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import StrEnum
+from types import SimpleNamespace
 from typing import Annotated
 from uuid import UUID
 
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 from rest_framework import serializers
 
-from tenants.answers import Answer, Hidden, about, one_of, plain, told_as
+from tenants.answers import Answer, Hidden, about, answer_of, one_of, plain, told_as
 from tenants.api.answer_schemas import answer_serializer
 
 
@@ -74,6 +75,16 @@ class TestPlain:
         assert plain([instant]) == ["2026-01-01T00:00:00.000005Z"]
 
 
+class TestAnswerOf:
+    def test_takes_what_is_given_and_the_rest_of_a_row(self) -> None:
+        row = SimpleNamespace(secret=7, price=None, milli=250, other="not asked for")
+        assert answer_of(Wheel, row, uid=UUID(int=1), price=Decimal("1.5")) == WHEEL
+
+    def test_fails_where_the_row_has_no_such_field(self) -> None:
+        with pytest.raises(AttributeError, match="price"):
+            answer_of(Wheel, SimpleNamespace(secret=7, milli=250), uid=UUID(int=1))
+
+
 class TestTheDescription:
     def test_is_made_of_types_words_and_names(self) -> None:
         made = answer_serializer(Cart)
@@ -87,7 +98,9 @@ class TestTheDescription:
         price = wheel.fields["price"]
         assert isinstance(price, serializers.RegexField)
         assert (price.help_text, price.allow_null) == ("For one.", True)
-        assert list(serializers.ChoiceField(["", "a"]).choices) == list(fields["word"].choices)
+        word = fields["word"]
+        assert isinstance(word, serializers.ChoiceField)
+        assert list(word.choices) == ["", "a"]
 
     def test_is_one_serializer_for_all_who_ask(self) -> None:
         assert answer_serializer(Wheel) is answer_serializer(Wheel)
