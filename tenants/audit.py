@@ -109,9 +109,10 @@ def audit_page(
 
 
 def _row(row: AuditRecord) -> AuditRow:
-    name = row.actor.get_username()
-    told = (row.action, row.subject, row.before, row.after, row.reason, row.request_id)
-    return AuditRow(row.pk, row.at, name, *told)
+    return AuditRow(
+        *(row.pk, row.at, row.actor.get_username(), row.action, row.subject),
+        *(row.before, row.after, row.reason, row.request_id),
+    )
 
 
 def last_record(subject: str, actions: Collection[str]) -> AuditRecord | None:

@@ -40,8 +40,8 @@ Row = type[Answer] | type[s.Serializer[object]]
 class Page(NamedTuple):
     """Rows of a list, or of a part of it.
 
-    `following`: the key after which the next page begins; None: there is none. `etag`: what edits
-    of these rows are based on; empty: nothing is.
+    Rows without a struct are JSON already. `following`: the key after which the next page begins;
+    None: there is none. `etag`: what edits of these rows are based on; empty: nothing is.
     """
 
     rows: Iterable[Any]
@@ -89,8 +89,8 @@ class Listed(ApiView):
         page = self.page(**place)
         following = page.following and make_cursor(self._route, *page.following)
         headers = {"ETag": page.etag} if page.etag else None
-        body = {"results": [plain(row) for row in page.rows], "next": following}
-        return Response(body, headers=headers)
+        rows = [row if isinstance(row, dict) else plain(row) for row in page.rows]
+        return Response({"results": rows, "next": following}, headers=headers)
 
     def param(self, name: str) -> str:
         """Return what the request asks by a parameter; empty: nothing."""
