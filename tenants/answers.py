@@ -74,9 +74,9 @@ def plain(value: Any) -> Any:
         return tell(value)
     if isinstance(value, msgspec.Struct):
         return {
-            name: plain(found if tell is None or found is None else tell(found))
-            for attribute, name, tell in _told(type(value))
-            for found in (getattr(value, attribute),)
+            name: plain(field if tell is None or field is None else tell(field))
+            for attribute, name, tell in _rendered(type(value))
+            for field in (getattr(value, attribute),)
         }
     if isinstance(value, Enum):
         return value.value
@@ -123,10 +123,12 @@ _TELL: dict[type, Callable[[Any], Any]] = {
 
 
 @cache
-def _told(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Callable[[Any], Any] | None], ...]:
+def _rendered(
+    kind: type[msgspec.Struct],
+) -> tuple[tuple[str, str, Callable[[Any], Any] | None], ...]:
     """The attributes that are told, each with its name in JSON and what tells it."""
-    told = ((one, meta_of(one.type)) for one in answer_fields(kind))
-    return tuple((one.name, one.encode_name, (meta.extra or {}).get(TELL)) for one, meta in told)
+    fields = ((one, meta_of(one.type)) for one in answer_fields(kind))
+    return tuple((one.name, one.encode_name, (meta.extra or {}).get(TELL)) for one, meta in fields)
 
 
 @cache

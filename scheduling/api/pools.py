@@ -95,7 +95,7 @@ class PoolWhole(PoolRow, frozen=True, rename={"number": "round", "at": "round_at
 
 
 def _pool(facts: PoolFacts) -> dict[str, Any]:
-    told: dict[str, Any] = plain(
+    shown: dict[str, Any] = plain(
         answer_of(
             PoolRow,
             facts,
@@ -105,7 +105,7 @@ def _pool(facts: PoolFacts) -> dict[str, Any]:
             quota_promise=promise_row(pool_promise(facts)),
         )
     )
-    return told
+    return shown
 
 
 class PoolList(Listed, SchedulingView):

@@ -288,9 +288,9 @@ def _sharing_json(there: TenantInPool) -> dict[str, Any]:
         rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
         most = price_limit_of(facts.id, tenant.pk)
     max_price = None if most is None else to_credits(most)
-    shown = tuple(_sharing_row(row) for row in rows)
-    told: dict[str, Any] = plain(SharingJson(tenant.slug, facts.name, max_price, shown))
-    return told
+    results = tuple(_sharing_row(row) for row in rows)
+    shown: dict[str, Any] = plain(SharingJson(tenant.slug, facts.name, max_price, results))
+    return shown
 
 
 def _sharing_row(row: SharingView) -> SharingRow:
@@ -305,7 +305,7 @@ def _sharing_row(row: SharingView) -> SharingRow:
 
 
 def _offer_json(row: OfferView, pool: str, tenant: Tenant) -> dict[str, Any]:
-    told: dict[str, Any] = plain(
+    shown: dict[str, Any] = plain(
         answer_of(
             OfferJson,
             row.offer,
@@ -318,4 +318,4 @@ def _offer_json(row: OfferView, pool: str, tenant: Tenant) -> dict[str, Any]:
             text=row.text,
         )
     )
-    return told
+    return shown

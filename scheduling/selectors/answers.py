@@ -39,7 +39,7 @@ def _chance(milli: int) -> float:
     return milli / ONE_MILLI
 
 
-class PlannedLease(Answer, frozen=True):
+class LeaseStretch(Answer, frozen=True):
     """A stretch of leases without gaps."""
 
     COMPONENT = "PlannedLeaseRow"
@@ -69,14 +69,14 @@ class AnswerView(Answer, frozen=True, rename=_NAMES):
     gpu_type: str
     gpus: int
     one_node: bool
-    leases: tuple[PlannedLease, ...]
+    leases: tuple[LeaseStretch, ...]
     chance_milli: Annotated[
         int | None,
         told_as(_chance, type="number"),
         about("Of an end by then, 0 to 1; null: nobody knows."),
     ]
     limit: Annotated[str, one_of("", *DeadlineLimit)]
-    blocked: tuple[PlannedLease, ...]
+    blocked: tuple[LeaseStretch, ...]
     earliest: datetime | None
     cause: Annotated[str, about("What moved the plan given before.")]
     moved: Annotated[
@@ -182,8 +182,8 @@ def _view(row: JobAnswer) -> AnswerView:
     )  # fmt: skip
 
 
-def _planned(leases: Iterable[Sequence[int]]) -> tuple[PlannedLease, ...]:
-    return tuple(PlannedLease(from_us(start_us), from_us(end_us)) for start_us, end_us in leases)
+def _planned(leases: Iterable[Sequence[int]]) -> tuple[LeaseStretch, ...]:
+    return tuple(LeaseStretch(from_us(start_us), from_us(end_us)) for start_us, end_us in leases)
 
 
 def view_of(answer: DeadlineAnswer, *, number: int, at: datetime) -> AnswerView:

@@ -42,7 +42,7 @@ class RoundAnswer:
     answer: AnswerView
 
 
-def _told(rows: tuple[RoundAnswer, ...]) -> list[dict[str, Any]]:
+def _flat(rows: tuple[RoundAnswer, ...]) -> list[dict[str, Any]]:
     """What is answered beside whom it is for."""
     return [
         {"kind": row.kind, "tenant": row.tenant, "job": row.job, **plain(row.answer)}
@@ -62,7 +62,7 @@ class RoundAnswers(Answer, frozen=True, rename=_NAMES):
 
     counts: Mapping[AnswerKind, int]
     dated: int
-    rows: Annotated[tuple[RoundAnswer, ...], told_as(_told)]
+    rows: Annotated[tuple[RoundAnswer, ...], told_as(_flat)]
     hidden: int
 
     @property
