@@ -102,18 +102,17 @@ class TestRuns:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Another judge or another sentence in the report costs no run; another helper does."""
-        folder = tmp_path / "benchmarks"
+        folder = tmp_path / "evenshare_research" / "reproduce"
         (folder / "data").mkdir(parents=True)
-        for name, text in (
-            ("maker", "from benchmarks.helper import one"), ("helper", "one = 1"), ("judge", ""),
-        ):  # fmt: skip
+        imported = "from evenshare_research.reproduce.helper import one"
+        for name, text in (("maker", imported), ("helper", "one = 1"), ("judge", "")):
             (folder / f"{name}.py").write_text(text, encoding="utf-8")
-        monkeypatch.setattr(runs, "ROOT", tmp_path)
-        monkeypatch.setattr(runs, "BENCHMARKS", folder)
+        monkeypatch.setattr(runs, "SOURCES", tmp_path)
+        monkeypatch.setattr(runs, "DATA", folder / "data")
 
         def digest() -> str:
             code_digest.cache_clear()
-            return code_digest("benchmarks.maker")
+            return code_digest("evenshare_research.reproduce.maker")
 
         before = digest()
         (folder / "judge.py").write_text("two = 2", encoding="utf-8")
