@@ -16,7 +16,7 @@ from portal.charts.explore.looks import LENT, OWN, line_look
 from portal.charts.explore.metrics import metric_chart
 from portal.charts.explore.prices import forecast_chart
 from portal.charts.explore.revenue import AlphaCourse, alpha_chart
-from scheduling.selectors.price_forecasts import ForecastPoint, PriceForecastView
+from scheduling.selectors.price_forecasts import ForecastInstant, PriceForecastRow
 from scheduling.selectors.stop_forecasts import MetricView, StopView
 from tests.plotly_figures import drawn
 
@@ -41,8 +41,8 @@ def metric() -> PageChart:
 
 
 def prices() -> PageChart:
-    point = ForecastPoint(T1, Decimal(1), Decimal(2), Decimal(3))
-    view = PriceForecastView("a100", 1, T0, (point,), "", 0, 0)
+    point = ForecastInstant(T1, Decimal(1), Decimal(2), Decimal(3))
+    view = PriceForecastRow("philly", "a100", 1, T0, (point,), "", 0, 0)
     return forecast_chart(view, Decimal(2), T0, pool="p")
 
 
