@@ -31,7 +31,7 @@ def main() -> None:
     with temporary_database(), tempfile.TemporaryDirectory() as folder:
         from django.test.utils import override_settings
 
-        storage = "scheduling.selectors.round_files.RoundFolder"
+        storage = "scheduling.selectors.rounds.files.RoundFolder"
         options = {"BACKEND": storage, "OPTIONS": {"location": folder}}
         from django.conf import settings
 
@@ -70,8 +70,8 @@ def compare(lab: Any) -> None:
 
     from scheduling.engine.archive import archive_rounds
     from scheduling.models import Round, RoundArchive, RoundBlob
-    from scheduling.selectors.bundles import packed_bundle
-    from scheduling.selectors.stored_rounds import round_bytes
+    from scheduling.selectors.rounds.bundles import packed_bundle
+    from scheduling.selectors.rounds.stored import round_bytes
 
     round_ = Round.objects.get(pool=lab.pool, number=ROUNDS // 2)
     reads = (

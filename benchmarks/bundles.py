@@ -70,7 +70,7 @@ def make_anew(lab: Any) -> bytes:
     from scheduling.engine.pseudonyms import day_key, name_rows
     from scheduling.engine.seal import versions
     from scheduling.models import Round
-    from scheduling.selectors.stored_rounds import round_values
+    from scheduling.selectors.rounds.stored import round_values
 
     round_ = Round.objects.get(pool=lab.pool, number=2)
     snapshot, decision = round_values(round_)

@@ -54,7 +54,7 @@ def _filled(jobs: int) -> Any:
 
 def _compare(stage: Any) -> None:
     from scheduling.models import Job
-    from scheduling.selectors.queue_order import _order
+    from scheduling.selectors.jobs.queue_order import _order
 
     job = Job.objects.filter(state="pending", tenant__slug="aa").latest("pk")
     addresses = {
@@ -81,7 +81,7 @@ def _compare(stage: Any) -> None:
 @contextmanager
 def _whole_queues() -> Iterator[None]:
     """No queue is long."""
-    from scheduling.selectors import queue_order
+    from scheduling.selectors.jobs import queue_order
 
     kept = queue_order.FIRST_JOBS
     queue_order.FIRST_JOBS = 10**9

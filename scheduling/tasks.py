@@ -22,7 +22,7 @@ from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.engine.scrub import scrub_rounds
 from scheduling.engine.seal import retry_sealing, seal_rounds
 from scheduling.models import Pool
-from scheduling.selectors.sealing import unsealed_pools
+from scheduling.selectors.rounds.sealing import unsealed_pools
 from scheduling.services import forecasts as forecasting
 from scheduling.services.simulations import (
     LOST_FAILURE,

@@ -8,7 +8,7 @@ from typing import Any
 from evenshare_core.domain.snapshot import Service
 from scheduling.engine.states import keep_state
 from scheduling.models import Pool
-from scheduling.selectors.round_states import LeftState, read_left_state
+from scheduling.selectors.rounds.states import LeftState, read_left_state
 from tenants.scopes import engine_scope
 
 

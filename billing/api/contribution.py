@@ -33,7 +33,7 @@ from evenshare_core.units import HOUR_US
 from scheduling.api.base import SchedulingView
 from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL
 from scheduling.engine.clock import read_clock
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.answers import credits_text, plain
 from tenants.api.cursors import make_cursor, read_cursor, read_limit

@@ -30,7 +30,7 @@ from evenshare_core.money.rows import (
 )
 from evenshare_core.units import HOUR_US
 from scheduling.api.schemas import PAGE_QUERY
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer

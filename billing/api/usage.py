@@ -20,8 +20,8 @@ from evenshare_core.money.rows import UsageRow
 from scheduling.api.base import SchedulingView
 from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL
 from scheduling.engine.clock import read_clock
-from scheduling.selectors.capacity import type_capacities
-from scheduling.selectors.price_forecasts import (
+from scheduling.selectors.pools.capacity import type_capacities
+from scheduling.selectors.sharing.price_forecasts import (
     PriceForecastRow,
     no_forecast,
     price_forecasts,

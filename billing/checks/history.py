@@ -9,10 +9,10 @@ from billing.models import PostedPrice
 from evenshare_core.chain.records import RecordError, read_record
 from evenshare_core.money.fixed_point import to_micro
 from scheduling.models import Round, RoundBlob
-from scheduling.selectors.bundles import bundle_damage, read_round_record
-from scheduling.selectors.following import Follower
-from scheduling.selectors.round_states import state_damages
-from scheduling.selectors.stored_rounds import (
+from scheduling.selectors.rounds.bundles import bundle_damage, read_round_record
+from scheduling.selectors.rounds.following import Follower
+from scheduling.selectors.rounds.states import state_damages
+from scheduling.selectors.rounds.stored import (
     DamagedRoundError,
     ReplayError,
     kept_rounds,

@@ -2,7 +2,7 @@
 
 Each row of a sealed table carries a hash over all its columns, which the database makes at insert
 (migration 0006 of tenants); the database computes it again here. Round bytes have the hashes of
-their round instead: `scheduling.selectors.stored_rounds`.
+their round instead: `scheduling.selectors.rounds.stored`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from scheduling.engine.clock import read_clock, wall_now
-from scheduling.selectors.lines import pools_of_book
+from scheduling.selectors.pools.lines import pools_of_book
 
 
 def book_now(book: str) -> datetime:

@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce
 from billing.models import Book, TransferRequest
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.budgets import DAYS_MOST, RunOut, project_run_out
-from scheduling.selectors.lines import pools_of_book
+from scheduling.selectors.pools.lines import pools_of_book
 from scheduling.selectors.visibility import read_visibility
 from tenants.answers import Answer, Hidden, one_of
 from tenants.models import Budget, Tenant

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from portal.charts.figures import gpu_hours, percent
 from portal.charts.notes import LineItem
-from scheduling.selectors.histories import ClaimHistoryPoint
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.rounds.histories import ClaimHistoryPoint
 
 HOUR = timedelta(hours=1)
 HOURS = 24

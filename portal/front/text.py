@@ -19,7 +19,7 @@ from portal.charts.figures import (
     thousands,
 )
 from portal.charts.notes import LineItem, Link, Note, Stat
-from scheduling.selectors.lines import PoolFacts, PoolSoFar
+from scheduling.selectors.pools.lines import PoolFacts, PoolSoFar
 
 
 @dataclass(frozen=True, slots=True)

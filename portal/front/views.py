@@ -11,12 +11,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from billing.selectors.totals import sum_moved
+from portal.common.access import access, pool_of_page
 from portal.demo.names import BIDDING_POOL, DEADLINE_POOL, SLURM_POOL
 from portal.demo.people import DEMO_PEOPLE
 from portal.front.text import DEMO_SIGN_INS, front_stats, tour
-from portal.site.access import access, pool_of_page
 from portal.site.context import verify_last_command
-from scheduling.selectors.lines import pool_id_named, pool_so_far
+from scheduling.selectors.pools.lines import pool_id_named, pool_so_far
 from tenants.permissions import Action, may_on_site
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access, home_of

@@ -10,8 +10,8 @@ from django.http import QueryDict
 
 from billing.requests import GiftRequest
 from billing.selectors import StatementPeriod
-from portal.site.days import DAY, DEFAULT_DAYS, Days, days_before, read_days
-from portal.site.forms import Field, request_inputs
+from portal.common.days import DAY, DEFAULT_DAYS, Days, days_before, read_days
+from portal.common.forms import Field, request_inputs
 from tenants.models import Tenant
 
 PERIODS_MOST = 400

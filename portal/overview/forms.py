@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_text
-from portal.site.forms import Field, request_inputs
+from portal.common.forms import Field, request_inputs
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
-from scheduling.selectors.sharing_views import SharingView
+from scheduling.selectors.sharing.views import SharingView
 
 BY_OFFER, AS_IT_IS = "offers", "as-it-is"
 MODE_TEXTS = (

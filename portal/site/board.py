@@ -18,10 +18,10 @@ from datetime import timedelta
 import structlog
 from django.db import Error, close_old_connections
 
-from portal.site.access import may_see_pool
+from portal.common.access import may_see_pool
 from portal.site.health import be_quick
 from portal.site.middleware import Looks
-from scheduling.selectors.lines import PoolFacts, pools_named
+from scheduling.selectors.pools.lines import PoolFacts, pools_named
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access
 from tenants.selectors.quotas import tenants_of_pools

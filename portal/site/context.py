@@ -15,10 +15,10 @@ from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 
 from portal.charts.page import NavItem, RoundLine, Viewer
-from portal.site import access, clocks
-from portal.site.pool_switch import pool_choices
+from portal.common import access, clocks
+from portal.common.pool_switch import pool_choices
 from portal.site.request_id import request_id_of
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
 from tenants.models import Membership, User
 from tenants.permissions import Action, may_in_tenant, may_on_site
 from tenants.selectors.access import Access
@@ -143,8 +143,3 @@ def verify_last_command(facts: PoolFacts) -> str:
     Not by a number: the very last one may not be sealed yet.
     """
     return "" if facts.number is None else f"evenshare round verify --last 10 --pool {facts.name}"
-
-
-def verify_command(pool: str, number: int) -> str:
-    """The client's command that recomputes a round where it is run."""
-    return f"evenshare round verify {number} --pool {pool}"

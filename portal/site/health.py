@@ -22,9 +22,9 @@ from django.db import Error, connection
 from django.db.migrations.loader import MigrationLoader
 
 from scheduling.engine.clock import pool_time, silent_s
-from scheduling.selectors.round_space import file_problems
-from scheduling.selectors.sealing import BREAK, DAMAGE
-from scheduling.selectors.vitals import PoolVitals, pool_vitals
+from scheduling.selectors.pools.vitals import PoolVitals, pool_vitals
+from scheduling.selectors.rounds.sealing import BREAK, DAMAGE
+from scheduling.selectors.rounds.space import file_problems
 from tenants.scopes import site_scope
 from tenants.transparency.keys import key_problem
 from tenants.transparency.scrub import faulty_logs

@@ -55,8 +55,7 @@ from portal.site.health import (
 from portal.site.shared_counts import WebProcesses, kept, shared_folder
 from portal.site.unreadable import UnreadableCollector
 from scheduling.engine.clock import pool_time, round_late_s
-from scheduling.selectors.sealing import BREAK, DAMAGE
-from scheduling.selectors.vitals import (
+from scheduling.selectors.pools.vitals import (
     CertificateVitals,
     GpuCount,
     PoolVitals,
@@ -68,6 +67,7 @@ from scheduling.selectors.vitals import (
     pool_vitals,
     rounds_since,
 )
+from scheduling.selectors.rounds.sealing import BREAK, DAMAGE
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)

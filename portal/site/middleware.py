@@ -10,9 +10,9 @@ import structlog
 from django.db import Error
 from django.http import HttpRequest, HttpResponseBase
 
-from portal.site.access import about
+from portal.common.access import about
 from scheduling.engine.clock import note_viewer
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
 from tenants.scopes import engine_scope
 
 log = structlog.get_logger(__name__)

@@ -27,7 +27,7 @@ from portal.site.context import line_of
 from portal.site.etags import is_known
 from portal.site.metrics import poll_count
 from portal.site.request_id import HEADER, sane_request_id
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
 
 log = structlog.get_logger("portal.site.access")
 

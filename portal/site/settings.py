@@ -51,7 +51,7 @@ ROUNDS_DIR = text("EVENSHARE_ROUNDS_DIR", str(FOLDERS.rounds))
 ROUNDS_KEEP_DAYS = whole("ROUNDS_KEEP_DAYS", 90)
 if ROUNDS_KEEP_DAYS < 90:
     raise SettingError("ROUNDS_KEEP_DAYS must be at least 90: so long each round can be recomputed")
-_ROUNDS_FOLDER = "scheduling.selectors.round_files.RoundFolder"
+_ROUNDS_FOLDER = "scheduling.selectors.rounds.files.RoundFolder"
 _ROUNDS_STORAGE = text("ROUNDS_STORAGE", _ROUNDS_FOLDER)
 _ROUNDS_OPTIONS = fields("ROUNDS_STORAGE_OPTIONS")
 if _ROUNDS_STORAGE == _ROUNDS_FOLDER:

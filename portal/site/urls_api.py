@@ -32,7 +32,7 @@ from scheduling.api import (
     usage,
     verifications,
 )
-from scheduling.selectors.lines import all_books
+from scheduling.selectors.pools.lines import all_books
 from tenants.api.audit import AuditList
 from tenants.api.resources import Listed, list_urls
 from tenants.api.tenants import TenantList

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from scheduling.api.base import SchedulingView
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
-from scheduling.selectors.answers import (
+from scheduling.selectors.deadlines.answers import (
     DeadlineRow,
     DeadlineStory,
     read_deadline_story,

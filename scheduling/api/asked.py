@@ -7,7 +7,7 @@ from datetime import datetime
 
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
-from scheduling.selectors.job_requests import shown_fields, worded_fields
+from scheduling.selectors.jobs.requests import shown_fields, worded_fields
 from tenants.api.times import time_text
 
 

@@ -12,8 +12,8 @@ from rest_framework.request import Request
 
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job, Node, Pool
-from scheduling.selectors.job_lists import find_visible_job
-from scheduling.selectors.lines import PoolFacts, all_pool_ids, pool_facts, pool_id_named
+from scheduling.selectors.jobs.lists import find_visible_job
+from scheduling.selectors.pools.lines import PoolFacts, all_pool_ids, pool_facts, pool_id_named
 from tenants.answers import Answer, plain
 from tenants.api.base import ApiView
 from tenants.api.operate import OperateView

@@ -21,7 +21,8 @@ from rest_framework.response import Response
 from evenshare_core.chain.records import read_record
 from evenshare_core.disclosure.bundle import bundle_schema
 from scheduling.api.base import SchedulingView
-from scheduling.selectors.bundles import (
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.rounds.bundles import (
     DayNames,
     bundle_sha256,
     day_names,
@@ -29,9 +30,8 @@ from scheduling.selectors.bundles import (
     packed_bundle,
     read_round_record,
 )
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.round_lists import find_round
-from scheduling.selectors.stored_rounds import DamagedRoundError
+from scheduling.selectors.rounds.lists import find_round
+from scheduling.selectors.rounds.stored import DamagedRoundError
 from scheduling.selectors.visibility import read_visibility
 from tenants.api.base import ApiView
 from tenants.api.problems import Problem, bad_field, not_there

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api.base import SchedulingView
-from scheduling.selectors.round_log import logged_rounds, newest_round, place_of_round, round_of
+from scheduling.selectors.rounds.log import logged_rounds, newest_round, place_of_round, round_of
 from tenants import transparency
 from tenants.api import logs
 from tenants.api.problems import not_there

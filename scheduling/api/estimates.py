@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduling.models import Job
-from scheduling.selectors.job_estimates import read_estimates
-from scheduling.selectors.stop_forecasts import read_stop_forecasts
+from scheduling.selectors.jobs.estimates import read_estimates
+from scheduling.selectors.jobs.stop_forecasts import read_stop_forecasts
 from tenants.answers import plain
 
 

@@ -29,13 +29,13 @@ from scheduling.api.render import (
 )
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
-from scheduling.selectors.job_lists import JobListFilter, list_jobs, read_job_wait
-from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
-from scheduling.selectors.measurements import SpeedCompared, overclaims_of
-from scheduling.selectors.plans import read_plan
-from scheduling.selectors.preemptions import last_preemption, preemptions_for
-from scheduling.selectors.reasons import given_up_text, visible_numbers
-from scheduling.selectors.too_large import why_now
+from scheduling.selectors.deadlines.plans import read_plan
+from scheduling.selectors.jobs.lists import JobListFilter, list_jobs, read_job_wait
+from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
+from scheduling.selectors.jobs.preemptions import last_preemption, preemptions_for
+from scheduling.selectors.jobs.reasons import given_up_text, visible_numbers
+from scheduling.selectors.jobs.too_large import why_now
+from scheduling.selectors.speeds.measurements import SpeedCompared, overclaims_of
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import (
     BULK_MAX,

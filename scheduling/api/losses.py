@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from scheduling.api.base import OperatePoolView
 from scheduling.api.pools import OperateReason
-from scheduling.selectors.losses import FrozenLeases, MissingLease, frozen_leases
+from scheduling.selectors.operate.losses import FrozenLeases, MissingLease, frozen_leases
 from scheduling.services.executors import accept_losses
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of

@@ -12,7 +12,7 @@ from scheduling.api.base import OperatePoolView
 from scheduling.engine.clock import read_clock
 from scheduling.models import Pool
 from scheduling.requests.leases import EndLeaseRequest
-from scheduling.selectors.overdue import OverdueLease, overdue_leases
+from scheduling.selectors.operate.overdue import OverdueLease, overdue_leases
 from scheduling.services.write_offs import end_lease
 from tenants.api.operate import IF_MATCH, answer, etag_of, page, request_of
 from tenants.api.request_schemas import request_serializer

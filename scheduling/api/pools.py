@@ -18,19 +18,19 @@ from scheduling.api.schemas import Credits
 from scheduling.engine.clock import pool_time, read_clock
 from scheduling.models import Job, Pool
 from scheduling.requests.pools import LENGTHS, PoolChangeRequest, ScaleRequest
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.operate import windows_near
-from scheduling.selectors.pool_settings import PoolSettings, pool_settings, price_terms
-from scheduling.selectors.pools import pool_overview
-from scheduling.selectors.preemptions import PreemptionRow, list_preemptions
-from scheduling.selectors.queue_order import (
+from scheduling.selectors.jobs.preemptions import PreemptionRow, list_preemptions
+from scheduling.selectors.jobs.queue_order import (
     QueueKey,
     QueuePosition,
     list_queue,
     read_queue_order,
 )
-from scheduling.selectors.quota_promises import QuotaPromiseRow, pool_promise, promise_row
-from scheduling.selectors.trades import TradeRow, list_trades
+from scheduling.selectors.operate.console import windows_near
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.now import pool_overview
+from scheduling.selectors.pools.settings import PoolSettings, pool_settings, price_terms
+from scheduling.selectors.sharing.quota_promises import QuotaPromiseRow, pool_promise, promise_row
+from scheduling.selectors.sharing.trades import TradeRow, list_trades
 from scheduling.selectors.visibility import Visibility, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
 from tenants.answers import Answer, answer_of, plain

@@ -14,9 +14,9 @@ from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, spec_of
 from scheduling.models import Job, MeasurementNote, Profile
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
-from scheduling.selectors.job_phases import PHASES
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.measurements import (
+from scheduling.selectors.jobs.phases import PHASES
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.speeds.measurements import (
     SPEED,
     MeasuredTime,
     SpeedCompared,
@@ -24,7 +24,7 @@ from scheduling.selectors.measurements import (
     milli_text,
     read_measurements,
 )
-from scheduling.selectors.profiles import list_profiles
+from scheduling.selectors.speeds.profiles import list_profiles
 from scheduling.services.profiles import InUseError, drop_profile, put_profile
 from tenants.answers import answer_of, plain
 from tenants.api.answer_schemas import answer_serializer

@@ -20,8 +20,8 @@ from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number
 from scheduling.models import GpuType, Pool
-from scheduling.selectors.capacity import gpus_by_type
-from scheduling.selectors.quotas import QuotaRow, list_quotas
+from scheduling.selectors.pools.capacity import gpus_by_type
+from scheduling.selectors.sharing.quotas import QuotaRow, list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
 from tenants.answers import Answer, answer_of, plain

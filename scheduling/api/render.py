@@ -12,10 +12,10 @@ from scheduling.api.asked import asked_json, pool_times
 from scheduling.api.estimates import estimates_json
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
-from scheduling.selectors.job_lists import LeaseNow, leases_now
-from scheduling.selectors.job_phases import phase_of
-from scheduling.selectors.queue_order import is_queued, read_queue_orders
-from scheduling.selectors.start_estimates import read_starts
+from scheduling.selectors.jobs.lists import LeaseNow, leases_now
+from scheduling.selectors.jobs.phases import phase_of
+from scheduling.selectors.jobs.queue_order import is_queued, read_queue_orders
+from scheduling.selectors.jobs.start_estimates import read_starts
 from scheduling.services.next_round import NextRound
 from tenants.answers import credits_text, plain, time_text
 

@@ -13,14 +13,14 @@ from rest_framework.response import Response
 
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView
-from scheduling.selectors.bundles import ChainPlace, read_place
-from scheduling.selectors.certificates import CertificateView, view_certificate
-from scheduling.selectors.following import Following
-from scheduling.selectors.round_lists import rounds_page
-from scheduling.selectors.round_shares import RoundShare
-from scheduling.selectors.rounds import RoundDecision, RoundView, round_view
-from scheduling.selectors.stored_rounds import Damage
-from scheduling.selectors.trades import TradeRow
+from scheduling.selectors.rounds.bundles import ChainPlace, read_place
+from scheduling.selectors.rounds.certificates import CertificateView, view_certificate
+from scheduling.selectors.rounds.following import Following
+from scheduling.selectors.rounds.lists import rounds_page
+from scheduling.selectors.rounds.one_round import RoundDecision, RoundView, round_view
+from scheduling.selectors.rounds.shares import RoundShare
+from scheduling.selectors.rounds.stored import Damage
+from scheduling.selectors.sharing.trades import TradeRow
 from scheduling.selectors.visibility import read_visibility
 from tenants.answers import Answer, about, answer_of, plain
 from tenants.api.answer_schemas import answer_serializer

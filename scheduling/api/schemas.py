@@ -13,17 +13,17 @@ from rest_framework import serializers as s
 
 from scheduling.models import Job
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.answers import DeadlineRow
-from scheduling.selectors.job_estimates import EstimateView
-from scheduling.selectors.job_lists import LeaseNow
-from scheduling.selectors.job_phases import PHASE_SYNONYMS, PHASES
-from scheduling.selectors.job_refs import JobRef
-from scheduling.selectors.job_requests import shown_fields
-from scheduling.selectors.measurements import SpeedCompared
-from scheduling.selectors.plans import PlanRow
-from scheduling.selectors.preemptions import PreemptionRow
-from scheduling.selectors.start_estimates import StartView
-from scheduling.selectors.stop_forecasts import StopView
+from scheduling.selectors.deadlines.answers import DeadlineRow
+from scheduling.selectors.deadlines.plans import PlanRow
+from scheduling.selectors.jobs.estimates import EstimateView
+from scheduling.selectors.jobs.lists import LeaseNow
+from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES
+from scheduling.selectors.jobs.preemptions import PreemptionRow
+from scheduling.selectors.jobs.refs import JobRef
+from scheduling.selectors.jobs.requests import shown_fields
+from scheduling.selectors.jobs.start_estimates import StartView
+from scheduling.selectors.jobs.stop_forecasts import StopView
+from scheduling.selectors.speeds.measurements import SpeedCompared
 from scheduling.selectors.visibility import VisibleTenant
 from scheduling.services.deadline_preview import DeadlinePreview
 from tenants.api.answer_schemas import answer_serializer

@@ -18,9 +18,9 @@ from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, idempotency_key, replay_header, spec_of
 from scheduling.engine.clock import read_clock
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.sharing import price_limit_of
-from scheduling.selectors.sharing_views import (
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.sharing.settings import price_limit_of
+from scheduling.selectors.sharing.views import (
     OfferState,
     OfferView,
     PromisedReturn,

@@ -54,7 +54,7 @@ from scheduling.models import (
     Round,
     RoundBlob,
 )
-from scheduling.selectors.round_states import LeftState, posted_prices
+from scheduling.selectors.rounds.states import LeftState, posted_prices
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 

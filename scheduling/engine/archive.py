@@ -32,9 +32,9 @@ from scheduling.models import (
     RoundSealing,
     RoundState,
 )
-from scheduling.selectors import round_files
-from scheduling.selectors.round_files import round_storage
-from scheduling.selectors.stored_rounds import packed_damage
+from scheduling.selectors.rounds import files as round_files
+from scheduling.selectors.rounds.files import round_storage
+from scheduling.selectors.rounds.stored import packed_damage
 from tenants.faults import fault_point
 from tenants.scopes import site_scope
 

@@ -23,7 +23,7 @@ from evenshare_core.estimation.jobs import (
 )
 from scheduling.engine.snapshot_rows import StoredJob, fetch_rows
 from scheduling.models import Profile, RunRecord
-from scheduling.selectors.job_estimates import TypeRecords, read_job_types, read_stops
+from scheduling.selectors.jobs.estimates import TypeRecords, read_job_types, read_stops
 
 # Of a job type, so many sizes are kept: those with the newest runs.
 SIZES_MOST = 64

@@ -8,7 +8,7 @@ import structlog
 from evenshare_core.domain.values import sha256_hex
 from scheduling.engine.clock import wall_now
 from scheduling.models import RoundArchive
-from scheduling.selectors.round_files import ArchiveError, read_file
+from scheduling.selectors.rounds.files import ArchiveError, read_file
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)

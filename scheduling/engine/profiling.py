@@ -22,7 +22,7 @@ from evenshare_core.units import SECOND_US
 from scheduling.engine.executors import executor_traits
 from scheduling.engine.fence import lock_fence
 from scheduling.models import Job, Measurement, Pool, Profile, VirtualWork
-from scheduling.selectors.job_estimates import profile_value, read_job_types
+from scheduling.selectors.jobs.estimates import profile_value, read_job_types
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 

@@ -12,8 +12,8 @@ import structlog
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import RoundArchive
-from scheduling.selectors import round_files
-from scheduling.selectors.round_files import round_storage
+from scheduling.selectors.rounds import files as round_files
+from scheduling.selectors.rounds.files import round_storage
 from tenants.faults import fault_point
 from tenants.scopes import site_scope
 

@@ -41,7 +41,7 @@ from scheduling.engine.snapshot_rows import UNREADABLE, unreadable_jobs
 from scheduling.engine.snapshots import next_number, read_with_state
 from scheduling.engine.write import RoundPlan
 from scheduling.models import Lease, Pool, PoolFence, Round
-from scheduling.selectors.round_states import LeftState
+from scheduling.selectors.rounds.states import LeftState
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 

@@ -15,9 +15,9 @@ from django.db.models import Max, Min
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import Pool, Round, RoundScrub
-from scheduling.selectors.following import Follower
-from scheduling.selectors.round_states import damages_of
-from scheduling.selectors.stored_rounds import (
+from scheduling.selectors.rounds.following import Follower
+from scheduling.selectors.rounds.states import damages_of
+from scheduling.selectors.rounds.stored import (
     STATE,
     DamagedRoundError,
     kept_rounds,

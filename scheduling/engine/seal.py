@@ -42,9 +42,9 @@ from evenshare_core.verification.following import breaks
 from scheduling.engine.clock import wall_now
 from scheduling.engine.pseudonyms import day_key, name_rows
 from scheduling.models import Pool, Round, RoundBundle, RoundSealing
-from scheduling.selectors.bundles import packed_bundle
-from scheduling.selectors.queue_order import KEPT_QUEUES, first_of_queue
-from scheduling.selectors.stored_rounds import (
+from scheduling.selectors.jobs.queue_order import KEPT_QUEUES, first_of_queue
+from scheduling.selectors.rounds.bundles import packed_bundle
+from scheduling.selectors.rounds.stored import (
     DamagedRoundError,
     ReplayError,
     decode_round,

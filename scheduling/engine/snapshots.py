@@ -46,8 +46,8 @@ from scheduling.engine.snapshot_rows import (
 )
 from scheduling.models import MaintenanceWindow, Pool, PoolClock, PoolFence, PriceSetting
 from scheduling.models import Node as NodeRow
-from scheduling.selectors.round_states import LeftState, read_left_state
-from scheduling.selectors.sharing import narrowed, price_limits, sharing_rules
+from scheduling.selectors.rounds.states import LeftState, read_left_state
+from scheduling.selectors.sharing.settings import narrowed, price_limits, sharing_rules
 from tenants.models import Quota
 from tenants.scopes import engine_view
 from tenants.selectors.credit import credit_left

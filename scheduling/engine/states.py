@@ -8,7 +8,7 @@ from datetime import date
 from django.db import connection
 
 from scheduling.models import RoundState
-from scheduling.selectors.round_states import LeftState
+from scheduling.selectors.rounds.states import LeftState
 
 
 def keep_state(pool_id: int, left: LeftState, day: date) -> None:

@@ -25,7 +25,7 @@ from evenshare_core.policies import registry
 from scheduling.engine.bulk import insert_rows
 from scheduling.engine.events import EventLog
 from scheduling.models import Intent, LeaseEvent, PoolFence
-from scheduling.selectors.round_states import LeftState
+from scheduling.selectors.rounds.states import LeftState
 
 Kind = LeaseEvent.Kind
 

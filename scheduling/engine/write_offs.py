@@ -21,7 +21,7 @@ from scheduling.engine.fence import lock_fence
 from scheduling.engine.observe import observe
 from scheduling.engine.revoke import withdraw_waiting
 from scheduling.models import ExecutorHealth, Intent, Pool
-from scheduling.selectors.overdue import open_stops, stop_due
+from scheduling.selectors.operate.overdue import open_stops, stop_due
 from tenants.scopes import engine_scope
 
 OVER = (ReportState.FINISHED, ReportState.STOPPED)

@@ -55,7 +55,7 @@ class RoundSealing(models.Model):
     [{"number", "kind": "damage" or "break", "text"}, ...] of rounds whose bytes are kept, or
     should be. `failure`: why the next round cannot be sealed, "" while it can.
     `queues`: [{"round", "jobs": ids or null, "text"}, ...], the first jobs of the queue by the last
-    rounds, newest first; empty unless the queue is long (`scheduling.selectors.queue_order`).
+    rounds, newest first; empty unless the queue is long (`scheduling.selectors.jobs.queue_order`).
     """
 
     pool = models.OneToOneField(

@@ -87,7 +87,7 @@ class RoundState(models.Model):
 
     GPU-time sums and the policy's memory as compressed canonical bytes, the prices posted last of
     every GPU type, and what billing was told of quotas. Number 0: a pool's beginning. The round's
-    row has the hash of it (`scheduling.selectors.round_states`). That of a pool's newest round is
+    row has the hash of it (`scheduling.selectors.rounds.states`). That of a pool's newest round is
     never dropped.
     """
 

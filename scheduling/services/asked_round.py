@@ -29,9 +29,9 @@ from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Profile as ProfileRow
 from scheduling.requests.job_deadline import deadline_at, parsed_steps
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.job_estimates import read_job_types
-from scheduling.selectors.offers import PoolOffer
-from scheduling.selectors.sharing import price_limit_of
+from scheduling.selectors.jobs.estimates import read_job_types
+from scheduling.selectors.pools.offers import PoolOffer
+from scheduling.selectors.sharing.settings import price_limit_of
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.money.budgets import BudgetAction
 from scheduling.engine.clock import Clocks
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.offers import PoolOffer
+from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services.dry_run import best_answer
 from tenants.input.errors import FieldError
 from tenants.models import Budget, Tenant

@@ -8,9 +8,9 @@ from evenshare_core.domain.instants import from_us
 from evenshare_core.policies import registry
 from scheduling.engine.clock import PoolNow
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.answers import AnswerView, view_of
-from scheduling.selectors.deadline_texts import unanswered_text
-from scheduling.selectors.offers import PoolOffer
+from scheduling.selectors.deadlines.answers import AnswerView, view_of
+from scheduling.selectors.deadlines.texts import unanswered_text
+from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services.asked_round import AskedRound, ask_round
 from tenants.answers import Answer, told_as
 

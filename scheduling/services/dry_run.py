@@ -22,10 +22,10 @@ from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.models import Round
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.offers import PoolOffer, pool_offer
-from scheduling.selectors.prospects import StartProspect, prospects, spendable
-from scheduling.selectors.reasons import LARGER_THAN_POOL, why, written
-from scheduling.selectors.sharing import price_limit_of
+from scheduling.selectors.jobs.reasons import LARGER_THAN_POOL, why, written
+from scheduling.selectors.pools.offers import PoolOffer, pool_offer
+from scheduling.selectors.sharing.settings import price_limit_of
+from scheduling.selectors.tenants.prospects import StartProspect, prospects, spendable
 from scheduling.services.asked_round import AskedRound, ask_round
 from scheduling.services.deadline_preview import DeadlinePreview, preview_deadline
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request

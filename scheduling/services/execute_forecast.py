@@ -37,7 +37,7 @@ from evenshare_core.units import HOUR_US, SECOND_US
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import StartEstimate, StartForecast
-from scheduling.selectors.work_left import work_done
+from scheduling.selectors.jobs.work_left import work_done
 from scheduling.services.forecasts import (
     State,
     beat_forecast,

@@ -22,7 +22,7 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Simulation
-from scheduling.selectors.work_left import work_left
+from scheduling.selectors.jobs.work_left import work_left
 from scheduling.services.simulations import State, beat_simulation, give_up_simulation, mine
 from tenants.scopes import site_scope
 

@@ -9,8 +9,8 @@ from evenshare_core.domain.plurals import plural
 from scheduling.engine.executors.base import ExecutorTraits, executor_traits
 from scheduling.engine.executors.pool_options import FIELD, check_options
 from scheduling.models import ExecutorHealth, Lease, Pool
-from scheduling.selectors.executors import name_of_options
-from scheduling.selectors.losses import name_of
+from scheduling.selectors.operate.losses import name_of
+from scheduling.selectors.pools.executors import name_of_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
 from tenants.operator_transaction import operation
@@ -44,8 +44,9 @@ def accept_losses(
     """Say that the leases which the pool's executor does not list are gone.
 
     The next round ends them as lost, and their jobs wait again; one that is listed by then goes
-    on. What vanishes later is no part of it. `seen`: what `scheduling.selectors.losses` called the
-    leases that the actor looked at; None: whichever there are. Repeating it changes nothing.
+    on. What vanishes later is no part of it. `seen`: what `scheduling.selectors.operate.losses`
+    called the leases that the actor looked at; None: whichever there are. Repeating
+    it changes nothing.
 
     Raises:
         InvalidInputError: on `pool`: not so many are missing that nothing is concluded, or others
@@ -91,9 +92,9 @@ def change_executor_options(
     """Set all that a pool's executor has to know, as the executor itself reads it.
 
     The next leases are launched with it; those that run keep what they were launched with.
-    `seen`: what `scheduling.selectors.executors.name_of_options` called those that the actor looked
-    at; None: whichever there are. `on_host`: who asks has a shell on the portal's machine, and may
-    set `host_options`. `same_cluster`: running leases are found by the new ones as well, so
+    `seen`: what `scheduling.selectors.pools.executors.name_of_options` called those that the actor
+    looked at; None: whichever there are. `on_host`: who asks has a shell on the portal's machine,
+    and may set `host_options`. `same_cluster`: running leases are found by the new ones as well, so
     `finds_by` may change under them. Returns whether anything differed: else nothing is recorded,
     nor is the reason.
 

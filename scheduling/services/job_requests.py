@@ -9,7 +9,7 @@ from scheduling.engine.executors import executor_traits
 from scheduling.requests.job_deadline import check_deadline
 from scheduling.requests.jobs import DURATION_S, JobRequest
 from scheduling.requests.process import COMMAND_HINT
-from scheduling.selectors.offers import PoolOffer
+from scheduling.selectors.pools.offers import PoolOffer
 from tenants.input import readers
 from tenants.input.errors import FieldErrors
 from tenants.input.requests import (

@@ -24,9 +24,9 @@ from evenshare_core.simulation.starts import (
 )
 from evenshare_core.units import HOUR_US, SECOND_US
 from scheduling.models import Pool
-from scheduling.selectors.reasons import why
-from scheduling.selectors.start_estimates import NO_ESTIMATE
-from scheduling.selectors.work_left import work_done
+from scheduling.selectors.jobs.reasons import why
+from scheduling.selectors.jobs.start_estimates import NO_ESTIMATE
+from scheduling.selectors.jobs.work_left import work_done
 from scheduling.services.asked_round import AskedRound
 from scheduling.services.execute_forecast import latest_correction
 from scheduling.services.start_history import read_history

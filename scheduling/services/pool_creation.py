@@ -10,7 +10,7 @@ from evenshare_core.domain.values import canonical_bytes
 from scheduling.engine.clock import start_clock, wall_now
 from scheduling.engine.states import keep_state
 from scheduling.models import Pool, PoolFence
-from scheduling.selectors.round_states import LeftState
+from scheduling.selectors.rounds.states import LeftState
 
 
 def open_pool(pool: Pool, begin: datetime, *, scale: int) -> None:

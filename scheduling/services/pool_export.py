@@ -28,10 +28,10 @@ from scheduling.engine.executors import executor_traits
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import MaintenanceWindow, Pool, PriceSetting, Profile, Round
 from scheduling.models import Node as NodeRow
-from scheduling.selectors.past_work import PastJobs, open_jobs_count, past_jobs
-from scheduling.selectors.sharing import narrowed, sharing_rules
-from scheduling.selectors.stored_rounds import DamagedRoundError, ReplayError, round_values
-from scheduling.selectors.work_left import work_left
+from scheduling.selectors.jobs.past_work import PastJobs, open_jobs_count, past_jobs
+from scheduling.selectors.jobs.work_left import work_left
+from scheduling.selectors.rounds.stored import DamagedRoundError, ReplayError, round_values
+from scheduling.selectors.sharing.settings import narrowed, sharing_rules
 from tenants.models import Budget, Quota
 from tenants.scopes import site_scope
 

@@ -20,7 +20,7 @@ from scheduling.requests.pools import (
     PriceChange,
     PriceRequest,
 )
-from scheduling.selectors.pool_settings import PoolSettings, price_terms, read_options
+from scheduling.selectors.pools.settings import PoolSettings, price_terms, read_options
 from scheduling.services.executors import change_executor_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, invalid

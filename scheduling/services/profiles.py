@@ -12,7 +12,7 @@ from evenshare_core.domain.profiles import speedups_normal
 from evenshare_core.units import ONE_MILLI
 from scheduling.models import Job, Pool, Profile
 from scheduling.requests.profiles import ProfileRequest
-from scheduling.selectors.profiles import pool_types
+from scheduling.selectors.speeds.profiles import pool_types
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldErrors, invalid
 from tenants.models import Tenant

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from scheduling.engine.clock import read_clock
 from scheduling.models import Pool
-from scheduling.selectors.capacity import type_capacities
+from scheduling.selectors.pools.capacity import type_capacities
 from tenants.services.quota_files import PoolToday
 
 

@@ -17,8 +17,8 @@ from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import GpuType
-from scheduling.selectors.capacity import gpus_by_type
-from scheduling.selectors.sharing import NO_RULES, SharingRules, narrowed, sharing_rules
+from scheduling.selectors.pools.capacity import gpus_by_type
+from scheduling.selectors.sharing.settings import NO_RULES, SharingRules, narrowed, sharing_rules
 from scheduling.services.round_impact import (
     NONE_QUEUED,
     ImpactRow,

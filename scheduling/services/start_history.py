@@ -15,9 +15,9 @@ from evenshare_core.simulation.starts import EndedJob, History
 from evenshare_core.units import HOUR_US, ONE_MILLI, SECOND_US
 from scheduling.engine.snapshot_rows import read_profiles
 from scheduling.models import Job as JobRow
-from scheduling.selectors.job_estimates import read_works_us
-from scheduling.selectors.past_work import utility_of
-from scheduling.selectors.sharing import price_limits
+from scheduling.selectors.jobs.estimates import read_works_us
+from scheduling.selectors.jobs.past_work import utility_of
+from scheduling.selectors.sharing.settings import price_limits
 
 ENDED_MOST = ARRIVALS_MOST = 2_000
 SPAN = timedelta(hours=24)

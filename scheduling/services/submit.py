@@ -22,8 +22,8 @@ from scheduling.engine.profiles import lock_profiles
 from scheduling.models import Job, Profile
 from scheduling.requests.job_deadline import deadline_at, parsed_steps, parsed_stop
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.job_requests import stored_fields
-from scheduling.selectors.offers import PoolOffer, pool_offer
+from scheduling.selectors.jobs.requests import stored_fields
+from scheduling.selectors.pools.offers import PoolOffer, pool_offer
 from scheduling.services.budget_refusals import blocking_books, budget_error
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
 from scheduling.services.wake import wake_pool_after_commit

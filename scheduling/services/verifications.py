@@ -8,7 +8,7 @@ from uuid import uuid4
 from evenshare_core.chain.records import read_record
 from scheduling.models import Verification
 from scheduling.requests.verifications import VerificationRequest
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
 from tenants import transparency
 from tenants.idempotency import KeyedRequest, begin_reply
 from tenants.input.errors import invalid

@@ -10,8 +10,8 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import lease_token
 from scheduling.models import ExecutorHealth, Intent, Lease, Pool
 from scheduling.requests.leases import EndLeaseRequest, Processes
-from scheduling.selectors.dashboard import node_names
-from scheduling.selectors.overdue import overdue_from
+from scheduling.selectors.operate.overdue import overdue_from
+from scheduling.selectors.tenants.dashboard import node_names
 from scheduling.services.nodes import drain_node
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, invalid

@@ -61,8 +61,8 @@ ALLOWED = {
 PUBLISHED = {
     place: {"words"}
     for place in (
-        *("scheduling/api/schemas.py", "scheduling/selectors/preemptions.py"),
-        *("scheduling/selectors/round_rows.py", "scheduling/selectors/rounds.py"),
+        *("scheduling/api/schemas.py", "scheduling/selectors/jobs/preemptions.py"),
+        *("scheduling/selectors/rounds/rows.py", "scheduling/selectors/rounds/one_round.py"),
         *("portal/jobs/text/log.py", "portal/rounds/text/tables.py"),
     )
 }

@@ -8,7 +8,7 @@ from billing.metering import meter_pool, settle_pool
 from evenshare_core.disclosure.bundle import Disclosed, Naming, ids_of, make_bundle, read_bundle
 from evenshare_core.disclosure.pseudonyms import day_of, job_name, tenant_key, tenant_name
 from scheduling.models import Job, Round
-from scheduling.selectors.stored_rounds import round_values
+from scheduling.selectors.rounds.stored import round_values
 from tenants.models import Tenant, User
 from tests.functional.api_stage import ApiStage, api_stage
 

@@ -16,7 +16,7 @@ from portal.site import health
 from scheduling.engine.file_scrub import scrub_files
 from scheduling.engine.retention import drop_files
 from scheduling.models import RoundArchive, RoundBlob, RoundBundle, RoundState
-from scheduling.selectors import round_files
+from scheduling.selectors.rounds import files as round_files
 from tests.functional.api_stage import PLAIN, ApiStage
 from tests.functional.test_bundles import GZIP, bundle, committed_db, copy, see, there
 from tests.integration.archive_stage import files_in, make_old, only_file, put_away

@@ -28,7 +28,7 @@ from scheduling.engine.archive import archive_rounds
 from scheduling.engine.failures import record_failure
 from scheduling.engine.scrub import scrub_rounds
 from scheduling.models import Round, RoundState
-from scheduling.selectors.round_states import LeftState, MissingStateError
+from scheduling.selectors.rounds.states import LeftState, MissingStateError
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import Stage, stage
 from tests.functional.test_damaged_rounds import replay

@@ -14,7 +14,7 @@ from evenshare_core.fairness.certificate import VERSION, Property, Verdict, cert
 from portal.rounds.text.certificate import NAMES
 from scheduling.engine import rounds as engine
 from scheduling.models import Round
-from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
 from tests.functional.certificate_stage import (
     Change,
     envious,

@@ -16,7 +16,7 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from portal.site import health
 from scheduling.models import PoolClock, RoundBlob
-from scheduling.selectors.bundles import read_place
+from scheduling.selectors.rounds.bundles import read_place
 from tests.functional.pool_stage import Stage, stage
 from tests.functional.test_metrics import sample, scrape
 from tests.stages import Copy, copied, name_of_copy

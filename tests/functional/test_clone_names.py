@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduling.models import Job
-from scheduling.selectors.clones import free_job_name
+from scheduling.selectors.jobs.clones import free_job_name
 from tests.functional.visitors import town
 
 pytestmark = pytest.mark.usefixtures("committed_db")

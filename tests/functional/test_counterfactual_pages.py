@@ -10,9 +10,9 @@ import pytest
 from evenshare_core.fairness.misreports import ALL_TYPES, FACTORS
 from portal.rounds.views import counterfactual as view
 from scheduling.models import Job, Profile, Round
-from scheduling.selectors import counterfactual as selector
-from scheduling.selectors.counterfactual import read_counterfactual
-from scheduling.selectors.replay import ReplayError
+from scheduling.selectors.rounds import counterfactual as selector
+from scheduling.selectors.rounds.counterfactual import read_counterfactual
+from scheduling.selectors.rounds.replay import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.rate import Rate

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from portal.site import files
+from portal.common import files
 from scheduling.models import GpuType
 from tenants.models import Tenant
 from tests.functional.access_table import TABLE

@@ -13,8 +13,8 @@ from evenshare_core.policies.registry import POLICIES
 from portal.charts.figures import credits_text
 from portal.charts.notes import LineItem
 from portal.overview.text.dashboard import Board, day_title, stats
-from scheduling.selectors.histories import ClaimHistoryPoint, claim_history
-from scheduling.selectors.tenant_pools import pool_uses
+from scheduling.selectors.rounds.histories import ClaimHistoryPoint, claim_history
+from scheduling.selectors.tenants.pools import pool_uses
 from tenants.models import Quota
 from tenants.scopes import tenant_scope
 from tests.functional.visitors import Town, reads, town

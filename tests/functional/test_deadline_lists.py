@@ -11,7 +11,7 @@ import pytest
 from evenshare_core.domain.deadlines import DeadlineLimit, PlanCause
 from evenshare_core.policies import registry
 from scheduling.models import Job, Pool
-from scheduling.selectors.deadline_texts import cause_text, limit_text
+from scheduling.selectors.deadlines.texts import cause_text, limit_text
 from tests.functional.pool_stage import Stage
 from tests.functional.pool_stage import stage as pool_stage
 from tests.functional.queue_stages import text

@@ -8,7 +8,7 @@ import pytest
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import ExecutorHealth, Intent, Job, Lease
-from scheduling.selectors.executors import is_refusal
+from scheduling.selectors.pools.executors import is_refusal
 from tenants.models import Quota
 from tests.factories import BEGIN
 from tests.functional.test_operator import page

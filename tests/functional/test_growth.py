@@ -20,7 +20,7 @@ from django.utils import timezone
 from billing.tasks import drop_files, log_new_transfers, meter
 from scheduling.engine.refits import is_refit_due
 from scheduling.models import PoolClock
-from scheduling.selectors import queue_order
+from scheduling.selectors.jobs import queue_order
 from scheduling.services.forecasts import claim_forecast
 from scheduling.tasks import archive, housekeeping, rounds, seal, simulations, tick
 from tests.functional.access_table import ASKED_FOR, TABLE, Route

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduling.models import Round
-from scheduling.selectors.histories import claim_history, joined, pool_history
+from scheduling.selectors.rounds.histories import claim_history, joined, pool_history
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.scopes import site_scope

@@ -12,7 +12,7 @@ from evenshare_core.domain.instants import to_us
 from evenshare_core.policies import registry
 from evenshare_core.units import SECOND_US
 from scheduling.models import Job, JobAnswer, Pool, Round
-from scheduling.selectors.deadline_texts import none_text
+from scheduling.selectors.deadlines.texts import none_text
 from tests.functional.api_stage import ApiStage, api_stage
 from tests.functional.queue_stages import text
 from tests.functional.visitors import Town, town

@@ -7,7 +7,7 @@ import pytest
 from evenshare_core.domain.estimates import EstimateSource
 from portal.jobs.text.estimates import estimate_text
 from scheduling.models import Job, Measurement, RunRecord
-from scheduling.selectors.job_estimates import EstimateView
+from scheduling.selectors.jobs.estimates import EstimateView
 from tests.factories import BEGIN
 from tests.functional.visitors import Town, town
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from evenshare_core.domain.reasons import EndReason
+from portal.common.access import about
 from portal.jobs.text.failure import LINES, exit_meaning
 from portal.jobs.text.losses import HEAD_BYTES, TAIL_BYTES, loss_texts
 from portal.jobs.text.output import LINE_CHARACTERS, TAIL_LINES, output_lines, reported
-from portal.site.access import about
 from scheduling.engine.executors.local_files import WINDOW_BYTES, LogWindow, read_log
 from scheduling.models import Job, Lease
-from scheduling.selectors.jobs import JobStory, LeaseView
+from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 from scheduling.services.logs import log_page
 from tests.functional.test_job_usage import ended, leased
 from tests.functional.visitors import Town, town

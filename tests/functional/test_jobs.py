@@ -17,8 +17,8 @@ from evenshare_core.domain.reasons import EndReason, Reason
 from scheduling.engine.executors import Report
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Intent, Job, Lease, Pool, PoolClock, VirtualWork
-from scheduling.selectors import jobs as read
-from scheduling.selectors.reasons import ENDINGS, WORDINGS, why
+from scheduling.selectors.jobs import tenant_jobs as read
+from scheduling.selectors.jobs.reasons import ENDINGS, WORDINGS, why
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
 from tests.stages import staged

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scheduling.models import Job, RoundSealing
-from scheduling.selectors import queue_order
-from scheduling.selectors.jobs import JobFilter, jobs_page
-from scheduling.selectors.queue_order import BEHIND, NOT_YET, read_queue_order
+from scheduling.selectors.jobs import queue_order
+from scheduling.selectors.jobs.queue_order import BEHIND, NOT_YET, read_queue_order
+from scheduling.selectors.jobs.tenant_jobs import JobFilter, jobs_page
 from tests.functional.api_stage import ApiStage
 from tests.functional.queue_stages import queue, queue_stage
 

@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import ExecutorHealth, Lease, Pool
-from scheduling.selectors.losses import name_of
+from scheduling.selectors.operate.losses import name_of
 from scheduling.services.executors import accept_losses
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError

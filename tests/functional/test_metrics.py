@@ -27,7 +27,7 @@ from portal.site.health import broker_client
 from portal.site.metrics import DatabaseCollector, RoundTotals
 from scheduling.engine.clock import wall_now
 from scheduling.models import Arrival, Job, Pool, PoolClock, PoolFence
-from scheduling.selectors.vitals import pool_vitals
+from scheduling.selectors.pools.vitals import pool_vitals
 from tests.factories import BEGIN, Cluster, cluster
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ from scheduling.models import (
     RoundFailure,
     Simulation,
 )
-from scheduling.selectors.operate import all_pools
+from scheduling.selectors.operate.console import all_pools
 from tenants.models import AuditRecord, Budget, DailySpend, Membership, Quota, Tenant, User
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import headline

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduling.models import Profile, Round
-from scheduling.selectors.replay import replay_stored_round
+from scheduling.selectors.rounds.replay import replay_stored_round
 from tests.functional.certificate_stage import overclaimed, plant
 from tests.functional.mixed_stage import mixed_stage
 from tests.functional.pool_stage import Stage, last_round

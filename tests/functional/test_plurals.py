@@ -11,7 +11,7 @@ from django.test import Client
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock
-from scheduling.selectors.reasons import WORDINGS, why
+from scheduling.selectors.jobs.reasons import WORDINGS, why
 from tenants.models import Membership, User
 from tenants.tokens import Scope, create_token
 from tests.factories import cluster

@@ -26,7 +26,7 @@ from portal.site.board import FRESH_S, VISITOR, PollBoard, Reading
 from portal.site.context import line_of
 from scheduling.engine.clock import wall_now
 from scheduling.models import Pool, PoolClock, PoolFence
-from scheduling.selectors.lines import PoolFacts, pool_facts
+from scheduling.selectors.pools.lines import PoolFacts, pool_facts
 from tenants.models import Membership, Quota, User
 from tenants.scopes import site_scope
 from tenants.selectors.access import Access

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.urls import resolve
 
-from portal.site.pool_switch import TENANT_PAGES
+from portal.common.pool_switch import TENANT_PAGES
 from scheduling.models import Pool
 from tests.functional.two_clocks import TwoClocks
 

@@ -11,11 +11,11 @@ import pytest
 from portal.charts.deficits import day_deficit
 from portal.charts.explore.spans import DAY
 from portal.charts.figures import gpu_hours, percent
-from portal.site.clocks import pool_now
+from portal.common.clocks import pool_now
 from scheduling.models import GpuType, Job, Lease, LeaseSlot, Node, Round
-from scheduling.selectors.histories import claim_history
-from scheduling.selectors.lines import pool_facts
-from scheduling.selectors.pools import pool_overview
+from scheduling.selectors.pools.lines import pool_facts
+from scheduling.selectors.pools.now import pool_overview
+from scheduling.selectors.rounds.histories import claim_history
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Quota, Tenant, User
 from tenants.scopes import site_scope

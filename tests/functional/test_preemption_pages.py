@@ -11,10 +11,10 @@ from django.test import Client
 
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.policies import registry
+from portal.common.preemptions import numbers_note
 from portal.site.metrics import DatabaseCollector
-from portal.site.preemptions import numbers_note
 from scheduling.models import Job, Lease, Pool, Round, VirtualWork
-from scheduling.selectors.reasons import RULES, preemption_text, rule_text
+from scheduling.selectors.jobs.reasons import RULES, preemption_text, rule_text
 from tenants.api.times import time_text
 from tenants.models import Membership, User
 from tests.factories import Cluster, cluster

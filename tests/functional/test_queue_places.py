@@ -13,9 +13,9 @@ from django.core.signing import Signer
 from evenshare_core.policies.base import queue_order
 from evenshare_core.policies.registry import DEFAULT, POLICIES
 from scheduling.models import Job, Pool, Round
-from scheduling.selectors.jobs import PAGE, JobFilter, jobs_page
-from scheduling.selectors.queue_order import FIRST, NO_QUEUE, _order, read_queue_order
-from scheduling.selectors.stored_rounds import round_values
+from scheduling.selectors.jobs.queue_order import FIRST, NO_QUEUE, _order, read_queue_order
+from scheduling.selectors.jobs.tenant_jobs import PAGE, JobFilter, jobs_page
+from scheduling.selectors.rounds.stored import round_values
 from tenants.api.cursors import make_cursor
 from tenants.models import Quota
 from tests.factories import cluster

@@ -7,11 +7,11 @@ import pytest
 from evenshare_core.domain.invariants import Violation
 from portal.rounds.text.round import applied_note
 from scheduling.models import Node, Round
-from scheduling.selectors import promises
-from scheduling.selectors import rounds as selectors
-from scheduling.selectors.replay import ReplayError
-from scheduling.selectors.round_lists import rounds_page
-from scheduling.selectors.rounds import round_view
+from scheduling.selectors.rounds import one_round as selectors
+from scheduling.selectors.rounds import promises
+from scheduling.selectors.rounds.lists import rounds_page
+from scheduling.selectors.rounds.one_round import round_view
+from scheduling.selectors.rounds.replay import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import User
 from tenants.selectors.access import access_of

@@ -6,7 +6,7 @@ import pytest
 
 from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, Node, Profile
-from scheduling.selectors.too_large import TypeSize, why_now, why_too_large
+from scheduling.selectors.jobs.too_large import TypeSize, why_now, why_too_large
 from tests.functional.visitors import Town, reads, town
 from tests.stages import staged
 

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from evenshare_core.domain.decision import Decision, Swap, Trade
 from evenshare_core.domain.snapshot import Snapshot
 from portal.charts.notes import LineItem
-from portal.site.trades import claim_line
+from portal.common.trades import claim_line
 from scheduling.models import LeaseEvent, Round
-from scheduling.selectors.dashboard import last_round
-from scheduling.selectors.histories import claim_history
-from scheduling.selectors.prospects import prospects
-from scheduling.selectors.tenant_pools import pool_uses
+from scheduling.selectors.rounds.histories import claim_history
+from scheduling.selectors.tenants.dashboard import last_round
+from scheduling.selectors.tenants.pools import pool_uses
+from scheduling.selectors.tenants.prospects import prospects
 from tenants.models import Membership, User
 from tests.functional.certificate_stage import plant
 from tests.functional.pool_stage import Stage

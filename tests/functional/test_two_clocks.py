@@ -9,7 +9,7 @@ from django.db.models import Sum
 
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Lease, Round
-from scheduling.selectors.dashboard import HOLDING
+from scheduling.selectors.tenants.dashboard import HOLDING
 from tenants.models import Quota
 from tests.functional.two_clocks import TwoClocks
 

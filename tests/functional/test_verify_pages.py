@@ -154,7 +154,7 @@ class TestAPage:
         def damaged(_: str) -> None:
             raise transparency.DamagedLogError
 
-        monkeypatch.setattr("scheduling.selectors.verifications.newest_root", damaged)
+        monkeypatch.setattr("scheduling.selectors.rounds.verifications.newest_root", damaged)
         text = text_of(there, "owner", STATEMENT)
         assert f"The log of {there.pool} cannot be proven at the moment" in text
         assert "Signed head" not in text

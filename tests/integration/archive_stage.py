@@ -24,7 +24,7 @@ def files_in(settings: Any, folder: Path) -> Path:
     settings.STORAGES = {
         **settings.STORAGES,
         "rounds": {
-            "BACKEND": "scheduling.selectors.round_files.RoundFolder",
+            "BACKEND": "scheduling.selectors.rounds.files.RoundFolder",
             "OPTIONS": {"location": str(where)},
         },
     }

@@ -25,12 +25,12 @@ from scheduling.models import (
     RoundSealing,
     RoundState,
 )
-from scheduling.selectors import round_files
-from scheduling.selectors.bundles import bundle_sha256, packed_bundle, read_place
-from scheduling.selectors.replay import find_rounds, replay_stored_round
-from scheduling.selectors.round_files import round_storage
-from scheduling.selectors.round_states import damages_of, state_damages
-from scheduling.selectors.stored_rounds import DamagedRoundError, round_bytes, unpacked
+from scheduling.selectors.rounds import files as round_files
+from scheduling.selectors.rounds.bundles import bundle_sha256, packed_bundle, read_place
+from scheduling.selectors.rounds.files import round_storage
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.states import damages_of, state_damages
+from scheduling.selectors.rounds.stored import DamagedRoundError, round_bytes, unpacked
 from tenants.faults import arm_faults
 from tests.factories import Cluster
 from tests.integration.archive_stage import (

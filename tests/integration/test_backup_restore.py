@@ -39,7 +39,7 @@ from portal.embedded.watchdog import Watchdog
 from portal.site.environment import SettingError
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job
-from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
 from tests.factories import Cluster, cluster
 from tests.integration import database_rights as rights
 from tests.plugin import Services

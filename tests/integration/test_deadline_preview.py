@@ -9,8 +9,8 @@ import pytest
 from evenshare_core.domain.estimates import EstimateSource
 from scheduling.models import Job, JobAnswer, Round, VirtualSpeeds
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.offers import pool_offer
-from scheduling.selectors.stored_rounds import round_values
+from scheduling.selectors.pools.offers import pool_offer
+from scheduling.selectors.rounds.stored import round_values
 from scheduling.services.deadline_preview import preview_deadline
 from tenants.scopes import site_scope
 from tests.factories import Cluster, cluster

@@ -19,8 +19,8 @@ from portal.demo.deadlines_trace import COLUMNS, TEAMS, deadline_rows
 from portal.demo.philly import seed_demo
 from scheduling.engine.refits import refit
 from scheduling.models import Job, MaintenanceWindow, Pool, Round, StopForecast
-from scheduling.selectors.replay import replay_stored_round
-from scheduling.selectors.stored_rounds import round_values
+from scheduling.selectors.rounds.replay import replay_stored_round
+from scheduling.selectors.rounds.stored import round_values
 from tenants.models import Quota
 from tests.factories import Cluster
 from tests.stages import Stages, staged

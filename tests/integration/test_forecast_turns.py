@@ -15,7 +15,7 @@ from scheduling.models import (
     Job,
     StartForecast,
 )
-from scheduling.selectors.start_estimates import read_starts
+from scheduling.selectors.jobs.start_estimates import read_starts
 from scheduling.services import execute_forecast as executing
 from scheduling.services import forecasts as service
 from scheduling.services import price_forecasts as prices

@@ -23,7 +23,7 @@ from scheduling.models import (
     StartEstimate,
     StartForecast,
 )
-from scheduling.selectors.start_estimates import WINDOWS, read_calibration, read_starts
+from scheduling.selectors.jobs.start_estimates import WINDOWS, read_calibration, read_starts
 from scheduling.services import execute_forecast as executing
 from scheduling.services import forecasts as service
 from scheduling.services import price_forecasts as prices

@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Arrival, Job, PoolClock, VirtualWork
-from scheduling.selectors.dashboard import job_counts
-from scheduling.selectors.jobs import JobFilter, active_counts, jobs_page
+from scheduling.selectors.jobs.tenant_jobs import JobFilter, active_counts, jobs_page
+from scheduling.selectors.tenants.dashboard import job_counts
 from tenants.models import Tenant
 from tests.factories import BEGIN, Cluster, cluster
 

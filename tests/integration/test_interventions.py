@@ -17,7 +17,7 @@ from scheduling.engine import rounds as engine
 from scheduling.engine.quarantine import find_faulty_job
 from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot
-from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
 from tests.factories import BEGIN, Cluster, cluster
 from tests.patience import some
 

@@ -12,8 +12,8 @@ from evenshare_core.domain.deadlines import DeadlineLimit, DeadlineState
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.policies import registry
 from scheduling.models import Job, JobAnswer, Pool, Round
-from scheduling.selectors.answers import read_deadline_story
-from scheduling.selectors.replay import replay_stored_round
+from scheduling.selectors.deadlines.answers import read_deadline_story
+from scheduling.selectors.rounds.replay import replay_stored_round
 from tests.factories import Cluster, cluster
 from tests.toy_policy.deadlines import CHANCE_MILLI, POLICY, REWARD
 

@@ -24,7 +24,7 @@ from scheduling.engine.feeder import feed
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import Job, PoolClock, TraceFeed
-from scheduling.selectors.past_work import past_jobs
+from scheduling.selectors.jobs.past_work import past_jobs
 from scheduling.services.pool_export import export_pool
 from tenants.scopes import site_scope
 from tests.factories import BEGIN, Cluster, cluster

@@ -12,9 +12,9 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.engine.estimates import SIZES_MOST, keep_runs
 from scheduling.models import Job, Measurement, Profile, Round, RunRecord, VirtualSpeeds
-from scheduling.selectors.job_estimates import read_estimate
-from scheduling.selectors.replay import replay_stored_round
-from scheduling.selectors.stored_rounds import round_values
+from scheduling.selectors.jobs.estimates import read_estimate
+from scheduling.selectors.rounds.replay import replay_stored_round
+from scheduling.selectors.rounds.stored import round_values
 from tests.factories import Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")

@@ -14,9 +14,9 @@ from scheduling import tasks
 from scheduling.engine.refits import due_histories, is_refit_due, refit
 from scheduling.management.commands import refit_curves
 from scheduling.models import Job, MetricHistory, Profile, Round, StopForecast, VirtualSpeeds
-from scheduling.selectors.job_estimates import read_estimate
-from scheduling.selectors.replay import replay_stored_round
-from scheduling.selectors.stored_rounds import round_values
+from scheduling.selectors.jobs.estimates import read_estimate
+from scheduling.selectors.rounds.replay import replay_stored_round
+from scheduling.selectors.rounds.stored import round_values
 from tests.factories import Cluster, cluster
 from tests.stages import staged
 

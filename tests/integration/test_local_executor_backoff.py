@@ -13,7 +13,7 @@ from evenshare_core.domain.backoff import LIMIT, wait_us
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.reasons import EndReason
 from scheduling.models import Job, Lease, PoolClock
-from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
 from tenants.models import Membership, User
 from tests.factories import Cluster
 from tests.integration.test_local_executor_rounds import lab, state_of, turn

@@ -20,8 +20,8 @@ from evenshare_core.policies.market.thetas import THETA_MAX_MILLI
 from evenshare_core.units import CREDIT_MICRO
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import Job, JobPlan, Lease
-from scheduling.selectors.plans import PlanRow, read_plan
-from scheduling.selectors.prospects import prospects
+from scheduling.selectors.deadlines.plans import PlanRow, read_plan
+from scheduling.selectors.tenants.prospects import prospects
 from tests.factories import BEGIN, Cluster, cluster
 
 pytestmark = pytest.mark.usefixtures("committed_db")

@@ -30,8 +30,8 @@ from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from scheduling.models import LeaseTerm
 from scheduling.requests.sharing import OfferRequest, SharingRequest
-from scheduling.selectors.lines import pool_facts
-from scheduling.selectors.sharing_views import promised_return
+from scheduling.selectors.pools.lines import pool_facts
+from scheduling.selectors.sharing.views import promised_return
 from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
 from tenants.audit import Actor
 from tenants.models import Budget, DailySpend, Membership, Quota, User

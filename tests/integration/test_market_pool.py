@@ -34,8 +34,8 @@ from portal.site.celery import demo_task
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Job, Pool, Round
 from scheduling.requests.sharing import OfferRequest
-from scheduling.selectors.replay import round_decision
-from scheduling.selectors.sharing_views import sharing_views
+from scheduling.selectors.rounds.replay import round_decision
+from scheduling.selectors.sharing.views import sharing_views
 from scheduling.services.sharing import make_offer, revoke_offer
 from tenants.audit import Actor
 from tenants.models import AuditRecord, IdleOffer, Quota, SharingSetting, Tenant

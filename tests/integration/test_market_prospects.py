@@ -13,7 +13,7 @@ from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import CREDIT_MICRO
 from portal.pools.text.one_more import one_more_gpu
-from scheduling.selectors.prospects import StartProspect, prospects
+from scheduling.selectors.tenants.prospects import StartProspect, prospects
 from scheduling.services.dry_run import dry_run_job
 from tests.factories import Cluster, cluster
 from tests.round_states import add_state, left_by

@@ -27,8 +27,8 @@ from scheduling.models import (
     VirtualWork,
 )
 from scheduling.requests.profiles import read_profile_request
-from scheduling.selectors.replay import replay_stored_round
-from scheduling.selectors.stored_rounds import round_values
+from scheduling.selectors.rounds.replay import replay_stored_round
+from scheduling.selectors.rounds.stored import round_values
 from scheduling.services.profiles import drop_profile, put_profile
 from tenants.audit import Actor
 from tenants.models import User

@@ -17,9 +17,9 @@ from evenshare_core.policies.registry import POLICIES
 from scheduling.engine.snapshots import read_snapshot
 from scheduling.models import Job, Lease, LeaseEvent, Round
 from scheduling.requests.sharing import OfferRequest, SharingRequest
-from scheduling.selectors.lines import pool_facts
-from scheduling.selectors.replay import replay_stored_round
-from scheduling.selectors.sharing_views import (
+from scheduling.selectors.pools.lines import pool_facts
+from scheduling.selectors.rounds.replay import replay_stored_round
+from scheduling.selectors.sharing.views import (
     BackRule,
     OfferState,
     PromisedReturn,

@@ -27,8 +27,8 @@ from scheduling.models import (
 )
 from scheduling.requests.nodes import NodeRequest, WindowRequest
 from scheduling.requests.pools import LENGTHS, PriceRequest
-from scheduling.selectors import operate as reads
-from scheduling.selectors.pools import pool_overview
+from scheduling.selectors.operate import console as reads
+from scheduling.selectors.pools.now import pool_overview
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import jobs, nodes, pools
 from scheduling.tasks import run_round

@@ -14,7 +14,7 @@ from evenshare_core.policies.base import decide_round
 from scheduling.engine.clock import read_clock
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import GpuType, Job, Lease, Round
-from scheduling.selectors.capacity import gpus_by_type
+from scheduling.selectors.pools.capacity import gpus_by_type
 from scheduling.services.quota_impact import quota_impact, with_quotas
 from tenants.audit import Actor, AuditFilter, audit_page, write_audit
 from tenants.input.errors import InvalidInputError

@@ -21,7 +21,7 @@ from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import GpuType, LeaseEvent, LeaseSlot, Node
 from scheduling.requests.nodes import NodeRequest
 from scheduling.requests.pools import PriceRequest
-from scheduling.selectors.replay import find_rounds, replay_stored_round, round_bytes
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round, round_bytes
 from scheduling.services import nodes, pools
 from tenants.audit import Actor
 from tenants.models import Quota, User

@@ -30,7 +30,7 @@ from scheduling.models import (
     Round,
     VirtualWork,
 )
-from scheduling.selectors.replay import replay_stored_round
+from scheduling.selectors.rounds.replay import replay_stored_round
 from tenants.faults import arm_faults
 from tenants.models import Budget
 from tenants.scopes import site_scope

@@ -18,7 +18,7 @@ from evenshare_core.money.fixed_point import charge_micro, to_micro
 from evenshare_core.policies import registry
 from evenshare_core.units import SECOND_US
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Round, VirtualWork
-from scheduling.selectors.replay import replay_stored_round
+from scheduling.selectors.rounds.replay import replay_stored_round
 from tenants.models import Budget
 from tests.factories import Cluster, cluster
 from tests.integration.injected import FAULTS

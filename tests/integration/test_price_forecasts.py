@@ -13,7 +13,7 @@ from billing.metering import count_forecasts, meter_pool
 from billing.models import PostedPrice
 from evenshare_core.units import HOUR_US
 from scheduling.models import GpuType, Job, PriceForecast, PriceSetting, StartForecast
-from scheduling.selectors.price_forecasts import price_forecasts
+from scheduling.selectors.sharing.price_forecasts import price_forecasts
 from scheduling.services import execute_forecast as executing
 from scheduling.services import price_forecasts as service
 from scheduling.services.forecasts import claim_forecast

@@ -11,7 +11,7 @@ import pytest
 
 from evenshare_core.domain.estimates import EstimateSource
 from scheduling.models import Job, Lease, Measurement
-from scheduling.selectors.job_estimates import read_estimate
+from scheduling.selectors.jobs.estimates import read_estimate
 from tests.factories import Cluster, cluster
 from tests.integration.local_world import local_world, processes_below
 from tests.integration.test_local_executor_rounds import state_of, turn

@@ -19,9 +19,9 @@ from scheduling.engine import retention
 from scheduling.engine.clock import wall_now
 from scheduling.engine.retention import drop_files
 from scheduling.models import Pool, Round, RoundArchive
-from scheduling.selectors.bundles import bundle_sha256, packed_bundle, read_place
-from scheduling.selectors.replay import find_rounds
-from scheduling.selectors.stored_rounds import ReplayError, round_bytes
+from scheduling.selectors.rounds.bundles import bundle_sha256, packed_bundle, read_place
+from scheduling.selectors.rounds.replay import find_rounds
+from scheduling.selectors.rounds.stored import ReplayError, round_bytes
 from scheduling.services.pool_creation import open_pool
 from tenants.faults import arm_faults
 from tenants.models import Budget

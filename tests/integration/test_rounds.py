@@ -23,7 +23,7 @@ from evenshare_core.units import SECOND_US
 from scheduling.engine import rounds as engine
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot, LeaseTerm, Pool, Round
-from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
 from tenants.models import Budget
 from tenants.scopes import site_scope
 from tests.factories import BEGIN, cluster
@@ -165,7 +165,7 @@ class TestARound:
 
         monkeypatch.setattr(Ltgf, "version", "next")
         assert "same bytes" in replayed()  # not all that changes a version changes every round
-        monkeypatch.setattr("scheduling.selectors.replay.decide_round", _remembering)
+        monkeypatch.setattr("scheduling.selectors.rounds.replay.decide_round", _remembering)
         assert f"another version: {decided} decided, here is next" in replayed()
         assert "1 decided by another version" in replayed()
         monkeypatch.setattr(Ltgf, "version", decided)

@@ -28,9 +28,9 @@ from scheduling.models import (
     RoundBundle,
     RoundSealing,
 )
-from scheduling.selectors import stored_rounds
-from scheduling.selectors.bundles import read_place
-from scheduling.selectors.sealing import unsealed_pools
+from scheduling.selectors.rounds import stored as stored_rounds
+from scheduling.selectors.rounds.bundles import read_place
+from scheduling.selectors.rounds.sealing import unsealed_pools
 from tenants import transparency
 from tests.factories import Cluster, cluster
 from tests.scope import nobody

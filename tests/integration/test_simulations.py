@@ -18,7 +18,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.engine.snapshots import read_snapshot
 from scheduling.models import Job, Lease, PoolClock, Round, RoundState, Simulation
 from scheduling.requests.simulations import SimulationRequest
-from scheduling.selectors.work_left import work_done, work_left
+from scheduling.selectors.jobs.work_left import work_done, work_left
 from scheduling.services import simulations as service
 from scheduling.services.execute_simulation import execute_simulation
 from tenants.audit import Actor

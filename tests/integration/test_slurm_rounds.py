@@ -15,7 +15,7 @@ from billing.checks import run_checks
 from billing.models import UsageLine
 from scheduling.engine.executors.slurm import commands
 from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseSlot, Pool
-from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
 from tenants.faults import POINTS, arm_faults
 from tests.integration.injected import CUT_OFF, InjectedError, cut_database, fail, once
 from tests.integration.slurm_rounds import SlurmRounds, ended_events, slurm_rounds

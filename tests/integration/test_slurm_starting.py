@@ -9,7 +9,7 @@ import pytest
 
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.models import Job, Lease
-from scheduling.selectors.jobs import JobFilter, active_counts, jobs_page
+from scheduling.selectors.jobs.tenant_jobs import JobFilter, active_counts, jobs_page
 from tests.integration.slurm_rounds import SlurmRounds, slurm_rounds
 from tests.tools import eventually
 

@@ -12,7 +12,7 @@ from evenshare_core.money.fixed_point import to_micro, worst_case_micro
 from evenshare_core.policies import registry
 from evenshare_core.units import SECOND_US
 from scheduling.models import Lease, LeaseTerm, MaintenanceWindow, Node, Pool, Round
-from scheduling.selectors.replay import replay_stored_round
+from scheduling.selectors.rounds.replay import replay_stored_round
 from scheduling.services.pool_export import export_pool
 from tenants.models import Budget
 from tests.factories import Cluster, cluster

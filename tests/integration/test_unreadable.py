@@ -10,7 +10,7 @@ import pytest
 from scheduling.engine.rounds import RoundOutcome
 from scheduling.engine.snapshot_rows import unreadable_jobs
 from scheduling.models import Job, Lease
-from scheduling.selectors.round_states import MissingStateError
+from scheduling.selectors.rounds.states import MissingStateError
 from tests.factories import Cluster, cluster
 from tests.plugin import Services
 

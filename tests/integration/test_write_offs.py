@@ -27,14 +27,14 @@ from scheduling.models import (
     VirtualWork,
 )
 from scheduling.requests.leases import EndLeaseRequest, Processes
-from scheduling.selectors.overdue import (
+from scheduling.selectors.operate.overdue import (
     ROUNDS_LATER,
     OverdueLease,
     StopAnswer,
     orphan_processes,
     overdue_leases,
 )
-from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
 from scheduling.services.write_offs import end_lease
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError

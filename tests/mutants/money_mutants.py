@@ -117,7 +117,7 @@ MONEY_MUTANTS = (
     ),
     stored(
         "prices_of_a_type_go_with_its_nodes",
-        "scheduling/selectors/round_states.py",
+        "scheduling/selectors/rounds/states.py",
         'posted = {row["gpu_type"]: dict(row) for row in before}',
         'posted = {row["gpu_type"]: dict(row) for row in () if before}',
         "tests/integration/test_pool_memory.py::TestWhatAPoolRemembers"
@@ -163,7 +163,7 @@ MONEY_MUTANTS = (
     # Files
     stored(
         "a_statement_file_is_cut_and_does_not_say_so",
-        "portal/site/files.py",
+        "portal/common/files.py",
         "return LINES_MOST + 1",
         "return LINES_MOST",
         "tests/functional/test_csv_files.py::test_has_all_lines_or_is_refused",

@@ -274,7 +274,7 @@ MUTANTS = (
     ),
     stored(
         "a_tenant_is_there_for_everybody",
-        "portal/site/access.py",
+        "portal/common/access.py",
         "if tenant is None or not may_in_tenant(access(request), action, tenant.pk):",
         "if tenant is None:",
         "tests/functional/test_jobs.py::TestWhoMaySeeThem",

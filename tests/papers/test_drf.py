@@ -26,7 +26,7 @@ from evenshare_core.simulation.simulator import SimulationResult, simulate
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster
 from evenshare_core.units import SECOND_US
-from scheduling.selectors.reasons import why
+from scheduling.selectors.jobs.reasons import why
 from tests.papers.test_baselines import job as sim_job
 from tests.papers.test_baselines import run
 from tests.unit.core.snapshots import job, lease, snapshot

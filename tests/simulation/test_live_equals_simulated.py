@@ -40,7 +40,7 @@ from scheduling.engine.sums_of_leases import PastHold, sums_of_leases
 from scheduling.models import Job, Lease, LeaseTerm, Round, VirtualWork
 from scheduling.models import Node as NodeRow
 from scheduling.models import Profile as ProfileRow
-from scheduling.selectors.stored_rounds import round_decision
+from scheduling.selectors.rounds.stored import round_decision
 from scheduling.services.jobs import cancel_job
 from tenants.models import Quota
 from tests.factories import BEGIN, Cluster, cluster

@@ -16,8 +16,8 @@ from evenshare_core.domain.utilities import read_utility, utility_data
 from evenshare_core.simulation.workloads import SimJob
 from evenshare_core.units import SECOND_US
 from scheduling.models import JobPlan, Round
-from scheduling.selectors.replay import find_rounds, replay_stored_round
-from scheduling.selectors.stored_rounds import round_decision
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.stored import round_decision
 from tests.factories import BEGIN, Cluster, cluster
 from tests.simulation.test_live_equals_simulated import (
     GPUS,

@@ -13,7 +13,7 @@ from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.units import HOUR_US, SECOND_US
 from scheduling.models import PriceSetting
-from scheduling.selectors.replay import find_rounds, replay_stored_round
+from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
 from tests.factories import cluster as live_cluster
 from tests.simulation.test_live_equals_simulated import (
     HOUR_S,

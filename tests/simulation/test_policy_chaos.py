@@ -37,9 +37,9 @@ from scheduling.models import (
     VirtualWork,
 )  # fmt: skip
 from scheduling.requests.pools import LENGTHS
-from scheduling.selectors.following import Follower
-from scheduling.selectors.replay import replay_stored_round
-from scheduling.selectors.stored_rounds import round_values
+from scheduling.selectors.rounds.following import Follower
+from scheduling.selectors.rounds.replay import replay_stored_round
+from scheduling.selectors.rounds.stored import round_values
 from scheduling.services.jobs import cancel_job
 from scheduling.services.pools import change_pool
 from tenants.audit import Actor

@@ -17,9 +17,9 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.account.views.passwords import check_present, verified_person
+from portal.common.access import access, demo_only, signed_in
+from portal.common.forms import Field
 from portal.demo.people import DEMO_PEOPLE
-from portal.site.access import access, demo_only, signed_in
-from portal.site.forms import Field
 from portal.site.request_id import request_id_of
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError

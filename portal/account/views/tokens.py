@@ -15,8 +15,8 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.account.views.passwords import check_present, verified_person
-from portal.site.access import signed_in
-from portal.site.forms import Field, whole
+from portal.common.access import signed_in
+from portal.common.forms import Field, whole
 from portal.site.request_id import request_id_of
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError, invalid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evenshare_core.domain.estimates import EstimateSource
 from portal.charts.explore.chart import Label, PageChart, Series, Span, apart, axis_range
 from portal.charts.explore.looks import QUOTA, Look
-from scheduling.selectors.stop_forecasts import MetricView
+from scheduling.selectors.jobs.stop_forecasts import MetricView
 
 PLACES = 4
 # The axis is at least so high, of what the target and the first evaluation are apart.

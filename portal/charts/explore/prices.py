@@ -10,7 +10,7 @@ from billing.selectors import PriceRow
 from portal.charts.explore.chart import Label, PageChart, Series, axis_range, through
 from portal.charts.explore.looks import BASE, PRICE, QUOTA
 from portal.charts.figures import NONE, credits_text
-from scheduling.selectors.price_forecasts import PriceForecastRow
+from scheduling.selectors.sharing.price_forecasts import PriceForecastRow
 
 UNIT = "credits per GPU-hour"
 LEAST = 0.2  # of the highest price: the axis is at least so high

@@ -10,7 +10,7 @@ from evenshare_core.units import ONE_MILLI
 from portal.charts.explore.chart import Label, PageChart, Rule, Series, Value
 from portal.charts.explore.looks import line_look
 from portal.charts.figures import thousands
-from scheduling.selectors.throughput import ThroughputPoint
+from scheduling.selectors.pools.throughput import ThroughputPoint
 
 UNIT = "GPUs of each job's slowest type"
 NAMED = 6  # of the last changes of policy; more would cover each other

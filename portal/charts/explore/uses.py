@@ -20,7 +20,7 @@ from portal.charts.explore.chart import (
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look, tenant_area, tenant_line
 from portal.charts.figures import plural, ratio, thousands
 from portal.charts.tenants import OTHERS, TenantBadge
-from scheduling.selectors.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
+from scheduling.selectors.rounds.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
 
 LEAST_RHO = 0.5  # the axis of rho is at least so high: 0.99 is a flat line at the fair share
 NAME_MOST = 12

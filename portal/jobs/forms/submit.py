@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from portal.common.submit_links import submit_command
 from portal.jobs.forms.fields import LABELS, Draft, draft_of, draft_spec
 from portal.jobs.forms.job_yaml import YamlError, read_yaml, write_yaml
-from portal.site.submit_links import submit_command
 from scheduling.models import Job
-from scheduling.selectors.job_requests import job_as_request
+from scheduling.selectors.jobs.requests import job_as_request
 from tenants.input.errors import FieldError, InvalidInputError
 
 FORM, YAML = "form", "yaml"

@@ -10,24 +10,24 @@ from evenshare_core.policies import registry
 from evenshare_core.units import REWARD_MICRO
 from portal.charts.figures import clock, duration, plural, thousands, utc
 from portal.charts.timeline import JobTimeline, Segment, timeline
-from portal.site.clocks import Clocks
-from portal.site.standings import STANDING_BADGES
+from portal.common.clocks import Clocks
+from portal.common.standings import STANDING_BADGES
 from scheduling.models import Job
-from scheduling.selectors.answers import (
+from scheduling.selectors.deadlines.answers import (
     AnswerView,
     DeadlineStanding,
     DeadlineStory,
     read_deadline_story,
 )
-from scheduling.selectors.deadline_texts import (
+from scheduling.selectors.deadlines.instants import deadline_horizon_s, deadline_steps_of
+from scheduling.selectors.deadlines.texts import (
     cause_text,
     chance_text,
     limit_text,
     none_text,
     unanswered_text,
 )
-from scheduling.selectors.deadlines import deadline_horizon_s, deadline_steps_of
-from scheduling.selectors.jobs import JobStory, LeaseView
+from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 from scheduling.services.deadline_preview import DeadlinePreview
 
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from billing.selectors.usage import TermCharge
 from portal.charts.figures import apportion, credits_text, plural, thousands
 from portal.charts.notes import Instant, Link, Note, credit_note
-from portal.site.clocks import Clocks
+from portal.common.clocks import Clocks
 
 PLACES = 4  # of GPU-hours and charges
 LATE = "paid by the operator, as rounds were late"

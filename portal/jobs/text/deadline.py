@@ -9,10 +9,10 @@ from typing import Any
 from evenshare_core.domain.instants import from_us
 from evenshare_core.units import REWARD_MICRO
 from portal.charts.figures import duration
-from portal.site.clocks import Clocks
+from portal.common.clocks import Clocks
 from scheduling.models import Job
-from scheduling.selectors.deadlines import deadline_steps_of
-from scheduling.selectors.job_requests import worded_fields
+from scheduling.selectors.deadlines.instants import deadline_steps_of
+from scheduling.selectors.jobs.requests import worded_fields
 
 TITLES = {
     Job.JobClass.STRICT_SLO: "Strict deadline",

@@ -6,7 +6,7 @@ from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration, percent, plural
 from scheduling.models import Job
-from scheduling.selectors.job_estimates import EstimateView
+from scheduling.selectors.jobs.estimates import EstimateView
 
 
 def declared_apart(job: Job, estimate: EstimateView | None) -> int | None:

@@ -8,12 +8,12 @@ from typing import Any
 
 from evenshare_core.domain.reasons import EndReason
 from portal.charts.notes import Instant
+from portal.common.clocks import Clocks
 from portal.jobs.text.job import where
 from portal.jobs.text.output import Output
-from portal.site.clocks import Clocks
 from scheduling.models import Job
-from scheduling.selectors.jobs import JobStory
-from scheduling.selectors.reasons import ENDINGS
+from scheduling.selectors.jobs.reasons import ENDINGS
+from scheduling.selectors.jobs.tenant_jobs import JobStory
 
 LINES = 20
 # What a shell and this portal's shim mean by a code, see docs/executors.md.

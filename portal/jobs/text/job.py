@@ -18,12 +18,12 @@ from portal.charts.figures import coarse, duration, plural
 from portal.charts.glyphs import StateBadge
 from portal.charts.notes import LineItem, Note, count_note
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment, timeline
-from portal.site.clocks import Clocks
+from portal.common.clocks import Clocks
 from scheduling.models import Job, Lease, LeaseEvent
-from scheduling.selectors.job_phases import STARTING, phase_of
-from scheduling.selectors.jobs import JobStory, LeaseView
-from scheduling.selectors.preemptions import PreemptionRow
-from scheduling.selectors.reasons import ReasonText, rule_text, wait_kind, why
+from scheduling.selectors.jobs.phases import STARTING, phase_of
+from scheduling.selectors.jobs.preemptions import PreemptionRow
+from scheduling.selectors.jobs.reasons import ReasonText, rule_text, wait_kind, why
+from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 
 State = Job.State
 STATE_BADGES: dict[str, StateBadge] = {

@@ -13,15 +13,15 @@ from types import MappingProxyType
 from evenshare_core.domain.reasons import EndReason
 from portal.charts.figures import credits_text, duration, gpus_of_type, plural
 from portal.charts.notes import Instant, Note
+from portal.common.clocks import Clocks
+from portal.common.preemptions import notice_text, numbers_note
 from portal.jobs.text.charges import PLACES
 from portal.jobs.text.job import ASKED_BACK, NO_PREEMPTION, moves_of, where
-from portal.site.clocks import Clocks
-from portal.site.preemptions import notice_text, numbers_note
 from scheduling.models import Lease, LeaseEvent, Pool
-from scheduling.selectors.job_refs import JobRef
-from scheduling.selectors.jobs import JobStory, LeaseView
-from scheduling.selectors.preemptions import PreemptionRow
-from scheduling.selectors.reasons import ENDINGS, ReasonText, rule_text
+from scheduling.selectors.jobs.preemptions import PreemptionRow
+from scheduling.selectors.jobs.reasons import ENDINGS, ReasonText, rule_text
+from scheduling.selectors.jobs.refs import JobRef
+from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 
 Kind = LeaseEvent.Kind
 WRITTEN_OFF = "An operator ended the lease: its process had not ended in time."

@@ -12,7 +12,7 @@ from portal.jobs.text.output import output_lines
 from scheduling.engine.executors import executor_traits
 from scheduling.engine.executors.local_files import read_log
 from scheduling.models import Job
-from scheduling.selectors.jobs import JobStory, LeaseView
+from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 
 # How the command line's `lease` library has a program say where it is; see examples/train.py.
 _STEP = re.compile(r"step (\d{1,15}) of \d{1,15}")

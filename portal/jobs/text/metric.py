@@ -9,7 +9,7 @@ from portal.charts.explore.metrics import metric_chart
 from portal.charts.figures import percent, plural, thousands
 from portal.jobs.text.deadline import stop_criterion_text
 from scheduling.models import Job
-from scheduling.selectors.stop_forecasts import MetricView, read_metric
+from scheduling.selectors.jobs.stop_forecasts import MetricView, read_metric
 
 # A curve that weighs less is not named.
 LEAST_WEIGHT_MILLI = 100

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from portal.charts.figures import plural
 from scheduling.models import Job
-from scheduling.selectors.job_phases import STARTING
+from scheduling.selectors.jobs.phases import STARTING
 
 
 class RunRow(NamedTuple):

@@ -11,7 +11,7 @@ from evenshare_core.units import MICROSECOND_NS, MILLISECOND_NS, ONE_MILLI, SECO
 from portal.charts.figures import thousands
 from portal.charts.speeds import value_text
 from scheduling.models import Measurement, MeasurementNote
-from scheduling.selectors.measurements import MeasuredTime, Measurements
+from scheduling.selectors.speeds.measurements import MeasuredTime, Measurements
 
 Kind = MeasurementNote.Kind
 OF = {

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from portal.charts.figures import plural, thousands
-from portal.site.clocks import Clocks
-from portal.site.starts import start_text
-from scheduling.selectors.queue_order import FIRST_JOBS, QueueOrder, QueuePosition
-from scheduling.selectors.start_estimates import StartView
+from portal.common.clocks import Clocks
+from portal.common.starts import start_text
+from scheduling.selectors.jobs.queue_order import FIRST_JOBS, QueueOrder, QueuePosition
+from scheduling.selectors.jobs.start_estimates import StartView
 
 IN_ORDER = "In the order of the queue; the position is the pool's."
 IN_ORDERS = "By pool, each in the order of its queue; a position is that in its pool."

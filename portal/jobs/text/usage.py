@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from portal.charts.explore.job_usage import size_text, usage_charts
 from portal.charts.figures import percent, plural, thousands
-from portal.site.clocks import Clocks
+from portal.common.clocks import Clocks
 from scheduling.engine.executors.local_spec import CPU
 from scheduling.engine.executors.local_usage import GpuState
 from scheduling.models import Job, Lease

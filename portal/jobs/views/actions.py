@@ -11,8 +11,8 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
+from portal.common.access import access, signed_in
 from portal.jobs.views.jobs import job_or_404
-from portal.site.access import access, signed_in
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.services import cancel_job

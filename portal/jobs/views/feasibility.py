@@ -12,8 +12,8 @@ from portal.jobs.forms.fields import LABELS
 from portal.jobs.forms.submit import JobForm
 from portal.jobs.text.answer import preview_text
 from scheduling.engine.clock import Clocks
-from scheduling.selectors.offers import PoolOffer
-from scheduling.selectors.reasons import LARGER_THAN_POOL, any_of, why
+from scheduling.selectors.jobs.reasons import LARGER_THAN_POOL, any_of, why
+from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant

@@ -6,12 +6,12 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from portal.common.access import signed_in, tenant_or_404, tenant_pool
 from portal.jobs.text.profiling import profiling_text, run_rows
 from portal.jobs.text.speeds import headline_of, note_lines, speed_rows, time_rows
-from portal.site.access import signed_in, tenant_or_404, tenant_pool
-from scheduling.selectors.certificates import last_overclaimed
-from scheduling.selectors.measurements import read_measurements
-from scheduling.selectors.profiles import first_profiled
+from scheduling.selectors.rounds.certificates import last_overclaimed
+from scheduling.selectors.speeds.measurements import read_measurements
+from scheduling.selectors.speeds.profiles import first_profiled
 from tenants.scopes import site_scope, tenant_scope
 
 

@@ -17,6 +17,10 @@ from django.views.decorators.http import require_safe
 from billing.selectors.prices import price_history
 from billing.selectors.usage import job_charges
 from portal.charts.figures import plural, thousands
+from portal.common.access import about, access, signed_in, tenant_or_404, tenant_pool
+from portal.common.clocks import Clocks, clocks, clocks_by_pool
+from portal.common.standings import standing_badge
+from portal.common.submit_links import submit_links
 from portal.jobs.forms.submit import spec_context
 from portal.jobs.text.answer import answer_context
 from portal.jobs.text.charges import charge_rows
@@ -30,29 +34,25 @@ from portal.jobs.text.metric import metric_context
 from portal.jobs.text.output import output_context
 from portal.jobs.text.start import queues_text, start_context
 from portal.jobs.text.usage import usage_context
-from portal.site.access import about, access, signed_in, tenant_or_404, tenant_pool
-from portal.site.clocks import Clocks, clocks, clocks_by_pool
-from portal.site.standings import standing_badge
-from portal.site.submit_links import submit_links
 from scheduling.models import Job
-from scheduling.selectors import jobs as read
-from scheduling.selectors.answers import DeadlineStory
-from scheduling.selectors.executors import pools_by_name, silent_pools
-from scheduling.selectors.job_estimates import read_estimate
-from scheduling.selectors.job_lists import TEXT_MAX, find_visible_job
-from scheduling.selectors.job_phases import phase_named
-from scheduling.selectors.lines import PoolFacts, pool_facts, pools_named
-from scheduling.selectors.plans import read_plan
-from scheduling.selectors.preemptions import preemptions_among, preemptions_for
-from scheduling.selectors.profiling import find_active_run
-from scheduling.selectors.queue_order import (
+from scheduling.selectors.deadlines.answers import DeadlineStory
+from scheduling.selectors.deadlines.plans import read_plan
+from scheduling.selectors.jobs import tenant_jobs as read
+from scheduling.selectors.jobs.estimates import read_estimate
+from scheduling.selectors.jobs.lists import TEXT_MAX, find_visible_job
+from scheduling.selectors.jobs.phases import phase_named
+from scheduling.selectors.jobs.preemptions import preemptions_among, preemptions_for
+from scheduling.selectors.jobs.queue_order import (
     QueueKey,
     QueueMark,
     is_queued,
     read_queue_order,
 )
-from scheduling.selectors.reasons import resources_text
-from scheduling.selectors.start_estimates import read_starts
+from scheduling.selectors.jobs.reasons import resources_text
+from scheduling.selectors.jobs.start_estimates import read_starts
+from scheduling.selectors.pools.executors import pools_by_name, silent_pools
+from scheduling.selectors.pools.lines import PoolFacts, pool_facts, pools_named
+from scheduling.selectors.speeds.profiling import find_active_run
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope

@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from portal.common.access import about, signed_in
 from portal.jobs.text.output import (
     kept_bytes,
     output_at,
@@ -16,9 +17,8 @@ from portal.jobs.text.output import (
     writes_output,
 )
 from portal.jobs.views.jobs import job_or_404, number_asked
-from portal.site.access import about, signed_in
 from scheduling.models import Job
-from scheduling.selectors.lines import pool_facts
+from scheduling.selectors.pools.lines import pool_facts
 from tenants.scopes import tenant_scope
 
 

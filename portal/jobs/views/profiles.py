@@ -13,14 +13,19 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from portal.charts.speeds import value_text
-from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
-from portal.site.forms import Field, whole
+from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
+from portal.common.forms import Field, whole
 from portal.site.request_id import request_id_of
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
-from scheduling.selectors.jobs import pool_names
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.measurements import overclaims_of
-from scheduling.selectors.profiles import ProfileRow, first_profiled, list_profiles, pool_types
+from scheduling.selectors.jobs.tenant_jobs import pool_names
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.speeds.measurements import overclaims_of
+from scheduling.selectors.speeds.profiles import (
+    ProfileRow,
+    first_profiled,
+    list_profiles,
+    pool_types,
+)
 from scheduling.services.profiles import InUseError, drop_profile, put_profile
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError

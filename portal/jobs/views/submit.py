@@ -16,6 +16,15 @@ from evenshare_core.policies import registry
 from evenshare_core.units import SECOND_US
 from portal.charts.notes import LineItem, Note
 from portal.charts.speeds import profile_texts
+from portal.common.access import (
+    View,
+    access,
+    pools_of_tenant,
+    signed_in,
+    tenant_or_404,
+    tenant_pool,
+)
+from portal.common.submit_links import submit_command
 from portal.jobs.forms.fields import (
     CHOSEN,
     HIDDEN,
@@ -35,28 +44,19 @@ from portal.jobs.forms.submit import (
     form_of_text,
 )
 from portal.jobs.views.feasibility import Feasibility, answer_feasibility
-from portal.site.access import (
-    View,
-    access,
-    pools_of_tenant,
-    signed_in,
-    tenant_or_404,
-    tenant_pool,
-)
-from portal.site.submit_links import submit_command
 from scheduling.engine.clock import read_clock
 from scheduling.engine.executors import executor_traits
 from scheduling.requests.job_deadline import TEXT_MAX
 from scheduling.requests.jobs import DURATION_S
-from scheduling.selectors.clones import free_job_name, submitted_duration_us
-from scheduling.selectors.job_requests import job_as_request
-from scheduling.selectors.jobs import (
+from scheduling.selectors.jobs.clones import free_job_name, submitted_duration_us
+from scheduling.selectors.jobs.requests import job_as_request
+from scheduling.selectors.jobs.tenant_jobs import (
     find_tenant_job,
     pool_names,
 )
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.offers import PoolOffer, pool_offer
-from scheduling.selectors.prospects import StartProspect, prospects
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.offers import PoolOffer, pool_offer
+from scheduling.selectors.tenants.prospects import StartProspect, prospects
 from scheduling.services import PendingLimitError, submit_job
 from tenants.idempotency import InFlightError, MismatchError
 from tenants.input.errors import InvalidInputError

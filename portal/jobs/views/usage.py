@@ -8,11 +8,11 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from portal.common.access import signed_in
+from portal.common.clocks import clocks
 from portal.jobs.text.usage import usage_context
 from portal.jobs.views.jobs import job_or_404
-from portal.site.access import signed_in
-from portal.site.clocks import clocks
-from scheduling.selectors.lines import pool_facts
+from scheduling.selectors.pools.lines import pool_facts
 from scheduling.services.usage import newest_leases, reports_usage
 from tenants.scopes import tenant_scope
 

@@ -17,8 +17,8 @@ from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Instant
 from portal.charts.tenants import OTHERS as GREY
 from portal.charts.tenants import TenantBadge
+from portal.common.clocks import Clocks
 from portal.ledger.text.statement import OPERATOR, VisibleNames
-from portal.site.clocks import Clocks
 from scheduling.selectors.visibility import Visibility
 from tenants.api.times import time_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from billing.selectors.credit import CreditState
-from portal.site.credit_text import budget_text, left_credits, run_out_text
+from portal.common.credit_text import budget_text, left_credits, run_out_text
 
 
 def credit_context(state: CreditState | None) -> dict[str, Any]:

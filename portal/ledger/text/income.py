@@ -16,8 +16,8 @@ from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.revenue import CountedSpan, IdleStep
 from evenshare_core.units import SECOND_US
 from portal.charts.notes import Instant
+from portal.common.clocks import Clocks
 from portal.ledger.text.statement import OPERATOR, VisibleNames
-from portal.site.clocks import Clocks
 from scheduling.selectors.visibility import Visibility
 
 INTERVALS_MOST = 500

@@ -20,8 +20,8 @@ from billing.selectors.usage import UsageLineItem
 from evenshare_core.units import HOUR_US
 from portal.charts.figures import apportion, credits_text, thousands
 from portal.charts.notes import Instant, LineItem, Note, Stat, credit_note
+from portal.common.clocks import Clocks
 from portal.ledger.text.statement import OPERATOR, OPERATOR_LATE
-from portal.site.clocks import Clocks
 from scheduling.selectors.visibility import Visibility
 
 ZERO = Decimal(0)

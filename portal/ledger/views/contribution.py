@@ -13,6 +13,11 @@ from billing.selectors import StatementPeriod
 from billing.selectors.contribution import LineKey, contribution, income_lines, named_sums
 from billing.selectors.quota_use import QUOTA_USE_MOST, counted_quota
 from billing.selectors.revenue import RevenueHistory, alpha_item, revenue_history
+from portal.common.access import access, pool_or_404, signed_in, tenant_or_404, tenant_pool
+from portal.common.clocks import clocks, pool_now
+from portal.common.files import csv_file, lines_asked, no_file
+from portal.common.tenant_badges import badge_of
+from portal.common.verify import statement_panel
 from portal.ledger.forms import (
     ContributionRequest,
     contribution_shortcuts,
@@ -35,12 +40,7 @@ from portal.ledger.text.fairness import (
     pool_alpha_charts,
 )
 from portal.ledger.text.statement import VisibleNames, period_text
-from portal.site.access import access, pool_or_404, signed_in, tenant_or_404, tenant_pool
-from portal.site.clocks import clocks, pool_now
-from portal.site.files import csv_file, lines_asked, no_file
-from portal.site.tenant_badges import badge_of
-from portal.site.verify import statement_panel
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
 from tenants.permissions import Action, may_on_site

@@ -11,13 +11,13 @@ from django.views.decorators.http import require_safe
 
 from billing.selectors.contribution import IncomeLine, income_line, income_lines
 from billing.selectors.factors import income_factors
+from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
+from portal.common.clocks import clocks
+from portal.common.verify import statement_panel
 from portal.ledger.text.income import income_context, verified_time
 from portal.ledger.text.statement import VisibleNames
 from portal.ledger.views.contribution import read_key
-from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
-from portal.site.clocks import clocks
-from portal.site.verify import statement_panel
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
 from tenants.permissions import Action

@@ -36,6 +36,19 @@ from portal.charts.bars import hash_groups
 from portal.charts.explore.money import account_chart
 from portal.charts.explore.spans import WEEK
 from portal.charts.figures import apportion
+from portal.common.access import (
+    about,
+    access,
+    book_pool,
+    pool_of_page,
+    signed_in,
+    tenant_or_404,
+    tenant_pool,
+)
+from portal.common.clocks import Clocks, clocks, clocks_by_pool, pool_now
+from portal.common.files import csv_file, lines_asked, no_file
+from portal.common.forms import typed_request
+from portal.common.verify import statement_panel
 from portal.ledger.forms import gift_inputs, read_statement, shortcuts
 from portal.ledger.text.credit import credit_context
 from portal.ledger.text.ledger import (
@@ -53,21 +66,8 @@ from portal.ledger.text.statement import (
     period_rows,
     transfer_rows,
 )
-from portal.site.access import (
-    about,
-    access,
-    book_pool,
-    pool_of_page,
-    signed_in,
-    tenant_or_404,
-    tenant_pool,
-)
-from portal.site.clocks import Clocks, clocks, clocks_by_pool, pool_now
-from portal.site.files import csv_file, lines_asked, no_file
-from portal.site.forms import typed_request
 from portal.site.request_id import request_id_of
-from portal.site.verify import statement_panel
-from scheduling.selectors.lines import (
+from scheduling.selectors.pools.lines import (
     PoolFacts,
     all_books,
     pool_id_named,

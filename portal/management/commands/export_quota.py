@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.selectors.capacity import gpu_type_ids
+from scheduling.selectors.pools.capacity import gpu_type_ids
 from scheduling.services.quota_files import pools_today
 from tenants.quota_files import format_csv, format_yaml
 from tenants.scopes import site_scope

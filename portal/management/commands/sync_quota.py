@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.selectors.capacity import gpu_type_ids
+from scheduling.selectors.pools.capacity import gpu_type_ids
 from scheduling.services.quota_files import pools_today
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from portal.site.forms import text
+from portal.common.forms import text
 from scheduling.engine.executors import executor_traits
 from scheduling.engine.executors.pool_options import FIELD, default_options, required_options
 from scheduling.models import Pool
-from scheduling.selectors.executors import name_of_options
+from scheduling.selectors.pools.executors import name_of_options
 
 
 @dataclass(frozen=True, slots=True)

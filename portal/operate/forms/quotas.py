@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from evenshare_core.domain.entitlements import Mode
 from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantBadge
-from portal.site.forms import day_text, instant, instant_text, text, whole
+from portal.common.forms import day_text, instant, instant_text, text, whole
 from tenants.input.errors import InvalidInputError
 from tenants.periods import Key, Period, QuotaTerms, period_at
 from tenants.services.quotas import QuotaEdit

@@ -8,7 +8,7 @@ from typing import Any
 from evenshare_core.policies import registry
 from evenshare_core.policies.options import Option, OptionError, describe_options
 from portal.charts.figures import duration
-from portal.site.forms import Field, text, whole
+from portal.common.forms import Field, text, whole
 from scheduling.models import Pool
 from scheduling.requests.pools import LENGTHS, PoolChangeRequest
 from tenants.input.requests import request_fields

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from portal.charts.figures import duration, plural
 from portal.operate.text.alerts import Alert
-from scheduling.selectors.overdue import (
+from scheduling.selectors.operate.overdue import (
     OrphanProcesses,
     OverdueLease,
     OverduePool,

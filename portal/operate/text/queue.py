@@ -8,26 +8,26 @@ from datetime import datetime
 from django.urls import reverse
 
 from portal.charts.figures import credits_text, duration, plural, thousands
+from portal.common.clocks import LATE_INTERVALS
+from portal.common.credit_text import budget_text
 from portal.operate.text.alerts import Alert
 from portal.operate.text.machine import machine_alerts
 from portal.operate.text.overdue import orphans_alert, overdue_alert
-from portal.site.clocks import LATE_INTERVALS
-from portal.site.credit_text import budget_text
 from portal.site.unreadable import UnreadableRows, unreadable_rows
 from scheduling.engine.clock import silent_s
 from scheduling.models import Node
-from scheduling.selectors import operate
-from scheduling.selectors.executors import is_refusal
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.overdue import orphan_processes, overdue_pools
-from scheduling.selectors.round_worker import round_activity
-from scheduling.selectors.sealing import (
+from scheduling.selectors.operate import console as operate
+from scheduling.selectors.operate.overdue import orphan_processes, overdue_pools
+from scheduling.selectors.pools.executors import is_refusal
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.rounds.sealing import (
     BREAK,
     DAMAGE,
     ChainFindings,
     FailedSealing,
     sealing_problems,
 )
+from scheduling.selectors.rounds.worker import round_activity
 from tenants.selectors.credit import UsedBudget, used_up_budgets
 
 # Beat wakes the worker every second; on a busy machine it may take a while.

@@ -7,7 +7,7 @@ from datetime import date
 
 from portal.charts.figures import plural, thousands
 from portal.charts.notes import LineItem, Stat
-from scheduling.selectors.round_space import DaySpace, RoundSpace
+from scheduling.selectors.rounds.space import DaySpace, RoundSpace
 
 MB = 10**6
 # Of a day each: what is older is in the sums.

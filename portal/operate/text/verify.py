@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from portal.charts.figures import plural, thousands
-from portal.site.verify import DIGITS, came_out, stretch
-from scheduling.selectors.verifications import SaidVerification
+from portal.common.verify import DIGITS, came_out, stretch
+from scheduling.selectors.rounds.verifications import SaidVerification
 
 
 @dataclass(frozen=True, slots=True)

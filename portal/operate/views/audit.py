@@ -8,9 +8,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import urlencode
 
+from portal.common.forms import text, whole
 from portal.operate.text.audit import Difference, action_text, differences
 from portal.operate.views.console import console_read, page
-from portal.site.forms import text, whole
 from tenants.audit import AuditFilter, AuditRow, audit_page
 from tenants.scopes import site_scope
 

@@ -16,11 +16,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from evenshare_core.policies.registry import missing_text
 from portal.charts.page import NavItem
-from portal.site.access import about, access, signed_in
-from portal.site.clocks import pool_now, shows_the_wall
+from portal.common.access import about, access, signed_in
+from portal.common.clocks import pool_now, shows_the_wall
 from portal.site.request_id import request_id_of
 from scheduling.models import Pool
-from scheduling.selectors.lines import (
+from scheduling.selectors.pools.lines import (
     PoolFacts,
     all_pool_names,
     find_pool,

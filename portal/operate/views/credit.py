@@ -22,8 +22,7 @@ from billing.selectors.credit import (
 from billing.services.allowances import give_allowance
 from billing.services.terms import set_credit_terms
 from billing.services.transfers import approve_transfer, refuse_transfer
-from portal.operate.views.console import actor_of, credit_console, may_keep, no_such_button, page
-from portal.site.credit_text import (
+from portal.common.credit_text import (
     ACTIONS,
     PERIODS,
     BudgetText,
@@ -31,7 +30,8 @@ from portal.site.credit_text import (
     left_credits,
     run_out_text,
 )
-from portal.site.forms import day_typed, request_inputs, text, typed_request
+from portal.common.forms import day_typed, request_inputs, text, typed_request
+from portal.operate.views.console import actor_of, credit_console, may_keep, no_such_button, page
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 from tenants.scopes import site_scope

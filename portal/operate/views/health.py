@@ -11,6 +11,8 @@ from django.shortcuts import redirect
 from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import LineItem, Stat
 from portal.charts.page import LATE, PAUSED
+from portal.common.clocks import clocks, pool_now
+from portal.common.forms import Field, request_inputs, text, typed_request
 from portal.operate.text.overdue import overdue_row, read_key
 from portal.operate.text.queue import executor_label, orders_label
 from portal.operate.text.space import space_rows, space_stats
@@ -24,17 +26,15 @@ from portal.operate.views.console import (
     pool_of_console,
     tell,
 )
-from portal.site.clocks import clocks, pool_now
 from portal.site.context import line_of, verify_last_command
-from portal.site.forms import Field, request_inputs, text, typed_request
 from scheduling.models import Pool
 from scheduling.requests.leases import EndLeaseRequest
-from scheduling.selectors import operate
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.losses import frozen_leases
-from scheduling.selectors.overdue import overdue_leases
-from scheduling.selectors.round_space import round_space
-from scheduling.selectors.verifications import verifying_tenants
+from scheduling.selectors.operate import console as operate
+from scheduling.selectors.operate.losses import frozen_leases
+from scheduling.selectors.operate.overdue import overdue_leases
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.rounds.space import round_space
+from scheduling.selectors.rounds.verifications import verifying_tenants
 from scheduling.services.executors import accept_losses
 from scheduling.services.write_offs import NO_SUCH_LEASE, end_lease
 from tenants.input.errors import InvalidInputError, invalid

@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from portal.common.clocks import pool_now
 from portal.operate.text.queue import queue
 from portal.operate.views.console import (
     actor_of,
@@ -16,10 +17,9 @@ from portal.operate.views.console import (
     may_see_jobs,
     page,
 )
-from portal.site.clocks import pool_now
 from portal.site.context import line_of
-from scheduling.selectors.job_lists import find_visible_job
-from scheduling.selectors.operate import all_pools
+from scheduling.selectors.jobs.lists import find_visible_job
+from scheduling.selectors.operate.console import all_pools
 from scheduling.services.jobs import release_job
 from tenants.scopes import site_scope
 from tenants.selectors.tenants import tenant_sizes

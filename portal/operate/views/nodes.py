@@ -10,6 +10,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from portal.charts.figures import duration, plural
+from portal.common.clocks import Clocks, clocks, pool_now
+from portal.common.forms import (
+    Field,
+    instant_text,
+    request_inputs,
+    text,
+    typed_fields,
+    typed_request,
+    whole,
+)
 from portal.operate.views.console import (
     Unchanged,
     actor_of,
@@ -19,16 +29,6 @@ from portal.operate.views.console import (
     pool_of_console,
     tell,
 )
-from portal.site.clocks import Clocks, clocks, pool_now
-from portal.site.forms import (
-    Field,
-    instant_text,
-    request_inputs,
-    text,
-    typed_fields,
-    typed_request,
-    whole,
-)
 from scheduling.models import MaintenanceWindow, Node, Pool
 from scheduling.requests.nodes import (
     DrainRequest,
@@ -36,9 +36,9 @@ from scheduling.requests.nodes import (
     NodeRequest,
     WindowRequest,
 )
-from scheduling.selectors import operate
-from scheduling.selectors.executors import silent_pools
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.operate import console as operate
+from scheduling.selectors.pools.executors import silent_pools
+from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.services import nodes as change
 from tenants.input.errors import InvalidInputError
 from tenants.scopes import site_scope

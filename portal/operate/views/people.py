@@ -11,8 +11,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from portal.common.forms import request_inputs, text, typed_request
 from portal.operate.views.console import actor_of, console, no_such_button, page
-from portal.site.forms import request_inputs, text, typed_request
 from tenants.input.errors import InvalidInputError
 from tenants.models import User
 from tenants.requests import PersonRequest

@@ -9,12 +9,12 @@ from django.http import HttpRequest, HttpResponse
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.registry import POLICIES
 from portal.charts.figures import plural
+from portal.common.clocks import pool_now
+from portal.common.quota_promises import QuotaPromiseText, quota_promise_text
 from portal.operate.views.console import console_read, page, pool_of_console
-from portal.site.clocks import pool_now
-from portal.site.quota_promises import QuotaPromiseText, quota_promise_text
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Pool
-from scheduling.selectors.quota_promises import promise_with
+from scheduling.selectors.sharing.quota_promises import promise_with
 from scheduling.services.policy_comparison import PolicyOutcome, compare_policies
 
 DECIDE = "decide"  # the parameter that asks for the round

@@ -15,6 +15,10 @@ from evenshare_core.policies.quota_promise import QuotaPromise
 from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import duration, plural
+from portal.common.clocks import pool_now
+from portal.common.forms import Field, amount, request_inputs, text, typed_request, whole
+from portal.common.quota_promises import pool_promise_text, quota_promise_text
+from portal.common.tenant_badges import tenant_badge
 from portal.operate.forms.executor import executor_form
 from portal.operate.forms.settings import (
     lengths_typed,
@@ -33,17 +37,13 @@ from portal.operate.views.console import (
     pool_of_console,
     tell,
 )
-from portal.site.clocks import pool_now
-from portal.site.forms import Field, amount, request_inputs, text, typed_request, whole
-from portal.site.quota_promises import pool_promise_text, quota_promise_text
-from portal.site.tenant_badges import tenant_badge
 from scheduling.engine.clock import PoolNow
 from scheduling.models import Pool
 from scheduling.requests.executor_options import FIELD, parse_executor_options
 from scheduling.requests.pools import BASE_MAX, SCALE_MAX, THETA_MAX, PriceRequest
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.pool_settings import posted_use, price_settings
-from scheduling.selectors.quota_promises import promise_with
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.settings import posted_use, price_settings
+from scheduling.selectors.sharing.quota_promises import promise_with
 from scheduling.services import pools as change
 from scheduling.services.executors import change_executor_options
 from scheduling.services.settings_impact import settings_impact

@@ -12,6 +12,10 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from portal.common.clocks import pool_now
+from portal.common.forms import instant_text, text, whole
+from portal.common.quota_promises import pool_promise_text
+from portal.common.tenant_badges import tenant_badge
 from portal.operate.forms.quotas import (
     MODES,
     NAMES,
@@ -36,14 +40,10 @@ from portal.operate.views.console import (
     pool_of_console,
     tell,
 )
-from portal.site.clocks import pool_now
-from portal.site.forms import instant_text, text, whole
-from portal.site.quota_promises import pool_promise_text
-from portal.site.tenant_badges import tenant_badge
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_number
-from scheduling.selectors.capacity import type_capacities
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.capacity import type_capacities
+from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.services.quota_impact import quota_impact
 from tenants.audit import last_record
 from tenants.input.errors import InvalidInputError

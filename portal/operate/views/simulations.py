@@ -12,6 +12,9 @@ from evenshare_core.policies.registry import POLICIES
 from evenshare_core.units import ONE_MILLI
 from portal.charts.bars import wide_bar
 from portal.charts.glyphs import StateBadge
+from portal.common.clocks import clocks
+from portal.common.forms import text, typed_request, whole
+from portal.common.tenant_badges import tenant_badge
 from portal.operate.forms.settings import option_fields, options_typed, policy_choices
 from portal.operate.text.simulation import view_simulation
 from portal.operate.views.console import (
@@ -22,12 +25,9 @@ from portal.operate.views.console import (
     page,
     pool_of_console,
 )
-from portal.site.clocks import clocks
-from portal.site.forms import text, typed_request, whole
-from portal.site.tenant_badges import tenant_badge
 from scheduling.models import Pool, Simulation
 from scheduling.requests.simulations import HOURS, SimulationRequest
-from scheduling.selectors.simulations import open_jobs, simulation_of, simulations_of
+from scheduling.selectors.pools.simulations import open_jobs, simulation_of, simulations_of
 from scheduling.services.simulations import cancel_simulation, request_simulation
 from tenants.input.errors import InvalidInputError
 from tenants.scopes import site_scope

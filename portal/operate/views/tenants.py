@@ -8,9 +8,9 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from portal.common.forms import request_inputs, text, typed_request
 from portal.operate.views.console import actor_of, console, page
-from portal.site.forms import request_inputs, text, typed_request
-from scheduling.selectors.lines import all_books
+from scheduling.selectors.pools.lines import all_books
 from tenants.input.errors import InvalidInputError, invalid
 from tenants.models import Membership, Tenant
 from tenants.requests import MembershipRequest, TenantRequest

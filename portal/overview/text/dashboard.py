@@ -31,14 +31,14 @@ from portal.charts.figures import (
 from portal.charts.glyphs import StateBadge
 from portal.charts.notes import LineItem, Link, Note, Stat, count_note, credit_note
 from portal.charts.speeds import value_text
+from portal.common.quota_promises import QuotaPromiseText
+from portal.common.trades import claim_line, traded_text
 from portal.overview.text.runs import runs_title, where
-from portal.site.quota_promises import QuotaPromiseText
-from portal.site.trades import claim_line, traded_text
-from scheduling.selectors.dashboard import LastRound, QuotaNow, RunningJob, WaitingJobs
-from scheduling.selectors.histories import ClaimHistoryPoint
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.tenant_pools import PoolUse
-from scheduling.selectors.throughput import ThroughputPoint
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.throughput import ThroughputPoint
+from scheduling.selectors.rounds.histories import ClaimHistoryPoint
+from scheduling.selectors.tenants.dashboard import LastRound, QuotaNow, RunningJob, WaitingJobs
+from scheduling.selectors.tenants.pools import PoolUse
 from scheduling.selectors.visibility import Visibility
 
 SHOWN = 10

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from portal.charts.figures import plural
-from portal.site.clocks import Clocks
-from portal.site.standings import standing_badge
-from scheduling.selectors.answers import DeadlineStanding
-from scheduling.selectors.planned_jobs import DatedJob
+from portal.common.clocks import Clocks
+from portal.common.standings import standing_badge
+from scheduling.selectors.deadlines.answers import DeadlineStanding
+from scheduling.selectors.deadlines.planned_jobs import DatedJob
 
 
 def dated_context(jobs: Sequence[DatedJob], clocks: Clocks, *, more: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from portal.charts.figures import plural, thousands
-from scheduling.selectors.dashboard import RunningJob
+from scheduling.selectors.tenants.dashboard import RunningJob
 
 
 def runs_title(runs: Sequence[RunningJob], gpus: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from portal.charts.figures import credits_text, plural
-from scheduling.selectors.sharing_views import SharingView
+from scheduling.selectors.sharing.views import SharingView
 
 
 def sharing_headline(rows: Sequence[SharingView]) -> str:

@@ -15,22 +15,22 @@ from evenshare_core.policies.registry import traits
 from portal.charts.deficits import day_deficit, has_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.figures import duration
+from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
+from portal.common.clocks import clocks, pool_now
+from portal.common.credit_text import budget_notice
+from portal.common.quota_promises import pool_promise_text
+from portal.common.starts import start_text
+from portal.common.submit_links import submit_links
 from portal.overview.text.dashboard import Board, PoolUseRow, board_context, fair_badge
 from portal.overview.text.deadlines import dated_context
-from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
-from portal.site.clocks import clocks, pool_now
-from portal.site.credit_text import budget_notice
-from portal.site.quota_promises import pool_promise_text
-from portal.site.starts import start_text
-from portal.site.submit_links import submit_links
-from scheduling.selectors import dashboard as read
-from scheduling.selectors.executors import silent_pools
-from scheduling.selectors.histories import claim_history
-from scheduling.selectors.lines import PoolFacts, pool_names_of_tenant, pools_named
-from scheduling.selectors.planned_jobs import list_dated_jobs
-from scheduling.selectors.start_estimates import first_start
-from scheduling.selectors.tenant_pools import pool_uses
-from scheduling.selectors.throughput import tenant_throughput
+from scheduling.selectors.deadlines.planned_jobs import list_dated_jobs
+from scheduling.selectors.jobs.start_estimates import first_start
+from scheduling.selectors.pools.executors import silent_pools
+from scheduling.selectors.pools.lines import PoolFacts, pool_names_of_tenant, pools_named
+from scheduling.selectors.pools.throughput import tenant_throughput
+from scheduling.selectors.rounds.histories import claim_history
+from scheduling.selectors.tenants import dashboard as read
+from scheduling.selectors.tenants.pools import pool_uses
 from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope

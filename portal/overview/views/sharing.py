@@ -15,17 +15,17 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from evenshare_core.money.fixed_point import to_credits
+from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
+from portal.common.clocks import pool_now
+from portal.common.forms import Field, text, typed_fields, typed_request
 from portal.overview.forms import BY_OFFER, limit_fields, offer_fields, settings_fields
 from portal.overview.text.sharing import limits_text, sharing_headline
-from portal.site.access import access, signed_in, tenant_or_404, tenant_pool
-from portal.site.clocks import pool_now
-from portal.site.forms import Field, text, typed_fields, typed_request
 from portal.site.request_id import request_id_of
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
-from scheduling.selectors.jobs import pool_names
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.sharing import price_limit_of
-from scheduling.selectors.sharing_views import (
+from scheduling.selectors.jobs.tenant_jobs import pool_names
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.sharing.settings import price_limit_of
+from scheduling.selectors.sharing.views import (
     OfferView,
     PromisedReturn,
     SharingView,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from portal.charts.figures import HOUR_S, plural
-from scheduling.selectors.prospects import StartProspect
+from scheduling.selectors.tenants.prospects import StartProspect
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from portal.charts.figures import plural
-from portal.site.clocks import Clocks
-from portal.site.standings import standing_badge
-from portal.site.tenant_badges import badge_of
-from scheduling.selectors.planned_jobs import PlannedDeadlineJob
+from portal.common.clocks import Clocks
+from portal.common.standings import standing_badge
+from portal.common.tenant_badges import badge_of
+from scheduling.selectors.deadlines.planned_jobs import PlannedDeadlineJob
 
 
 def planned_context(

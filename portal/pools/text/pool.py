@@ -24,10 +24,10 @@ from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.svg import Markup
 from portal.charts.tenants import TenantBadge
-from portal.site.tenant_badges import HIDDEN, map_badges
+from portal.common.tenant_badges import HIDDEN, map_badges
 from scheduling.models import Node
-from scheduling.selectors.histories import PoolHistory
-from scheduling.selectors.pools import (
+from scheduling.selectors.jobs.reasons import ReasonText, why
+from scheduling.selectors.pools.now import (
     ClaimUse,
     HeldGpus,
     NodeUse,
@@ -36,7 +36,7 @@ from scheduling.selectors.pools import (
     RoundSummary,
     TypeUse,
 )
-from scheduling.selectors.reasons import ReasonText, why
+from scheduling.selectors.rounds.histories import PoolHistory
 
 Badges = dict[int, TenantBadge]
 

@@ -11,7 +11,7 @@ from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.pricing import posted_price_micro, surcharge_target_micro
 from evenshare_core.units import ONE_MILLI
 from portal.charts.notes import PRICE_FORMULA, PRICE_WITH_SURCHARGE
-from portal.site.clocks import Clocks
+from portal.common.clocks import Clocks
 
 
 def posted_context(point: PriceRow, before: Sequence[PriceRow], times: Clocks) -> dict[str, Any]:

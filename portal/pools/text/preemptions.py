@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from portal.charts.figures import duration, plural
-from portal.site.clocks import Clocks
-from portal.site.preemptions import numbers_note
-from portal.site.tenant_badges import badge_of
-from scheduling.selectors.preemptions import PreemptionRow
-from scheduling.selectors.reasons import rule_text
+from portal.common.clocks import Clocks
+from portal.common.preemptions import numbers_note
+from portal.common.tenant_badges import badge_of
+from scheduling.selectors.jobs.preemptions import PreemptionRow
+from scheduling.selectors.jobs.reasons import rule_text
 
 
 def preemption_context(

@@ -11,8 +11,8 @@ from billing.selectors import PriceRow
 from portal.charts.explore.prices import forecast_chart, price_chart
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Note, price_lines
-from portal.site.clocks import Clocks
-from scheduling.selectors.price_forecasts import PriceForecastRow
+from portal.common.clocks import Clocks
+from scheduling.selectors.sharing.price_forecasts import PriceForecastRow
 from tenants.api.times import time_text
 
 HOUR = timedelta(hours=1)

@@ -8,9 +8,9 @@ from portal.charts.explore.chart import PageChart
 from portal.charts.explore.coverage import CoveragePoint, coverage_chart
 from portal.charts.figures import percent, plural
 from portal.charts.notes import Instant
-from portal.site.clocks import Clocks
-from portal.site.starts import correction_rows
-from scheduling.selectors.start_estimates import NO_ESTIMATE, Calibration
+from portal.common.clocks import Clocks
+from portal.common.starts import correction_rows
+from scheduling.selectors.jobs.start_estimates import NO_ESTIMATE, Calibration
 
 FEW = 20
 

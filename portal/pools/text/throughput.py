@@ -14,8 +14,8 @@ from portal.charts.figures import plural
 from portal.charts.notes import Note
 from portal.charts.speeds import value_text
 from portal.charts.tenants import TenantBadge
-from portal.site.tenant_badges import HIDDEN
-from scheduling.selectors.throughput import PolicyPeriod, TenantSpeed, Throughput
+from portal.common.tenant_badges import HIDDEN
+from scheduling.selectors.pools.throughput import PolicyPeriod, TenantSpeed, Throughput
 
 SHOWN = 5
 MEANING = (

@@ -12,6 +12,10 @@ from django.views.decorators.http import require_safe
 from portal.charts.deficits import has_deficits
 from portal.charts.explore.spans import DAY, older_days
 from portal.charts.notes import Instant
+from portal.common.access import access, pool_or_404, pools_of_tenant, signed_in
+from portal.common.clocks import clocks, pool_now
+from portal.common.quota_promises import pool_promise_text
+from portal.common.trades import trade_rows, trades_title
 from portal.pools.text.planned import planned_context
 from portal.pools.text.pool import (
     badges_of,
@@ -22,21 +26,17 @@ from portal.pools.text.pool import (
 )
 from portal.pools.text.preemptions import preemption_context
 from portal.pools.text.throughput import throughput_context
-from portal.site.access import access, pool_or_404, pools_of_tenant, signed_in
-from portal.site.clocks import clocks, pool_now
-from portal.site.quota_promises import pool_promise_text
-from portal.site.trades import trade_rows, trades_title
 from scheduling.models import MaintenanceWindow
-from scheduling.selectors.executors import silent_pools
-from scheduling.selectors.histories import joined, pool_history
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.operate import windows_near
-from scheduling.selectors.planned_jobs import list_planned_jobs
-from scheduling.selectors.pools import PoolOverview, pool_overview
-from scheduling.selectors.preemptions import list_preemptions
-from scheduling.selectors.round_lists import round_instants
-from scheduling.selectors.throughput import read_throughput
-from scheduling.selectors.trades import list_trades
+from scheduling.selectors.deadlines.planned_jobs import list_planned_jobs
+from scheduling.selectors.jobs.preemptions import list_preemptions
+from scheduling.selectors.operate.console import windows_near
+from scheduling.selectors.pools.executors import silent_pools
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.now import PoolOverview, pool_overview
+from scheduling.selectors.pools.throughput import read_throughput
+from scheduling.selectors.rounds.histories import joined, pool_history
+from scheduling.selectors.rounds.lists import round_instants
+from scheduling.selectors.sharing.trades import list_trades
 from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action, may_in_tenant, may_on_site
 from tenants.scopes import site_scope

@@ -7,10 +7,10 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from billing.selectors import prices_now
-from portal.site.access import signed_in, visible_pool_names
-from portal.site.clocks import clocks
+from portal.common.access import signed_in, visible_pool_names
+from portal.common.clocks import clocks
 from portal.site.context import line_of
-from scheduling.selectors.lines import pools_named
+from scheduling.selectors.pools.lines import pools_named
 from tenants.scopes import site_scope
 
 

@@ -22,16 +22,16 @@ from billing.selectors import (
 )
 from evenshare_core.units import COUNT_MAX
 from portal.charts.explore.spans import DAY, WEEK
+from portal.common.access import access, pool_or_404, signed_in
+from portal.common.clocks import clocks, pool_now
+from portal.common.days import read_days
+from portal.common.files import csv_file, lines_asked, no_file
 from portal.pools.text.one_more import one_more_gpu
 from portal.pools.text.posted import posted_context
 from portal.pools.text.prices import COLUMNS, price_board_row, price_headline, price_rows
-from portal.site.access import access, pool_or_404, signed_in
-from portal.site.clocks import clocks, pool_now
-from portal.site.days import read_days
-from portal.site.files import csv_file, lines_asked, no_file
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.price_forecasts import no_forecast, price_forecasts
-from scheduling.selectors.prospects import prospects
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.sharing.price_forecasts import no_forecast, price_forecasts
+from scheduling.selectors.tenants.prospects import prospects
 from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.quotas import pool_tenants
 

@@ -6,10 +6,10 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from portal.common.access import pool_or_404, signed_in
+from portal.common.clocks import clocks
 from portal.pools.text.starts import calibration_context
-from portal.site.access import pool_or_404, signed_in
-from portal.site.clocks import clocks
-from scheduling.selectors.start_estimates import WINDOWS, read_calibration
+from scheduling.selectors.jobs.start_estimates import WINDOWS, read_calibration
 from tenants.scopes import site_scope
 
 DEFAULT = "day"

@@ -6,9 +6,9 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from portal.site.access import access, pool_or_404, signed_in
-from portal.site.clocks import clocks
-from portal.site.trades import (
+from portal.common.access import access, pool_or_404, signed_in
+from portal.common.clocks import clocks
+from portal.common.trades import (
     exact_text,
     receipt_sides,
     trade_headline,
@@ -16,8 +16,8 @@ from portal.site.trades import (
     trades_title,
     verdict_text,
 )
-from scheduling.selectors.round_lists import round_instants
-from scheduling.selectors.trades import find_trade, linked_trade, list_trades
+from scheduling.selectors.rounds.lists import round_instants
+from scheduling.selectors.sharing.trades import find_trade, linked_trade, list_trades
 from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from portal.charts.figures import duration, plural
-from portal.site.clocks import Clocks
-from portal.site.standings import STANDING_BADGES
-from portal.site.tenant_badges import badge_of
-from scheduling.selectors.answers import DeadlineStanding
-from scheduling.selectors.deadline_texts import cause_text, limit_text
-from scheduling.selectors.round_answers import AnswerKind, RoundAnswer, RoundAnswers
-from scheduling.selectors.rounds import RoundView
+from portal.common.clocks import Clocks
+from portal.common.standings import STANDING_BADGES
+from portal.common.tenant_badges import badge_of
+from scheduling.selectors.deadlines.answers import DeadlineStanding
+from scheduling.selectors.deadlines.round_answers import AnswerKind, RoundAnswer, RoundAnswers
+from scheduling.selectors.deadlines.texts import cause_text, limit_text
+from scheduling.selectors.rounds.one_round import RoundView
 
 
 def answers_context(view: RoundView, times: Clocks) -> dict[str, Any]:

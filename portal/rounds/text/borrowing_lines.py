@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from portal.charts.figures import duration, plural, thousands
 from portal.rounds.text.tenant_names import name_of, names_of
-from scheduling.selectors.certificates import CertificateItemView
+from scheduling.selectors.rounds.certificates import CertificateItemView
 
 
 def owners_sentence(row: CertificateItemView) -> str:

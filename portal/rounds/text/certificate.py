@@ -12,15 +12,15 @@ from typing import Any
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.charts.figures import percent, plural, thousands
 from portal.charts.notes import CertificatePanel, LineItem, Note, Promise, count_note
+from portal.common.tenant_badges import badge_of
 from portal.rounds.text.borrowing_lines import owners_sentence, value_sentence
 from portal.rounds.text.declared import declared_sentence
 from portal.rounds.text.fairness_lines import misreport_sentence, order_sentence
 from portal.rounds.text.tenant_names import name_of, names_of
-from portal.site.tenant_badges import badge_of
-from scheduling.selectors.certificates import CertificateItemView, CertificateView
-from scheduling.selectors.following import Following
-from scheduling.selectors.promises import DecisionCounts
-from scheduling.selectors.rounds import RoundView
+from scheduling.selectors.rounds.certificates import CertificateItemView, CertificateView
+from scheduling.selectors.rounds.following import Following
+from scheduling.selectors.rounds.one_round import RoundView
+from scheduling.selectors.rounds.promises import DecisionCounts
 
 P = Property
 NAMES = {

@@ -8,8 +8,8 @@ from django.urls import reverse
 
 from portal.charts.figures import thousands
 from portal.charts.page import VerifyPanel
-from scheduling.selectors.bundles import ChainPlace
-from scheduling.selectors.lines import PoolFacts
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.rounds.bundles import ChainPlace
 
 
 def chain_context(

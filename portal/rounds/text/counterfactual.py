@@ -9,7 +9,7 @@ from portal.charts.figures import percent, plural, thousands
 from portal.charts.glyphs import StateBadge
 from portal.rounds.text.fairness_lines import scaling_text
 from scheduling.models import Round
-from scheduling.selectors.counterfactual import Counterfactual, ReportTrial
+from scheduling.selectors.rounds.counterfactual import Counterfactual, ReportTrial
 
 SOURCES = {
     "measured": "measured by the portal on a run of it, so that a report would not have counted",

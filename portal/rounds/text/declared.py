@@ -11,9 +11,9 @@ from evenshare_core.fairness.certificate import Verdict
 from evenshare_core.units import ONE_MILLI
 from portal.charts.figures import percent, plural
 from portal.charts.speeds import value_text
+from portal.common.tenant_badges import badge_of
 from portal.rounds.text.tenant_names import name_of, names_of
-from portal.site.tenant_badges import badge_of
-from scheduling.selectors.certificates import CertificateItemView, CertificateView
+from scheduling.selectors.rounds.certificates import CertificateItemView, CertificateView
 
 
 def declared_sentence(row: CertificateItemView) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evenshare_core.fairness.certificate import Property, Verdict
 from portal.charts.figures import percent, plural, thousands
 from portal.rounds.text.tenant_names import name_of, names_of
-from scheduling.selectors.certificates import CertificateItemView
+from scheduling.selectors.rounds.certificates import CertificateItemView
 
 SAME = 0.005  # a gain that the page shows as 0
 TIMES = "\N{MULTIPLICATION SIGN}"

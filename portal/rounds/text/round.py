@@ -6,10 +6,10 @@ from evenshare_core.policies import registry
 from portal.charts.figures import gpu_hours, plural, ratio, thousands
 from portal.charts.notes import LineItem, Note, price_lines
 from scheduling.models import Round
-from scheduling.selectors.reasons import ENDINGS, why
-from scheduling.selectors.round_rows import PickRow, RoundPrice
-from scheduling.selectors.round_shares import RoundShare
-from scheduling.selectors.rounds import RoundDecision, RoundView
+from scheduling.selectors.jobs.reasons import ENDINGS, why
+from scheduling.selectors.rounds.one_round import RoundDecision, RoundView
+from scheduling.selectors.rounds.rows import PickRow, RoundPrice
+from scheduling.selectors.rounds.shares import RoundShare
 
 
 def order_text(policy: str) -> str:

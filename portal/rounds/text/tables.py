@@ -10,16 +10,16 @@ from evenshare_core.units import MILLISECOND_US
 from portal.charts.bars import hash_bars, hash_groups
 from portal.charts.figures import duration, plural, thousands
 from portal.charts.notes import Note, count_note
+from portal.common.clocks import Clocks
+from portal.common.preemptions import numbers_note
+from portal.common.tenant_badges import badge_of
 from portal.rounds.text import round as round_text
-from portal.site.clocks import Clocks
-from portal.site.preemptions import numbers_note
-from portal.site.tenant_badges import badge_of
 from scheduling.models import Round
-from scheduling.selectors.reasons import why
-from scheduling.selectors.round_lists import RoundsPage
-from scheduling.selectors.round_rows import EndRow, PickRow, SkipGroup
-from scheduling.selectors.round_shares import RoundShare
-from scheduling.selectors.rounds import LIMIT, RoundDecision, RoundView
+from scheduling.selectors.jobs.reasons import why
+from scheduling.selectors.rounds.lists import RoundsPage
+from scheduling.selectors.rounds.one_round import LIMIT, RoundDecision, RoundView
+from scheduling.selectors.rounds.rows import EndRow, PickRow, SkipGroup
+from scheduling.selectors.rounds.shares import RoundShare
 
 ITEMS = {"grant": "a grant", "renewal": "a renewal", "end": "an end"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling.selectors.certificates import CertificateItemView
+from scheduling.selectors.rounds.certificates import CertificateItemView
 from scheduling.selectors.visibility import VisibleTenant
 
 

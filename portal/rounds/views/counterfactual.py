@@ -10,11 +10,11 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from evenshare_core.units import ONE_MILLI
+from portal.common.access import access, pool_or_404, signed_in
 from portal.rounds.text.counterfactual import counterfactual_body
-from portal.site.access import access, pool_or_404, signed_in
-from scheduling.selectors.counterfactual import TooLargeError, read_counterfactual
-from scheduling.selectors.round_lists import find_round
-from scheduling.selectors.stored_rounds import ReplayError
+from scheduling.selectors.rounds.counterfactual import TooLargeError, read_counterfactual
+from scheduling.selectors.rounds.lists import find_round
+from scheduling.selectors.rounds.stored import ReplayError
 from scheduling.selectors.visibility import read_visibility
 from tenants.rate import Rate, RateError, take
 from tenants.scopes import site_scope

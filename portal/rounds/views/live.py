@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from portal.site.access import pool_or_404
+from portal.common.access import pool_or_404
 from portal.site.context import line_of
 from portal.site.etags import is_known
 

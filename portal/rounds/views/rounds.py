@@ -12,23 +12,23 @@ from django.views.decorators.http import require_safe
 
 from evenshare_core.policies.registry import missing_text
 from evenshare_core.units import MILLISECOND_US
+from portal.common.access import access, pool_or_404, signed_in
+from portal.common.clocks import clocks, pool_now
+from portal.common.trades import trade_rows, trades_title
+from portal.common.verify import round_panel
 from portal.rounds.text import round as round_text
 from portal.rounds.text.answers import answers_context
 from portal.rounds.text.certificate import round_certificate, throughput_context
 from portal.rounds.text.chain import chain_context
 from portal.rounds.text.declared import overclaim_context
 from portal.rounds.text.tables import list_row, list_title, round_body
-from portal.site.access import access, pool_or_404, signed_in
-from portal.site.clocks import clocks, pool_now
-from portal.site.trades import trade_rows, trades_title
-from portal.site.verify import round_panel
 from scheduling.models import Round
-from scheduling.selectors.bundles import read_place
-from scheduling.selectors.certificates import view_certificate
-from scheduling.selectors.lines import PoolFacts
-from scheduling.selectors.round_lists import rounds_page
-from scheduling.selectors.rounds import RoundView, round_view
-from scheduling.selectors.verifications import ShownHead
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.rounds.bundles import read_place
+from scheduling.selectors.rounds.certificates import view_certificate
+from scheduling.selectors.rounds.lists import rounds_page
+from scheduling.selectors.rounds.one_round import RoundView, round_view
+from scheduling.selectors.rounds.verifications import ShownHead
 from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 

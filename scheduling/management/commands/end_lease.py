@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from scheduling.engine.clock import read_clock
 from scheduling.models import Pool
 from scheduling.requests.leases import EndLeaseRequest, Processes
-from scheduling.selectors.overdue import overdue_leases
+from scheduling.selectors.operate.overdue import overdue_leases
 from scheduling.services.write_offs import end_lease
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError

@@ -8,15 +8,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.models import Round
-from scheduling.selectors.following import Follower
-from scheduling.selectors.lines import all_pool_names
-from scheduling.selectors.replay import (
+from scheduling.selectors.pools.lines import all_pool_names
+from scheduling.selectors.rounds.following import Follower
+from scheduling.selectors.rounds.replay import (
     MissingPolicyError,
     Replay,
     find_rounds,
     replay_stored_round,
 )
-from scheduling.selectors.stored_rounds import DamagedRoundError, ReplayError, round_bytes
+from scheduling.selectors.rounds.stored import DamagedRoundError, ReplayError, round_bytes
 
 CERTIFIED = {True: "the same", False: "DIFFERENT", None: "not stored"}
 FOLLOWS = {False: "DOES NOT FOLLOW", None: "not known whether it follows"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from evenshare_core.fairness.certificate import Basis, Property, Verdict
 from portal.rounds.text.certificate import _envy, _sentence
-from scheduling.selectors.certificates import CertificateItemView
+from scheduling.selectors.rounds.certificates import CertificateItemView
 from scheduling.selectors.visibility import VisibleTenant
 
 

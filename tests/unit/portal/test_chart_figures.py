@@ -16,8 +16,8 @@ from portal.charts.explore.looks import LENT, OWN, line_look
 from portal.charts.explore.metrics import metric_chart
 from portal.charts.explore.prices import forecast_chart
 from portal.charts.explore.revenue import AlphaCourse, alpha_chart
-from scheduling.selectors.price_forecasts import ForecastInstant, PriceForecastRow
-from scheduling.selectors.stop_forecasts import MetricView, StopView
+from scheduling.selectors.jobs.stop_forecasts import MetricView, StopView
+from scheduling.selectors.sharing.price_forecasts import ForecastInstant, PriceForecastRow
 from tests.plotly_figures import drawn
 
 T0 = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

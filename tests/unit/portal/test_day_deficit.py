@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from portal.charts.deficits import day_deficit
-from scheduling.selectors.histories import ClaimHistoryPoint
+from scheduling.selectors.rounds.histories import ClaimHistoryPoint
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

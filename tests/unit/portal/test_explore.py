@@ -27,14 +27,14 @@ from portal.charts.explore.uses import (
 )
 from portal.charts.explore.whatif import Course, Wait, course_chart, wait_chart
 from portal.charts.tenants import BADGES, OTHERS, TenantBadge
-from scheduling.selectors.histories import (
+from scheduling.selectors.pools.throughput import ThroughputPoint
+from scheduling.selectors.rounds.histories import (
     ClaimHistoryPoint,
     PoolHistory,
     TenantCourse,
     joined,
 )
-from scheduling.selectors.price_forecasts import ForecastInstant, PriceForecastRow
-from scheduling.selectors.throughput import ThroughputPoint
+from scheduling.selectors.sharing.price_forecasts import ForecastInstant, PriceForecastRow
 from scheduling.selectors.visibility import VisibleTenant
 from tests.plotly_figures import drawn
 

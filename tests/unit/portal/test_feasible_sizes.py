@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from portal.jobs.views.feasibility import most_gpus
-from scheduling.selectors.offers import PoolOffer
+from scheduling.selectors.pools.offers import PoolOffer
 
 OFFER = PoolOffer(1, "mixed", "virtual", False, "main", 900, 10, {"k80": 4, "v100": 8, "t4": 0})
 

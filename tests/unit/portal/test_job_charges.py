@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from billing.selectors.usage import LenderShare, TermCharge
+from portal.common.clocks import Clocks
 from portal.jobs.text.charges import charge_rows
-from portal.site.clocks import Clocks
 from scheduling.engine.clock import PoolNow
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from portal.common.starts import expected_text
 from portal.jobs.text.start import IN_ORDER, IN_ORDERS, queues_text
-from portal.site.starts import expected_text
-from scheduling.selectors.queue_order import FIRST, NO_QUEUE, QueueOrder
-from scheduling.selectors.start_estimates import StartView
+from scheduling.selectors.jobs.queue_order import FIRST, NO_QUEUE, QueueOrder
+from scheduling.selectors.jobs.start_estimates import StartView
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 DAY_S = 86_400

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from scheduling.selectors.throughput import POINTS, ThroughputPoint, policy_periods, thin
+from scheduling.selectors.pools.throughput import POINTS, ThroughputPoint, policy_periods, thin
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import pytest
 
 from portal.charts.explore.uses import pool_quota_chart, pool_rho_chart, pool_use_chart
 from portal.charts.tenants import OTHERS, TenantBadge
-from scheduling.selectors.histories import PoolHistory, TenantCourse
+from scheduling.selectors.rounds.histories import PoolHistory, TenantCourse
 from scheduling.selectors.visibility import VisibleTenant
 from tests.plotly_figures import drawn
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from portal.site.verify import came_out
-from scheduling.selectors.verifications import SaidVerification
+from portal.common.verify import came_out
+from scheduling.selectors.rounds.verifications import SaidVerification
 
 
 @pytest.mark.parametrize(

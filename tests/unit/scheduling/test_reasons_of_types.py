@@ -8,7 +8,7 @@ import pytest
 
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.units import HOUR_US
-from scheduling.selectors.reasons import why
+from scheduling.selectors.jobs.reasons import why
 
 KNOWN = {"gpu_type": "k80", "needed": 4, "free": 2}
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.offers import PoolOffer
+from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services import read_job_request
 from scheduling.services.job_requests import named_pool
 from tenants.input.errors import InvalidInputError

@@ -1,0 +1,1 @@
+"""What pages of several areas share: access, clocks, forms, and texts."""

@@ -1,0 +1,110 @@
+"""From instants of pool time to what a page shows: both clocks, wherever they are known."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from portal.charts.notes import Instant
+from portal.charts.page import LATE, LIVE, PAUSED, RoundLine
+from scheduling.engine.clock import PoolNow, grid_instant, pool_time, silent_s
+from scheduling.selectors.pools.lines import PoolFacts
+
+# So many round intervals without a look at the grid, and the line says that rounds are late.
+LATE_INTERVALS = 2
+# So near to the wall's, a pool's clock reads the same.
+SAME = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """A pool's clock at one moment, and rounds (pool time, wall time, scale) in time order."""
+
+    now: PoolNow
+    anchors: tuple[tuple[datetime, datetime, int], ...] = ()
+
+    def instant(self, at: datetime | None) -> Instant | None:
+        """Return an instant of pool time with the wall time it had, or is expected to have."""
+        if at is None:
+            return None
+        return Instant(
+            pool=at,
+            now=self.now.pool_at,
+            wall=self._wall(at),
+            scale=self.now.scale,
+            wall_now=self.now.wall,
+        )
+
+    def _wall(self, at: datetime) -> datetime | None:
+        if at >= self.now.pool_at:
+            return self.now.wall + (at - self.now.pool_at) / self.now.scale
+        place = bisect_right(self.anchors, at, key=lambda anchor: anchor[0]) - 1
+        if place < 0:
+            return None
+        pool_at, wall, scale = self.anchors[place]
+        return wall + (at - pool_at) / scale
+
+
+def pool_now(facts: PoolFacts) -> PoolNow:
+    """Return the reading of the pool's clock that `facts` hold."""
+    clock = facts.clock
+    at = pool_time(clock, facts.wall)
+    return PoolNow(facts.wall, at, clock.scale, clock.paused)
+
+
+def shows_the_wall(now: PoolNow) -> bool:
+    """Whether a pool's clock is the wall's own, so that a page need not tell them apart."""
+    return now.scale == 1 and not now.paused and abs(now.wall - now.pool_at) < SAME
+
+
+def clocks(facts: PoolFacts, rounds: Iterable[tuple[datetime, datetime, int]] = ()) -> Clocks:
+    """Return the clocks of a page from its pool's facts and the rounds that it shows.
+
+    Since it was last set, the pool's clock itself says what the wall showed.
+    """
+    own = facts.clock
+    anchors = {*rounds, (own.anchor_pool, own.anchor_wall, own.scale)}
+    if facts.at is not None and facts.wall_at is not None:
+        anchors.add((facts.at, facts.wall_at, facts.clock.scale))
+    return Clocks(pool_now(facts), tuple(sorted(anchors)))
+
+
+def clocks_by_pool(pools: Iterable[PoolFacts]) -> dict[str, Clocks]:
+    """Return the clocks of a page over several pools: an instant belongs to one pool's clock."""
+    return {facts.name: clocks(facts) for facts in pools}
+
+
+def round_line(facts: PoolFacts, *, url: str, round_url: str, pool_url: str) -> RoundLine:
+    """Return the line under the masthead; its seconds are of the wall, as docs/look.md says."""
+    now = pool_now(facts)
+    step_s = facts.round_s
+    silent = silent_s(facts.clock, facts.wall, facts.checked_at)
+    behind = (now.pool_at - grid_instant(now, step_s)).total_seconds() / now.scale
+    state = LIVE
+    if now.paused:
+        state = PAUSED
+    elif silent > LATE_INTERVALS * step_s:
+        state = LATE
+    elif facts.number is None:
+        state = "none"
+    return RoundLine(
+        pool=facts.name,
+        state=state,
+        number=facts.number,
+        url=url,
+        round_url=round_url,
+        age_s=(facts.wall - facts.wall_at).total_seconds() if facts.wall_at else 0,
+        next_s=step_s - behind,
+        interval_s=step_s,
+        at=clocks(facts).instant(facts.at),
+        nodes=facts.nodes,
+        gpus=facts.gpus,
+        unit=facts.unit,
+        policy=facts.policy,
+        pool_url=pool_url,
+        scale=now.scale,
+        late_s=max(0, silent - step_s),
+        checked="" if facts.checked_at is None else facts.checked_at.isoformat(),
+    )

@@ -1,0 +1,80 @@
+"""From a page about one pool to the same page about another, for the menu beside the round line.
+
+The menu is a part of the page and not of the line, which every open page asks for again and again.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from portal.charts.page import PoolChoice
+from portal.common.access import about, pool_of_page, pools_of_tenant, visible_pool_names
+
+# What a page of one pool leads to in another, where a round, trade or simulation has no twin.
+LISTS = {
+    "round": "round-list",
+    "counterfactual": "round-list",
+    "trade": "trades",
+    "operate-simulation": "operate-simulations",
+}
+# Pages of a tenant that take a pool as `?pool=`, and the list that stands for one of its things.
+TENANT_PAGES = {
+    "dashboard": "dashboard",
+    "sharing": "sharing",
+    "job-list": "job-list",
+    "job": "job-list",
+    "job-log": "job-list",
+    "job-usage": "job-list",
+    "job-new": "job-new",
+    "job-dry-run": "job-new",
+    "profiles": "profiles",
+    "profile": "profiles",
+    "ledger": "ledger",
+    "statement": "statement",
+    "contribution": "contribution",
+    "transfer": "ledger",
+}
+# What of an address goes with it; days and keys of lists are of one pool's clock and rows.
+KEPT = ("state", "q", "by", "window")
+
+
+def pool_choices(request: HttpRequest) -> list[PoolChoice]:
+    """Return the pools that the viewer may see, oldest first; empty where there is no choice."""
+    names = visible_pool_names(request)
+    present = pool_of_page(request)
+    if present is None or not [name for name in names if name != present.name]:
+        return []
+    own = _pools_of_tenant(request)
+    return [_choice(request, name, own, is_here=name == present.name) for name in names]
+
+
+def _pools_of_tenant(request: HttpRequest) -> list[str]:
+    """The pools for which the page's tenant has this page too."""
+    tenant = about(request).tenant
+    if tenant is None or _route(request) not in TENANT_PAGES:
+        return []
+    return pools_of_tenant(request, tenant.pk)
+
+
+def _route(request: HttpRequest) -> str:
+    match = request.resolver_match
+    return match.url_name or "" if match else ""
+
+
+def _choice(request: HttpRequest, name: str, own: list[str], *, is_here: bool) -> PoolChoice:
+    route, tenant = _route(request), about(request).tenant
+    given = set(request.resolver_match.kwargs) if request.resolver_match else set()
+    if tenant is not None and name in own:
+        page, asked = TENANT_PAGES[route], {"pool": name}
+        address = reverse(page, args=[tenant.slug])
+    elif "name" in given and (given == {"name"} or route in LISTS):
+        page, asked = LISTS.get(route, route), {}
+        address = reverse(page, args=[name])
+    else:
+        return PoolChoice(name, reverse("pool", args=[name]), is_here=is_here, is_other_page=True)
+    if page == route:
+        asked |= {key: request.GET[key] for key in KEPT if request.GET.get(key)}
+    return PoolChoice(name, f"{address}?{urlencode(asked)}" if asked else address, is_here=is_here)

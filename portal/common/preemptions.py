@@ -1,0 +1,56 @@
+"""Preemptions in words, for every area's pages: what a lease was told, and by which numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evenshare_core.domain.instants import from_us
+from evenshare_core.money.fixed_point import to_credits
+from evenshare_core.units import SECOND_US
+from portal.charts.figures import credits_text, duration, gpu_hours, thousands
+from portal.charts.notes import LineItem, Note
+from scheduling.selectors.jobs.preemptions import PreemptionRow
+from scheduling.selectors.jobs.reasons import rule_text
+
+# Microseconds from here on are an instant, not a length: it is the year 2001.
+_INSTANT_US = 10**15
+
+
+def notice_text(view: PreemptionRow) -> str:
+    """ "Preempted with 30 s notice" or "Moved with 30 s notice"."""
+    verb = "Moved" if view.moved else "Preempted"
+    return f"{verb} with {duration(view.notice_s)} notice"
+
+
+def numbers_note(rule: str, numbers: Mapping[str, Any]) -> Note | None:
+    """What the rule compared; None where the viewer may not see it, or nothing is stored."""
+    if not numbers:
+        return None
+    lines = tuple(_line(name, value) for name, value in sorted(numbers.items()))
+    return Note(f"What the rule compared: {rule_text(rule)}", lines)
+
+
+def _line(name: str, value: Any) -> LineItem:
+    """A number under its name, by the unit that its name ends in."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return LineItem(_label(name), "none" if value is None else str(value))
+    if name.endswith("_gpu_us"):
+        hours = gpu_hours(value / SECOND_US)
+        return LineItem(f"{_label(name.removesuffix('_gpu_us'))}, GPU-h", hours)
+    if name.endswith("_us"):
+        is_instant = value >= _INSTANT_US
+        shown = f"{from_us(int(value)):%Y-%m-%d %H:%M:%S}" if is_instant else _length(value)
+        return LineItem(_label(name.removesuffix("_us")), shown)
+    if name.endswith("_micro"):
+        shown = credits_text(to_credits(int(value)), 4)
+        return LineItem(f"{_label(name.removesuffix('_micro'))}, credits", shown)
+    return LineItem(_label(name), thousands(value, 0 if isinstance(value, int) else 2))
+
+
+def _length(value: float) -> str:
+    return duration(value / SECOND_US)
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,63 @@
+"""What a pool promises of quotas, as pages show it: a few words, and what they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evenshare_core.policies.quota_promise import QuotaPromise, QuotaPromiseKind
+from evenshare_core.units import SECOND_US
+from portal.charts.figures import duration
+from portal.charts.notes import LineItem, Note
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.sharing.quota_promises import pool_promise
+
+LABELS = {
+    QuotaPromiseKind.RESERVED: "reserved for its tenant",
+    QuotaPromiseKind.LONG_TERM: "a long-term target",
+    QuotaPromiseKind.WEIGHT: "a weight, not a guarantee",
+    QuotaPromiseKind.NOT_GUARANTEED: "not guaranteed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPromiseText:
+    """A promise in words: "A quota here is `label`." `note` opens it to all that it says."""
+
+    label: str
+    text: str
+    parts: tuple[LineItem, ...]
+    total: LineItem | None
+    conditions: tuple[str, ...]
+
+    @property
+    def note(self) -> Note:
+        """What the label opens."""
+        text = self.text
+        if self.conditions:
+            numbered = enumerate(self.conditions, start=1)
+            conditions = " ".join(f"({place}) {sentence}" for place, sentence in numbered)
+            text += f" It holds where all of this is so: {conditions}"
+        return Note(f"A quota is {self.label}", self.parts, self.total, text)
+
+
+def quota_promise_text(promise: QuotaPromise | None) -> QuotaPromiseText | None:
+    """Return a promise in words; None where there is none to tell."""
+    if promise is None:
+        return None
+    parts = tuple(LineItem(part.text, _length(part.length_us)) for part in promise.parts)
+    if promise.within_us is None:
+        return QuotaPromiseText(LABELS[promise.kind], promise.text, parts, None, promise.conditions)
+    within = _length(promise.within_us)
+    total = LineItem("at most, by the pool's clock", within)
+    return QuotaPromiseText(
+        f"guaranteed within {within}", promise.text, parts, total, promise.conditions
+    )
+
+
+def pool_promise_text(facts: PoolFacts) -> QuotaPromiseText | None:
+    """Return what a pool promises of quotas now, in words."""
+    return quota_promise_text(pool_promise(facts))
+
+
+def _length(length_us: int) -> str:
+    return duration(-(-length_us // SECOND_US))

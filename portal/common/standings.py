@@ -1,0 +1,40 @@
+"""How a job stands to its deadline, as lists show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from portal.charts.notes import Instant
+from portal.common.clocks import Clocks
+from scheduling.selectors.deadlines.answers import DeadlineStanding, DeadlineStory
+
+STANDING_BADGES = {
+    DeadlineStanding.UNANSWERED: "waiting",
+    DeadlineStanding.PLANNED: "ok",
+    DeadlineStanding.REFUSED: "warn",
+    DeadlineStanding.MISSED: "bad",
+    DeadlineStanding.MET: "ok",
+    DeadlineStanding.ENDED: "ended",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StandingBadge:
+    """A shape, a word, and the instant that it is about."""
+
+    kind: str
+    text: str
+    due: Instant | None
+    ends: Instant | None
+
+
+def standing_badge(story: DeadlineStory, times: Clocks) -> StandingBadge:
+    """Return how a job stands; `ends`: of one that is planned, when its plan ends."""
+    is_planned = story.standing is DeadlineStanding.PLANNED
+    ends = story.last.ends if is_planned and story.last is not None else None
+    return StandingBadge(
+        STANDING_BADGES[story.standing],
+        story.standing.value,
+        times.instant(story.by),
+        times.instant(ends),
+    )

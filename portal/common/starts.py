@@ -1,0 +1,115 @@
+"""When a queued job may start, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from portal.charts.figures import MINUTE_S, coarse, duration, percent, plural, thousands
+from portal.charts.notes import Instant, LineItem, Link, Note
+from portal.common.clocks import Clocks
+from scheduling.selectors.jobs.start_estimates import StartView
+
+ASSUMED = (
+    "The pool's own policy was run ahead on the present queue, several times. How long jobs take"
+    " was drawn from jobs that ended, what others will submit from the past day. Nodes, quotas and"
+    " credit stay as they are, and nobody cancels. p50 is the time by which half of these runs had"
+    " started the job, p90 that of nine of ten; both are then corrected by what became of past"
+    " estimates."
+)
+
+GROUPS = {"short": "p50 within a lease length", "long": "p50 later"}
+
+
+@dataclass(frozen=True, slots=True)
+class StartText:
+    """An estimate on a page. `expected` is empty where there is none; `why` then says why."""
+
+    round: int
+    expected: str
+    note: Note
+    p50: Instant | None
+    p90: Instant | None
+    why: str = ""
+
+
+def start_text(start: StartView, clocks: Clocks, calibration_url: str) -> StartText:
+    """The estimate with the note that its assumptions are in."""
+    now = clocks.now.pool_at
+    return StartText(
+        round=start.round,
+        expected=expected_text(start, now),
+        note=assumptions_note(start, calibration_url),
+        p50=clocks.instant(start.p50),
+        p90=clocks.instant(start.p90),
+        why=start.why,
+    )
+
+
+def expected_text(start: StartView, now: datetime) -> str:
+    """ "Expected to start in about 12 min (p50), within 40 min (p90)"; "" without an estimate.
+
+    It is read long after it was made: its p50 may have passed. If its p90 has, it was wrong.
+    """
+    if start.p50 is None:
+        return ""
+    p50_s = (start.p50 - now).total_seconds()
+    if start.p90 is None:
+        left_s = (start.until - now).total_seconds()
+        return f"Expected to start {_about(p50_s)} (p50), maybe {_not_within(left_s)} (p90)"
+    p90_s = (start.p90 - now).total_seconds()
+    if p90_s <= 0:
+        return ""  # it was wrong
+    if p50_s > 0 and p90_s < MINUTE_S:
+        return "Expected to start within a minute (p50 and p90)"
+    return f"Expected to start {_about(p50_s)} (p50), {_within(p90_s)} (p90)"
+
+
+def _about(seconds: float) -> str:
+    if seconds <= 0:
+        return "any time now"
+    return f"in about {coarse(seconds)}" if seconds >= MINUTE_S else _within(seconds)
+
+
+def _within(seconds: float) -> str:
+    return f"within {coarse(seconds)}" if seconds >= MINUTE_S else "within a minute"
+
+
+def _not_within(seconds: float) -> str:
+    """How far the simulation still looks ahead of now."""
+    if seconds <= 0:
+        return "later than was simulated"
+    return f"not within {duration(seconds)}" if seconds >= MINUTE_S else "not within a minute"
+
+
+def assumptions_note(start: StartView, calibration_url: str) -> Note:
+    """What the estimate takes for granted, and where one can see how often that was right."""
+    facts = start.facts
+    lines = [
+        LineItem("simulated runs", thousands(facts.get("runs", 0))),
+        LineItem("queued and running jobs", f"{facts.get('queued')} and {facts.get('running')}"),
+        LineItem("of these, with an estimate of their own", thousands(facts.get("with_estimate"))),
+        LineItem("ended jobs whose durations were drawn", thousands(facts.get("ended"))),
+        LineItem("jobs that others submit, per run", thousands(facts.get("arrivals"))),
+        LineItem("as in the past", duration(facts.get("past_s"))),
+    ]
+    lines.extend(LineItem(*row) for row in correction_rows(facts))
+    return Note(
+        f"As of round {thousands(start.round)}",
+        tuple(lines),
+        text=ASSUMED,
+        links=(Link("How often such estimates held", calibration_url),),
+    )
+
+
+def correction_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield by how many past estimates a forecast was corrected, and how; older ones tell none."""
+    corrections = facts.get("corrections", {})
+    for group, label in GROUPS.items():
+        factors = corrections.get(group)
+        if factors and factors["past"]:
+            p50, p90 = percent(factors["p50"]), percent(factors["p90"])
+            past = plural(factors["past"], "past estimate")
+            yield f"{label}, corrected by {past}", f"p50 to {p50}, p90 to {p90} of its wait"

@@ -1,0 +1,169 @@
+"""Trades of quota in words, for every area's pages: who gave what, and what that is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from portal.charts.figures import MINUS, percent, plural, thousands
+from portal.charts.notes import LineItem, Note
+from portal.common.clocks import Clocks
+from portal.common.tenant_badges import badge_of
+from scheduling.selectors.sharing.trades import TradeRow, TradeSideRow
+from scheduling.selectors.tenants.dashboard import LastRoundClaim
+from scheduling.selectors.visibility import VisibleTenant
+
+HIDDEN = "another tenant"
+
+
+def trade_rows(views: Sequence[TradeRow], times: Clocks) -> list[dict[str, Any]]:
+    """Return what templates/components/trade_table.html reads of each trade."""
+    return [
+        {
+            "view": view,
+            "at": times.instant(view.at),
+            "buyer": badge_of(view.buyer),
+            "seller": badge_of(view.seller),
+            "is_yours": any(seen and seen.you for seen in (view.buyer, view.seller)),
+            "bought": gpus_text(view.bought_gpus, view.bought_type),
+            "sold": gpus_text(view.sold_gpus, view.sold_type),
+            "rate": rate_text(view),
+            "speedups": speedups_text(view),
+        }
+        for view in views
+    ]
+
+
+def trades_title(views: Sequence[TradeRow], *, more: bool = False) -> str:
+    """ "3 trades of GPU types made, 1 undone"; `more`: there are others before them."""
+    undone = sum(view.undone for view in views)
+    made = len(views) - undone
+    if more:
+        counts = ((made, "made"), (undone, "undone"))
+        text = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+        return f"The last trades of GPU types: {text}"
+    if not undone:
+        return f"{plural(made, 'trade')} of GPU types"
+    if not made:
+        return f"{plural(undone, 'trade')} of GPU types undone"
+    return f"{plural(made, 'trade')} of GPU types made, {undone:,} undone"
+
+
+def gpus_text(gpus: Decimal, gpu_type: str, places: int = 2) -> str:
+    """ "3.13 k80"."""
+    return f"{thousands(gpus, places)} {gpu_type}"
+
+
+def exact_text(number: Decimal) -> str:
+    """All digits of an amount or a rate, without zeros at its end: "3.125", "1"."""
+    text = f"{abs(number):,.6f}".rstrip("0").rstrip(".")
+    return (MINUS if number < 0 else "") + text
+
+
+def rate_text(view: TradeRow) -> str:
+    """The rate; below 0 where a trade was undone."""
+    return thousands(view.rate, 2)
+
+
+def speedups_text(view: TradeRow) -> str:
+    """What a fast GPU is worth to seller and buyer, as far as they are in sight: "1.25 to 6.25"."""
+    sides = [side for side in (view.seller_side, view.buyer_side) if side]
+    return " to ".join(thousands(side.speedup, 2) for side in sides)
+
+
+def trade_headline(view: TradeRow) -> str:
+    """ "vision bought 1 v100 of quota from speech for 3.125 k80."."""
+    buyer, seller = _name(view.buyer), _name(view.seller)
+    bought = f"{exact_text(view.bought_gpus)} {view.bought_type}"
+    sold = f"{exact_text(view.sold_gpus)} {view.sold_type}"
+    text = (
+        f"{buyer} gave {bought} of quota back to {seller}, and has its {sold} again."
+        if view.undone
+        else f"{buyer} bought {bought} of quota from {seller} for {sold}."
+    )
+    return text[0].upper() + text[1:]
+
+
+def verdict_text(view: TradeRow) -> str:
+    """Whether anybody is worse off, as far as the viewer may see it."""
+    sides = [side for side in (view.buyer_side, view.seller_side) if side]
+    if any(side.is_worse for side in sides):
+        return "A side received less than it gave: the round's certificate says so too."
+    if view.undone:
+        return "A trade is undone when it is not right any more; both sides have their quota back."
+    if len(sides) == 2:
+        return "Neither side is worse off, at the speeds of its own jobs."
+    return "You are not worse off, at the speeds of your jobs. The other side is not shown here."
+
+
+def receipt_sides(view: TradeRow) -> list[dict[str, Any]]:
+    """Return the rows of a receipt: what each side gave and received, and its gain."""
+    bought = f"{exact_text(view.bought_gpus)} {view.bought_type}"
+    sold = f"{exact_text(view.sold_gpus)} {view.sold_type}"
+    parts = (
+        ("buyer", view.buyer, view.buyer_side, sold, bought),
+        ("seller", view.seller, view.seller_side, bought, sold),
+    )
+    return [
+        {
+            "role": role,
+            "badge": badge_of(seen),
+            "gave": received if view.undone else gave,
+            "received": gave if view.undone else received,
+            "side": side,
+            "note": _side_note(view, role, side),
+            "gain": "" if side is None or view.undone else _gain_text(side.gain),
+        }
+        for role, seen, side, gave, received in parts
+    ]
+
+
+def _side_note(view: TradeRow, role: str, side: TradeSideRow | None) -> Note | None:
+    """How the value of what a side gave and received comes about."""
+    if side is None:
+        return None
+    slow, fast = view.sold_type, view.bought_type
+    product = (
+        f"{exact_text(view.bought_gpus)} {fast} \N{MULTIPLICATION SIGN} {exact_text(side.speedup)}",
+        exact_text(side.received if role == "buyer" else side.gave),
+    )
+    plain = (f"{exact_text(view.sold_gpus)} {slow}", exact_text(view.sold_gpus))
+    first, second = (product, plain) if role == "buyer" else (plain, product)
+    return Note(
+        f"Throughput in GPUs of {slow}",
+        (
+            LineItem(f"after: {first[0]}", first[1]),
+            LineItem(f"before: {second[0]}", second[1]),
+        ),
+        LineItem("after \N{DIVISION SIGN} before, less 1", _gain_text(side.gain)),
+        text=f"One {fast} does for its jobs what {exact_text(side.speedup)} {slow} do, by the"
+        " profiles of then.",
+    )
+
+
+def _gain_text(gain: float) -> str:
+    sign = "+" if gain > 0 else ""
+    return sign + percent(gain, 1)
+
+
+def traded_text(claims: Iterable[LastRoundClaim]) -> str:
+    """What trades do to received against fair share, as one more sentence; empty without any."""
+    if not any(claim.swapped for claim in claims):
+        return ""
+    return (
+        " The fair share is of quotas before trades: on a type that was bought more is received, on"
+        " one that was sold less, and in all fewer GPUs where they are faster."
+    )
+
+
+def claim_line(claim: LastRoundClaim) -> LineItem:
+    """A quota by its type, with what trades did to it: "v100, 2 bought" and 4."""
+    text = claim.gpu_type
+    if claim.swapped:
+        text += f", {abs(claim.swapped)} {'bought' if claim.swapped > 0 else 'sold'}"
+    return LineItem(text, thousands(claim.quota))
+
+
+def _name(seen: VisibleTenant | None) -> str:
+    return seen.name if seen else HIDDEN

@@ -1,0 +1,122 @@
+"""What a page says to who wants to verify it: the client's command, the head, and the last time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from portal.charts.figures import plural, thousands
+from portal.charts.page import VerifyPanel
+from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.rounds.verifications import (
+    SaidVerification,
+    ShownHead,
+    last_verification,
+    log_head,
+)
+from tenants.models import Tenant
+from tenants.scopes import site_reading
+from tenants.selectors.access import Access
+
+ROUNDS, STATEMENT = "rounds", "statement"
+DIGITS = 12
+SAID = "as your client said"
+
+
+def round_panel(facts: PoolFacts, number: int, head: ShownHead, who: Access) -> VerifyPanel:
+    """How to verify a round. In the site's scope. One query."""
+    last = None
+    if who.user_id is not None:
+        last = last_verification(who.user_id, facts.id, ROUNDS)
+    return VerifyPanel(
+        command=f"evenshare round verify {number} --pool {facts.name}",
+        head=head_text(facts.name, head),
+        last=rounds_text(facts.name, last),
+    )
+
+
+def statement_panel(
+    facts: PoolFacts, tenant: Tenant, since: datetime, until: datetime, who: Access
+) -> VerifyPanel:
+    """How to verify what a tenant was charged and earned between two instants of pool time.
+
+    In the tenant's scope. Three queries.
+    """
+    with site_reading():
+        head = log_head(facts.name)
+    last = None
+    if who.user_id is not None:
+        last = last_verification(who.user_id, facts.id, STATEMENT, tenant_id=tenant.pk)
+    return VerifyPanel(
+        command=statement_command(facts.name, tenant.slug, since, until),
+        head=head_text(facts.name, head),
+        last=statement_text(facts.name, tenant.name, last),
+    )
+
+
+def statement_command(pool: str, tenant: str, since: datetime, until: datetime) -> str:
+    """Return the client's command that computes the money of a time again."""
+    return (
+        f"evenshare statement verify --pool {pool} --tenant {tenant}"
+        f" --from {_instant(since)} --to {_instant(until)}"
+    )
+
+
+def head_text(pool: str, head: ShownHead) -> str:
+    """Say which head the client will be shown: its size, and how its root begins."""
+    if not head.root:
+        return f"The log of {pool} cannot be proven at the moment; tell who runs the portal."
+    if not head.size:
+        return f"No round of {pool} is in its log yet."
+    return f"Signed head of {pool}: {plural(head.size, 'round')}, root {head.root[:DIGITS]}…"
+
+
+def rounds_text(pool: str, last: SaidVerification | None) -> str:
+    """Say when a person verified rounds of a pool last."""
+    if last is None or last.last is None:
+        return f"You have not verified {pool} yet."
+    return (
+        f"You verified {pool} last on {_wall(last.said_at)}, up to round"
+        f" {thousands(last.last)}, {came_out(last)}, {SAID}."
+    )
+
+
+def statement_text(pool: str, tenant: str, last: SaidVerification | None) -> str:
+    """Say when a person verified a statement of a tenant last."""
+    if last is None:
+        return f"You have not verified a statement of {tenant} in {pool} yet."
+    return (
+        f"You verified a statement of {tenant} last on {_wall(last.said_at)},"
+        f" {stretch(last)}, {came_out(last)}, {SAID}."
+    )
+
+
+def came_out(last: SaidVerification) -> str:
+    """Say what was found, as the client said it: wrong, not proven or proven."""
+    if last.findings:
+        return f"with {plural(last.findings, 'finding')}"
+    if last.unproven is None:
+        return "without findings"
+    if last.unproven:
+        return f"nothing wrong, {thousands(last.unproven)} not proven"
+    return "all that was asked for proven"
+
+
+def stretch(last: SaidVerification) -> str:
+    """Say of which time, of the pool's clock, a statement was; "" of rounds."""
+    if last.since is None or last.until is None:
+        return ""
+    return f"{_pool(last.since)} to {_pool(last.until)}"
+
+
+def _instant(at: datetime) -> str:
+    """A day where it is its first instant, as the client reads it."""
+    text = f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    return text.removesuffix("T00:00:00Z")
+
+
+def _wall(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def _pool(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}".removesuffix(" 00:00")

@@ -1,0 +1,1 @@
+"""Deadlines: what rounds answered, what they plan."""

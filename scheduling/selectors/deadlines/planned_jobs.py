@@ -1,0 +1,97 @@
+"""Active jobs of a pool that have deadlines: how they stand, and when rounds plan to run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from scheduling.models import Job
+from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+
+# So many jobs of a pool are looked at for plans, those with the earliest deadlines.
+READ_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class DatedJob:
+    """A job with a deadline and how it stands by its last answer."""
+
+    uid: UUID
+    name: str
+    gpus: int
+    story: DeadlineStory
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDeadlineJob:
+    """What a viewer sees of a planned job: pool time, `ends` of the last of its leases.
+
+    `own`: its name and its deadline; None where its tenant's jobs are not for them.
+    """
+
+    tenant: VisibleTenant
+    gpus: int
+    starts: datetime
+    ends: datetime
+    own: DatedJob | None
+
+
+def list_dated_jobs(
+    pool_id: int, tenant_id: int, *, at: datetime, limit: int
+) -> tuple[list[DatedJob], bool]:
+    """Return a tenant's active jobs with deadlines, the earliest first, and whether there are more.
+
+    `at` is pool time. Two queries at most.
+    """
+    rows = list(
+        Job.objects.filter(
+            pool_id=pool_id,
+            tenant_id=tenant_id,
+            state__in=Job.ACTIVE_STATES,
+            deadline_at__isnull=False,
+        ).order_by("deadline_at", "submitted_at", "id")[: limit + 1]
+    )
+    stories = read_standings(rows, {pool_id: at})
+    dated = [
+        DatedJob(job.uid, job.name, job.gpus, stories[job.pk]) for job in rows if job.pk in stories
+    ]
+    return dated[:limit], len(rows) > limit
+
+
+def list_planned_jobs(
+    pool_id: int, visibility: Visibility, *, at: datetime, limit: int
+) -> tuple[list[PlannedDeadlineJob], bool]:
+    """Return what rounds plan from pool time `at` on, the first start ahead, and whether there is
+    more; of tenants that the viewer sees. Two queries at most.
+
+    Of the `READ_MAX` earliest deadlines alone.
+    """
+    jobs = list(
+        Job.objects.filter(
+            pool_id=pool_id,
+            tenant_id__in=list(visibility.known),
+            state__in=Job.ACTIVE_STATES,
+            deadline_at__isnull=False,
+        ).order_by("deadline_at", "submitted_at", "id")[: READ_MAX + 1]
+    )
+    stories = read_standings(jobs, {pool_id: at})
+    rows = [_planned(job, stories.get(job.pk), visibility, at) for job in jobs]
+    planned = sorted((row for row in rows if row is not None), key=lambda row: row.starts)
+    return planned[:limit], len(planned) > limit or len(jobs) > READ_MAX
+
+
+def _planned(
+    job: Job, story: DeadlineStory | None, visibility: Visibility, at: datetime
+) -> PlannedDeadlineJob | None:
+    """None: it has no lease to come, or nobody may know."""
+    tenant = visibility.of(job.tenant_id)
+    last = story.last if story is not None else None
+    if tenant is None or story is None or last is None:
+        return None
+    to_come = [(max(one.starts_at, at), one.ends_at) for one in last.leases if one.ends_at > at]
+    if not to_come:
+        return None
+    own = DatedJob(job.uid, job.name, job.gpus, story) if visibility.jobs_of(tenant.id) else None
+    return PlannedDeadlineJob(tenant, last.gpus, to_come[0][0], to_come[-1][1], own)

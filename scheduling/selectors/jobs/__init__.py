@@ -1,0 +1,1 @@
+"""Jobs: lists, one job, why it waits, when it may start."""

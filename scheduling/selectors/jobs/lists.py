@@ -1,0 +1,187 @@
+"""Jobs over several tenants by key, their present leases, and why one waits, with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from scheduling.models import Job, Lease, Pool, Round
+from scheduling.selectors.jobs.phases import STARTING, is_starting
+from scheduling.selectors.jobs.round_reasons import read_reason
+from scheduling.selectors.tenants.dashboard import node_names, term_length
+from tenants.answers import Answer, Hidden, about, answer_of
+
+TEXT_MAX = 80
+
+
+@dataclass(frozen=True, slots=True)
+class JobListFilter:
+    """What a list of jobs is narrowed to; empty values narrow nothing. `before` is a page's key.
+
+    `tenants` None: all; the caller has checked that. `text` is a part of a name. `phases` are
+    those of `scheduling.selectors.jobs.phases`; `states` take no notice of them.
+    """
+
+    tenants: Collection[int] | None
+    states: Collection[str] = ()
+    pool: str = ""
+    text: str = ""
+    before: int | None = None
+    phases: Collection[str] = ()
+
+
+def list_jobs(wanted: JobListFilter, *, limit: int) -> tuple[list[Job], bool]:
+    """Return jobs, newest first, with tenant and pool, and whether there are more.
+
+    One query, never an offset.
+    """
+    jobs = _wanted(wanted).select_related("tenant", "pool", "profile").order_by("-id")
+    page = list(jobs[: limit + 1])
+    return page[:limit], len(page) > limit
+
+
+def count_jobs(wanted: JobListFilter, *, most: int) -> int:
+    """Return how many jobs a filter leaves, `most` where there are as many or more. One query."""
+    return _wanted(wanted)[:most].count()
+
+
+class QueuedRow(NamedTuple):
+    """A job of a short list, with what says its place in the queue of its pool."""
+
+    job: int
+    pool_id: int
+    pool: str
+    quarantine: str
+    submitted_at: datetime
+
+    @property
+    def place(self) -> tuple[int, str, datetime]:
+        """What `QueueOrder.key_of_row` reads."""
+        return self.job, self.quarantine, self.submitted_at
+
+
+def list_queued(wanted: JobListFilter, *, most: int) -> list[QueuedRow]:
+    """Return what a filter leaves, at most so many and in no order. One query."""
+    columns = ("id", "pool_id", "pool__name", "quarantine", "submitted_at")
+    return [QueuedRow(*row) for row in _wanted(wanted).values_list(*columns)[:most]]
+
+
+def pools_of(wanted: JobListFilter) -> list[tuple[int, str]]:
+    """Return the pools, by name, that have jobs which a filter leaves. One query."""
+    has_some = Exists(_wanted(wanted).filter(pool=OuterRef("pk")))
+    return list(Pool.objects.filter(has_some).order_by("name").values_list("pk", "name"))
+
+
+def among_jobs(wanted: JobListFilter, pool_id: int) -> QuerySet[Job]:
+    """Return the jobs of a pool that a filter leaves, with their job types."""
+    return _wanted(wanted).filter(pool=pool_id).select_related("pool", "profile")
+
+
+def _wanted(wanted: JobListFilter) -> QuerySet[Job]:
+    jobs = Job.objects.all()
+    if wanted.tenants is not None:
+        jobs = jobs.filter(tenant__in=list(wanted.tenants))
+    if wanted.states:
+        jobs = jobs.filter(state__in=list(wanted.states))
+    if wanted.phases:
+        jobs = jobs.filter(_in_phases(wanted.phases))
+    if wanted.pool:
+        jobs = jobs.filter(pool__name=wanted.pool)
+    if wanted.text:
+        jobs = jobs.filter(name__icontains=wanted.text[:TEXT_MAX])
+    if wanted.before is not None:
+        jobs = jobs.filter(id__lt=wanted.before)
+    return jobs
+
+
+def _in_phases(wanted: Collection[str]) -> Q:
+    """Jobs in any of these phases; leases are looked at only where it is asked who starts."""
+    states = [one for one in wanted if one != STARTING]
+    if STARTING in wanted and Job.State.RUNNING in wanted:
+        return Q(state__in=states)
+    if STARTING in wanted:
+        return Q(state__in=states) | is_starting()
+    if Job.State.RUNNING in wanted:
+        return Q(state__in=states) & ~is_starting()
+    return Q(state__in=states)
+
+
+class LeaseNow(Answer, frozen=True):
+    """The lease that a job has now."""
+
+    COMPONENT = "LeaseRow"
+
+    number: int
+    state: Hidden[str]
+    expires_at: datetime
+    length_s: Annotated[float, about("Of its present term.")]
+    protected_until: Annotated[
+        datetime | None, about("No policy ends it before; null: it is not protected.")
+    ]
+    nodes: tuple[str, ...]
+    own: int
+    borrowed: int
+    price: Decimal
+
+
+def leases_now(jobs: Iterable[Job]) -> dict[int, LeaseNow]:
+    """Return the present lease of each job that has one, by job id. Two queries.
+
+    A job that is being moved has two; the one that still holds GPUs is the present one.
+    """
+    ids = [job.pk for job in jobs if job.is_active and job.leases_held]
+    if not ids:
+        return {}
+    leases = Lease.objects.filter(job__in=ids, state__in=Lease.LIVE_STATES)
+    rows = list(leases.annotate(lasts=term_length()).order_by("number"))
+    rows.sort(key=lambda row: row.state != Lease.State.WAITING)
+    names = node_names(place[0] for row in rows for place in row.placement)
+    return {
+        row.job_id: answer_of(
+            LeaseNow,
+            row,
+            length_s=row.lasts.total_seconds(),
+            nodes=tuple(sorted(names.get(node, "?") for node, _ in row.placement)),
+        )
+        for row in rows
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class JobWait:
+    """Why a job waits, as of a round: the code, and its own numbers by the decision."""
+
+    code: str
+    round: int | None = None
+    at: datetime | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_job_wait(job: Job) -> JobWait:
+    """Return why a waiting job waits by the pool's last round. Two queries.
+
+    Where that round's bytes are gone, what the job's row says; an empty code: no round has
+    looked at it.
+    """
+    last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
+    if last is None:
+        return JobWait("")
+    wait = read_reason(last, job.pk)
+    if wait is not None:
+        return JobWait(wait.reason.value, last.number, last.at, wait.numbers)
+    return JobWait(job.reason_code, job.reason_round or last.number, last.at)
+
+
+def find_visible_job(uid: UUID, tenants: Collection[int] | None) -> Job | None:
+    """Return a job of the given tenants (None: any), with all that it names. One query."""
+    named = ("tenant", "pool", "profile", "submitted_by", "profiled_for")
+    jobs = Job.objects.select_related(*named).filter(uid=uid)
+    if tenants is not None:
+        jobs = jobs.filter(tenant__in=list(tenants))
+    return jobs.first()

@@ -1,0 +1,164 @@
+"""All jobs of a pool, whatever became of them, with the work that they turned out to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass
+from evenshare_core.domain.instants import to_us
+from evenshare_core.domain.offers import lower_price
+from evenshare_core.domain.utilities import Utility, UtilityError, stated_utility
+from evenshare_core.money.fixed_point import to_micro
+from evenshare_core.simulation.trace_fields import NAME_MAX
+from evenshare_core.simulation.workloads import SimJob
+from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
+from scheduling.models import Job, Lease, VirtualWork
+from scheduling.selectors.deadlines.instants import deadline_steps_of
+from scheduling.selectors.sharing.settings import price_limits
+from tenants.models import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class PastJobs:
+    """`jobs` in the order of their ids; `tenants`: short names by number.
+
+    `guessed`: jobs whose work nobody knows yet. `quarantined`: those that are left out. `scaled`:
+    those whose deadline has fewer points than a run gives the first step.
+    """
+
+    jobs: tuple[SimJob, ...]
+    tenants: Mapping[int, str]
+    guessed: int
+    quarantined: int
+    scaled: int = 0
+
+
+def past_jobs(
+    pool_id: int, left_us: Mapping[int, int], *, since: datetime | None = None
+) -> PastJobs:
+    """Return every job of a pool as a run of it would meet it. Five queries.
+
+    With `since`, those that were submitted then or later.
+
+    A job's work is what a virtual executor was told; else what its leases did at their speeds, and
+    `left_us` more for one that is not over. One that was taken back, or that did nothing yet, is
+    taken to need its estimate if that is more, else as much again, at least a second.
+    """
+    rows = Job.objects.filter(pool_id=pool_id).select_related("profile").order_by("id")
+    if since is not None:
+        rows = rows.filter(submitted_at__gte=since)
+    works = VirtualWork.objects.filter(job__pool_id=pool_id)
+    if since is not None:
+        works = works.filter(job__submitted_at__gte=since)
+    durations = {
+        job_id: (duration_us, exit_code)
+        for job_id, duration_us, exit_code in works.values_list(
+            "job_id", "duration_us", "exit_code"
+        )
+    }
+    done = _done_us(pool_id, since)
+    limits = price_limits(pool_id)
+    jobs, guessed, quarantined, scaled = [], 0, 0, 0
+    for row in rows:
+        if row.quarantine:
+            quarantined += 1
+            continue
+        steps = deadline_steps_of(row)
+        scaled += bool(steps) and steps[0].reward_micro < MOST_REWARD_MICRO[DeadlineClass.SOFT]
+        if row.pk in durations:
+            work_us, exit_code = durations[row.pk]
+            failed = bool(exit_code)
+        else:
+            work_us, failed = done.get(row.pk, 0), row.state == Job.State.FAILED
+            if row.state not in (Job.State.SUCCEEDED, Job.State.FAILED):
+                guessed += 1
+                estimate_us = (row.estimate_s or 0) * SECOND_US
+                more_us = left_us.get(row.pk, work_us)
+                work_us = max(estimate_us, work_us + more_us, SECOND_US)
+        jobs.append(_sim_job(row, max(1, work_us), limits.get(row.tenant_id), failed=failed))
+    tenants = Tenant.objects.filter(pk__in={job.tenant for job in jobs})
+    return PastJobs(
+        tuple(jobs), dict(tenants.values_list("pk", "slug")), guessed, quarantined, scaled
+    )
+
+
+def open_jobs_count(pool_id: int, at: datetime) -> int:
+    """Return how many jobs had been submitted before an instant and were not over then.
+
+    Those in quarantine are left out.
+    """
+    still = Q(ended_at__isnull=True) | Q(ended_at__gt=at)
+    rows = Job.objects.filter(still, pool_id=pool_id, submitted_at__lt=at, quarantine="")
+    return rows.count()
+
+
+def _done_us(pool_id: int, since: datetime | None) -> dict[int, int]:
+    """Work that leases which are over did, by job."""
+    done: dict[int, int] = {}
+    leases = Lease.objects.filter(pool_id=pool_id, started_at__isnull=False, ended_at__isnull=False)
+    if since is not None:
+        leases = leases.filter(job__submitted_at__gte=since)
+    rows = leases.values_list(
+        "job_id", "gpu_type__name", "started_at", "ended_at", "job__profile__speedups"
+    )
+    for job_id, gpu_type, started_at, ended_at, speedups in rows:
+        speed_milli = (speedups or {}).get(gpu_type, ONE_MILLI)
+        if started_at is None or ended_at is None:
+            continue  # filtered out; the columns may be null
+        held_us = max(0, to_us(ended_at) - to_us(started_at))
+        done[job_id] = done.get(job_id, 0) + held_us * speed_milli // ONE_MILLI
+    return done
+
+
+def _sim_job(row: Job, work_us: int, price_limit: int | None, *, failed: bool) -> SimJob:
+    submitted_us = to_us(row.submitted_at)
+    cancelled_at = row.cancel_asked_at
+    if cancelled_at is None and row.state == Job.State.CANCELLED:
+        cancelled_at = row.ended_at
+    deadline_us = None if row.deadline_at is None else to_us(row.deadline_at)
+    return SimJob(
+        id=row.pk,
+        tenant=row.tenant_id,
+        gpus=row.gpus,
+        submitted_us=submitted_us,
+        duration_us=work_us,
+        gpu_types=tuple(row.gpu_types),
+        weight=row.weight,
+        max_price_micro=lower_price(
+            None if row.max_price is None else to_micro(row.max_price), price_limit
+        ),
+        deadline_us=None if deadline_us is None else max(deadline_us, submitted_us),
+        estimate_us=None if row.estimate_s is None else row.estimate_s * SECOND_US,
+        cancel_us=None if cancelled_at is None else max(to_us(cancelled_at), submitted_us),
+        failed=failed,
+        # Names need not differ, and a trace has one line per job: the number tells them apart.
+        name=f"{row.pk}-{' '.join(row.name.split())}"[:NAME_MAX],
+        model=row.profile.name if row.profile else "",
+        cpus=row.cpus,
+        memory_mb=row.memory_mb,
+        utility=utility_of(row),
+        values=values_of(row),
+    )
+
+
+def values_of(row: Job) -> tuple[tuple[int, int], ...]:
+    """Return a job's deadlines, instants with the points of an end by then; none where it has none.
+
+    Where points are no whole numbers, all are in millionths.
+    """
+    steps = deadline_steps_of(row)
+    is_whole = all(step.reward_micro % REWARD_MICRO == 0 for step in steps)
+    unit = REWARD_MICRO if is_whole else 1
+    return tuple((step.by_us, step.reward_micro // unit) for step in steps)
+
+
+def utility_of(row: Job) -> Utility | None:
+    """Return what a job is worth; None where it says nothing, or nothing that can be read."""
+    try:
+        return stated_utility(row.pk, row.utility)
+    except UtilityError:
+        return None

@@ -1,0 +1,174 @@
+"""Leases that rounds ended before their expiry: by which rule, for whom, as a viewer may see it.
+
+Read from the events that gave notice, which stay for good. Both sides are told as the pool's
+setting says (`scheduling.selectors.visibility`); jobs by name are their own tenant's, and the
+operators'. The numbers that a rule compared are told where both tenants are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated
+
+from django.db.models import Q
+
+from evenshare_core.domain.reasons import EndReason
+from scheduling.models import Job, Lease, LeaseEvent
+from scheduling.selectors.jobs.reasons import Numbers, preemption_text
+from scheduling.selectors.jobs.refs import JobRef
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants.answers import Answer, Hidden, about
+from tenants.scopes import site_reading
+
+MADE_WAY_MAX = 50  # leases that made way for one job, as far as its page goes back
+
+
+class PreemptionRow(Answer, frozen=True):
+    """A lease that ended before its expiry, with notice; times are pool time.
+
+    `tenant` and `job` lost the GPUs, `for_tenant` and `for_job` got them; null: not yours to see.
+    `numbers`: what the rule compared, where you may see both tenants.
+    """
+
+    number: Hidden[int]  # of the event
+    lease: Hidden[int]
+    finished: Hidden[bool]  # its process ended by itself first
+    at: Annotated[datetime, about("When notice was given.")]
+    round: int
+    rule: Annotated[str, about("guarantee, pays, defragment or gang.")]
+    words: str  # as the end of a sentence
+    moved: Annotated[bool, about("The job went on elsewhere.")]
+    gpus: int
+    gpu_type: str
+    tenant: VisibleTenant | None
+    job: JobRef | None
+    for_tenant: VisibleTenant | None
+    for_job: JobRef | None
+    numbers: Numbers
+    notice_s: Annotated[int, about("Seconds that it had at most to save its state.")]
+    released_at: Annotated[datetime | None, about("When its GPUs were free.")]
+    unused: Annotated[
+        bool, about("Whether the job that got its GPUs gave them up before it started.")
+    ]
+
+    @property
+    def notice_used_s(self) -> float | None:
+        """How long its process took to stop after the notice; None while it has not."""
+        return None if self.released_at is None else (self.released_at - self.at).total_seconds()
+
+
+def list_preemptions(
+    pool_id: int, visibility: Visibility, *, limit: int, before: int | None = None
+) -> tuple[list[PreemptionRow], bool]:
+    """Return a pool's early ends, newest first, as far as the viewer may see them, and whether
+    there are more. `before`: the `number` that a page goes on from.
+
+    Where rows of other tenants are hidden, those on one side of which the viewer is. Three queries.
+    """
+    events = LeaseEvent.objects.filter(pool_id=pool_id, data__has_key="rule")
+    if visibility.hides:
+        own = sorted(visibility.own)
+        events = events.filter(Q(tenant__in=own) | Q(data__for_tenant__in=own))
+    if before is not None:
+        events = events.filter(number__lt=before)
+    rows = list(events.select_related("lease__gpu_type").order_by("-number")[: limit + 1])
+    shown = rows[:limit]
+    return _views(shown, {}, visibility), len(rows) > limit
+
+
+def preemptions_among(
+    events: Iterable[LeaseEvent], leases: Iterable[Lease], visibility: Visibility
+) -> dict[int, PreemptionRow]:
+    """Return the early ends among a job's events, by lease; at most two queries."""
+    by_id = {lease.pk: lease for lease in leases}
+    notices = [event for event in events if "rule" in event.data and event.lease_id in by_id]
+    return {view.lease: view for view in _views(notices, by_id, visibility)}
+
+
+def last_preemption(job: Job, visibility: Visibility) -> PreemptionRow | None:
+    """Return when a job last lost its GPUs before its lease's expiry, or None. Three queries."""
+    notices = job.events.filter(data__has_key="rule").select_related("lease__gpu_type")
+    return next(iter(_views(list(notices.order_by("-id")[:1]), {}, visibility)), None)
+
+
+def preemptions_for(job: Job, visibility: Visibility) -> list[PreemptionRow]:
+    """Return the early ends of the leases that made way for a job, oldest first; the last ones.
+
+    For those who may see the job: of whom made way they see what the pool's setting says. Three
+    queries, one where there are none.
+    """
+    with site_reading():
+        notices = LeaseEvent.objects.filter(
+            data__has_key="rule", data__for_job=job.pk, pool_id=job.pool_id
+        )
+        rows = list(notices.select_related("lease__gpu_type").order_by("-number")[:MADE_WAY_MAX])
+    return _views(rows[::-1], {}, visibility)
+
+
+def _views(
+    events: Sequence[LeaseEvent], leases: Mapping[int, Lease], visibility: Visibility
+) -> list[PreemptionRow]:
+    wanted = {event.job_id or 0 for event in events if visibility.jobs_of(event.tenant_id or 0)}
+    wanted |= {
+        event.data["for_job"] for event in events if visibility.jobs_of(event.data["for_tenant"])
+    }
+    jobs: dict[int, JobRef] = {}
+    if wanted:
+        with site_reading():
+            known = Job.objects.filter(id__in=wanted).values_list("id", "uid", "name")
+            jobs = {id_: JobRef(uid, name) for id_, uid, name in known}
+    used = _used(events)
+    views = []
+    for event in events:
+        lease = leases.get(event.lease_id or 0) or event.lease
+        if lease is not None:
+            unused = (event.data["for_job"], event.round) not in used
+            views.append(_view(event, lease, visibility, jobs, unused=unused))
+    return views
+
+
+def _used(events: Sequence[LeaseEvent]) -> set[tuple[int, int | None]]:
+    """The beneficiaries, by round, whose lease of that round started or still may."""
+    if not events:
+        return set()
+    with site_reading():
+        rows = Lease.objects.filter(
+            job__in={event.data["for_job"] for event in events},
+            granted_round__in={event.round for event in events},
+        ).exclude(started_at=None, state=Lease.State.ENDED)
+        return set(rows.values_list("job_id", "granted_round"))
+
+
+def _view(
+    event: LeaseEvent,
+    lease: Lease,
+    visibility: Visibility,
+    jobs: Mapping[int, JobRef],
+    *,
+    unused: bool,
+) -> PreemptionRow:
+    data = event.data
+    tenant, for_tenant = visibility.of(lease.tenant_id), visibility.of(data["for_tenant"])
+    ended = lease.end_reason if lease.ended_at else ""
+    early = {EndReason.PREEMPTED.value, EndReason.MOVED.value}
+    return PreemptionRow(
+        number=event.number,
+        at=event.at,
+        round=event.round or 0,
+        lease=lease.pk,
+        rule=data["rule"],
+        words=preemption_text(data["rule"], for_tenant.name if for_tenant else ""),
+        gpus=lease.gpus,
+        gpu_type=lease.gpu_type.name,
+        notice_s=data["notice_s"],
+        moved=data["reason"] == EndReason.MOVED.value,
+        finished=bool(ended) and ended not in early,
+        released_at=lease.ended_at,
+        unused=unused and for_tenant is not None,
+        tenant=tenant,
+        job=jobs.get(lease.job_id),
+        for_tenant=for_tenant,
+        for_job=jobs.get(data["for_job"]),
+        numbers=data["numbers"] if tenant and for_tenant else {},
+    )

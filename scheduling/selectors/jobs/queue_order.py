@@ -1,0 +1,268 @@
+"""The order of a pool's queue: in which its policy takes the jobs that wait, as of a round.
+
+The one place that says a job's position; pages, the API and with it the command ask it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from django.db.models import QuerySet
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.instants import from_us, to_us
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.base import queue_order
+from evenshare_core.policies.options import OptionError
+from evenshare_core.policies.registry import POLICIES
+from scheduling.models import Job, Round, RoundSealing
+from scheduling.selectors.rounds.stored import ReplayError, round_values
+from tenants.scopes import site_reading
+
+NO_QUEUE = "This policy has no single queue: it shares the GPUs anew in each round."
+UNREADABLE = "The last round cannot be read, so nobody has a position until the next one."
+FIRST = "No round has been decided yet."
+NOT_YET = "The order of the last round is not known yet."
+# So many jobs of a queue have positions, and are read for a page; those behind follow by arrival.
+FIRST_JOBS = 1000
+BEHIND = (
+    f"Only the first {FIRST_JOBS:,} jobs have positions; those behind them are listed by arrival."
+)
+# Of so many rounds the first jobs are kept, for pages that go on in the order of an earlier one.
+KEPT_QUEUES = 4
+
+
+class QueuePosition(NamedTuple):
+    """A queued job's places, from 1: in its pool's order and among its tenant's jobs there."""
+
+    pool: int
+    tenant: int
+
+
+class QueueKey(NamedTuple):
+    """A queued job's place as a sort key: those with a position first, others by arrival."""
+
+    unplaced: int
+    place: int
+    job: int
+
+
+class QueueMark(NamedTuple):
+    """Behind which job of which pool a page of queued jobs begins, in the order of `round`.
+
+    0 is before the first round. Queues move: the order of another round would show jobs twice,
+    or never.
+    """
+
+    pool: str
+    round: int
+    key: QueueKey
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOrder:
+    """A pool's queued jobs after round `round`, in order; those in quarantine are not among them.
+
+    `keys` has all of them, of a long queue the first; `is_ordered` says whether by the policy or by
+    arrival. `positions` leaves out those that the round did not know or may not start, and all
+    where the policy has no order; `text` says who goes first, or why nobody does.
+    `is_long`: more than `FIRST_JOBS` are queued, and behind the first the rest follows by arrival.
+    """
+
+    round: int | None
+    text: str
+    is_ordered: bool = False
+    keys: Mapping[int, QueueKey] = field(default_factory=dict)
+    positions: Mapping[int, QueuePosition] = field(default_factory=dict)
+    pool: int = 0
+    is_long: bool = False
+
+    @property
+    def jobs(self) -> list[int]:
+        """Those that have keys, in order."""
+        return sorted(self.keys, key=self.keys.__getitem__)
+
+    def key_of(self, job: Job) -> QueueKey:
+        """The key of a queued job, or of one in quarantine."""
+        return self.key_of_row(job.pk, job.quarantine, job.submitted_at)
+
+    def key_of_row(self, job: int, quarantine: str, submitted_at: datetime) -> QueueKey:
+        """The same of a row. Last are those in quarantine, and one that came since."""
+        is_last = bool(quarantine) or not self.is_long
+        last = QueueKey(2, 0, job) if is_last else _by_arrival(job, submitted_at)
+        return self.keys.get(job, last)
+
+
+def read_queue_order(pool_id: int, *, as_of: int | None = None) -> QueueOrder:
+    """Return the order of a pool's queue by round `as_of`, else by its last one.
+
+    Three queries, one fewer while the round's bytes are remembered; of all tenants, so whoever
+    asks in a tenant's scope shows others' positions at most. Reads at most `FIRST_JOBS` + 1 jobs,
+    and twice as many of a longer queue: see `_long_order`.
+    """
+    with site_reading():
+        rounds = Round.objects.filter(pool_id=pool_id).order_by("-number")
+        last = (rounds.filter(number=as_of) if as_of is not None else rounds).first()
+        queued = Job.objects.filter(pool_id=pool_id, state=Job.State.PENDING, quarantine="")
+        columns = queued.values_list("id", "tenant_id", "submitted_at")
+        rows = list(columns[: FIRST_JOBS + 1])
+        if len(rows) > FIRST_JOBS:
+            return _long_order(pool_id, last, as_of)
+        order, text = _order(_StoredRound(last)) if last is not None else (None, FIRST)
+    places = {job: place for place, job in enumerate(order or ())}
+    keys = {
+        job: QueueKey(0, places[job], job) if job in places else _by_arrival(job, at)
+        for job, _, at in rows
+    }
+    tenants = {job: tenant for job, tenant, _ in rows}
+    placed = sorted((job for job in keys if job in places), key=keys.__getitem__)
+    number, is_ordered = last.number if last else None, order is not None
+    return QueueOrder(number, text, is_ordered, keys, _positions(placed, tenants), pool_id)
+
+
+def _long_order(pool_id: int, last: Round | None, as_of: int | None) -> QueueOrder:
+    """The first jobs of a long queue, as they were kept when their round was sealed.
+
+    The newest that was kept, which may be of a round or two before the last: to read and order a
+    long round takes seconds. Only a page that goes on from a round that is not kept any more does
+    that.
+    """
+    sealing = RoundSealing.objects.filter(pool_id=pool_id).first()
+    kept = sealing.queues if sealing else []
+    if as_of is not None:
+        kept = [one for one in kept if one["round"] == as_of]
+    if kept:
+        number, first, text = kept[0]["round"], kept[0]["jobs"], kept[0]["text"]
+    elif last is None or as_of is None:
+        number, first, text = None, None, FIRST if last is None else NOT_YET
+    else:
+        number, first, text = last.number, *_order(_StoredRound(last))
+    places = {job: place for place, job in enumerate((first or ())[:FIRST_JOBS])}
+    rows = Job.objects.filter(pk__in=list(places), state=Job.State.PENDING, quarantine="")
+    tenants = dict(rows.values_list("id", "tenant_id"))
+    placed = sorted(tenants, key=places.__getitem__)
+    keys = {job: QueueKey(0, places[job], job) for job in placed}
+    is_ordered = first is not None
+    if is_ordered:
+        text = f"{text} {BEHIND}"
+    return QueueOrder(
+        number, text, is_ordered, keys, _positions(placed, tenants), pool_id, is_long=True
+    )
+
+
+def first_of_queue(snapshot: Snapshot, decision: Decision) -> dict[str, Any] | None:
+    """Return what is kept of the order that a round left, if its queue is long; else None."""
+    if sum(len(skip.jobs) for skip in decision.skips) <= FIRST_JOBS:
+        return None
+    try:
+        order = queue_order(snapshot, decision.service)
+    except (OptionError, LookupError):
+        return None
+    text = NO_QUEUE if order is None else POLICIES[snapshot.policy].order_text
+    first = None if order is None else list(order[:FIRST_JOBS])
+    return {"round": snapshot.number, "jobs": first, "text": text}
+
+
+def order_after(pool_id: int, pool: str, after: QueueMark | None) -> QueueOrder:
+    """Return the order in which a page goes on behind a mark."""
+    goes_on = after is not None and after.pool == pool
+    return read_queue_order(pool_id, as_of=after.round if after is not None and goes_on else None)
+
+
+def read_queue_orders(jobs: Iterable[Job]) -> dict[int, QueueOrder]:
+    """Return the orders of the pools in which some of these jobs are queued, by pool."""
+    pools = {job.pool_id for job in jobs if is_queued(job)}
+    return {pool_id: read_queue_order(pool_id) for pool_id in sorted(pools)}
+
+
+def is_queued(job: Job) -> bool:
+    """Whether a job is in its pool's queue: one in quarantine waits, but for no round."""
+    return job.state == Job.State.PENDING and not job.quarantine
+
+
+def list_queue(
+    order: QueueOrder, *, after: QueueKey | None, limit: int, among: QuerySet[Job] | None = None
+) -> tuple[list[Job], bool]:
+    """Return queued jobs in order, behind a key, and whether there are more.
+
+    One query, and one or two more of a long queue. `among`: jobs of the pool, all that are queued
+    unless given; those in quarantine come last.
+    """
+    chosen = [job for job in order.jobs if after is None or order.keys[job] > after]
+    if among is None:
+        among = Job.objects.filter(pool_id=order.pool, state=Job.State.PENDING, quarantine="")
+    else:
+        mine = set(among.filter(pk__in=chosen).values_list("pk", flat=True))
+        chosen = [job for job in chosen if job in mine]
+    among = among.select_related("tenant")
+    chosen = chosen[: limit + 1]
+    first = among.in_bulk(chosen)
+    page = [first[job] for job in chosen if job in first]
+    if order.is_long and len(page) <= limit:
+        page += _by_arrival_behind(order, after, limit + 1 - len(page), among)
+    return page[:limit], len(page) > limit
+
+
+def _by_arrival_behind(
+    order: QueueOrder, after: QueueKey | None, limit: int, among: QuerySet[Job]
+) -> list[Job]:
+    """Jobs behind the first ones of a long queue; each query reads a page along an index."""
+    free = among.filter(quarantine="").exclude(pk__in=list(order.keys))
+    if after is not None and after.unplaced == 1:
+        at = from_us(after.place)
+        free = free.filter(submitted_at__gte=at).exclude(submitted_at=at, pk__lte=after.job)
+    page: list[Job] = []
+    if after is None or after.unplaced < 2:
+        page = list(free.order_by("submitted_at", "id")[:limit])
+    if len(page) < limit:
+        kept_back = among.exclude(quarantine="").order_by("id")
+        if after is not None and after.unplaced == 2:
+            kept_back = kept_back.filter(pk__gt=after.job)
+        page += kept_back[: limit - len(page)]
+    return page
+
+
+def _by_arrival(job: int, submitted_at: datetime) -> QueueKey:
+    return QueueKey(1, to_us(submitted_at), job)
+
+
+def _positions(placed: list[int], tenants: Mapping[int, int]) -> dict[int, QueuePosition]:
+    of_tenant: dict[int, int] = {}
+    positions: dict[int, QueuePosition] = {}
+    for place, job in enumerate(placed, start=1):
+        tenant = tenants[job]
+        of_tenant[tenant] = of_tenant.get(tenant, 0) + 1
+        positions[job] = QueuePosition(place, of_tenant[tenant])
+    return positions
+
+
+class _StoredRound:
+    """A round as a key of the cache: equal where the bytes are the same."""
+
+    def __init__(self, round_: Round) -> None:
+        self.round = round_
+        self._key = (round_.snapshot_sha256, round_.decision_sha256)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _StoredRound) and self._key == other._key
+
+
+@lru_cache(maxsize=8)
+def _order(stored: _StoredRound) -> tuple[tuple[int, ...] | None, str]:
+    """The order that a round left, and who goes first; None and why there is none.
+
+    Every open job page asks for the same round at once.
+    """
+    try:
+        snapshot, decision = round_values(stored.round)
+        order = queue_order(snapshot, decision.service)
+    except (ReplayError, OptionError, LookupError):
+        return None, UNREADABLE
+    return order, NO_QUEUE if order is None else POLICIES[snapshot.policy].order_text

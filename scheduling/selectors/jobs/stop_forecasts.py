@@ -1,0 +1,84 @@
+"""When jobs are expected to stop by their metrics, and what they reported of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from evenshare_core.domain.estimates import EstimateSource
+from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
+from scheduling.models import Job, MetricHistory, StopForecast, criterion_of
+from scheduling.selectors.jobs.estimates import Percent
+from tenants.answers import Answer, about, answer_of, one_of
+
+
+class StopView(Answer, frozen=True, rename={"error_milli": "error_percent"}):
+    """After how many iterations a job is expected to stop by its metric: the median."""
+
+    COMPONENT = "StopEstimateRow"
+
+    iterations: int
+    low: Annotated[int, about("By then it has stopped with a chance of 10 %.")]
+    high: Annotated[int, about("By then it has stopped with a chance of 90 %.")]
+    error_milli: Annotated[Percent, about("Relative standard error.")]
+    source: Annotated[
+        EstimateSource,
+        one_of(EstimateSource.MEASURED, EstimateSource.FITTED, EstimateSource.CAP),
+        about("The target was met, fitted curves, or the most iterations."),
+    ]
+    note: Annotated[str, about("Why it is the cap; else empty, or that the target was met.")]
+    evaluations: Annotated[int, about("Of how many evaluations.")]
+    iteration: Annotated[int, about("After how many iterations the last one was.")]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricView:
+    """A job's stopping metric: its criterion, what it reported so far, and what is expected.
+
+    `refused`: why a report could not be used; empty: all could. `forecast` None: none was made.
+    """
+
+    metric: str
+    criterion: StopCriterion
+    points: tuple[MetricPoint, ...] = ()
+    refused: str = ""
+    forecast: StopView | None = None
+    families: tuple[tuple[str, int], ...] = field(default=())
+
+
+def read_stop_forecasts(jobs: Sequence[Job]) -> dict[int, StopView]:
+    """Return when jobs are expected to stop, of those where it was forecast, by job id.
+
+    One query; none where none of the jobs stops by a metric.
+    """
+    by_metric = [job.pk for job in jobs if job.stop_metric]
+    if not by_metric:
+        return {}
+    return {row.job_id: _view(row) for row in StopForecast.objects.filter(job__in=by_metric)}
+
+
+def read_metric(job: Job) -> MetricView | None:
+    """Return what there is to say of a job's stopping metric; None: it has none. Two queries."""
+    criterion = criterion_of(job)
+    if criterion is None:
+        return None
+    history = MetricHistory.objects.filter(job=job).first()
+    forecast = StopForecast.objects.filter(job=job).first()
+    return MetricView(
+        job.stop_metric,
+        criterion,
+        () if history is None else history.as_points,
+        "" if history is None else history.refused,
+        None if forecast is None else _view(forecast),
+        () if forecast is None else _families(forecast),
+    )
+
+
+def _families(row: StopForecast) -> tuple[tuple[str, int], ...]:
+    """The curves by their weights in thousandths, the heaviest first."""
+    return tuple(sorted(row.families.items(), key=lambda one: (-one[1], one[0])))
+
+
+def _view(row: StopForecast) -> StopView:
+    return answer_of(StopView, row, source=EstimateSource(row.source))

@@ -1,0 +1,421 @@
+"""A tenant's jobs page by page, and one job with all that happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db.models import Count, Exists, OuterRef, Q
+
+from evenshare_core.domain.reasons import Reason
+from scheduling.models import Intent, Job, Lease, LeaseEvent, LeaseTerm, Pool, Round
+from scheduling.selectors.deadlines.answers import DeadlineStory, read_standings
+from scheduling.selectors.jobs import queue_order
+from scheduling.selectors.jobs.lists import (
+    JobListFilter,
+    among_jobs,
+    count_jobs,
+    list_jobs,
+    list_queued,
+    pools_of,
+)
+from scheduling.selectors.jobs.phases import STARTING, is_starting, phase_of
+from scheduling.selectors.jobs.queue_order import (
+    QueueMark,
+    QueueOrder,
+    QueuePosition,
+    is_queued,
+    list_queue,
+    order_after,
+    read_queue_orders,
+)
+from scheduling.selectors.jobs.reasons import ReasonText, why
+from scheduling.selectors.jobs.round_reasons import read_reason
+from scheduling.selectors.jobs.too_large import Sizes, read_sizes, why_now, why_of_job
+from scheduling.selectors.tenants.dashboard import HOLDING, node_names
+
+PAGE = 50
+COUNTED = 1000
+# A job of months has thousands of terms; its page tells of the last ones.
+EVENTS, LEASES = 600, 200
+# Rounds whose stored decision is read to say why a past wait was.
+LOOKED_UP = 4
+
+# What the filter offers -> the phases behind it. `holding` is for links: all that hold GPUs.
+STATES: dict[str, tuple[str, ...]] = {
+    "pending": (Job.State.PENDING,),
+    STARTING: (STARTING,),
+    "running": (Job.State.RUNNING, Job.State.STOPPING),
+    "stopping": (Job.State.STOPPING,),
+    "holding": (STARTING, Job.State.RUNNING, Job.State.STOPPING),
+    "succeeded": (Job.State.SUCCEEDED,),
+    "failed": (Job.State.FAILED,),
+    "cancelled": (Job.State.CANCELLED,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """What a job list is narrowed to; empty values narrow nothing. `before` is a page's key.
+
+    The queued ones are listed in the order of their queues: `after` is the mark of such a page.
+    """
+
+    state: str = ""
+    text: str = ""
+    pool: str = ""
+    before: int | None = None
+    after: QueueMark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobListRow:
+    """One job of a list. `own` and `borrowed` are None while it holds nothing.
+
+    `phase`: its state, or that it starts (`job_phases`). `position` in the queue of its pool; None
+    where it has none.
+    """
+
+    uid: UUID
+    name: str
+    state: str
+    phase: str
+    reason: ReasonText | None
+    is_quarantined: bool
+    gpus: int
+    pool: str
+    submitted_at: datetime
+    first_started_at: datetime | None
+    ended_at: datetime | None
+    terms: int
+    own: int | None
+    borrowed: int | None
+    position: QueuePosition | None = None
+    id: int = 0
+    profiling_of: str = ""  # of a profiling run: its job type
+
+
+@dataclass(frozen=True, slots=True)
+class JobListPage:
+    """Rows, and where the next page begins: `next_before` this key, or `next_after` this mark.
+
+    Newest first; queued jobs alone by pool, each pool's in the order of `queues`, which are by
+    its name. None: no more.
+    """
+
+    rows: tuple[JobListRow, ...]
+    next_before: int | None
+    next_after: QueueMark | None = None
+    queues: Mapping[str, QueueOrder] = field(default_factory=dict)
+    dated: tuple[Job, ...] = ()  # those of the rows that have deadlines
+
+    def standings(self, at: Mapping[str, datetime]) -> dict[int, DeadlineStory]:
+        """Return how its jobs stand to their deadlines, by job id; `at`: pool time by pool's name.
+
+        One query, none where no job has a deadline.
+        """
+        return read_standings(self.dated, {job.pool_id: at[job.pool.name] for job in self.dated})
+
+
+def _dated(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    return tuple(job for job in jobs if job.deadline_at is not None)
+
+
+def jobs_page(tenant_id: int, wanted: JobFilter, *, limit: int = PAGE) -> JobListPage:
+    """Return a page of a tenant's jobs, newest first, or of its queued ones in order.
+
+    Two queries, one more where a job is too large, and those of `read_queue_order` for each pool in
+    which one is queued.
+    """
+    if wanted.state == "pending":
+        return _queued_page(tenant_id, wanted, limit)
+    shown, more = list_jobs(_listing(tenant_id, wanted), limit=limit)
+    live = Lease.objects.filter(
+        job__in=[job.pk for job in shown if job.is_active], state__in=Lease.LIVE_STATES
+    )
+    holds: dict[int, tuple[int, int]] = {}
+    leases: dict[int, list[str]] = {}
+    for job_id, state, own, borrowed in live.values_list("job_id", "state", "own", "borrowed"):
+        leases.setdefault(job_id, []).append(state)
+        if state in HOLDING:
+            holds[job_id] = own, borrowed
+    orders, sizes = read_queue_orders(shown), _sizes(shown)
+    return JobListPage(
+        tuple(
+            _row(job, holds.get(job.pk), orders.get(job.pool_id), sizes, leases.get(job.pk, ()))
+            for job in shown
+        ),
+        shown[-1].pk if more else None,
+        dated=_dated(shown),
+    )
+
+
+def _queued_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
+    """A page of the queued jobs, by pool and in the order of its queue.
+
+    They are sorted here, and one page is read; of a tenant with very many, one page is read along
+    an index. A page goes on in the order of the page before it, by the round of its mark.
+    """
+    after = wanted.after
+    queued = list_queued(_listing(tenant_id, wanted), most=queue_order.FIRST_JOBS + 1)
+    if len(queued) > queue_order.FIRST_JOBS:
+        return _long_page(tenant_id, wanted, limit)
+    orders = {
+        row.pool_id: order_after(row.pool_id, row.pool, after)
+        for row in {row.pool_id: row for row in queued}.values()
+    }
+    marks = {
+        row.job: QueueMark(row.pool, order.round or 0, order.key_of_row(*row.place))
+        for row in queued
+        for order in (orders[row.pool_id],)
+    }
+    ids = sorted(
+        (job for job, mark in marks.items() if after is None or mark > after),
+        key=marks.__getitem__,
+    )
+    page = ids[:limit]
+    rows = Job.objects.select_related("pool", "profile").in_bulk(page)
+    shown = [rows[job] for job in page if job in rows]
+    sizes = _sizes(shown)
+    return JobListPage(
+        tuple(_row(job, None, orders.get(job.pool_id), sizes) for job in shown),
+        None,
+        marks[page[-1]] if len(ids) > limit else None,
+        {row.pool: orders[row.pool_id] for row in queued},
+        _dated(shown),
+    )
+
+
+def _long_page(tenant_id: int, wanted: JobFilter, limit: int) -> JobListPage:
+    """A page of very many queued jobs, pool by pool; each pool's are read only as far as needed."""
+    after = wanted.after
+    listing = _listing(tenant_id, wanted)
+    orders: dict[int, QueueOrder] = {}
+    queues: dict[str, QueueOrder] = {}
+    shown: list[Job] = []
+    more = False
+    for pool_id, pool in pools_of(listing):
+        if after is not None and pool < after.pool:
+            continue
+        if len(shown) == limit:
+            more = True
+            break
+        order = orders[pool_id] = queues[pool] = order_after(pool_id, pool, after)
+        key = after.key if after is not None and after.pool == pool else None
+        among = among_jobs(listing, pool_id)
+        page, more = list_queue(order, after=key, limit=limit - len(shown), among=among)
+        shown += page
+        if more:
+            break
+    next_after = None
+    if more:
+        last = orders[shown[-1].pool_id]
+        next_after = QueueMark(shown[-1].pool.name, last.round or 0, last.key_of(shown[-1]))
+    sizes = _sizes(shown)
+    rows = tuple(_row(job, None, orders[job.pool_id], sizes) for job in shown)
+    return JobListPage(rows, None, next_after, queues, _dated(shown))
+
+
+def count_matches(tenant_id: int, wanted: JobFilter) -> int:
+    """Return how many of a tenant's jobs a filter leaves, on all pages, `COUNTED` at most."""
+    return count_jobs(_listing(tenant_id, replace(wanted, before=None)), most=COUNTED)
+
+
+def _listing(tenant_id: int, wanted: JobFilter) -> JobListFilter:
+    return JobListFilter(
+        tenants=[tenant_id],
+        phases=STATES.get(wanted.state, ()),
+        pool=wanted.pool,
+        text=wanted.text,
+        before=wanted.before,
+    )
+
+
+def _sizes(jobs: Iterable[Job]) -> Mapping[int, Sizes]:
+    """What the pools have in which one of these is too large; one query where one is."""
+    return read_sizes(job.pool_id for job in jobs if job.reason_code == Reason.TOO_LARGE)
+
+
+def _row(
+    job: Job,
+    hold: tuple[int, int] | None,
+    order: QueueOrder | None,
+    sizes: Mapping[int, Sizes],
+    leases: Sequence[str] = (),
+) -> JobListRow:
+    waits = job.state == Job.State.PENDING and job.reason_code
+    return JobListRow(
+        uid=job.uid,
+        name=job.name,
+        state=job.state,
+        phase=phase_of(job.state, leases),
+        reason=why_of_job(job, job.reason_code, sizes.get(job.pool_id, {})) if waits else None,
+        is_quarantined=bool(job.quarantine),
+        gpus=job.gpus,
+        pool=job.pool.name,
+        submitted_at=job.submitted_at,
+        first_started_at=job.first_started_at,
+        ended_at=job.ended_at,
+        terms=job.terms,
+        own=hold[0] if hold else None,
+        borrowed=hold[1] if hold else None,
+        position=order.positions.get(job.pk) if order else None,
+        id=job.pk,
+        profiling_of=job.profile.name if job.profiling_s and job.profile else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveCounts:
+    """How many jobs of a tenant wait, start, and run or stop, over all pools."""
+
+    waiting: int
+    starting: int
+    running: int
+
+
+def active_counts(tenant_id: int) -> ActiveCounts:
+    """Return how many of a tenant's jobs wait, start and run. One query on indexes."""
+    counts = Job.objects.filter(tenant_id=tenant_id, state__in=Job.ACTIVE_STATES).aggregate(
+        waiting=Count("id", filter=Q(state=Job.State.PENDING)),
+        starting=Count("id", filter=is_starting()),
+        held=Count("id", filter=~Q(state=Job.State.PENDING)),
+    )
+    starting = counts["starting"]
+    return ActiveCounts(counts["waiting"], starting, counts["held"] - starting)
+
+
+def pool_names(ids: Iterable[int]) -> list[str]:
+    """Return names of pools, for the filter of a list."""
+    pools = Pool.objects.filter(id__in=list(ids)).order_by("name")
+    return list(pools.values_list("name", flat=True))
+
+
+def find_tenant_job(tenant_id: int, uid: UUID) -> Job | None:
+    """Return a tenant's job with its pool and job type, or None. One query."""
+    rows = Job.objects.filter(tenant_id=tenant_id, uid=uid)
+    return rows.select_related("pool", "profile").first()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTermView:
+    """A term of a lease: what it fixed, from when on, and how long it lasts, in pool seconds."""
+
+    number: int
+    round: int
+    starts_at: datetime
+    own: int
+    borrowed: int
+    lasts_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """One lease of a job with its terms; `places` are (node, GPUs) by name.
+
+    `has_waited`: it was granted GPUs that were still being released, and launched later. Of one
+    that has long been over that is forgotten with its launch.
+    """
+
+    lease: Lease
+    places: tuple[tuple[str, int], ...]
+    terms: tuple[LeaseTermView, ...]
+    has_waited: bool = False
+
+
+class RoundInstant(NamedTuple):
+    """When a round was, on the pool's clock and on the wall, and how fast the pool's clock ran."""
+
+    at: datetime
+    wall_at: datetime
+    scale: int
+
+
+class CurrentWait(NamedTuple):
+    """Why a job waits by the last round, `round`, with its own numbers; `jobs` share the reason."""
+
+    round: int
+    reason: ReasonText
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobStory:
+    """One job and what happened to it, oldest first.
+
+    `reasons`: why it waited before the lease of that number, as far as it was looked up.
+    `waits_for` while it waits.
+    `cut`: there is more than was read.
+    """
+
+    job: Job
+    holds: tuple[LeaseView, ...]
+    events: tuple[LeaseEvent, ...]
+    rounds: tuple[RoundInstant, ...]
+    reasons: dict[int, ReasonText]
+    waits_for: CurrentWait | None
+    cut: bool
+
+
+def job_story(job: Job) -> JobStory:
+    """Return a job's leases, terms, events and reasons.
+
+    Five queries, and the stored decision of at most `LOOKED_UP` + 1 rounds.
+    """
+    # A lease whose GPUs are free is launched by the round that grants it.
+    later = Intent.objects.filter(
+        lease=OuterRef("pk"), kind=Intent.Kind.LAUNCH, at__gt=OuterRef("granted_at")
+    )
+    rows = job.leases.select_related("gpu_type").annotate(launched_later=Exists(later))
+    leases = list(rows.order_by("-number")[:LEASES])[::-1]
+    events = list(job.events.order_by("-id")[:EVENTS])[::-1]
+    names = node_names(place[0] for lease in leases for place in lease.placement)
+    terms: dict[int, list[LeaseTermView]] = {}
+    for row in LeaseTerm.objects.filter(lease__in=leases).order_by("lease_id", "number"):
+        lasts_s = (row.expires_at - row.starts_at).total_seconds()
+        term = LeaseTermView(row.number, row.round, row.starts_at, row.own, row.borrowed, lasts_s)
+        terms.setdefault(row.lease_id, []).append(term)
+    numbers = {event.round for event in events if event.round is not None}
+    anchors = Round.objects.filter(pool_id=job.pool_id, number__in=numbers).order_by("at")
+    return JobStory(
+        job=job,
+        holds=tuple(
+            LeaseView(
+                lease,
+                tuple(sorted((names.get(node, "?"), gpus) for node, gpus in lease.placement)),
+                tuple(terms.get(lease.pk, ())),
+                lease.launched_later,
+            )
+            for lease in leases
+        ),
+        events=tuple(events),
+        rounds=tuple(map(RoundInstant._make, anchors.values_list("at", "wall_at", "scale"))),
+        reasons=_past_reasons(job, leases),
+        waits_for=_waits_for(job),
+        cut=len(leases) == LEASES or len(events) == EVENTS,
+    )
+
+
+def _past_reasons(job: Job, leases: Sequence[Lease]) -> dict[int, ReasonText]:
+    """Why the job waited right before its last leases: by the round before each grant."""
+    asked = {lease.granted_round - 1: lease for lease in leases[-LOOKED_UP:]}
+    reasons: dict[int, ReasonText] = {}
+    for round_ in Round.objects.filter(pool_id=job.pool_id, number__in=asked):
+        past = read_reason(round_, job.pk)
+        if past is not None:
+            reasons[asked[round_.number].number] = why(past.reason, past.numbers)
+    return reasons
+
+
+def _waits_for(job: Job) -> CurrentWait | None:
+    """Why the job is queued, by the last round; None when it is not, or nothing is known."""
+    if not is_queued(job):
+        return None
+    last = Round.objects.filter(pool_id=job.pool_id).order_by("-number").first()
+    wait = read_reason(last, job.pk) if last else None
+    if last is None or wait is None:
+        return None
+    return CurrentWait(last.number, why_now(job, wait.reason, wait.numbers), wait.jobs)

@@ -1,0 +1,1 @@
+"""What needs an operator."""

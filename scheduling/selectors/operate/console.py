@@ -1,0 +1,452 @@
+"""Reads for the operator's console: what needs a person, how rounds fare, nodes and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import msgspec
+from django.db.models import Aggregate, Count, Exists, F, Max, OuterRef, Q, Subquery, Sum
+from django.db.models.functions import Coalesce
+
+from evenshare_core.units import MILLISECOND_US, SECOND_US
+from scheduling.models import (
+    ExecutorHealth,
+    Intent,
+    Job,
+    Lease,
+    LeaseSlot,
+    MaintenanceWindow,
+    Node,
+    Pool,
+    Round,
+    RoundFailure,
+    RoundScrub,
+)
+from scheduling.selectors.jobs.reasons import resources_text
+from scheduling.selectors.pools.lines import PoolFacts, pool_facts
+from tenants.answers import Answer, Hidden
+from tenants.models import AuditRecord, Budget, Quota
+
+# An intent that is open for so many rounds does not get through to its executor.
+STUCK_ROUNDS = 3
+# What a drained node does until its last lease is gone.
+DRAINING = "draining"
+LISTED = 20
+HEALTH_ROUNDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFailure:
+    """Rounds of a pool that fail: since when, last at (wall time), how often, with what."""
+
+    pool: str
+    first_at: datetime
+    at: datetime
+    count: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedJob:
+    """A job that no round takes, and why."""
+
+    uid: UUID
+    name: str
+    tenant: str
+    pool: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRounds:
+    """Stored rounds of a pool that are not what was written: how many, and the first of them."""
+
+    pool: str
+    count: int
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnavailableNode:
+    """A node that is drained or lost, and how many of its GPUs leases still hold.
+
+    `engine_reason`: who or what in its engine keeps it out of use, as "by Slurm: disk";
+    `engine_trouble`: why the engine does not do what operators said. Empty where neither is.
+    """
+
+    pool: str
+    name: str
+    state: str
+    gpus: int
+    held: int
+    engine_reason: str = ""
+    engine_trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaExcess:
+    """Quotas of a pool and GPU type beside the GPUs of its nodes that are up."""
+
+    pool: str
+    gpu_type: str
+    quota: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class StuckIntents:
+    """Intents of a pool that the executor did not carry out for a few rounds."""
+
+    pool: str
+    count: int
+    oldest: datetime
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailingExecutor:
+    """An executor whose breaker is open: calls that failed in a row, since when (wall time)."""
+
+    pool: str
+    failures: int
+    since: datetime
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenLosses:
+    """Leases of a pool that vanished at once, of so many that run; since when (wall time).
+
+    `accepted`: an operator said that all of them are gone, and the next round ends them.
+    """
+
+    pool: str
+    missing: int
+    launched: int
+    since: datetime
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpentBudget:
+    """A budget with nothing left to promise."""
+
+    tenant: str
+    book: str
+    left: Decimal
+    limit: Decimal
+
+
+def all_pools() -> list[PoolFacts]:
+    """Every pool with its last round and clock, oldest first. A query for each."""
+    ids = Pool.objects.order_by("id").values_list("id", flat=True)
+    pools = (pool_facts(pool_id) for pool_id in ids)
+    return [facts for facts in pools if facts is not None]
+
+
+def damaged_rounds() -> list[DamagedRounds]:
+    """Pools with stored rounds that were found damaged. One query."""
+    rows = RoundScrub.objects.exclude(damaged=[]).order_by("pool_id")
+    return [
+        DamagedRounds(
+            pool,
+            len({row["number"] for row in damaged}),
+            damaged[0]["number"],
+            damaged[0]["text"],
+        )
+        for pool, damaged in rows.values_list("pool__name", "damaged")
+    ]
+
+
+def pool_failures() -> list[PoolFailure]:
+    """Pools whose rounds fail."""
+    rows = RoundFailure.objects.order_by("pool_id")
+    return [
+        PoolFailure(*row)
+        for row in rows.values_list("pool__name", "first_at", "at", "count", "error")
+    ]
+
+
+def quarantined_jobs(pool_id: int | None = None) -> list[QuarantinedJob]:
+    """Jobs that are set aside, oldest first; at most `LISTED`."""
+    rows = Job.objects.exclude(quarantine="").filter(state=Job.State.PENDING).order_by("id")
+    if pool_id is not None:
+        rows = rows.filter(pool_id=pool_id)
+    wanted = rows.values_list("uid", "name", "tenant__name", "pool__name", "quarantine")
+    return [QuarantinedJob(*row) for row in wanted[:LISTED]]
+
+
+def unavailable_nodes() -> list[UnavailableNode]:
+    """Nodes that are drained or lost."""
+    rows = (
+        Node.objects.filter(pool__isnull=False)
+        .exclude(effective_state=Node.State.UP)
+        .annotate(held=_of_held_slots(Count("id"), 0))
+        .order_by("pool_id", "name")
+    )
+    said = ("effective_state", "gpus", "held", "engine_reason", "engine_trouble")
+    return [UnavailableNode(*row) for row in rows.values_list("pool__name", "name", *said)]
+
+
+def quotas_above_capacity(now: dict[int, datetime]) -> list[QuotaExcess]:
+    """Where quotas that hold now (pool id -> pool time) exceed the GPUs of nodes that are up."""
+    capacity = {
+        (row["pool"], row["gpu_type"]): row["all"]
+        for row in Node.objects.filter(effective_state=Node.State.UP)
+        .values("pool", "gpu_type")
+        .annotate(all=Sum("gpus"))
+    }
+    excesses = []
+    for pool_id, at in now.items():
+        sums = (
+            Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
+            .filter(Q(valid_until__isnull=True) | Q(valid_until__gt=at))
+            .values("gpu_type", "gpu_type__name", "pool__name")
+            .annotate(all=Sum("gpus"))
+            .order_by("gpu_type")
+        )
+        for row in sums:
+            there = capacity.get((pool_id, row["gpu_type"]), 0)
+            if row["all"] > there:
+                excess = QuotaExcess(row["pool__name"], row["gpu_type__name"], row["all"], there)
+                excesses.append(excess)
+    return excesses
+
+
+def stuck_intents(pools: list[PoolFacts], now: dict[int, datetime]) -> list[StuckIntents]:
+    """Pools with intents that are open for more than `STUCK_ROUNDS` rounds."""
+    stuck = []
+    for facts in pools:
+        step = timedelta(seconds=facts.round_s * facts.clock.scale)
+        late = now[facts.id] - STUCK_ROUNDS * step
+        rows = Intent.objects.filter(pool_id=facts.id, state=Intent.State.OPEN, at__lt=late)
+        first = rows.order_by("at", "id").first()
+        if first is not None:
+            sums = rows.aggregate(count=Count("id"), attempts=Max("attempts"))
+            stuck.append(
+                StuckIntents(
+                    facts.name, sums["count"], first.at, sums["attempts"], first.last_error
+                )
+            )
+    return stuck
+
+
+def executor_problems() -> tuple[list[FailingExecutor], list[FrozenLosses]]:
+    """Executors that are not asked, and pools whose leases vanished at once. One query."""
+    down, frozen = [], []
+    rows = ExecutorHealth.objects.filter(
+        Q(open_until__isnull=False) | Q(frozen_since__isnull=False)
+    )
+    for row in rows.select_related("pool").order_by("pool_id"):
+        name = row.pool.name
+        if row.open_until is not None:
+            since = row.failing_since or row.open_until
+            down.append(FailingExecutor(name, row.failures, since, row.error))
+        if row.frozen_since is not None:
+            missing, accepted = len(row.missing), set(row.missing) <= set(row.accepted)
+            frozen.append(FrozenLosses(name, missing, row.launched, row.frozen_since, accepted))
+    return down, frozen
+
+
+def spent_budgets() -> list[SpentBudget]:
+    """Budgets whose limit is reached: what runs goes on, nothing more is borrowed."""
+    rows = (
+        Budget.objects.filter(credit_limit__isnull=False)
+        .annotate(left=F("spendable") + F("credit_limit") - F("reserved"))
+        .filter(left__lte=0)
+        .order_by("tenant__slug", "book")
+    )
+    budgets = rows.values_list("tenant__slug", "book", "left", "credit_limit")
+    return [
+        SpentBudget(slug, book, left, limit or Decimal(0)) for slug, book, left, limit in budgets
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStats:
+    """One past round: when by both clocks, what it did and how long it took (milliseconds)."""
+
+    number: int
+    at: datetime
+    wall_at: datetime
+    scale: int
+    granted: int
+    renewed: int
+    ended: int
+    waiting: int
+    snapshot_ms: int
+    decide_ms: int
+    fallback: str
+
+
+def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
+    """A pool's last rounds, newest first."""
+    rows = Round.objects.filter(pool_id=pool_id).order_by("-number")[:limit]
+    return [
+        RoundStats(
+            number=row.number,
+            at=row.at,
+            wall_at=row.wall_at,
+            scale=row.scale,
+            granted=row.summary.get("granted", 0),
+            renewed=row.summary.get("renewed", 0),
+            ended=row.summary.get("ended", 0),
+            waiting=row.summary.get("waiting", 0),
+            snapshot_ms=row.snapshot_us // MILLISECOND_US,
+            decide_ms=row.decide_us // MILLISECOND_US,
+            fallback=row.fallback,
+        )
+        for row in rows
+    ]
+
+
+class NodeStatus(Answer, frozen=True, kw_only=True):
+    """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now.
+
+    `cpus` and `memory_mb` are for jobs, 0: not said. `state`: up, draining (leases are still
+    there), drained or lost. `reason`: why it was drained here. `engine_state` (up, drained or
+    down) is what the pool's engine says, with its reason, since when (wall time), and what it
+    refuses of what operators asked for; a node takes leases where both are up.
+    """
+
+    COMPONENT = "OperateNodeRow"
+
+    pool: str
+    name: str
+    gpu_type: str
+    gpus: int
+    cpus: int
+    memory_mb: int
+    phase: str = msgspec.field(name="state")
+    reason: str
+    engine_state: str
+    engine_reason: str
+    engine_since: datetime | None
+    engine_trouble: str
+    held: int
+    leases: int
+    last_expiry: datetime | None
+    # What operators said, and that together with what the engine says.
+    state: Hidden[str] = msgspec.field(name="asked_state")
+    effective: Hidden[str]
+    windows: Hidden[tuple[MaintenanceWindow, ...]]
+
+    @property
+    def resources(self) -> str:
+        """Its CPUs and memory in words; empty where it says neither."""
+        return resources_text(self.cpus, self.memory_mb)
+
+    @property
+    def takes_leases(self) -> bool:
+        """Whether neither operators nor the engine keep new leases away."""
+        return self.effective == Node.State.UP
+
+    @property
+    def empty(self) -> bool:
+        """Whether no lease holds anything there."""
+        return self.held == 0
+
+
+def node_statuses(
+    pool_id: int, now: datetime, *, ahead: Iterable[MaintenanceWindow] | None = None
+) -> list[NodeStatus]:
+    """A pool's nodes with their leases and the windows that are not over. At most three queries.
+
+    `ahead`: what `windows_ahead` says, where the caller has asked it already.
+    """
+    windows: dict[int, list[MaintenanceWindow]] = {}
+    for window in windows_ahead(pool_id, now) if ahead is None else ahead:
+        windows.setdefault(window.node_id, []).append(window)
+    rows = (
+        Node.objects.filter(pool_id=pool_id)
+        .annotate(
+            held=_of_held_slots(Count("id"), 0),
+            leases=_of_held_slots(Count("lease", distinct=True), 0),
+            last_expiry=_of_held_slots(Max("lease__expires_at")),
+        )
+        .order_by("gpu_type__rank", "gpu_type", "name")
+        .select_related("gpu_type", "pool")
+    )
+    reasons = drain_reasons(rows)
+    return [
+        NodeStatus(
+            pool=node.pool.name if node.pool else "",
+            name=node.name,
+            gpu_type=node.gpu_type.name,
+            gpus=node.gpus,
+            state=node.state,
+            held=node.held,
+            leases=node.leases,
+            last_expiry=node.last_expiry,
+            windows=tuple(windows.get(node.pk, ())),
+            reason=reasons.get(node.audit_subject, ""),
+            cpus=node.cpus,
+            memory_mb=node.memory_mb,
+            effective=node.effective_state,
+            phase=_phase(node.effective_state, node.held),
+            engine_state=node.engine_state,
+            engine_reason=node.engine_reason,
+            engine_since=node.engine_since,
+            engine_trouble=node.engine_trouble,
+        )
+        for node in rows
+    ]
+
+
+def _phase(effective: str, held: int) -> str:
+    """A node's effective state: "draining" until its last lease is gone, then "drained"."""
+    return DRAINING if effective == Node.State.DRAINED and held else effective
+
+
+def _of_held_slots(what: Aggregate, default: int | None = None) -> Coalesce | Subquery:
+    """Something of the slots of a node that are held; a join would read all slots of the past."""
+    slots = LeaseSlot.objects.filter(node=OuterRef("pk"), holding=True).order_by()
+    of_node = Subquery(slots.values("node").annotate(of_node=what).values("of_node"))
+    return of_node if default is None else Coalesce(of_node, default)
+
+
+def drain_reasons(nodes: Iterable[Node]) -> dict[str, str]:
+    """Why each drained node was drained last, by what the audit log calls it."""
+    subjects = [node.audit_subject for node in nodes if node.state == Node.State.DRAINED]
+    records = AuditRecord.objects.filter(action=Node.DRAIN_ACTION, subject__in=subjects)
+    last = records.order_by("subject", "-id").distinct("subject")
+    return dict(last.values_list("subject", "reason"))
+
+
+def windows_ahead(pool_id: int, now: datetime) -> list[MaintenanceWindow]:
+    """Maintenance that is not over at `now` (pool time), the next one first."""
+    rows = MaintenanceWindow.objects.filter(pool_id=pool_id, ends_at__gt=now)
+    return list(rows.select_related("node").order_by("starts_at", "node__name"))
+
+
+def windows_near(facts: PoolFacts, now: datetime) -> list[MaintenanceWindow]:
+    """Maintenance that runs, or keeps new leases away already. One query."""
+    return near_of(windows_ahead(facts.id, now), facts, now)
+
+
+def near_of(
+    windows: Iterable[MaintenanceWindow], facts: PoolFacts, now: datetime
+) -> list[MaintenanceWindow]:
+    """Those of the windows ahead that a term which begins now could overlap.
+
+    As `scheduling.engine.snapshots` counts it: a term lasts a lease length, at least the minimum
+    runtime that protects it, and a round more.
+    """
+    options = facts.policy_options
+    least_s = options.min_runtime_us // SECOND_US if options else 0
+    term_s = max(facts.longest_lease_s, least_s)
+    near = now + timedelta(seconds=term_s + facts.round_s * facts.clock.scale)
+    return [row for row in windows if row.starts_at < near]
+
+
+def leases_into(window: MaintenanceWindow) -> int:
+    """How many leases hold GPUs of the window's node past its beginning."""
+    slots = LeaseSlot.objects.filter(lease=OuterRef("pk"), node=window.node_id, holding=True)
+    rows = Lease.objects.filter(Exists(slots), expires_at__gt=window.starts_at)
+    return rows.exclude(state=Lease.State.ENDED).count()

@@ -1,0 +1,102 @@
+"""Leases that an executor left out all at once, so that nothing is concluded of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Annotated
+
+from scheduling.models import ExecutorHealth, Lease
+from scheduling.selectors.jobs.refs import JobRef
+from scheduling.selectors.tenants.dashboard import node_names
+from tenants.answers import Answer, about
+
+
+class MissingLease(Answer, frozen=True, rename={"number": "lease", "is_accepted": "accepted"}):
+    """A lease that was launched and that its executor does not list, since an instant of the wall.
+
+    `lease` is its number among those of its job.
+    """
+
+    COMPONENT = "MissingLeaseRow"
+
+    job: Annotated[JobRef | None, about("Null: jobs of tenants are not for your role.")]
+    tenant: str
+    number: int
+    gpus: int
+    nodes: tuple[str, ...]
+    since: datetime | None
+    is_accepted: Annotated[bool, about("An operator accepted its loss: the next round ends it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenLeases:
+    """The leases of a pool whose loss is frozen, oldest silence first, of `launched` ones.
+
+    `seen` names exactly these leases: what is accepted is what was looked at.
+    """
+
+    since: datetime
+    launched: int
+    leases: tuple[MissingLease, ...]
+    seen: str
+
+    @property
+    def accepted(self) -> int:
+        """How many of them an operator gave up already."""
+        return sum(one.is_accepted for one in self.leases)
+
+
+def frozen_leases(pool_id: int, *, lock: bool = False) -> FrozenLeases | None:
+    """Return a pool's frozen leases; None where none are. At most three queries.
+
+    With `lock`, they stay the same until the transaction ends.
+    """
+    rows = ExecutorHealth.objects.filter(pool=pool_id, frozen_since__isnull=False)
+    row = (rows.select_for_update() if lock else rows).first()
+    if row is None or row.frozen_since is None:
+        return None
+    accepted = frozenset(row.accepted)
+    leases = _leases(row.missing)
+    names = node_names(place[0] for lease in leases.values() for place in lease.placement)
+    missing = [
+        _missing(leases.get(token), since, names, is_accepted=token in accepted)
+        for token, since in sorted(row.missing.items(), key=lambda item: (item[1], item[0]))
+    ]
+    return FrozenLeases(row.frozen_since, row.launched, tuple(missing), name_of(row))
+
+
+def name_of(row: ExecutorHealth) -> str:
+    """Return what names the very leases that are missing now, whatever was accepted of them."""
+    since = row.frozen_since.isoformat() if row.frozen_since else ""
+    return sha256("\n".join([since, *sorted(row.missing)]).encode()).hexdigest()[:32]
+
+
+def _leases(tokens: dict[str, str]) -> dict[str, Lease]:
+    """The leases that tokens name, `installation-job-number`; none for what is no token."""
+    wanted = {}
+    for token in tokens:
+        _, _, rest = token.partition("-")
+        job, _, number = rest.partition("-")
+        if job.isdecimal() and number.isdecimal():
+            wanted[int(job), int(number)] = token
+    rows = Lease.objects.filter(job__in={job for job, _ in wanted}).exclude(state=Lease.State.ENDED)
+    return {
+        wanted[lease.job_id, lease.number]: lease
+        for lease in rows.select_related("job", "tenant")
+        if (lease.job_id, lease.number) in wanted
+    }
+
+
+def _missing(
+    lease: Lease | None, since: str, names: dict[int, str], *, is_accepted: bool
+) -> MissingLease:
+    at = datetime.fromisoformat(since) if since else None
+    if lease is None:
+        return MissingLease(None, "", 0, 0, (), at, is_accepted)
+    nodes = sorted(names.get(place[0], "?") for place in lease.placement)
+    job = JobRef(lease.job.uid, lease.job.name)
+    return MissingLease(
+        job, lease.tenant.name, lease.number, lease.gpus, tuple(nodes), at, is_accepted
+    )

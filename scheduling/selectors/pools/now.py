@@ -1,0 +1,359 @@
+"""Reads what a pool does at this moment: its nodes, who holds what, the last rounds, prices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, Q
+
+from evenshare_core.domain.entitlements import Entitlement
+from evenshare_core.money.fixed_point import to_credits
+from scheduling.models import LeaseSlot, Node, Round, RoundState
+from scheduling.selectors.sharing.quotas import kept_quotas
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+
+STRIP = 60
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGpus:
+    """GPUs that one lease holds on one node. `tenant` None: a tenant that the viewer may not see.
+
+    Held is also what a lease was granted and nobody holds any more while it waits for the rest.
+    `gpus` is the whole lease's. `borrowed` of the slots are borrowed: a lease fills its own GPUs
+    first, in the order of nodes. `job`, `name` are empty for jobs that are not the viewer's.
+    """
+
+    slots: tuple[int, ...]
+    tenant: VisibleTenant | None
+    gpus: int
+    borrowed: int
+    job: UUID | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """One node and its holds, in slot order; `state` is up, drained or lost.
+
+    `away`: maintenance keeps new leases from it, as the rounds count it.
+    """
+
+    name: str
+    gpu_type: str
+    gpus: int
+    state: str
+    holds: tuple[HeldGpus, ...]
+    away: bool = False
+
+    @property
+    def phase(self) -> str:
+        """Its state; "draining" while leases are still there, "in maintenance" while away."""
+        if self.state == Node.State.DRAINED and self.held:
+            return "draining"
+        return "in maintenance" if self.state == Node.State.UP and self.away else self.state
+
+    @property
+    def takes_leases(self) -> bool:
+        """Whether a round may place a lease there."""
+        return self.state == Node.State.UP and not self.away
+
+    @property
+    def held(self) -> int:
+        """GPUs that leases hold."""
+        return sum(len(hold.slots) for hold in self.holds)
+
+    @property
+    def free(self) -> int:
+        """GPUs that nobody holds, whatever the node's state."""
+        return self.gpus - self.held
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """One tenant and GPU type: GPUs held now beside the last round's quota and rho.
+
+    `quota` None: the tenant had no claim in the last round. `swapped`: GPUs that trades add to it;
+    below 0: fewer. `rho` is as of that round. `kept`:
+    idle GPUs of the quota that are not lent. `tenant` None: all tenants that the viewer may not
+    see, summed.
+    """
+
+    tenant: VisibleTenant | None
+    gpu_type: str
+    own: int
+    borrowed: int
+    quota: int | None = None
+    rho: float | None = None
+    kept: int = 0
+    swapped: int = 0
+
+    @property
+    def uses(self) -> int:
+        """GPUs held."""
+        return self.own + self.borrowed
+
+    @property
+    def against(self) -> int:
+        """GPUs held above (or below) quota, as trades have made it."""
+        return self.uses - (self.quota or 0) - self.swapped
+
+
+@dataclass(frozen=True, slots=True)
+class TypeUse:
+    """All GPUs of one type. used + idle + blocked = gpus; quota + unassigned + out = gpus.
+
+    `idle`: free on nodes that take leases; `blocked`: free on nodes that do not. `out`: GPUs that
+    the last round did not count; `unassigned`: counted, and nobody's quota. Both None before the
+    first round.
+    """
+
+    name: str
+    nodes: tuple[NodeUse, ...]
+    claims: tuple[ClaimUse, ...]
+    capacity: int | None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its nodes."""
+        return sum(node.gpus for node in self.nodes)
+
+    @property
+    def used(self) -> int:
+        """GPUs that leases hold."""
+        return sum(node.held for node in self.nodes)
+
+    @property
+    def own(self) -> int:
+        """GPUs held within own quota."""
+        return sum(claim.own for claim in self.claims)
+
+    @property
+    def borrowed(self) -> int:
+        """GPUs held above own quota."""
+        return sum(claim.borrowed for claim in self.claims)
+
+    @property
+    def idle(self) -> int:
+        """Free GPUs of nodes that take leases."""
+        return sum(node.free for node in self.nodes if node.takes_leases)
+
+    @property
+    def blocked(self) -> int:
+        """Free GPUs of nodes that are drained, lost or in maintenance."""
+        return self.gpus - self.used - self.idle
+
+    @property
+    def quota(self) -> int:
+        """Effective quotas of the last round, summed."""
+        return sum(claim.quota or 0 for claim in self.claims)
+
+    @property
+    def unassigned(self) -> int | None:
+        """GPUs of the last round that are nobody's quota."""
+        return None if self.capacity is None else self.capacity - self.quota
+
+    @property
+    def out(self) -> int | None:
+        """GPUs that the last round did not count."""
+        return None if self.capacity is None else self.gpus - self.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSummary:
+    """One past round: GPUs that it left idle, and GPUs that it could not use.
+
+    `reasons`: how many jobs were queued after it for which reason, by its code.
+    """
+
+    number: int
+    at: datetime
+    idle: int
+    blocked: int
+    waiting: int
+    waiting_gpus: int
+    reasons: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PriceNow:
+    """The price of a GPU-hour that the next round's terms pay, and the use it came from."""
+
+    gpu_type: str
+    price: Decimal
+    used: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOverview:
+    """A pool at this moment; `rounds` are the last ones, oldest first."""
+
+    types: tuple[TypeUse, ...]
+    rounds: tuple[RoundSummary, ...]
+    prices: tuple[PriceNow, ...]
+
+    def total(self, name: str) -> int:
+        """Sum a count of `TypeUse` over all types."""
+        return sum(getattr(row, name) or 0 for row in self.types)
+
+    @property
+    def off(self) -> list[NodeUse]:
+        """Nodes that take no lease."""
+        return [node for row in self.types for node in row.nodes if not node.takes_leases]
+
+
+def pool_overview(
+    pool_id: int, visibility: Visibility, *, away: Container[int] = ()
+) -> PoolOverview:
+    """Return a pool's nodes, holds, claims, last rounds and prices. Seven queries.
+
+    `away`: ids of nodes that maintenance keeps new leases from.
+    """
+    nodes = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type", "name")
+    rows = list(nodes.select_related("gpu_type"))
+    holds, uses = _holds(pool_id, visibility)
+    rounds = list(
+        Round.objects.filter(pool_id=pool_id)
+        .order_by("-number")
+        .values("number", "at", "summary")[:STRIP]
+    )
+    total = sum(node.gpus for node in rows)
+    prices, shares, at = _last(pool_id, {node.gpu_type.name for node in rows})
+    keepers = kept_quotas(pool_id, at)
+    capacity = {price.gpu_type: price.capacity for price in prices}
+    types = tuple(
+        TypeUse(
+            name=gpu_type,
+            nodes=tuple(
+                NodeUse(
+                    node.name,
+                    gpu_type,
+                    node.gpus,
+                    node.effective_state,
+                    tuple(holds.get(node.pk, ())),
+                    node.pk in away,
+                )
+                for node in rows
+                if node.gpu_type.name == gpu_type
+            ),
+            claims=_claims(gpu_type, uses, shares, visibility, keepers),
+            capacity=capacity.get(gpu_type),
+        )
+        for gpu_type in dict.fromkeys(node.gpu_type.name for node in rows)
+    )
+    return PoolOverview(types, tuple(_bar(row, total) for row in reversed(rounds)), prices)
+
+
+def _holds(
+    pool_id: int, visibility: Visibility
+) -> tuple[dict[int, list[HeldGpus]], dict[tuple[int, str], Counter[str]]]:
+    """Holds by node, and own and borrowed GPUs by (tenant, GPU type).
+
+    A lease that waits has GPUs that are free already: the round counts them as taken, and no other
+    grant gets them. Those that the lease before it still holds are that one's.
+    """
+    held = LeaseSlot.objects.filter(node=OuterRef("node"), slot=OuterRef("slot"), holding=True)
+    slots = (
+        LeaseSlot.objects.filter(
+            Q(holding=True) | Q(planned=True) & ~Exists(held), node__pool_id=pool_id
+        )
+        .order_by("node_id", "lease_id", "slot")
+        .values_list(
+            "node_id", "slot", "lease_id", "lease__tenant_id", "lease__gpu_type__name",
+            "lease__own", "lease__borrowed", "lease__job__uid", "lease__job__name",
+        )
+    )  # fmt: skip # a table
+    places: dict[tuple[int, int], list[int]] = {}
+    leases: dict[int, tuple[Any, ...]] = {}
+    for node, slot, lease, *facts in slots:
+        places.setdefault((node, lease), []).append(slot)
+        leases[lease] = tuple(facts)
+    uses: dict[tuple[int, str], Counter[str]] = {}
+    holds: dict[int, list[HeldGpus]] = {}
+    counted: Counter[int] = Counter()
+    for (node, lease), taken in sorted(places.items(), key=lambda item: (item[0][0], item[1][0])):
+        tenant, gpu_type, own, borrowed, uid, name = leases[lease]
+        counted[lease] += len(taken)
+        here = max(0, min(len(taken), counted[lease] - own))
+        use = uses.setdefault((tenant, gpu_type), Counter())
+        use.update(own=len(taken) - here, borrowed=here)
+        known = (uid, name) if visibility.jobs_of(tenant) else (None, "")
+        hold = HeldGpus(tuple(taken), visibility.of(tenant), own + borrowed, here, *known)
+        holds.setdefault(node, []).append(hold)
+    return holds, uses
+
+
+def _last(
+    pool_id: int, gpu_types: Container[str]
+) -> tuple[tuple[PriceNow, ...], list[dict[str, Any]], datetime]:
+    """Prices of these types, and shares, of the last round, and its instant."""
+    states = RoundState.objects.filter(pool=pool_id).order_by("-number", "-day")
+    # Every pool has one from its beginning.
+    posted, number, at = states.values_list("prices", "number", "at")[0]
+    prices = tuple(
+        PriceNow(row["gpu_type"], to_credits(row["price_micro"]), row["used"], row["capacity"])
+        for row in posted
+        if row["gpu_type"] in gpu_types
+    )
+    shares = Round.objects.filter(pool_id=pool_id, number=number).values_list("shares", flat=True)
+    return prices, shares.first() or [], at
+
+
+def _claims(
+    gpu_type: str,
+    uses: dict[tuple[int, str], Counter[str]],
+    shares: Iterable[dict[str, Any]],
+    visibility: Visibility,
+    keepers: Mapping[tuple[int, str], Entitlement],
+) -> tuple[ClaimUse, ...]:
+    """Claims of one type in the tenants' order; those out of sight are one row at the end."""
+    rows = {row["tenant"]: row for row in shares if row["gpu_type"] == gpu_type}
+    tenants = set(rows) | {tenant for tenant, type_ in uses if type_ == gpu_type}
+    shown: list[ClaimUse] = []
+    hidden: Counter[str] = Counter()
+    for tenant in tenants:
+        seen, share = visibility.of(tenant), rows.get(tenant)
+        use = uses.get((tenant, gpu_type)) or Counter[str]()
+        quota = share["quota"] if share else None
+        own, borrowed, keeper = use["own"], use["borrowed"], keepers.get((tenant, gpu_type))
+        swapped = share.get("swapped", 0) if share else 0
+        idle = max(0, (quota or 0) + swapped - own)
+        kept = idle - keeper.lendable(idle) if keeper else 0
+        if seen is None:
+            hidden.update(own=own, borrowed=borrowed, quota=quota or 0, kept=kept, rows=1)
+            hidden["swapped"] += swapped
+            continue
+        rho = share["rho_before"] if share else None
+        shown.append(ClaimUse(seen, gpu_type, own, borrowed, quota, rho, kept, swapped))
+    shown.sort(key=lambda claim: claim.tenant.number if claim.tenant else 0)
+    if hidden["rows"]:
+        own, borrowed, quota, kept = (hidden[key] for key in ("own", "borrowed", "quota", "kept"))
+        swapped = hidden["swapped"]
+        shown.append(ClaimUse(None, gpu_type, own, borrowed, quota, kept=kept, swapped=swapped))
+    return tuple(shown)
+
+
+def _bar(row: dict[str, Any], total: int) -> RoundSummary:
+    """A round's summary; GPUs that it did not count were blocked, or not there yet."""
+    summary = row["summary"]
+    # Null: a round of an earlier version that found no node.
+    gpus = summary.get("gpus", total) or 0
+    idle = summary["idle"]
+    # Leases on a node that was drained go on beyond what could be scheduled: idle is below 0.
+    held_away = max(0, -idle)
+    return RoundSummary(
+        number=row["number"],
+        at=row["at"],
+        idle=max(0, idle),
+        blocked=max(0, gpus - summary["capacity"] - held_away),
+        waiting=summary["waiting"],
+        waiting_gpus=summary["waiting_gpus"],
+        reasons=tuple(summary.get("reasons", {}).items()),
+    )

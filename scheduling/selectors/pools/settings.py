@@ -1,0 +1,82 @@
+"""What an operator may set for a pool as a whole: one reading, locked where an edit follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from django.db.models import QuerySet
+
+from evenshare_core.policies import registry
+from evenshare_core.policies.options import OptionError
+from scheduling.models import GpuType, Pool, PoolClock, PriceSetting
+from scheduling.selectors.rounds.states import posted_rows
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """A pool with its clock, its options with their defaults, and the price of each GPU type."""
+
+    pool: Pool
+    clock: PoolClock
+    options: Mapping[str, Any]
+    prices: Mapping[str, PriceSetting]
+
+
+def pool_settings(name: str, *, lock: bool = False) -> PoolSettings | None:
+    """Return a pool's settings, or None where there is no such pool.
+
+    With `lock`, nobody else changes them until the transaction ends: the pool first, then its
+    clock, then its prices.
+    """
+    pools, clocks, rows = Pool.objects.all(), PoolClock.objects.all(), PriceSetting.objects.all()
+    if lock:
+        pools = pools.select_for_update(no_key=True)
+        clocks = clocks.select_for_update(no_key=True)
+        rows = rows.select_for_update(no_key=True, of=("self",))
+    pool = pools.filter(name=name).first()
+    if pool is None:
+        return None
+    clock = clocks.get(pool_id=pool.pk)
+    return PoolSettings(pool, clock, read_options(pool), _prices(pool.pk, rows))
+
+
+def price_settings(pool_id: int) -> dict[str, PriceSetting]:
+    """Return the price setting of each GPU type that a pool has nodes of, slowest type first.
+
+    A type whose price nobody has set has the default. Two queries.
+    """
+    return _prices(pool_id, PriceSetting.objects.all())
+
+
+def posted_use(pool_id: int) -> dict[str, tuple[int, int]]:
+    """Return (GPUs in use, GPUs in all) by type, as the pool's last round posted its prices."""
+    return {row["gpu_type"]: (row["used"], row["capacity"]) for row in posted_rows(pool_id)}
+
+
+def price_terms(row: PriceSetting) -> dict[str, str]:
+    """Return a price setting as texts, by the names of its fields."""
+    return {
+        "base": f"{row.base:.6f}",
+        "theta": f"{row.theta:.3f}",
+        "surcharge_cap": f"{row.surcharge_cap:.3f}",
+        "surcharge_step": f"{row.surcharge_step:.1f}",
+    }
+
+
+def _prices(pool_id: int, rows: QuerySet[PriceSetting]) -> dict[str, PriceSetting]:
+    in_pool = rows.filter(pool_id=pool_id).select_related("gpu_type").order_by("id")
+    set_by_name = {row.gpu_type.name: row for row in in_pool}
+    types = GpuType.objects.filter(node__pool_id=pool_id).distinct().order_by("rank", "name")
+    return {one.name: set_by_name.get(one.name) or PriceSetting(gpu_type=one) for one in types}
+
+
+def read_options(pool: Pool) -> dict[str, Any]:
+    """Return the stored options with the defaults of those that were left out."""
+    try:
+        options: dict[str, Any] = msgspec.to_builtins(registry.options(pool.policy, pool.options))
+    except (registry.UnknownPolicyError, OptionError):
+        return dict(pool.options)
+    return options

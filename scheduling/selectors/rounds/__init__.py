@@ -1,0 +1,1 @@
+"""Rounds: stored bytes, certificates, shares, seals, replay."""

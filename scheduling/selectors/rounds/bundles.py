@@ -1,0 +1,240 @@
+"""Reads what is published of rounds: bundles as they are downloaded, and who is who in them."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+import msgspec
+
+from evenshare_core.chain.records import RoundRecord, read_record, record_hash
+from evenshare_core.disclosure.bundle import read_bundle
+from evenshare_core.disclosure.own import NOT_RECOMPUTABLE, own_excerpts
+from evenshare_core.disclosure.pseudonyms import tenant_key, tenant_name
+from scheduling.models import PseudonymKey, Round, RoundBundle, RoundSealing
+from scheduling.selectors.rounds import files as round_files
+from scheduling.selectors.rounds.files import ArchiveError, archive_of, read_part
+from scheduling.selectors.rounds.stored import (
+    BUNDLE,
+    Damage,
+    DamagedRoundError,
+    packed_damage,
+)
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+from tenants import transparency
+from tenants.transparency.log import root
+
+OWN_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPlace:
+    """Where a round stands in the log of its pool: its record, and the head over all of them.
+
+    `index` counts from 0; `hash` is the record's leaf hash, `root` that of the tree, both hex.
+    `is_compared`: whether the round before it has a bundle too, from which it must follow.
+    `is_kept`: whether its bundle is there.
+    """
+
+    index: int
+    record: RoundRecord
+    raw: bytes
+    hash: str
+    size: int
+    root: str
+    is_compared: bool
+    is_kept: bool
+
+    @property
+    def follows(self) -> bool | None:
+        """Whether the round follows from the one before; None: that was not looked at."""
+        return not self.record.breaks if self.is_compared else None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantKey:
+    """The key of one tenant for a pool's day, from which it knows its own rows; for it alone."""
+
+    tenant: str
+    key: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DayNames:
+    """What a viewer may know of a day's pseudonyms: keys of own tenants, names by pseudonym."""
+
+    day: date
+    tenants: tuple[TenantKey, ...]
+    names: Mapping[str, str]
+
+
+def read_place(pool_id: int, number: int) -> ChainPlace | None:
+    """Return where a round stands in its pool's log; None while it is not sealed. Seven queries."""
+    there = _records(pool_id, number)
+    if there is None:
+        return None
+    log, index, before, raw = there
+    size = transparency.size(log)
+    record = read_record(raw)
+    return ChainPlace(
+        index=index,
+        record=record,
+        raw=raw,
+        hash=record_hash(raw),
+        size=size,
+        root=root(log, size).hex(),
+        is_compared=bool(before and read_record(before).bundle and record.bundle),
+        is_kept=bundle_sha256(pool_id, number) is not None,
+    )
+
+
+def read_round_record(pool_id: int, number: int) -> bytes | None:
+    """Return the record of a round as the log has it; None while it is not sealed."""
+    there = _records(pool_id, number)
+    return there[3] if there else None
+
+
+def _records(pool_id: int, number: int) -> tuple[str, int, bytes, bytes] | None:
+    """A round's log, the index of its record, the record before (b"": none) and its own.
+
+    Each round from the first has one record, so that its number tells the place.
+    """
+    rows = RoundSealing.objects.filter(pool_id=pool_id)
+    sealing = rows.values_list("first", "number", "pool__name").first()
+    if sealing is None or not 0 < sealing[0] <= number <= sealing[1]:
+        return None
+    log = transparency.round_log(sealing[2])
+    index = number - sealing[0]
+    there: dict[int, bytes] = dict(transparency.entries(log, max(0, index - 1), 2))
+    return (log, index, there.get(index - 1, b""), there[index]) if index in there else None
+
+
+def bundle_sha256(pool_id: int, number: int) -> str | None:
+    """Return the hash of a round's bundle; None where there is none, or none any more.
+
+    Of one that is in a file, the hash that the round's record tells.
+    """
+    rows = RoundBundle.objects.filter(pool_id=pool_id, number=number)
+    sha256 = rows.values_list("sha256", flat=True).first()
+    return sha256 or (_recorded_sha256(pool_id, number) if archive_of(pool_id, number) else None)
+
+
+def _recorded_sha256(pool_id: int, number: int) -> str | None:
+    raw = read_round_record(pool_id, number)
+    return (read_record(raw).bundle or None) if raw else None
+
+
+def packed_bundle(pool_id: int, number: int) -> bytes | None:
+    """Return a round's bundle, gzip-compressed as it is stored; None where there is none.
+
+    Raises:
+        DamagedRoundError: it is in a file that cannot be read, or is another one there.
+    """
+    rows = RoundBundle.objects.filter(pool_id=pool_id, number=number)
+    data = rows.values_list("data", flat=True).first()
+    if data is not None:
+        return bytes(data)
+    archive = archive_of(pool_id, number)
+    expected = _recorded_sha256(pool_id, number) if archive else None
+    if archive is None or expected is None:
+        return None
+    try:
+        packed = read_part(archive, number, round_files.BUNDLE)
+    except ArchiveError as error:
+        raise DamagedRoundError(number, [Damage(BUNDLE, str(error), expected)]) from error
+    where = f", in the file {archive.name}"
+    if damage := packed_damage(BUNDLE, packed, expected, where):
+        raise DamagedRoundError(number, [damage])
+    return packed
+
+
+def bundle_damage(round_: Round, expected: str) -> Damage | None:
+    """Return what is wrong with the bundle of a round whose bytes are kept, wherever it lies.
+
+    `expected`: the hash that its record commits to.
+    """
+    try:
+        packed = packed_bundle(round_.pool_id, round_.number)
+    except DamagedRoundError as error:
+        return error.damages[0]
+    if packed is None:
+        return Damage(BUNDLE, "is missing, though it should be kept", expected)
+    return packed_damage(BUNDLE, packed, expected)
+
+
+def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
+    """Return what a viewer's tenants may read of a round where a pool shows own rows alone.
+
+    The record of the round, and of each of these tenants what is in the bundle of itself. None
+    where the bundle is not there.
+
+    Raises:
+        DamagedRoundError: as `packed_bundle`.
+    """
+    packed, raw = packed_bundle(pool_id, number), read_round_record(pool_id, number)
+    if packed is None or raw is None:
+        return None
+    disclosed = read_bundle(gzip.decompress(packed))
+    slugs = {
+        key.name: key.tenant
+        for key in _keys(pool_id, date.fromisoformat(disclosed.day), visibility)
+    }
+    numbers = {
+        number: slugs[name]
+        for number, name in enumerate(disclosed.names.tenants, start=1)
+        if name in slugs
+    }
+    own = [
+        {"tenant": numbers[number], "excerpt": msgspec.Raw(excerpt)}
+        for number, excerpt in own_excerpts(disclosed, numbers).items()
+    ]
+    return msgspec.json.encode(
+        {
+            "schema": OWN_SCHEMA,
+            "form": "own",
+            "pool": disclosed.pool,
+            "round": disclosed.round,
+            "record": msgspec.Raw(raw),
+            "own": own,
+            "not_recomputable": NOT_RECOMPUTABLE,
+        }
+    )
+
+
+def day_names(pool_id: int, day: date | None, visibility: Visibility) -> DayNames | None:
+    """Return what a viewer may know of a day's pseudonyms; None: no round of it is sealed.
+
+    `day`: UTC, of pool time; None: the newest that has any.
+    """
+    if day is None:
+        rows = PseudonymKey.objects.filter(pool_id=pool_id).order_by("-day")
+        day = rows.values_list("day", flat=True).first()
+    secret = _secret(pool_id, day) if day else None
+    if day is None or secret is None:
+        return None
+    named = [row for row in visibility.known.values() if _is_named(row, visibility)]
+    names = {tenant_name(tenant_key(secret, row.id)): row.name for row in named}
+    return DayNames(day, tuple(_keys(pool_id, day, visibility)), names)
+
+
+def _is_named(row: VisibleTenant, visibility: Visibility) -> bool:
+    return row.you or not (visibility.hides or visibility.disguises)
+
+
+def _keys(pool_id: int, day: date, visibility: Visibility) -> list[TenantKey]:
+    """The keys of the viewer's own tenants: nobody else gets one, whoever runs the site neither."""
+    secret = _secret(pool_id, day)
+    if secret is None:
+        return []
+    own = [(row.slug, row.id) for row in visibility.known.values() if row.you and row.slug]
+    keys = [(slug, tenant_key(secret, tenant_id)) for slug, tenant_id in own]
+    return [TenantKey(slug, key.hex(), tenant_name(key)) for slug, key in keys]
+
+
+def _secret(pool_id: int, day: date) -> bytes | None:
+    rows = PseudonymKey.objects.filter(pool_id=pool_id, day=day)
+    secret = rows.values_list("secret", flat=True).first()
+    return None if secret is None else bytes(secret)

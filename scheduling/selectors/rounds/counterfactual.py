@@ -1,0 +1,190 @@
+"""What a stored round would have given a tenant's job type, had it reported other speeds.
+
+Own job types alone, and rounds whose bytes are kept. Each report is answered by the policy that
+decided the round; the speeds that were true at the round decide what the answer is worth. The whole
+search of `evenshare_core.fairness.misreports` is made, and the best of it told: the best found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from evenshare_core.fairness.certificate import Property
+from evenshare_core.fairness.measure import Measured
+from evenshare_core.fairness.misreports import (
+    MisreportResult,
+    Speeds,
+    honest_result,
+    misreport_result,
+    misreports_of,
+    profile_of,
+)
+from evenshare_core.policies.base import promises, round_ideals
+from evenshare_core.policies.registry import missing_text
+from scheduling.models import Profile, Round
+from scheduling.selectors.rounds.stored import (
+    DamagedRoundError,
+    ReplayError,
+    decode_round,
+    round_bytes,
+    row_damages,
+)
+from scheduling.selectors.visibility import Visibility, VisibleTenant
+
+# Each report solves the policy's program; larger rounds would keep the page waiting.
+MAX_JOBS = 2000
+
+
+class TooLargeError(Exception):
+    """The round has more jobs than may be decided again for a page; the message says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProfile:
+    """A job type of the viewer that had jobs in the round. `source` as `models.Profile.Source`."""
+
+    id: int
+    name: str
+    tenant: VisibleTenant
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTrial:
+    """One report: its speeds in thousandths, the shares it would have got, their true worth.
+
+    `factor` is None for the truth and for speeds of the viewer's own choice. Else it scales the
+    speed on `gpu_type`, or on all types but the slowest where that is "".
+    """
+
+    factor: float | None
+    gpu_type: str
+    speeds: Speeds
+    outcome: MisreportResult
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counterfactual:
+    """A round's own job types and, for the chosen one, the truth and what was tried.
+
+    `noise`: a gain below it is none. `promised`: the policy promises for this round that
+    overstating does not pay; `bound`: by what that is known, whatever was tried.
+    """
+
+    profiles: tuple[OwnProfile, ...]
+    chosen: OwnProfile | None
+    looks_at_speeds: bool
+    gpu_types: tuple[str, ...]
+    truth: ReportTrial | None
+    tried: tuple[ReportTrial, ...]
+    noise: float
+    promised: bool
+    bound: str = ""
+
+    @property
+    def shown(self) -> tuple[ReportTrial, ...]:
+        """The viewer's own report, and the best of each way to scale that was tried."""
+        best: dict[tuple[str, bool], ReportTrial] = {}
+        own = []
+        for one in self.tried:
+            if one.factor is None:
+                own.append(one)
+                continue
+            way = (one.gpu_type, one.factor > 1)
+            if way not in best or one.gain > best[way].gain:
+                best[way] = one
+        return (*own, *best.values())
+
+    @property
+    def best(self) -> ReportTrial | None:
+        """The report that would have gained most, where one gains anything."""
+        gains = [one for one in self.tried if one.gain > self.noise]
+        return max(gains, key=lambda one: one.gain, default=None)
+
+
+def read_counterfactual(
+    round_: Round, visibility: Visibility, *, profile: int | None = None, speeds: Mapping[str, int]
+) -> Counterfactual:
+    """Return what other reports of one own job type would have got. At most three queries.
+
+    `profile` None: the first. `speeds`: thousandths by GPU type to try besides the factors, as
+    far as the profile runs on the type.
+
+    Raises:
+        ReplayError: the round's bytes are no longer kept, or damaged; or its policy is not here.
+        TooLargeError: it has too many jobs.
+    """
+    if damages := row_damages(round_):
+        raise DamagedRoundError(round_.number, damages)
+    if missing := missing_text(round_.policy):
+        raise ReplayError(missing)
+    snapshot, decision = decode_round(round_, round_bytes(round_))
+    if len(snapshot.jobs) > MAX_JOBS:
+        raise TooLargeError(f"{len(snapshot.jobs)} jobs are more than the {MAX_JOBS}")
+    measured = Measured(snapshot, decision, frozenset())
+    rows = measured.judged.rows
+    mine = [key for key in rows if key[1] and visibility.jobs_of(key[0])]
+    profiles = _profiles(mine, visibility)
+    chosen = next((one for one in profiles if one.id == profile), None) if profile else None
+    chosen = chosen or next(iter(profiles), None)
+    if chosen is None or not measured.has_ideals:
+        return Counterfactual(profiles, chosen, measured.has_ideals, (), None, (), 0.0, False)
+    place = rows.index((chosen.tenant.id, chosen.id))
+    truth, tried = _tried(measured, place, speeds)
+    promised = promises(snapshot, measured)
+    return Counterfactual(
+        profiles=profiles,
+        chosen=chosen,
+        looks_at_speeds=True,
+        gpu_types=tuple(name for name in measured.judged.gpu_types if name in truth.speeds),
+        truth=truth,
+        tried=tried,
+        noise=2 * float(measured.judged.noise[place]),
+        promised=Property.OVERSTATING in promised.properties,
+        bound=promised.proofs.get(Property.OVERSTATING, ""),
+    )
+
+
+def _profiles(keys: list[tuple[int, int]], visibility: Visibility) -> tuple[OwnProfile, ...]:
+    """Own job types by name; one that was removed since goes by its number."""
+    ids = [profile for _, profile in keys]
+    known = {row.pk: row for row in Profile.objects.filter(id__in=ids)} if ids else {}
+    profiles = [
+        OwnProfile(
+            id=profile,
+            name=known[profile].name if profile in known else f"job type {profile}",
+            tenant=seen,
+            source=known[profile].source if profile in known else "",
+        )
+        for tenant, profile in keys
+        if (seen := visibility.of(tenant))
+    ]
+    # One's own before those that only an operator's role lets one see.
+    return tuple(
+        sorted(profiles, key=lambda row: (not row.tenant.you, row.tenant.number, row.name))
+    )
+
+
+def _tried(
+    measured: Measured, place: int, speeds: Mapping[str, int]
+) -> tuple[ReportTrial, tuple[ReportTrial, ...]]:
+    profile = profile_of(measured.snapshot, measured.judged.rows[place][1])
+    true_speeds = {name: speed for name, speed in profile.speedups if speed}
+    honest = honest_result(measured, place)
+    truth = ReportTrial(None, "", true_speeds, honest, 0.0)
+    reports: list[tuple[float | None, str, Speeds]] = []
+    own = {name: speeds.get(name, speed) for name, speed in true_speeds.items()}
+    if own != true_speeds:
+        reports.append((None, "", own))
+    over, under = misreports_of(profile, measured.judged.gpu_types)
+    for one in (*over, *under):
+        report = {name: speed for name, speed in one.speeds if speed}
+        reports.append((one.factor, one.gpu_type, report))
+    tried = []
+    for factor, gpu_type, report in reports:
+        result = misreport_result(measured, place, report, round_ideals)
+        gain = result.throughput - honest.throughput
+        tried.append(ReportTrial(factor, gpu_type, report, result, gain))
+    return truth, tuple(tried)

@@ -1,0 +1,117 @@
+"""Whether stored rounds begin with what the rounds before them left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.verification.following import StoredRound, beginning_breaks, breaks
+from scheduling.models import Round
+from scheduling.selectors.rounds.stored import (
+    DamagedRoundError,
+    ReplayError,
+    round_values,
+    row_damages,
+    with_seals,
+)
+from scheduling.selectors.visibility import Visibility
+from tenants.answers import Answer
+
+UNFOLLOWED = "It does not; the operator can read why."
+
+
+class Following(Answer, frozen=True, rename={"before": "round"}):
+    """Whether a round begins with what round `round` left, 0: with nothing, as the first one.
+
+    `follows` is null where that cannot be told any more. `why` says why not, in full to operators.
+    """
+
+    COMPONENT = "RoundFollowing"
+
+    before: int
+    follows: bool | None
+    why: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Why it does not follow, as the end of a sentence."""
+        more = f" (and {len(self.why) - 1} more)" if len(self.why) > 1 else ""
+        return f"{self.why[0].removesuffix('.')}{more}" if self.why else ""
+
+
+@dataclass(slots=True)
+class Follower:
+    """Holds rounds against those before them; of rounds in order, each is read once."""
+
+    _last: tuple[int, int, StoredRound] | None = field(default=None)
+
+    def forget(self) -> None:
+        """The round that comes next does not come after the last."""
+        self._last = None
+
+    def look(
+        self,
+        round_: Round,
+        values: tuple[Snapshot, Decision] | None = None,
+        previous: Round | None = None,
+    ) -> Following:
+        """Return whether a round, read `with_seals`, follows; never fails for what is stored.
+
+        `values`: what was read of it already. `previous`: the row before it, likewise.
+        """
+        before = round_.number - 1
+        last, self._last = self._last, None
+        try:
+            _guard_row(round_)
+            stored = StoredRound(*(values or round_values(round_)), round_.superseded)
+        except ReplayError as error:
+            return Following(before, None, (f"{_sentence(error)}",))
+        self._last = round_.pool_id, round_.number, stored
+        if before == 0:
+            return _of(before, beginning_breaks(stored))
+        if last is not None and last[:2] == (round_.pool_id, before):
+            return _of(before, breaks(last[2], stored))
+        if previous is None or previous.number != before:
+            rounds = with_seals(Round.objects.filter(pool_id=round_.pool_id))
+            previous = rounds.filter(number=before).first()
+        if previous is None:
+            return Following(before, False, (f"Round {before} is missing.",))
+        try:
+            _guard_row(previous)
+            there = StoredRound(*round_values(previous), previous.superseded)
+        except ReplayError as error:
+            return Following(before, None, (_sentence(error),))
+        return _of(before, breaks(there, stored))
+
+
+def following_seen(
+    round_: Round,
+    values: tuple[Snapshot, Decision],
+    previous: Round | None,
+    visibility: Visibility,
+) -> Following:
+    """Return whether a round follows, as a viewer may see it: why not names tenants' sums.
+
+    `values` and `previous` as `Follower.look` takes them.
+    """
+    following = Follower().look(round_, values, previous)
+    if following.follows is False and not visibility.all_jobs:
+        return msgspec.structs.replace(following, why=(UNFOLLOWED,))
+    return following
+
+
+def _guard_row(round_: Round) -> None:
+    if damages := row_damages(round_):
+        raise DamagedRoundError(round_.number, damages)
+
+
+def _of(before: int, why: tuple[str, ...]) -> Following:
+    return Following(before, not why, why)
+
+
+def _sentence(error: ReplayError) -> str:
+    said = str(error)
+    return f"{said[:1].upper()}{said[1:]}."

@@ -1,0 +1,226 @@
+"""What a pool's last round left for the next one: sums, the policy's memory, posted prices.
+
+Each round leaves a row that nobody changes, and tells its hash. Where the row is not what the round
+left, its decision says what that was (docs/adr/0198-sums-are-history.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Service
+from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
+from scheduling.models import PoolFence, Round, RoundArchive, RoundState
+from scheduling.selectors.rounds.files import ArchiveError, archive_of, read_state
+from scheduling.selectors.rounds.stored import (
+    STATE,
+    Damage,
+    ReplayError,
+    byte_damages,
+    round_decision,
+    row_damages,
+    unpacked,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class MissingStateError(Exception):
+    """Nobody can say what the last round left: its row is missing, and its bytes are not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftState:
+    """What a round left for the next one.
+
+    `service` and `memory` are canonical bytes. `prices`: posted last, a row of each GPU type.
+    `entitled`: what billing was told of quotas, by GPU type. `note` says why the next round does
+    not begin with the row that should tell all this; "" where it does.
+    """
+
+    number: int
+    at: datetime
+    policy: str
+    policy_version: str
+    service: bytes
+    memory: bytes
+    prices: list[dict[str, Any]]
+    entitled: dict[str, Any]
+    note: str = ""
+
+    def sha256(self) -> str:
+        """The hash that the round tells of it; no part has a line's end in it."""
+        parts = (
+            self.policy.encode(),
+            self.policy_version.encode(),
+            self.service,
+            self.memory,
+            canonical_bytes(self.prices),
+            canonical_bytes(self.entitled),
+        )
+        return sha256_hex(b"\n".join(parts))
+
+    def sums(self) -> Service:
+        """The GPU-time sums."""
+        return decode(self.service, Service)
+
+    def remembered(self, policy: str, version: str) -> dict[str, Any]:
+        """What the policy remembers; nothing of another one, or of another version."""
+        if (self.policy, self.policy_version) != (policy, version):
+            return {}
+        memory: dict[str, Any] = msgspec.json.decode(self.memory)
+        return memory
+
+
+def read_left_state(pool_id: int) -> LeftState:
+    """Return what the pool's last round left; the caller reads in one view.
+
+    Where the row is another one than the round left, what its decision says is taken, and `note`
+    says so; where that is not kept any more, the row, and `note` says that.
+
+    Raises:
+        MissingStateError: there is neither.
+    """
+    fence = PoolFence.objects.values_list("next_round", flat=True)
+    number = fence.get(pool_id=pool_id) - 1
+    rows = list(RoundState.objects.filter(pool_id=pool_id, number=number).order_by("day"))
+    # Without what it shows of a decision, which is long.
+    rounds = Round.objects.filter(pool_id=pool_id, number=number)
+    round_ = rounds.defer("summary", "shares", "superseded", "certificate").first()
+    whole, why = _whole(rows, round_, number)
+    if whole is not None:
+        return whole
+    log.error("round.state_damaged", pool=pool_id, round=number, why=why)
+    states = [state for row in rows if (state := _read(row)) is not None]
+    if round_ is not None:
+        try:
+            return _of_decision(round_, round_decision(round_), states, why)
+        except ReplayError as error:
+            why = f"{why}, and {error}"
+    if not states:
+        raise MissingStateError(why)
+    return replace(states[0], note=f"{why}: its sums were taken as they are")
+
+
+def posted_rows(pool_id: int) -> list[dict[str, Any]]:
+    """Return the prices posted last, by GPU type; none before the first round. One query."""
+    last = RoundState.objects.filter(pool_id=pool_id).order_by("-number", "-day")
+    return last.values_list("prices", flat=True).first() or []
+
+
+def posted_prices(before: Iterable[Mapping[str, Any]], decision: Decision) -> list[dict[str, Any]]:
+    """Return the price posted last of every GPU type, after a decision; `before`: until then.
+
+    One whose nodes were all removed keeps its own: billing holds it valid until the next one is
+    posted, and so does the first round that has nodes of the type again. Base and theta
+    are those that it was posted with.
+    """
+    posted = {row["gpu_type"]: dict(row) for row in before}
+    for price in decision.prices:
+        posted[price.gpu_type] = {
+            "gpu_type": price.gpu_type,
+            "price_micro": price.price_micro,
+            "used": price.used,
+            "capacity": price.capacity,
+            "base_micro": price.base_micro,
+            "theta_milli": price.theta_milli,
+        }
+    for row in decision.surcharges:
+        posted[row.gpu_type] |= {"queued": row.queued, "surcharge_micro": row.surcharge_micro}
+    return [posted[gpu_type] for gpu_type in sorted(posted)]
+
+
+def state_damages(round_: Round) -> tuple[Damage, ...]:
+    """Return what is wrong with what a round left, as far as that is kept.
+
+    Of the newest round it has to be there; of others it is moved to files with their bytes.
+    """
+    if not round_.state_sha256:
+        return ()
+    rows = list(RoundState.objects.filter(pool_id=round_.pool_id, number=round_.number))
+    whole, _ = _whole(rows, round_, round_.number)
+    if whole is not None:
+        return ()
+    if not rows:
+        newer = Round.objects.filter(pool_id=round_.pool_id, number__gt=round_.number)
+        why = "is missing, though the next round begins with it"
+        if not newer.exists():
+            return (Damage(STATE, why, round_.state_sha256),)
+        archive = archive_of(round_.pool_id, round_.number)
+        return _filed_damages(round_, archive) if archive else ()
+    state = _read(rows[0])
+    actual = "" if state is None else state.sha256()
+    return (Damage(STATE, "is another one than was left", round_.state_sha256, actual),)
+
+
+def _filed_damages(round_: Round, archive: RoundArchive) -> tuple[Damage, ...]:
+    """What is wrong with what a file says that a round left."""
+    expected = round_.state_sha256
+    try:
+        fields = read_state(archive, round_.number)
+    except ArchiveError as error:
+        return (Damage(STATE, str(error), expected),)
+    try:
+        row = RoundState(number=round_.number, **fields)
+        state = _read(row)
+        actual = "" if state is None else state.sha256()
+    except (AttributeError, TypeError, ValueError):
+        actual = ""
+    why = f"is another one than was left, in the file {archive.name}"
+    return () if actual == expected else (Damage(STATE, why, expected, actual),)
+
+
+def damages_of(round_: Round) -> tuple[Damage, ...]:
+    """Return all that is wrong with a round, read `with_seals`."""
+    return (*row_damages(round_), *byte_damages(round_), *state_damages(round_))
+
+
+def _whole(
+    rows: list[RoundState], round_: Round | None, number: int
+) -> tuple[LeftState | None, str]:
+    """The state that a round left, or why none of these rows is it."""
+    name = f"the state that round {number} left"
+    if not rows:
+        return None, f"{name} is missing"
+    if round_ is None and number > 0:
+        return None, f"round {number} is missing, though another one was to follow it"
+    states = [state for row in rows if (state := _read(row)) is not None]
+    if round_ is not None and round_.state_sha256:
+        for state in states:
+            if state.sha256() == round_.state_sha256:
+                return state, ""
+        return None, f"{name} is another one than it left"
+    # The beginning of a pool, or a round of before rounds told a hash.
+    if len(states) == 1 and len(rows) == 1:
+        return states[0], ""
+    return None, f"{name} is there {len(rows)} times" if states else f"{name} cannot be read"
+
+
+def _read(row: RoundState) -> LeftState | None:
+    """What a row says; None where it cannot be read."""
+    service, memory = unpacked(bytes(row.service)), unpacked(bytes(row.memory))
+    if service is None or memory is None:
+        return None
+    return LeftState(
+        row.number, row.at, row.policy, row.policy_version, service, memory,
+        row.prices if isinstance(row.prices, list) else [],
+        row.entitled if isinstance(row.entitled, dict) else {},
+    )  # fmt: skip # rows of what belongs together
+
+
+def _of_decision(round_: Round, decision: Decision, states: list[LeftState], why: str) -> LeftState:
+    """What a round left, by its decision; of types without nodes, the prices that rows tell."""
+    before = states[0].prices if states else []
+    return LeftState(
+        round_.number, round_.at, round_.policy, round_.policy_version,
+        canonical_bytes(decision.service), canonical_bytes(decision.memory),
+        posted_prices(before, decision), states[0].entitled if states else {},
+        f"{why}: its decision says what that was",
+    )  # fmt: skip # rows of what belongs together

@@ -1,0 +1,240 @@
+"""Reads the stored bytes of rounds, and says plainly where they are not what was written.
+
+The row of a round has the hashes of its bytes, and a seal over itself (docs/adr/0132). Bytes are
+compared with their hash before anybody looks into them. They are in the database for a week, and
+then in files (`scheduling.selectors.rounds.files`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Annotated, TypeVar
+
+import msgspec
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.expressions import RawSQL
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import Value, decode, sha256_hex
+from scheduling.models import Round, RoundArchive, RoundBlob
+from scheduling.selectors.rounds import files as round_files
+from scheduling.selectors.rounds.files import ArchiveError, archive_of, is_dropped, read_part
+from tenants.answers import Answer, one_of
+
+# Partitions of whole days are dropped when they are older than seven; today's date may be one
+# further in the database than where the round was decided.
+SURELY_KEPT_DAYS = 6
+_ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
+ROW, SNAPSHOT, DECISION, STATE = "row", "snapshot", "decision", "state"
+BUNDLE = "bundle"
+
+ValueT = TypeVar("ValueT", bound=Value)
+
+
+class ReplayError(Exception):
+    """The round cannot be replayed: it is unknown, or its bytes are no longer kept."""
+
+
+_HASHES = {"expected": "expected_sha256", "actual": "actual_sha256"}
+
+
+class Damage(Answer, frozen=True, rename=_HASHES):
+    """A part of a stored round that is not what was written; hashes are "" where there is none."""
+
+    COMPONENT = "RoundDamage"
+
+    part: Annotated[str, one_of("row", "snapshot", "decision", "state")]
+    why: str
+    expected: str = ""
+    actual: str = ""
+
+    def __str__(self) -> str:
+        hashes = f" (sha256 expected {self.expected}, found {self.actual or 'none'})"
+        return f"its {self.part} {self.why}{hashes if self.expected else ''}"
+
+
+class DamagedRoundError(ReplayError):
+    """What is stored of a round is not what was written."""
+
+    def __init__(self, number: int, damages: Iterable[Damage]) -> None:
+        self.damages = tuple(damages)
+        super().__init__(f"round {number} is damaged: {'; '.join(map(str, self.damages))}")
+
+
+def with_seals(rounds: QuerySet[Round]) -> QuerySet[Round]:
+    """Let the database say with each round whether its row is as it was written (`sealed`)."""
+    is_sealed = RawSQL("scheduling_round.seal = scheduling_round_seal(scheduling_round)", [])
+    return rounds.annotate(sealed=is_sealed)
+
+
+def kept_rounds(rounds: QuerySet[Round], *, in_files: bool = False) -> QuerySet[Round]:
+    """Of these, the rounds whose bytes are in the database, or should be; or in files, too."""
+    blobs = RoundBlob.objects.filter(pool_id=OuterRef("pool_id"), number=OuterRef("number"))
+    recent = Q(wall_at__gte=RawSQL("current_date - %s", [SURELY_KEPT_DAYS]))
+    has_hash = ~Q(snapshot_sha256="")
+    kept = Q(recent & has_hash) | Q(Exists(blobs))
+    if in_files:
+        filed = RoundArchive.objects.filter(
+            pool_id=OuterRef("pool_id"),
+            first__lte=OuterRef("number"),
+            last__gte=OuterRef("number"),
+            dropped_at=None,
+        )
+        kept |= Q(Exists(filed)) & has_hash
+    return rounds.filter(kept)
+
+
+def row_damages(round_: Round) -> tuple[Damage, ...]:
+    """Return what is wrong with a round's row; it was read `with_seals`."""
+    if getattr(round_, "sealed", True):
+        return ()
+    return (Damage(ROW, "was changed after it was written"),)
+
+
+def round_bytes(round_: Round) -> tuple[bytes, bytes]:
+    """Return the canonical bytes (snapshot, decision) that were stored with a round.
+
+    Raises:
+        ReplayError: they are no longer kept.
+        DamagedRoundError: they are not what was stored.
+    """
+    damages: list[Damage] = []
+    for blob in _blobs(round_):
+        damages = []
+        snapshot = _unpack(SNAPSHOT, bytes(blob.snapshot), round_.snapshot_sha256, damages)
+        decision = _unpack(DECISION, bytes(blob.decision), round_.decision_sha256, damages)
+        if not damages:
+            return snapshot, decision
+    if not damages and (archive := archive_of(round_.pool_id, round_.number)):
+        return _filed_bytes(round_, archive)
+    if not damages and (is_dropped(round_.pool_id, round_.number) or not _surely_kept(round_)):
+        raise ReplayError(f"the bytes of round {round_.number} are no longer kept")
+    raise DamagedRoundError(round_.number, damages or _missing(round_))
+
+
+def _blobs(round_: Round) -> Iterator[RoundBlob]:
+    """What is stored under the round's number: of its day first, which is one look at an index."""
+    blobs = RoundBlob.objects.filter(pool_id=round_.pool_id, number=round_.number)
+    yield from blobs.filter(day=round_.wall_at.date())
+    yield from blobs.exclude(day=round_.wall_at.date()).order_by("day")
+
+
+def _filed_bytes(round_: Round, archive: RoundArchive) -> tuple[bytes, bytes]:
+    """What the file of the round's day has of it; a file that is damaged is the round's damage."""
+    damages: list[Damage] = []
+    parts = (
+        (SNAPSHOT, round_files.SNAPSHOT, round_.snapshot_sha256),
+        (DECISION, round_files.DECISION, round_.decision_sha256),
+    )
+    read = []
+    for part, name, expected in parts:
+        try:
+            packed = read_part(archive, round_.number, name)
+        except ArchiveError as error:
+            damages.append(Damage(part, str(error), expected))
+            continue
+        read.append(_unpack(part, packed, expected, damages, f", in the file {archive.name}"))
+    if damages:
+        raise DamagedRoundError(round_.number, damages)
+    return read[0], read[1]
+
+
+def round_values(round_: Round) -> tuple[Snapshot, Decision]:
+    """Return the stored snapshot and decision of a round.
+
+    Raises:
+        ReplayError: they are no longer kept, or are of another schema.
+        DamagedRoundError: they are not what was stored.
+    """
+    return decode_round(round_, round_bytes(round_))
+
+
+def decode_round(round_: Round, raw: tuple[bytes, bytes]) -> tuple[Snapshot, Decision]:
+    """Return what the bytes of a round say.
+
+    Raises:
+        ReplayError: they are of another schema.
+    """
+    return _read(round_, raw[0], Snapshot), _read(round_, raw[1], Decision)
+
+
+def round_decision(round_: Round) -> Decision:
+    """Return the stored decision of a round.
+
+    Raises:
+        ReplayError, DamagedRoundError: as `round_values`.
+    """
+    return _read(round_, round_bytes(round_)[1], Decision)
+
+
+def byte_damages(round_: Round) -> tuple[Damage, ...]:
+    """Return what is wrong with the bytes of a round; nothing where they are no longer kept."""
+    try:
+        round_bytes(round_)
+    except DamagedRoundError as error:
+        return error.damages
+    except ReplayError:
+        pass
+    return ()
+
+
+def _unpack(
+    part: str, packed: bytes, expected: str, damages: list[Damage], where: str = ""
+) -> bytes:
+    """Return the bytes of one part; note what is wrong with them, and where they are."""
+    data = unpacked(packed)
+    if data is None:
+        why = f"cannot be unpacked from the {len(packed):,} bytes that are there{where}"
+        damages.append(Damage(part, why, expected, sha256_hex(packed)))
+        return b""
+    if sha256_hex(data) != expected:
+        why = f"is another one than was stored{where}"
+        damages.append(Damage(part, why, expected, sha256_hex(data)))
+    return data
+
+
+def packed_damage(part: str, packed: bytes, expected: str, where: str = "") -> Damage | None:
+    """Return what is wrong with a part of a round, of zlib or of gzip."""
+    damages: list[Damage] = []
+    _unpack(part, packed, expected, damages, where)
+    return damages[0] if damages else None
+
+
+def unpacked(packed: bytes) -> bytes | None:
+    """Return what was compressed; None where these are not the bytes of one whole."""
+    unpacking = zlib.decompressobj(_ZLIB_OR_GZIP)
+    try:
+        data = unpacking.decompress(packed)
+    except zlib.error:
+        return None
+    return data if unpacking.eof and not unpacking.unused_data else None
+
+
+def _missing(round_: Round) -> list[Damage]:
+    why = "is missing, though it should be kept"
+    return [
+        Damage(SNAPSHOT, why, round_.snapshot_sha256),
+        Damage(DECISION, why, round_.decision_sha256),
+    ]
+
+
+def _surely_kept(round_: Round) -> bool:
+    if not round_.snapshot_sha256:
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s >= current_date - %s", [round_.wall_at, SURELY_KEPT_DAYS])
+        (kept,) = cursor.fetchone() or (False,)
+    return bool(kept)
+
+
+def _read(round_: Round, data: bytes, value_type: type[ValueT]) -> ValueT:
+    try:
+        return decode(data, value_type)
+    except msgspec.DecodeError as error:
+        name = value_type.__name__.lower()
+        raise ReplayError(
+            f"the {name} of round {round_.number} cannot be read: it is of another schema ({error})"
+        ) from error

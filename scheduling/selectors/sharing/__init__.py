@@ -1,0 +1,1 @@
+"""What tenants lend, borrow and trade."""

@@ -1,0 +1,83 @@
+"""What a tenant may expect of its quota in a pool, by the pool's policy, options and lengths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from evenshare_core.policies.options import OptionError
+from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
+from evenshare_core.policies.registry import POLICIES, quota_promise
+from evenshare_core.units import SECOND_US
+from scheduling.selectors.pools.lines import PoolFacts
+from tenants.answers import Answer, answer_of, told_as
+
+
+def _seconds(length_us: int) -> int:
+    """Seconds, rounded up."""
+    return -(-length_us // SECOND_US)
+
+
+class WaitPartRow(Answer, frozen=True, rename={"length_us": "length_s"}):
+    """A part of the longest wait for GPUs within quota."""
+
+    text: str
+    length_us: Annotated[int, told_as(_seconds)]
+
+
+class QuotaPromiseRow(Answer, frozen=True, rename={"within_us": "within_s"}):
+    """What a tenant may expect of its quota. Lengths are pool time; `within_s` is their sum.
+
+    `conditions`: what must be so for the guarantee to hold.
+    """
+
+    kind: QuotaPromiseKind
+    within_us: Annotated[int | None, told_as(_seconds)]
+    parts: tuple[WaitPartRow, ...]
+    text: str
+    conditions: tuple[str, ...]
+
+
+def promise_row(promise: QuotaPromise | None) -> QuotaPromiseRow | None:
+    """Return a promise as it is answered."""
+    if promise is None:
+        return None
+    parts = tuple(answer_of(WaitPartRow, part) for part in promise.parts)
+    return answer_of(QuotaPromiseRow, promise, parts=parts)
+
+
+def pool_promise(facts: PoolFacts) -> QuotaPromise | None:
+    """Return what a pool promises of quotas now; None where its policy is gone or set wrongly."""
+    options = json.loads(facts.options)
+    return promise_with(
+        facts.policy,
+        options,
+        round_s=facts.round_s,
+        grace_s=facts.grace_s,
+        scale=facts.clock.scale,
+        lease_s=facts.longest_lease_s,
+    )
+
+
+def promise_with(
+    policy: str,
+    options: Mapping[str, Any],
+    *,
+    round_s: int,
+    grace_s: int,
+    scale: int,
+    lease_s: int,
+) -> QuotaPromise | None:
+    """Return what a pool with these settings would promise; None where they are not valid.
+
+    `round_s` is wall time, `grace_s` and the longest term `lease_s` pool time; `scale`: pool
+    seconds per second of the wall.
+    """
+    if policy not in POLICIES:
+        return None
+    lengths = PoolLengths(round_s * scale * SECOND_US, grace_s * SECOND_US, lease_s * SECOND_US)
+    try:
+        return quota_promise(policy, dict(options), lengths)
+    except OptionError:
+        return None

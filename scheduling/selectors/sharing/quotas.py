@@ -1,0 +1,70 @@
+"""Quotas by key, newest first, and those in force of which not all is lent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from evenshare_core.domain.entitlements import Entitlement, Mode
+from scheduling.selectors.sharing.settings import narrowed, sharing_rules
+from tenants.answers import Answer
+from tenants.models import Quota
+
+
+class QuotaRow(Answer, frozen=True):
+    """One quota over a period of pool time."""
+
+    tenant: str
+    pool: str
+    gpu_type: str
+    gpus: int
+    mode: str
+    borrow_limit: int | None
+    lend_limit: int | None
+    valid_from: datetime
+    valid_until: datetime | None
+
+
+def list_quotas(
+    tenants: Collection[int] | None, *, pool: str, before: int | None, limit: int
+) -> tuple[list[QuotaRow], int | None]:
+    """Return quotas of some tenants (None: all), and the key of the next page (None: that is all).
+    One query."""
+    rows = Quota.objects.select_related("tenant", "pool", "gpu_type").order_by("-id")
+    if tenants is not None:
+        rows = rows.filter(tenant__in=list(tenants))
+    if pool:
+        rows = rows.filter(pool__name=pool)
+    if before is not None:
+        rows = rows.filter(id__lt=before)
+    page = list(rows[: limit + 1])
+    shown = [
+        QuotaRow(
+            *(row.tenant.slug, row.pool.name, row.gpu_type.name, row.gpus, row.mode),
+            *(row.borrow_limit, row.lend_limit, row.valid_from, row.valid_until),
+        )
+        for row in page[:limit]
+    ]
+    return shown, page[limit - 1].pk if len(page) > limit else None
+
+
+def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement]:
+    """Return the terms of quotas in force of which not all that is idle is lent. Two queries.
+
+    By tenant and GPU type: whoever keeps its GPUs of one type may lend those of another. With the
+    tenants' own settings, and their offers at the price posted last.
+    """
+    rows = (
+        Quota.objects.filter(pool_id=pool_id, valid_from__lte=at)
+        .exclude(valid_until__lte=at)
+        .values_list("tenant_id", "gpu_type__name", "gpus", "mode", "lend_limit")
+    )
+    bounds = [
+        Entitlement(tenant, gpu_type, gpus, Mode(mode), lend_limit=lends)
+        for tenant, gpu_type, gpus, mode, lends in rows
+    ]
+    return {
+        (row.tenant, row.gpu_type): row
+        for row in narrowed(bounds, sharing_rules(pool_id, at))
+        if row.mode is Mode.RESERVE or row.lend_limit is not None
+    }

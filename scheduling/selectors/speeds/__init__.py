@@ -1,0 +1,1 @@
+"""How fast job types run on GPU types."""

@@ -1,0 +1,114 @@
+"""What was measured of a job type, beside what its tenant declared of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from evenshare_core.domain.measured_speeds import Comparison, compare, is_settled
+from evenshare_core.units import ONE_MILLI
+from scheduling.models import Job, Measurement, MeasurementNote, Profile
+from scheduling.selectors.jobs.phases import phases
+from scheduling.selectors.speeds.profiling import read_profiling_runs
+from tenants.answers import Answer, told_as
+
+NOTES = 20
+
+
+def milli_text(milli: int) -> str:
+    """Return thousandths with all their places."""
+    return f"{'-' if milli < 0 else ''}{abs(milli) // ONE_MILLI}.{abs(milli) % ONE_MILLI:03d}"
+
+
+SPEED = r"^[0-9]+\.[0-9]{3}$"
+Speed = Annotated[int, told_as(milli_text, pattern=SPEED)]
+_Excess = Annotated[int, told_as(milli_text, pattern=r"^-?[0-9]+\.[0-9]{3}$")]
+_NAMES = {f"{one}_milli": one for one in ("declared", "measured", "excess", "tolerance")}
+
+
+class SpeedCompared(Answer, frozen=True, rename=_NAMES | {"is_overclaim": "overclaim"}):
+    """Declared against measured on one GPU type, times one and the same speed.
+
+    `excess`: by which part the declared speed is above the measured one; `tolerance`: what the
+    spreads explain of it. An excess above that is an `overclaim`.
+    """
+
+    gpu_type: str
+    declared_milli: Speed
+    measured_milli: Speed
+    excess_milli: _Excess
+    tolerance_milli: Speed
+    is_overclaim: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTime:
+    """An average of a job type; `counts`: it has the reports and the spread that the rule asks."""
+
+    row: Measurement
+    spread_milli: int
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """All that is known of a job type; `resume` and `suspend` are None until a lease told.
+
+    `runs`: its newest profiling runs, the newest first; `run_phases`: what each does, by its id.
+    """
+
+    profile: Profile
+    speeds: tuple[Comparison, ...]
+    times: tuple[MeasuredTime, ...]
+    resume: MeasuredTime | None
+    suspend: MeasuredTime | None
+    notes: tuple[MeasurementNote, ...]
+    runs: tuple[Job, ...] = ()
+    run_phases: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def overclaims(self) -> tuple[Comparison, ...]:
+        """The GPU types on which it was declared faster than measured."""
+        return tuple(one for one in self.speeds if one.is_overclaim)
+
+
+def compared_speeds(profile: Profile) -> tuple[Comparison, ...]:
+    """Return declared against measured by GPU type; empty while there is no measured ratio."""
+    return compare(profile.as_declared, profile.as_measured)
+
+
+def overclaims_of(profile: Profile | None) -> tuple[Comparison, ...]:
+    """Return the GPU types on which a job type was declared faster than measured."""
+    speeds = () if profile is None else compared_speeds(profile)
+    return tuple(one for one in speeds if one.is_overclaim)
+
+
+def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements | None:
+    """Return what is known of a tenant's job type in a pool; None where there is none.
+
+    Four queries: the job type, its averages, its newest notes and profiling runs; one more while
+    one of these runs.
+    """
+    rows = Profile.objects.filter(pool_id=pool_id, tenant_id=tenant_id, name=name)
+    profile = rows.select_related("tenant").first()
+    if profile is None:
+        return None
+    order = ("kind", "gpu_type", "gpus", "several_nodes")
+    averages = Measurement.objects.filter(profile=profile).order_by(*order)
+    times = [
+        MeasuredTime(row, row.average.spread_milli, is_settled(row.average)) for row in averages
+    ]
+    costs = {one.row.kind: one for one in times if one.row.kind != Measurement.Kind.ITERATION}
+    notes = MeasurementNote.objects.filter(profile=profile).select_related("job").order_by("-id")
+    runs = read_profiling_runs(profile)
+    return Measurements(
+        profile,
+        compared_speeds(profile),
+        tuple(one for one in times if one.row.kind == Measurement.Kind.ITERATION),
+        costs.get(Measurement.Kind.RESUME),
+        costs.get(Measurement.Kind.SUSPEND),
+        tuple(notes[:NOTES]),
+        runs,
+        phases(runs),
+    )

@@ -1,0 +1,1 @@
+"""What a tenant has, uses and could get."""

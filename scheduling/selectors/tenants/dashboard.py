@@ -1,0 +1,333 @@
+"""What a tenant has, uses and deserves in a pool, what runs and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db.models import DurationField, ExpressionWrapper, F, OuterRef, Subquery
+from django.db.models.functions import Coalesce
+
+from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.reasons import Reason
+from evenshare_core.policies.job_reasons import group_numbers, turns_of
+from evenshare_core.units import SECOND_US
+from scheduling.models import Job, Lease, LeaseTerm, Node, Round
+from scheduling.selectors.jobs.phases import has_begun
+from scheduling.selectors.jobs.reasons import ReasonText, why
+from scheduling.selectors.jobs.too_large import Sizes, read_sizes, why_too_large
+from scheduling.selectors.rounds.stored import ReplayError, round_values
+from scheduling.selectors.sharing.quotas import kept_quotas
+from scheduling.selectors.sharing.settings import narrowed, sharing_rules
+from tenants.models import Quota
+from tenants.scopes import site_reading
+
+ZERO = Decimal("0.000000")
+HOLDING = (Lease.State.WAITING, Lease.State.LAUNCHING, Lease.State.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRoundClaim:
+    """A tenant's row of the last round for one GPU type; GPU-time in seconds, since ever.
+
+    `quota` is as trades have made it: `swapped` GPUs of it were bought, or sold, below 0.
+    """
+
+    gpu_type: str
+    quota: int
+    demand: int
+    received_gpu_s: float
+    deserved_gpu_s: float
+    rho: float | None
+    swapped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IdleLender:
+    """A tenant that does not use all of its quota; `idle` such GPUs are lent."""
+
+    tenant: int
+    idle: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastRound:
+    """The last round as one tenant's dashboard reads it."""
+
+    number: int
+    at: datetime
+    claims: tuple[LastRoundClaim, ...]
+    lenders: tuple[IdleLender, ...]
+    borrowed: int
+    idle: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJobs:
+    """Jobs that wait for one reason, with the numbers of the last round."""
+
+    jobs: int
+    gpus: int
+    gpu_type: str
+    why: ReasonText
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that holds GPUs, or will as soon as those before it let go. Times are pool time.
+
+    `is_starting`: its program has not begun, under this lease or one that it is moved from.
+    """
+
+    job: UUID
+    name: str
+    state: str
+    gpus: int
+    gpu_type: str
+    nodes: tuple[str, ...]
+    own: int
+    borrowed: int
+    price: Decimal
+    term: int
+    since: datetime
+    expires_at: datetime
+    lasts_s: float
+    protected_s: float
+    is_starting: bool
+
+    @property
+    def hourly(self) -> Decimal:
+        """Credits an hour at the term's price."""
+        return self.borrowed * self.price
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNow:
+    """A quota in force, before it is scaled to the capacity that lives."""
+
+    gpu_type: str
+    gpus: int
+    mode: Mode
+    lend_limit: int | None = None
+
+    def kept(self, idle: int) -> int:
+        """Return how many of so many idle GPUs of it are not lent."""
+        terms = Entitlement(0, self.gpu_type, self.gpus, self.mode, lend_limit=self.lend_limit)
+        return idle - terms.lendable(idle)
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """How many jobs of a tenant are in a pool, by what they do."""
+
+    pending: int
+    active: int
+    ever: bool
+
+
+def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
+    """Return the last round's rows for a tenant, or None before the first. Three queries."""
+    row = Round.objects.filter(pool_id=pool_id).order_by("-number").first()
+    if row is None:
+        return None
+    shares: list[dict[str, Any]] = row.shares
+    with site_reading():
+        kept = kept_quotas(pool_id, row.at)
+    return LastRound(
+        number=row.number,
+        at=row.at,
+        claims=tuple(
+            LastRoundClaim(
+                gpu_type=share["gpu_type"],
+                quota=share["quota"] + share.get("swapped", 0),
+                demand=share["demand"],
+                received_gpu_s=share["alloc_gpu_us"] / SECOND_US,
+                deserved_gpu_s=share["fair_gpu_us"] / SECOND_US,
+                rho=share["rho_before"],
+                swapped=share.get("swapped", 0),
+            )
+            for share in shares
+            if share["tenant"] == tenant_id
+        ),
+        lenders=_lenders((share for share in shares if share["tenant"] != tenant_id), kept),
+        borrowed=sum(share["borrowed"] for share in shares),
+        idle=row.summary.get("idle", 0),
+    )
+
+
+def _lenders(
+    shares: Iterable[dict[str, Any]], kept: Mapping[tuple[int, str], Entitlement]
+) -> tuple[IdleLender, ...]:
+    lent: dict[int, int] = {}
+    for share in shares:
+        idle = max(0, share["quota"] + share.get("swapped", 0) - share["own"])
+        terms = kept.get((share["tenant"], share["gpu_type"]))
+        lends = terms.lendable(idle) if terms else idle
+        if lends:
+            lent[share["tenant"]] = lent.get(share["tenant"], 0) + lends
+    return tuple(IdleLender(*item) for item in sorted(lent.items(), key=lambda i: (-i[1], i[0])))
+
+
+def waiting_jobs(pool_id: int, number: int, tenant_id: int) -> list[WaitingJobs]:
+    """Return why a tenant's jobs wait, by the decision of a round, most jobs first.
+
+    Empty where the round's bytes are no longer kept. One query more where one is too large.
+    """
+    round_ = Round.objects.only("pool_id", "number", "decision_sha256")
+    row = round_.filter(pool_id=pool_id, number=number).first()
+    if row is None:
+        return []
+    own = [skip for skip in _skips(_Kept(row)) if skip.tenant == tenant_id]
+    is_too_large = any(skip.reason == Reason.TOO_LARGE for skip in own)
+    sizes = read_sizes([pool_id])[pool_id] if is_too_large else {}
+    waiting = [
+        WaitingJobs(skip.jobs, skip.gpus, skip.numbers.get("gpu_type", ""), _why(skip, sizes))
+        for skip in own
+    ]
+    return sorted(waiting, key=lambda wait: (-wait.jobs, wait.why.code, wait.gpu_type))
+
+
+def _why(skip: SkipTotals, sizes: Sizes) -> ReasonText:
+    """Why they wait; of jobs that are too large, of the smallest of them."""
+    if skip.reason != Reason.TOO_LARGE or "needed" not in skip.numbers:
+        return why(skip.reason, skip.numbers)
+    named = {skip.numbers.get("gpu_type", ""), *skip.numbers.get("other_types", ())}
+    return why_too_large(skip.numbers["needed"], named & set(sizes), sizes, skip.numbers)
+
+
+class _Kept:
+    """A round as a key of the cache: equal where the decision has the same bytes."""
+
+    def __init__(self, round_: Round) -> None:
+        self.round = round_
+
+    def __hash__(self) -> int:
+        return hash(self.round.decision_sha256)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Kept) and self.round.decision_sha256 == other.round.decision_sha256
+        )
+
+
+class SkipTotals(NamedTuple):
+    """A skip of a decision without its list of jobs, only how many they are."""
+
+    tenant: int
+    reason: str
+    jobs: int
+    gpus: int
+    numbers: dict[str, Any]
+
+
+@lru_cache(maxsize=4)
+def _skips(kept: _Kept) -> tuple[SkipTotals, ...]:
+    """The skips of a decision, without their lists of jobs.
+
+    Every open dashboard asks for the same round at once, and decoding one with 10,000 waiting
+    jobs takes a while; a few hundred of these rows take no room.
+    """
+    try:
+        snapshot, decision = round_values(kept.round)
+    except ReplayError:
+        return ()
+    turns = turns_of(snapshot, decision)
+    return tuple(
+        SkipTotals(
+            skip.tenant, skip.reason.value, len(skip.jobs), skip.gpus, group_numbers(skip, turns)
+        )
+        for skip in decision.skips
+    )
+
+
+def running_jobs(pool_id: int, tenant_id: int) -> list[RunningJob]:
+    """Return the tenant's leases that hold or are about to, largest first. Two queries."""
+    leases = list(
+        Lease.objects.filter(pool_id=pool_id, tenant_id=tenant_id, state__in=HOLDING)
+        .select_related("job", "gpu_type")
+        .annotate(lasts=term_length(), has_begun=has_begun("job"))
+        .order_by("-gpus", "id")
+    )
+    names = node_names(place[0] for lease in leases for place in lease.placement)
+    return [
+        running_job(lease, names, lease.lasts, is_starting=not lease.has_begun) for lease in leases
+    ]
+
+
+def term_length() -> Coalesce:
+    """How long the present term of a lease lasts, for its query."""
+    lasts = ExpressionWrapper(F("expires_at") - F("starts_at"), output_field=DurationField())
+    terms = LeaseTerm.objects.filter(lease=OuterRef("pk"), number=OuterRef("term"))
+    first = ExpressionWrapper(F("expires_at") - F("granted_at"), output_field=DurationField())
+    return Coalesce(Subquery(terms.values(lasts=lasts)), first)
+
+
+def running_job(
+    lease: Lease, names: dict[int, str], lasts: timedelta, *, is_starting: bool
+) -> RunningJob:
+    """Return a lease as pages show it; `names` holds at least its nodes, `lasts`: its term."""
+    since = lease.started_at or lease.granted_at
+    protected = lease.protected_until
+    return RunningJob(
+        job=lease.job.uid,
+        name=lease.job.name,
+        state=lease.state,
+        gpus=lease.gpus,
+        gpu_type=lease.gpu_type.name,
+        nodes=tuple(sorted(names.get(place[0], "?") for place in lease.placement)),
+        own=lease.own,
+        borrowed=lease.borrowed,
+        price=lease.price,
+        term=lease.term,
+        since=since,
+        expires_at=lease.expires_at,
+        lasts_s=lasts.total_seconds(),
+        protected_s=(protected - since).total_seconds() if protected else 0,
+        is_starting=is_starting,
+    )
+
+
+def node_names(ids: Iterable[int]) -> dict[int, str]:
+    """Return names of nodes by id. One query, none where there are no ids."""
+    wanted = set(ids)
+    if not wanted:
+        return {}
+    return dict(Node.objects.filter(id__in=wanted).values_list("id", "name"))
+
+
+def quotas_now(pool_id: int, tenant_id: int, at: datetime) -> list[QuotaNow]:
+    """Return the quotas of a tenant in force at an instant of pool time, as it narrows them.
+
+    Two queries.
+    """
+    rows = (
+        Quota.objects.filter(pool_id=pool_id, tenant_id=tenant_id, valid_from__lte=at)
+        .exclude(valid_until__lte=at)
+        .order_by("gpu_type__rank", "gpu_type__name")
+        .values_list("gpu_type__name", "gpus", "mode", "lend_limit")
+    )
+    bounds = [
+        Entitlement(tenant_id, name, gpus, Mode(mode), lend_limit=lends)
+        for name, gpus, mode, lends in rows
+    ]
+    rules = sharing_rules(pool_id, at, tenants=[tenant_id])
+    return [
+        QuotaNow(row.gpu_type, row.gpus, row.mode, row.lend_limit)
+        for row in narrowed(bounds, rules)
+    ]
+
+
+def job_counts(pool_id: int, tenant_id: int) -> JobCounts:
+    """Return how many of a tenant's jobs wait and are active. At most two queries."""
+    jobs = Job.objects.filter(tenant_id=tenant_id, pool_id=pool_id)
+    states = list(jobs.filter(state__in=Job.ACTIVE_STATES).values_list("state", flat=True))
+    return JobCounts(
+        pending=states.count(Job.State.PENDING),
+        active=len(states),
+        ever=bool(states) or jobs.exists(),
+    )
