@@ -341,5 +341,5 @@ def _terms(tenant: Tenant, book: str) -> dict[str, Any]:
             budget_from=budget.period_starts_at,
             budget_until=budget.period_ends_at,
         )
-    told: dict[str, Any] = plain(row)
-    return told
+    rendered: dict[str, Any] = plain(row)
+    return rendered

@@ -22,7 +22,7 @@ from scheduling.requests.nodes import (
     NodeRequest,
     WindowRequest,
 )
-from scheduling.selectors.operate.console import NodeStatus, node_statuses, windows_ahead
+from scheduling.selectors.pools.nodes import NodeStatus, node_statuses, windows_ahead
 from scheduling.services.nodes import (
     add_node,
     add_window,

@@ -25,8 +25,8 @@ from scheduling.selectors.jobs.queue_order import (
     list_queue,
     read_queue_order,
 )
-from scheduling.selectors.operate.console import windows_near
 from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.nodes import windows_near
 from scheduling.selectors.pools.now import pool_overview
 from scheduling.selectors.pools.settings import PoolSettings, pool_settings, price_terms
 from scheduling.selectors.sharing.quota_promises import QuotaPromiseRow, pool_promise, promise_row

@@ -23,7 +23,7 @@ from scheduling.engine.executors.node_source import (
 )
 from scheduling.engine.fence import lock_fence
 from scheduling.models import ExecutorHealth, Node, Pool, PoolFence
-from scheduling.selectors.operate.console import drain_reasons
+from scheduling.selectors.pools.nodes import drain_reasons
 from tenants.scopes import engine_scope
 
 # Rounds may come every second; nodes are asked for this seldom (wall time).

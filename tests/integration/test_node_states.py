@@ -14,8 +14,8 @@ from scheduling.engine.fence import FencedError, release_fence, take_fence
 from scheduling.engine.node_states import follow_nodes
 from scheduling.engine.snapshots import read_snapshot
 from scheduling.models import ExecutorHealth, LeaseSlot, Node
-from scheduling.selectors.operate.console import node_statuses
 from scheduling.selectors.pools.capacity import type_capacities
+from scheduling.selectors.pools.nodes import node_statuses
 from scheduling.services.nodes import drain_node, resume_node
 from tenants.audit import Actor
 from tenants.faults import arm_faults

@@ -28,6 +28,7 @@ from scheduling.models import (
 from scheduling.requests.nodes import NodeRequest, WindowRequest
 from scheduling.requests.pools import LENGTHS, PriceRequest
 from scheduling.selectors.operate import console as reads
+from scheduling.selectors.pools.nodes import leases_into
 from scheduling.selectors.pools.now import pool_overview
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import jobs, nodes, pools
@@ -196,7 +197,7 @@ class TestMaintenance:
         lab = busy()
         lab.round()
         self.plan(lab, actor, 30, 300)
-        assert reads.leases_into(MaintenanceWindow.objects.get()) == 4
+        assert leases_into(MaintenanceWindow.objects.get()) == 4
 
 
 class TestAPool:

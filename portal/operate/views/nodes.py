@@ -36,9 +36,9 @@ from scheduling.requests.nodes import (
     NodeRequest,
     WindowRequest,
 )
-from scheduling.selectors.operate import console as operate
 from scheduling.selectors.pools.executors import silent_pools
 from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.nodes import leases_into, near_of, node_statuses, windows_ahead
 from scheduling.services import nodes as change
 from tenants.input.errors import InvalidInputError
 from tenants.scopes import site_scope
@@ -63,11 +63,11 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
             return redirect("operate-nodes", name)
     now = pool_now(facts).pool_at
     with site_scope():
-        windows = operate.windows_ahead(facts.id, now)
-        away = {row.node.name for row in operate.near_of(windows, facts, now)}
-        rows = operate.node_statuses(facts.id, now, ahead=windows)
+        windows = windows_ahead(facts.id, now)
+        away = {row.node.name for row in near_of(windows, facts, now)}
+        rows = node_statuses(facts.id, now, ahead=windows)
         silent = silent_pools([facts.id])
-        into = {window.pk: operate.leases_into(window) for window in windows}
+        into = {window.pk: leases_into(window) for window in windows}
     taking = [row for row in rows if row.takes_leases and row.name not in away]
     held = sum(row.held for row in rows)
     times = clocks(facts)

@@ -29,9 +29,9 @@ from portal.pools.text.throughput import throughput_context
 from scheduling.models import MaintenanceWindow
 from scheduling.selectors.deadlines.planned_jobs import list_planned_jobs
 from scheduling.selectors.jobs.preemptions import list_preemptions
-from scheduling.selectors.operate.console import windows_near
 from scheduling.selectors.pools.executors import silent_pools
 from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.nodes import windows_near
 from scheduling.selectors.pools.now import PoolOverview, pool_overview
 from scheduling.selectors.pools.throughput import read_throughput
 from scheduling.selectors.rounds.histories import joined, pool_history

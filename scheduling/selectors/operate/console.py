@@ -1,40 +1,31 @@
-"""Reads for the operator's console: what needs a person, how rounds fare, nodes and windows."""
+"""Reads for the operator's console: what needs a person, how rounds fare."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-import msgspec
-from django.db.models import Aggregate, Count, Exists, F, Max, OuterRef, Q, Subquery, Sum
-from django.db.models.functions import Coalesce
+from django.db.models import Count, F, Max, Q, Sum
 
-from evenshare_core.units import MILLISECOND_US, SECOND_US
+from evenshare_core.units import MILLISECOND_US
 from scheduling.models import (
     ExecutorHealth,
     Intent,
     Job,
-    Lease,
-    LeaseSlot,
-    MaintenanceWindow,
     Node,
     Pool,
     Round,
     RoundFailure,
     RoundScrub,
 )
-from scheduling.selectors.jobs.reasons import resources_text
 from scheduling.selectors.pools.lines import PoolFacts, pool_facts
-from tenants.answers import Answer, Hidden
-from tenants.models import AuditRecord, Budget, Quota
+from scheduling.selectors.pools.nodes import of_held_slots
+from tenants.models import Budget, Quota
 
 # An intent that is open for so many rounds does not get through to its executor.
 STUCK_ROUNDS = 3
-# What a drained node does until its last lease is gone.
-DRAINING = "draining"
 LISTED = 20
 HEALTH_ROUNDS = 20
 
@@ -187,7 +178,7 @@ def unavailable_nodes() -> list[UnavailableNode]:
     rows = (
         Node.objects.filter(pool__isnull=False)
         .exclude(effective_state=Node.State.UP)
-        .annotate(held=_of_held_slots(Count("id"), 0))
+        .annotate(held=of_held_slots(Count("id"), 0))
         .order_by("pool_id", "name")
     )
     said = ("effective_state", "gpus", "held", "engine_reason", "engine_trouble")
@@ -304,149 +295,3 @@ def last_rounds(pool_id: int, limit: int = HEALTH_ROUNDS) -> list[RoundStats]:
         )
         for row in rows
     ]
-
-
-class NodeStatus(Answer, frozen=True, kw_only=True):
-    """A node; `held`, `leases` and `last_expiry` (pool time) of what runs there now.
-
-    `cpus` and `memory_mb` are for jobs, 0: not said. `state`: up, draining (leases are still
-    there), drained or lost. `reason`: why it was drained here. `engine_state` (up, drained or
-    down) is what the pool's engine says, with its reason, since when (wall time), and what it
-    refuses of what operators asked for; a node takes leases where both are up.
-    """
-
-    COMPONENT = "OperateNodeRow"
-
-    pool: str
-    name: str
-    gpu_type: str
-    gpus: int
-    cpus: int
-    memory_mb: int
-    phase: str = msgspec.field(name="state")
-    reason: str
-    engine_state: str
-    engine_reason: str
-    engine_since: datetime | None
-    engine_trouble: str
-    held: int
-    leases: int
-    last_expiry: datetime | None
-    # What operators said, and that together with what the engine says.
-    state: Hidden[str] = msgspec.field(name="asked_state")
-    effective: Hidden[str]
-    windows: Hidden[tuple[MaintenanceWindow, ...]]
-
-    @property
-    def resources(self) -> str:
-        """Its CPUs and memory in words; empty where it says neither."""
-        return resources_text(self.cpus, self.memory_mb)
-
-    @property
-    def takes_leases(self) -> bool:
-        """Whether neither operators nor the engine keep new leases away."""
-        return self.effective == Node.State.UP
-
-    @property
-    def empty(self) -> bool:
-        """Whether no lease holds anything there."""
-        return self.held == 0
-
-
-def node_statuses(
-    pool_id: int, now: datetime, *, ahead: Iterable[MaintenanceWindow] | None = None
-) -> list[NodeStatus]:
-    """A pool's nodes with their leases and the windows that are not over. At most three queries.
-
-    `ahead`: what `windows_ahead` says, where the caller has asked it already.
-    """
-    windows: dict[int, list[MaintenanceWindow]] = {}
-    for window in windows_ahead(pool_id, now) if ahead is None else ahead:
-        windows.setdefault(window.node_id, []).append(window)
-    rows = (
-        Node.objects.filter(pool_id=pool_id)
-        .annotate(
-            held=_of_held_slots(Count("id"), 0),
-            leases=_of_held_slots(Count("lease", distinct=True), 0),
-            last_expiry=_of_held_slots(Max("lease__expires_at")),
-        )
-        .order_by("gpu_type__rank", "gpu_type", "name")
-        .select_related("gpu_type", "pool")
-    )
-    reasons = drain_reasons(rows)
-    return [
-        NodeStatus(
-            pool=node.pool.name if node.pool else "",
-            name=node.name,
-            gpu_type=node.gpu_type.name,
-            gpus=node.gpus,
-            state=node.state,
-            held=node.held,
-            leases=node.leases,
-            last_expiry=node.last_expiry,
-            windows=tuple(windows.get(node.pk, ())),
-            reason=reasons.get(node.audit_subject, ""),
-            cpus=node.cpus,
-            memory_mb=node.memory_mb,
-            effective=node.effective_state,
-            phase=_phase(node.effective_state, node.held),
-            engine_state=node.engine_state,
-            engine_reason=node.engine_reason,
-            engine_since=node.engine_since,
-            engine_trouble=node.engine_trouble,
-        )
-        for node in rows
-    ]
-
-
-def _phase(effective: str, held: int) -> str:
-    """A node's effective state: "draining" until its last lease is gone, then "drained"."""
-    return DRAINING if effective == Node.State.DRAINED and held else effective
-
-
-def _of_held_slots(what: Aggregate, default: int | None = None) -> Coalesce | Subquery:
-    """Something of the slots of a node that are held; a join would read all slots of the past."""
-    slots = LeaseSlot.objects.filter(node=OuterRef("pk"), holding=True).order_by()
-    of_node = Subquery(slots.values("node").annotate(of_node=what).values("of_node"))
-    return of_node if default is None else Coalesce(of_node, default)
-
-
-def drain_reasons(nodes: Iterable[Node]) -> dict[str, str]:
-    """Why each drained node was drained last, by what the audit log calls it."""
-    subjects = [node.audit_subject for node in nodes if node.state == Node.State.DRAINED]
-    records = AuditRecord.objects.filter(action=Node.DRAIN_ACTION, subject__in=subjects)
-    last = records.order_by("subject", "-id").distinct("subject")
-    return dict(last.values_list("subject", "reason"))
-
-
-def windows_ahead(pool_id: int, now: datetime) -> list[MaintenanceWindow]:
-    """Maintenance that is not over at `now` (pool time), the next one first."""
-    rows = MaintenanceWindow.objects.filter(pool_id=pool_id, ends_at__gt=now)
-    return list(rows.select_related("node").order_by("starts_at", "node__name"))
-
-
-def windows_near(facts: PoolFacts, now: datetime) -> list[MaintenanceWindow]:
-    """Maintenance that runs, or keeps new leases away already. One query."""
-    return near_of(windows_ahead(facts.id, now), facts, now)
-
-
-def near_of(
-    windows: Iterable[MaintenanceWindow], facts: PoolFacts, now: datetime
-) -> list[MaintenanceWindow]:
-    """Those of the windows ahead that a term which begins now could overlap.
-
-    As `scheduling.engine.snapshots` counts it: a term lasts a lease length, at least the minimum
-    runtime that protects it, and a round more.
-    """
-    options = facts.policy_options
-    least_s = options.min_runtime_us // SECOND_US if options else 0
-    term_s = max(facts.longest_lease_s, least_s)
-    near = now + timedelta(seconds=term_s + facts.round_s * facts.clock.scale)
-    return [row for row in windows if row.starts_at < near]
-
-
-def leases_into(window: MaintenanceWindow) -> int:
-    """How many leases hold GPUs of the window's node past its beginning."""
-    slots = LeaseSlot.objects.filter(lease=OuterRef("pk"), node=window.node_id, holding=True)
-    rows = Lease.objects.filter(Exists(slots), expires_at__gt=window.starts_at)
-    return rows.exclude(state=Lease.State.ENDED).count()

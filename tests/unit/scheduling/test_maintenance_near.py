@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scheduling.models import MaintenanceWindow, PoolClock
-from scheduling.selectors.operate.console import near_of
 from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.nodes import near_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
