@@ -11,7 +11,10 @@ RUN python -m venv /opt/uv && python -m venv --without-pip /opt/venv \
     --python /opt/venv/bin/python requirements/core.txt
 COPY . .
 # The library, without its dependencies: the lock above has them.
-RUN /opt/uv/bin/uv pip install --no-cache --no-deps --offline --python /opt/venv/bin/python ./core
+# `--build-arg RESEARCH=1` adds the policies of evenshare-research.
+ARG RESEARCH=
+RUN /opt/uv/bin/uv pip install --no-cache --no-deps --offline --python /opt/venv/bin/python \
+    ./core ${RESEARCH:+./research}
 # Production settings, with values that are for this one command and stay in no layer.
 RUN EVENSHARE_MODE=production SECRET_KEY="$(head -c 48 /dev/urandom | base64)" \
     ALLOWED_HOSTS=build.invalid BEHIND_TLS_PROXY=1 REDIS_URL=unix:///none \

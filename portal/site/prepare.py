@@ -38,6 +38,8 @@ def main() -> None:
     migrate()
     collect_static()
     after_migrate()
+    for line in pools_without_policy():
+        print(line)
     for line in (*demo_logins(), *cluster_steps()):
         print(LOGINS_MARK + line)
 
@@ -88,6 +90,19 @@ def collect_static() -> None:
     from portal.site.collected import collect
 
     collect()
+
+
+def pools_without_policy() -> list[str]:
+    """Say of which pools no round is decided, as no package brings their policy."""
+    from evenshare_core.policies.registry import missing_text
+    from scheduling.models import Pool
+
+    pools = Pool.objects.using("owner").order_by("name").values_list("name", "policy")
+    return [
+        f"pool {name}: no round is decided: {why}"
+        for name, policy in pools
+        if (why := missing_text(policy))
+    ]
 
 
 def after_migrate() -> None:

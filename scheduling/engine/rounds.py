@@ -16,6 +16,7 @@ from django.conf import settings
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.instants import to_us
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies import registry
 from evenshare_core.policies.base import InvariantViolation, certify_round, decide_round
 from evenshare_core.units import MICROSECOND_NS, MILLISECOND_NS
 from scheduling.engine.apply import apply_round
@@ -223,6 +224,7 @@ def _snapshot(pool: Pool, at: datetime) -> tuple[Snapshot, LeftState]:
 
 def _decide(pool: Pool, snapshot: Snapshot, token: int, at: datetime) -> tuple[Snapshot, Decision]:
     """Decide; a job that makes the policy fail is quarantined and the snapshot read again."""
+    registry.usable_options(snapshot.policy, snapshot.options)  # what fails here is no job's fault
     for _ in range(MAX_FAULTY_JOBS):
         try:
             return snapshot, decide_round(snapshot)

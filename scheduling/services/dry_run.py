@@ -16,7 +16,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.utilities import stated_utility
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
 from evenshare_core.policies.policy import PricedStart
-from evenshare_core.policies.registry import POLICIES
+from evenshare_core.policies.registry import POLICIES, missing_text
 from evenshare_core.policies.registry import options as policy_options
 from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import Clocks, PoolNow
@@ -96,6 +96,8 @@ def dry_run_job(
     """
     began_s = timer()
     answer, request, offer = _dry_run(tenant, spec, now)
+    if offer is not None and (absent := missing_text(offer.policy)):
+        return replace(answer, detail=f"No round of this pool is decided: {absent}.")
     if request is None or offer is None or not (looks_ahead or request.deadline):
         return answer
     at = now(offer.id)

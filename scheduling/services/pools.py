@@ -79,9 +79,10 @@ def complete_options(
 ) -> dict[str, Any]:
     """A policy's options in full; what is wrong goes into `errors`, as `options.NAME`."""
     try:
-        read: dict[str, Any] = msgspec.to_builtins(registry.options(policy, dict(options)))
+        chosen = registry.usable_options(policy, dict(options))
+        read: dict[str, Any] = msgspec.to_builtins(chosen)
     except registry.UnknownPolicyError:
-        errors.add("policy", "Choose one of the policies.")
+        errors.add("policy", f"Choose one of the policies: {registry.missing_text(policy)}.")
     except OptionError as error:
         field, _, problem = str(error).partition(": ")
         errors.add(f"options.{field}", problem)

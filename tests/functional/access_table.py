@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from portal.site.urls_api import LISTS
-from tenants.api.base import Who
 
 
 class Row(NamedTuple):
@@ -352,16 +351,25 @@ TABLE: dict[str, Route] = {
     "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)).showing(),
 }
 
-# Lists whose descriptions say who finds them, and what they show.
+# Who finds lists that are described once: said here again, so that a slip there is noticed.
 FINDS = {
-    Who.ANYBODY_SIGNED_IN: API_LIST,
-    Who.TENANT: API_TENANT,
-    Who.POOL: API_POOL,
-    Who.SITE: OPERATE,
+    "jobs": API_LIST,
+    "pools": API_LIST,
+    "quotas": API_LIST,
+    "tokens": API_LIST,
+    "pools/<slug:name>/preemptions": API_POOL,
+    "pools/<slug:name>/trades": API_POOL,
+    "pools/<slug:name>/profiles": API_POOL,
+    "pools/<slug:name>/offers/<slug:slug>": API_TENANT,
+    "operate/nodes": OPERATE,
+    "operate/maintenance": OPERATE,
+    "operate/pools/<slug:name>/overdue": OPERATE,
+    "operate/tenants": OPERATE,
+    "operate/audit": OPERATE,
 }
 for _list in LISTS:
     _others = TABLE.get(f"api/v1/{_list.address}", Route({}))
-    _methods = {"GET": FINDS[_list.who], **_others.methods}
+    _methods = {"GET": FINDS[_list.address], **_others.methods}
     TABLE[f"api/v1/{_list.address}"] = replace(_others, methods=_methods, shows=_list.shows)
 
 # The other roles for the site get by GET what an operator gets, and where not, this; any change is

@@ -9,6 +9,8 @@ from django.core.management import CommandError, call_command
 
 from evenshare_core.policies import installed, registry
 from evenshare_core.policies.registry import UnknownPolicyError
+from scheduling.services.pools import complete_options
+from tenants.input.errors import FieldErrors
 from tests.factories import Cluster
 from tests.functional.addresses import bearer, is_api, session
 from tests.functional.crawl import asked, looks
@@ -53,6 +55,26 @@ class TestTheRoundsPage:
     def test_says_what_brings_it(self, pair: Pair, lab: Cluster) -> None:
         number = pair.one.words_in(lab)["round"]
         assert SHOWN in page(pair.one, f"/pools/{lab.pool.name}/rounds/{number}/")
+
+
+class TestADryRun:
+    def test_promises_no_start(self, pair: Pair, lab: Cluster) -> None:
+        job = {"pool": lab.pool.name, "name": "a", "gpus": 1, "command": ["true"]}
+        tenant = pair.one.words["slug"]
+        answer = bearer(pair.one.secret).post(
+            "/api/v1/jobs/dry-run", {**job, "tenant": tenant}, content_type="application/json"
+        )
+        assert answer.status_code == 200, answer.content
+        assert answer.json()["detail"] == f"No round of this pool is decided: {WHY}."
+
+
+class TestAnotherSetting:
+    def test_is_refused_with_what_brings_the_policy(self, lab: Cluster) -> None:
+        errors = FieldErrors()
+        complete_options(lab.pool.policy, {}, errors)
+        assert [(error.field, error.reason) for error in errors.errors] == [
+            ("policy", f"Choose one of the policies: {WHY}.")
+        ]
 
 
 class TestTheConsole:

@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.formulations import shares
 from evenshare_core.policies.base import decide_round
+from evenshare_core.policies.options import OptionError
 from scheduling.engine import rounds as engine
 from scheduling.engine.quarantine import find_faulty_job
 from scheduling.engine.rounds import RoundOutcome, execute_round
 from scheduling.models import Job, Lease, LeaseEvent, LeaseSlot
 from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
+from scheduling.services.pools import complete_options
+from tenants.input.errors import FieldErrors
 from tests.factories import BEGIN, Cluster, cluster
 from tests.patience import some
 
@@ -126,6 +130,23 @@ def breaking_on(*names: int) -> Callable[[Snapshot], Decision]:
         return decide_round(snapshot)
 
     return decide
+
+
+@pytest.mark.usefixtures("committed_db")
+class TestASolverThatIsNotInstalled:
+    def test_is_refused_as_a_setting_and_blamed_on_no_job(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lab = cluster({"a": 8}, policy="oef", options={"backend": "pyomo"})
+        job = lab.submit("a", 1, 1000)
+        monkeypatch.setitem(shares.BACKENDS, "pyomo", ("nowhere_at_all", "Pyomo"))
+        errors = FieldErrors()
+        complete_options("oef", {"backend": "pyomo"}, errors)
+        assert [error.field for error in errors.errors] == ["options.backend"]
+        with pytest.raises(OptionError, match="'pyomo' is not installed"):
+            lab.round()
+        job.refresh_from_db()
+        assert (job.state, job.quarantine) == ("pending", "")
 
 
 @pytest.mark.usefixtures("committed_db")

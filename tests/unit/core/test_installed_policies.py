@@ -50,7 +50,9 @@ class TestAnOutsidePolicy:
         assert verdicts[Property.CAPACITY] == verdicts[Property.PARETO] == Verdict.HOLDS
 
     def test_is_simulated_by_the_command_beside_the_cores(self, tmp_path: Path) -> None:
-        install_policy(tmp_path)
+        # A policy may use what decides rounds, whichever module of the core is imported first.
+        uses = "\nfrom evenshare_core.policies.base import decide_round\n"
+        install_policy(tmp_path, code=SMALLEST.read_text() + uses)
         path = os.pathsep.join([str(tmp_path), str(HERE / "core" / "src")])
         drawn = ("simulate", "--synthetic", "60,3,2", "--nodes", "2", "--policy", "smallest,fifo")
         done = subprocess.run(
@@ -69,6 +71,7 @@ class TestAPackageThatIsWrong:
         [
             ("import nowhere_at_all", "smallest", "ModuleNotFoundError: No module named 'nowhere"),
             ("1 / 0", "smallest", "ZeroDivisionError: division by zero"),
+            ("import sys\nsys.exit(3)", "smallest", "SystemExit: 3"),
             ("", "smallest", "AttributeError: module 'acme_policies' has no attribute 'POLICY'"),
             ("POLICY = 3", "smallest", "TypeError: acme_policies:POLICY is no Policy"),
             (None, "tiniest", "ValueError: acme_policies:POLICY is named 'smallest'"),
@@ -87,6 +90,17 @@ class TestAPackageThatIsWrong:
         wanted = f"policy '{name}' of acme-policies 1.2 does not load: {why}"
         assert faults[name].startswith(wanted)
         assert "largest" in policies
+
+    def test_whose_entry_points_cannot_be_read_declares_nothing(self, installed: Path) -> None:
+        install_policy(installed)
+        (installed / "broken-1.dist-info").mkdir()
+        (installed / "broken-1.dist-info" / "METADATA").write_text("Name: broken\nVersion: 1\n")
+        (installed / "broken-1.dist-info" / "entry_points.txt").write_text(
+            "[console_scripts]\nno\n"
+        )
+        policies, faults = read_policies(())
+        assert "smallest" in policies
+        assert not faults
 
     def test_does_not_replace_a_policy_of_the_core(self, installed: Path) -> None:
         install_policy(installed)

@@ -151,6 +151,15 @@ def solve_shares(
     return _equal(problem, classes, "equal split", "fallback", "; ".join(reasons))
 
 
+def missing_backend(name: str) -> str:
+    """Return why a backend cannot be used here; "" if it can."""
+    try:
+        _load(name)
+    except ShareError as error:
+        return str(error)
+    return ""
+
+
 def _rule(rule: ShareRule | str) -> ShareRule:
     try:
         return ShareRule(rule)

@@ -31,7 +31,6 @@ from evenshare_core.fairness.gpu_time import advance, windowed
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.fairness.rho import rho_of
 from evenshare_core.money.fixed_point import worst_case_micro
-from evenshare_core.policies import registry
 from evenshare_core.policies.policy import ALWAYS_PROMISED, Policy
 from evenshare_core.policies.shared.backoffs import backoff_skips, without_backoffs
 from evenshare_core.policies.shared.prices import (
@@ -301,3 +300,7 @@ def _queued(
         capacity=capacity_by_type(ready.nodes),
         lease_us=ready.lease_us,
     )
+
+
+# Last, for a package's policy, which the registry loads, may import this module.
+from evenshare_core.policies import registry  # noqa: E402

@@ -6,8 +6,8 @@ only: the registry keeps why, for whoever asks for one of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Collection, Iterator
+from importlib.metadata import EntryPoint, distributions
 
 from evenshare_core.policies.policy import Policy
 
@@ -25,11 +25,11 @@ def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[st
 
     What two packages bring is taken from neither: which comes first is chance.
     """
-    declared: dict[str, list[EntryPoint]] = {}
-    for entry in entry_points(group=GROUP):
-        declared.setdefault(entry.name, []).append(entry)
     policies: dict[str, Policy] = {}
     faults: dict[str, str] = {}
+    declared: dict[str, list[EntryPoint]] = {}
+    for entry in _entries():
+        declared.setdefault(entry.name, []).append(entry)
     for name, entries in sorted(declared.items()):
         packages = " and ".join(sorted(map(_package, entries)))
         if name in built_in or len(entries) > 1:
@@ -38,10 +38,27 @@ def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[st
             continue
         try:
             policies[name] = _load(entries[0])
-        except Exception as error:  # noqa: BLE001 - an import may fail in any way
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an import may fail in any way
             why = f"{type(error).__name__}: {error}"
             faults[name] = f"policy {name!r} of {packages} does not load: {why}"
     return policies, faults
+
+
+def _entries() -> Iterator[EntryPoint]:
+    """Yield what packages declare. One whose file of entry points cannot be read declares nothing.
+
+    Of two copies of a package the first on the path counts.
+    """
+    seen: set[str] = set()
+    for package in distributions():
+        try:
+            name = package.name
+            found = package.entry_points.select(group=GROUP)
+        except Exception:  # noqa: BLE001, S112 - another package's metadata, broken in any way
+            continue
+        if name not in seen:
+            seen.add(name)
+            yield from found
 
 
 def _load(entry: EntryPoint) -> Policy:

@@ -117,6 +117,10 @@ class Policy(ABC):
     # What rounds are certified for besides `ALWAYS_PROMISED`.
     promised: frozenset[Property] = frozenset()
 
+    def missing(self, options: Options) -> str:  # noqa: ARG002 - of some policies
+        """Return which option needs what is not installed, as `option: why`; "" if none does."""
+        return ""
+
     @abstractmethod
     def decide(self, snapshot: Snapshot) -> Decision:
         """Fill `grants`, `renewals`, `ends`, `skips` and `memory`; `decide_round` adds the rest.

@@ -9,7 +9,7 @@ from evenshare_core.policies.gandiva_fair import policy as gandiva_fair
 from evenshare_core.policies.installed import BROUGHT_BY, read_policies
 from evenshare_core.policies.ltgf import policy as ltgf
 from evenshare_core.policies.market import policy as market
-from evenshare_core.policies.options import Options, parse_options
+from evenshare_core.policies.options import OptionError, Options, parse_options
 from evenshare_core.policies.orders import drf, fifo
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise
@@ -81,6 +81,17 @@ def options(name: str, raw: dict[str, Any]) -> Options:
         OptionError: a field is unknown or out of bounds; it is named.
     """
     return parse_options(policy(name).options_type, raw)
+
+
+def usable_options(name: str, raw: dict[str, Any]) -> Options:
+    """Return the options of a policy that can decide with them here.
+
+    Raises: as `options`, and OptionError where one needs what is not installed.
+    """
+    chosen = options(name, raw)
+    if missing := policy(name).missing(chosen):
+        raise OptionError(missing)
+    return chosen
 
 
 def quota_promise(name: str, raw: dict[str, Any], lengths: PoolLengths) -> QuotaPromise:

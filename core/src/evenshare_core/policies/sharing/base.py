@@ -38,6 +38,7 @@ from evenshare_core.formulations.shares import (
     ShareProblem,
     ShareRule,
     ShareSolution,
+    missing_backend,
     solve_shares,
 )
 from evenshare_core.placement.rounding import ShareRequest, round_shares
@@ -144,6 +145,11 @@ class SharingPolicy(Policy):
         }
         options = parse_options(self.options_type, known)
         return solve_shares(problem, self.rule(options), options.backend)
+
+    def missing(self, options: Options) -> str:
+        """Return why the solver cannot be used."""
+        assert isinstance(options, SharingOptions)  # noqa: S101 - narrows; of `options_type`
+        return missing_backend(options.backend)
 
     def ideals(self, snapshot: Snapshot, options: Options) -> tuple[Ideal, ...]:
         """Return the shares before rounding, solved anew."""
