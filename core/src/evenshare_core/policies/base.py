@@ -303,4 +303,4 @@ def _queued(
 
 
 # Last, for a package's policy, which the registry loads, may import this module.
-from evenshare_core.policies import registry  # noqa: E402
+from evenshare_core.policies import registry  # noqa: E402 - it loads them

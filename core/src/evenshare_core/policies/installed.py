@@ -53,12 +53,12 @@ def _entries() -> Iterator[EntryPoint]:
     for package in distributions():
         try:
             name = package.name
-            found = package.entry_points.select(group=GROUP)
+            entries = package.entry_points.select(group=GROUP)
         except Exception:  # noqa: BLE001, S112 - another package's metadata, broken in any way
             continue
         if name not in seen:
             seen.add(name)
-            yield from found
+            yield from entries
 
 
 def _load(entry: EntryPoint) -> Policy:
