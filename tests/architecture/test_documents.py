@@ -23,7 +23,7 @@ READERS = {
 WITHOUT_READER = {"ARCHITECTURE.md", "CHANGELOG.md"}
 FIRST_LINE = re.compile(r"# [^\n]+\n\nFor ([a-z ,]+): \S")
 WORDS = 3_000
-LIMITS = {"CHANGELOG.md": 4_000, "README.md": 2_000, "CONTRIBUTING.md": 2_500}
+LIMITS = {"CHANGELOG.md": 4_000, "README.md": 2_000}
 DOCUMENTS = [path for path in files() if path.suffix == ".md"]
 FOR_READERS = [
     path
