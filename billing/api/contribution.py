@@ -176,9 +176,14 @@ class IncomeLines(ContributionView):
         key = read_cursor(request, route, parts=2)
         with tenant_scope(tenant.pk):
             lines = income_lines(
-                tenant.pk, facts.id, facts.book, since=asked.since, until=asked.until,
-                before=(from_us(key[0] * HOUR_US), key[1]) if key else None, limit=limit + 1,
-            )  # fmt: skip
+                tenant.pk,
+                facts.id,
+                facts.book,
+                since=asked.since,
+                until=asked.until,
+                before=(from_us(key[0] * HOUR_US), key[1]) if key else None,
+                limit=limit + 1,
+            )
             visibility = read_visibility(facts.id, self.access)
         following = None
         if len(lines) > limit:
@@ -209,8 +214,10 @@ class RevenueFairness(ContributionView):
         asked = self.asked_time(request, facts)
         with site_scope():
             history = revenue_history(
-                facts.id, since=asked.since, until=asked.until,
-            )  # fmt: skip
+                facts.id,
+                since=asked.since,
+                until=asked.until,
+            )
             known = read_visibility(facts.id, self.access).known
             names = {tenant_id: seen.name for tenant_id, seen in known.items()}
             currency = Charges().currency(facts.book)

@@ -80,9 +80,14 @@ class IncomeList(ContributionView):
         key = read_cursor(request, route, parts=2)
         with tenant_scope(tenant.pk):
             lines = income_lines(
-                tenant.pk, facts.id, facts.book, since=asked.since, until=asked.until,
-                before=(from_us(key[0] * HOUR_US), key[1]) if key else None, limit=limit + 1,
-            )  # fmt: skip
+                tenant.pk,
+                facts.id,
+                facts.book,
+                since=asked.since,
+                until=asked.until,
+                before=(from_us(key[0] * HOUR_US), key[1]) if key else None,
+                limit=limit + 1,
+            )
             factors = income_factors(tenant.pk, facts.id, lines[:limit])
             visibility = read_visibility(facts.id, self.access)
         following = None
@@ -116,9 +121,14 @@ class EntryList(ContributionView):
         key = read_cursor(request, route)
         with tenant_scope(tenant.pk):
             entries = account_entries(
-                tenant.pk, facts.id, facts.book, since=asked.since, until=asked.until,
-                before=key[0] if key else None, limit=limit + 1,
-            )  # fmt: skip
+                tenant.pk,
+                facts.id,
+                facts.book,
+                since=asked.since,
+                until=asked.until,
+                before=key[0] if key else None,
+                limit=limit + 1,
+            )
         shown = entries[:limit]
         following = make_cursor(route, shown[-1][0]) if len(entries) > limit else None
         return Response({"results": [plain(row) for _, row in shown], "next": following})

@@ -50,11 +50,17 @@ def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
     answers = deadline_answers_json(jobs, now)
     return [
         job_json(
-            job, root, leases.get(job.pk), charges.get(job.pk), queue=queues.get(job.pk),
-            at=now.get(job.pool_id), answer=answers.get(job.pk),
-        ) | known[job.pk]
+            job,
+            root,
+            leases.get(job.pk),
+            charges.get(job.pk),
+            queue=queues.get(job.pk),
+            at=now.get(job.pool_id),
+            answer=answers.get(job.pk),
+        )
+        | known[job.pk]
         for job in jobs
-    ]  # fmt: skip
+    ]
 
 
 def job_json(

@@ -164,9 +164,11 @@ class PoolSharing(SharedPoolView):
         there = self.there(name, slug, Action.SHARE)
         wanted = read_request(PriceLimitRequest, spec_of(request))
         set_price_limit(
-            tenant=there.tenant, actor=actor_of(self.person), pool_id=there.facts.id,
+            tenant=there.tenant,
+            actor=actor_of(self.person),
+            pool_id=there.facts.id,
             max_price=wanted.max_price,
-        )  # fmt: skip
+        )
         return Response(_sharing_json(there))
 
 
@@ -187,9 +189,13 @@ class TypeSharing(SharedPoolView):
         wanted = read_request(SharingRequest, spec_of(request))
         before = _row(facts, tenant, gpu_type)
         set_sharing(
-            tenant=tenant, actor=actor_of(self.person), pool_id=facts.id, gpu_type=gpu_type,
-            request=wanted, now=read_clock(facts.id).pool_at,
-        )  # fmt: skip
+            tenant=tenant,
+            actor=actor_of(self.person),
+            pool_id=facts.id,
+            gpu_type=gpu_type,
+            request=wanted,
+            now=read_clock(facts.id).pool_at,
+        )
         after = _row(facts, tenant, gpu_type)
         if before is None or after is None:
             raise not_there()  # its quota ended in this moment
@@ -232,9 +238,13 @@ class OfferList(Listed, SharedPoolView):
         facts, tenant = self.there(name, slug, Action.SHARE)
         wanted = read_request(OfferRequest, spec_of(request))
         made = make_offer(
-            tenant=tenant, actor=actor_of(self.person), pool_id=facts.id, request=wanted,
-            now=read_clock(facts.id).pool_at, key=key,
-        )  # fmt: skip
+            tenant=tenant,
+            actor=actor_of(self.person),
+            pool_id=facts.id,
+            request=wanted,
+            now=read_clock(facts.id).pool_at,
+            key=key,
+        )
         shown = _shown(made.offer, facts, tenant)
         headers = replay_header(is_replay=made.is_replay)
         return Response(shown, status=201, headers=headers)
@@ -256,9 +266,12 @@ class OfferOne(SharedPoolView):
         """
         facts, tenant = self.there(name, slug, Action.SHARE)
         row = revoke_offer(
-            tenant=tenant, actor=actor_of(self.person), pool_id=facts.id, uid=offer,
+            tenant=tenant,
+            actor=actor_of(self.person),
+            pool_id=facts.id,
+            uid=offer,
             now=read_clock(facts.id).pool_at,
-        )  # fmt: skip
+        )
         if row is None:
             raise not_there()
         back = _back(facts, tenant, row.gpu_type.name)

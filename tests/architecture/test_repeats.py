@@ -70,7 +70,7 @@ class TestALayoutByHand:
         silent = [
             f"{name_of(path)}: {line.strip()}"
             for path in python_files(*PRODUCT)
-            if not re.search("/(migrations|api|selectors)/", name_of(path))
+            if "/migrations/" not in name_of(path)
             for line in path.read_text("utf-8").splitlines()
             if re.search(r"# fmt: (skip|off)$", line)
         ]

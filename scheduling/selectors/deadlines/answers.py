@@ -177,9 +177,16 @@ def _standing(
 
 def _view(row: JobAnswer) -> AnswerView:
     return answer_of(
-        AnswerView, row, state=DeadlineState(row.state), by=row.by_at, leases=_planned(row.leases),
-        limit=row.limited_by, blocked=_planned(row.blocked), earliest=row.earliest_at, moved=None,
-    )  # fmt: skip
+        AnswerView,
+        row,
+        state=DeadlineState(row.state),
+        by=row.by_at,
+        leases=_planned(row.leases),
+        limit=row.limited_by,
+        blocked=_planned(row.blocked),
+        earliest=row.earliest_at,
+        moved=None,
+    )
 
 
 def _planned(leases: Iterable[Sequence[int]]) -> tuple[LeaseStretch, ...]:
@@ -189,11 +196,17 @@ def _planned(leases: Iterable[Sequence[int]]) -> tuple[LeaseStretch, ...]:
 def view_of(answer: DeadlineAnswer, *, number: int, at: datetime) -> AnswerView:
     """Return an answer that is in no table as it is read from there; of round `number`, `at`."""
     return answer_of(
-        AnswerView, answer, round=number, at=at, by=from_us(answer.by_us) if answer.by_us else None,
-        leases=_planned(answer.leases), limit="" if answer.limit is None else answer.limit.value,
-        blocked=_planned(answer.blocked), moved=None,
+        AnswerView,
+        answer,
+        round=number,
+        at=at,
+        by=from_us(answer.by_us) if answer.by_us else None,
+        leases=_planned(answer.leases),
+        limit="" if answer.limit is None else answer.limit.value,
+        blocked=_planned(answer.blocked),
+        moved=None,
         earliest=None if answer.earliest_us is None else from_us(answer.earliest_us),
-    )  # fmt: skip
+    )
 
 
 def _with_moves(views: list[AnswerView]) -> tuple[AnswerView, ...]:
