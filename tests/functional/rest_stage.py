@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import psycopg
@@ -28,6 +31,7 @@ from tests.functional.lending_stage import late_stage
 from tests.functional.odd_stage import add_jobs, add_policy, add_pools_that_lost, people_alone
 from tests.functional.two_tenants import two_tenants
 
+ROOT = Path(__file__).resolve().parents[2]
 Words = dict[str, str]
 WALL = datetime(2030, 1, 1, 9, 30, 15, 123456, tzinfo=UTC)
 # A schema that is searched before the database's own functions, and what columns fill in.
@@ -90,13 +94,16 @@ def fix_clock(owner: psycopg.Connection) -> None:
 
 @contextmanager
 def seeded(seed: str) -> Iterator[None]:
-    """Take the clock's and chance's place: random bytes are of `seed`, no time passes."""
-    count = 0
+    """Take the clock's and chance's place: random bytes are of `seed`, no time passes.
+
+    Each way by which libraries ask for bytes has a count of its own: some ask once in a process.
+    """
+    counts = Counter[str]()
 
     def urandom(size: int) -> bytes:
-        nonlocal count
-        count += 1
-        return hashlib.shake_256(f"{seed} {count}".encode()).digest(size)
+        asked = f"{seed} {size} {' '.join(_library_calls(sys._getframe(1)))}"
+        counts[asked] += 1
+        return hashlib.shake_256(f"{asked} {counts[asked]}".encode()).digest(size)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "urandom", urandom)
@@ -104,6 +111,17 @@ def seeded(seed: str) -> Iterator[None]:
         patch.setattr(time, "perf_counter_ns", lambda: 0)
         patch.setattr(timezone, "now", lambda: WALL)
         yield
+
+
+def _library_calls(frame: FrameType | None) -> Iterator[str]:
+    """The functions that called each other since code of this repository was left."""
+    while frame is not None and not _is_ours(frame.f_code.co_filename):
+        yield frame.f_code.co_name
+        frame = frame.f_back
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(f"{ROOT}{os.sep}") and f"{os.sep}site-packages{os.sep}" not in file
 
 
 def rest_stage(logs: Path) -> RestStage:
