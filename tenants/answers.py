@@ -2,7 +2,7 @@
 
 An answer is an `Answer` whose fields have the names, the order and the types that REST gives them;
 `plain` makes JSON of it, `tenants.api.answer_schemas` the API's description. A field that is for
-pages alone is `Hidden`; one whose type does not say how it is told is `told_as` a text. Pure.
+pages alone is `Hidden`; one that JSON has in another form than its type's is `formatted_as`. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from evenshare_core.money.rows import Amount, InstantUs, Whole
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
-HIDDEN, TELL = "hidden", "tell"
+HIDDEN, FORM = "hidden", "form"
 
 Hidden = Annotated[T, msgspec.Meta(extra={HIDDEN: True})]
 
@@ -39,26 +39,23 @@ class Answer(msgspec.Struct, frozen=True):
     COMPONENT: ClassVar[str] = ""
 
 
-def told_as(tell: Callable[[Any], Any], **schema: object) -> msgspec.Meta:
-    """Return what a field is annotated with that is told as `tell` makes it: as `schema` says."""
-    return msgspec.Meta(extra={TELL: tell}, extra_json_schema=schema)
+def formatted_as(form: Callable[[Any], Any], **schema: object) -> msgspec.Meta:
+    """Return the annotation of a field that `form` turns into JSON, of the kind in `schema`."""
+    return msgspec.Meta(extra={FORM: form}, extra_json_schema=schema)
 
 
 def about(description: str, **schema: object) -> msgspec.Meta:
-    """Return what a field is annotated with that the API's description says more of.
-
-    `nullable`: it is null for some who ask.
-    """
+    """Return the annotation of a field with a description; `nullable`: it may be null."""
     return msgspec.Meta(description=description, extra_json_schema=schema)
 
 
 def one_of(*choices: str) -> msgspec.Meta:
-    """Return what a text is annotated with that is one of these."""
+    """Return the annotation of a text that is one of these."""
     return msgspec.Meta(extra_json_schema={"enum": list(choices)})
 
 
 def answer_of(kind: type[S], row: object, /, **more: object) -> S:
-    """Return the answer that has its fields from `more`, and what is not there from a row's."""
+    """Return an answer of a row: fields are those of `more`, else the row's of the same name."""
     names = kind.__struct_fields__
     return kind(**{name: more[name] if name in more else getattr(row, name) for name in names})
 
@@ -67,20 +64,20 @@ def plain(value: Any) -> Any:
     """Return a value as JSON has it: instants in UTC, credits as texts, lengths in seconds.
 
     Raises:
-        TypeError: nothing says how it is told.
+        TypeError: its type has no form in JSON.
     """
-    tell = _TELL.get(type(value))
-    if tell is not None:
-        return tell(value)
+    form = _FORMS.get(type(value))
+    if form is not None:
+        return form(value)
     if isinstance(value, msgspec.Struct):
         return {
-            name: plain(field if tell is None or field is None else tell(field))
-            for attribute, name, tell in _rendered(type(value))
+            name: plain(field if form is None or field is None else form(field))
+            for attribute, name, form in _rendered(type(value))
             for field in (getattr(value, attribute),)
         }
     if isinstance(value, Enum):
         return value.value
-    raise TypeError(f"{type(value).__name__} is not told")
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def time_text(instant: datetime | None) -> str | None:
@@ -107,7 +104,7 @@ def _entries(values: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(plain(key)): plain(value) for key, value in values.items()}
 
 
-_TELL: dict[type, Callable[[Any], Any]] = {
+_FORMS: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys((str, int, float, bool, type(None)), _same),
     **dict.fromkeys((list, tuple), _items),
     dict: _entries,
@@ -126,9 +123,9 @@ _TELL: dict[type, Callable[[Any], Any]] = {
 def _rendered(
     kind: type[msgspec.Struct],
 ) -> tuple[tuple[str, str, Callable[[Any], Any] | None], ...]:
-    """The attributes that are told, each with its name in JSON and what tells it."""
+    """The attributes that JSON has, each with its name there and its own form."""
     fields = ((one, meta_of(one.type)) for one in answer_fields(kind))
-    return tuple((one.name, one.encode_name, (meta.extra or {}).get(TELL)) for one, meta in fields)
+    return tuple((one.name, one.encode_name, (meta.extra or {}).get(FORM)) for one, meta in fields)
 
 
 @cache

@@ -31,13 +31,14 @@ from billing.selectors.statements import HOUR
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import HOUR_US
 from scheduling.api.base import SchedulingView
-from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL
+from scheduling.api.schemas import POOL, SINCE, TENANT, UNTIL
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.answers import credits_text, plain
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
+from tenants.api.resources import PAGE
 from tenants.api.times import read_time, time_text
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -165,7 +166,7 @@ class IncomeLines(ContributionView):
     @extend_schema(
         operation_id="contribution_lines",
         responses={200: IncomeLinePage},
-        parameters=[*STRETCH, *PAGE_QUERY],
+        parameters=[*STRETCH, *PAGE],
     )
     def get(self, request: Request) -> Response:
         """List what each borrowed term brought a lender, newest first, with every factor."""
@@ -213,11 +214,7 @@ class RevenueFairness(ContributionView):
         facts = self.pool(name)
         asked = self.asked_time(request, facts)
         with site_scope():
-            history = revenue_history(
-                facts.id,
-                since=asked.since,
-                until=asked.until,
-            )
+            history = revenue_history(facts.id, since=asked.since, until=asked.until)
             known = read_visibility(facts.id, self.access).known
             names = {tenant_id: seen.name for tenant_id, seen in known.items()}
             currency = Charges().currency(facts.book)

@@ -59,6 +59,7 @@ from tenants.api.operate import (
 )
 from tenants.api.problems import Problem, bad_field, not_there
 from tenants.api.request_schemas import request_serializer
+from tenants.api.resources import CURSOR
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -69,9 +70,6 @@ from tenants.tokens import Scope
 STATES = TransferRequest.State.values
 CREDIT_TERMS = answer_serializer(CreditTermsRow)
 STATE = OpenApiParameter("state", OpenApiTypes.STR, OpenApiParameter.QUERY, enum=STATES)
-CURSOR = OpenApiParameter(
-    "cursor", OpenApiTypes.STR, OpenApiParameter.QUERY, description="The `next` of the page before."
-)
 
 
 class CreditList(SchedulingView):

@@ -29,12 +29,12 @@ from evenshare_core.money.rows import (
     Whole,
 )
 from evenshare_core.units import HOUR_US
-from scheduling.api.schemas import PAGE_QUERY
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
+from tenants.api.resources import PAGE
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
@@ -64,7 +64,7 @@ class IncomeList(ContributionView):
     @extend_schema(
         operation_id="income_list",
         responses={200: IncomePage},
-        parameters=[*STRETCH, *PAGE_QUERY],
+        parameters=[*STRETCH, *PAGE],
     )
     def get(self, request: Request) -> Response:
         """List a tenant's incomes from lending in a pool, newest first, with every factor.
@@ -106,7 +106,7 @@ class EntryList(ContributionView):
     @extend_schema(
         operation_id="entry_list",
         responses={200: EntryPage},
-        parameters=[*STRETCH, *PAGE_QUERY],
+        parameters=[*STRETCH, *PAGE],
     )
     def get(self, request: Request) -> Response:
         """List the transfers that moved a tenant's credits for a pool, newest first.

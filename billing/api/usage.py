@@ -18,7 +18,7 @@ from billing.selectors.statements import HOUR
 from billing.selectors.usage import usage_rows
 from evenshare_core.money.rows import UsageRow
 from scheduling.api.base import SchedulingView
-from scheduling.api.schemas import PAGE_QUERY, POOL, SINCE, TENANT, UNTIL
+from scheduling.api.schemas import POOL, SINCE, TENANT, UNTIL
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.pools.capacity import type_capacities
 from scheduling.selectors.sharing.price_forecasts import (
@@ -30,6 +30,7 @@ from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
+from tenants.api.resources import PAGE
 from tenants.api.times import read_time
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -98,7 +99,7 @@ class PriceHistory(SchedulingView):
     @extend_schema(
         operation_id="price_history",
         responses={200: PricePage},
-        parameters=[SINCE, UNTIL, *PAGE_QUERY],
+        parameters=[SINCE, UNTIL, *PAGE],
     )
     def get(self, request: Request, name: str, gpu_type: str) -> Response:
         """List the prices posted for a GPU type, newest first, with base, theta and use of each."""
@@ -152,7 +153,7 @@ class UsageList(SchedulingView):
     @extend_schema(
         operation_id="usage_list",
         responses={200: UsagePage},
-        parameters=[TENANT, POOL, SINCE, UNTIL, *PAGE_QUERY],
+        parameters=[TENANT, POOL, SINCE, UNTIL, *PAGE],
     )
     def get(self, request: Request) -> Response:
         """List a tenant's usage by term, newest first; amounts sum to what it is charged.

@@ -23,7 +23,7 @@ from billing.selectors.accounts import ZERO, account_of, gpu_hours
 from billing.selectors.late import LATE_SHARES
 from billing.selectors.statements import HOUR, Given, StatementPeriod
 from billing.selectors.usage import LenderShare, carried_micro
-from tenants.answers import Answer, Hidden, about, told_as
+from tenants.answers import Answer, Hidden, about, formatted_as
 from tenants.scopes import site_reading
 
 LineKey = tuple[datetime, int]  # hour and number of a line
@@ -91,7 +91,7 @@ class IncomeSumRow(Answer, frozen=True):
         ),
     ]
     lines: int
-    lent_gpu_h: Annotated[Decimal, told_as("{:f}".format, type="string")]
+    lent_gpu_h: Annotated[Decimal, formatted_as("{:f}".format, type="string")]
     earned: Decimal
     borne: Annotated[
         Decimal, about("What of `earned` the operator paid, because rounds were late.")

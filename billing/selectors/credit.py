@@ -168,5 +168,5 @@ def _transfer_rows(requests: QuerySet[TransferRequest]) -> list[tuple[int, Trans
         *(Coalesce("decided_by__username", Value("")), "decided_at", "answer", "transfer"),
         *("tenant__name", "receiver__name"),
     )
-    with site_reading():  # whoever named the receiver knows its name
+    with site_reading():  # the sender named the receiver, so it may see the name
         return [(key, TransferRow(*values)) for key, *values in rows]

@@ -12,9 +12,9 @@ from django.db.models.functions import Coalesce
 
 from billing.models import Book, PostedPrice
 from scheduling.models import GpuType, Pool
-from tenants.answers import Answer, about, told_as
+from tenants.answers import Answer, about, formatted_as
 
-Factor = Annotated[Decimal, told_as(str, type="string")]
+Factor = Annotated[Decimal, formatted_as(str, type="string")]
 
 
 class PriceRow(Answer, frozen=True):

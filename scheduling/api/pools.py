@@ -148,7 +148,7 @@ class PoolQueue(SchedulingView):
     query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
 
     @extend_schema(
-        operation_id="pool_queue", responses={200: schemas.QueuePage}, parameters=schemas.PAGE_QUERY
+        operation_id="pool_queue", responses={200: schemas.QueuePage}, parameters=[*PAGE]
     )
     def get(self, request: Request, name: str) -> Response:
         """List queued jobs in the order of the policy; of others, what the pool lets you see."""

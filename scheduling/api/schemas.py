@@ -64,8 +64,7 @@ PHASE = OpenApiParameter(
     enum=[*PHASES, *PHASE_SYNONYMS],
     description="As `state`, with those that start apart from those that run.",
 )
-PAGE_QUERY = [*PAGE]
-POOL_QUERY = [POOL, *PAGE_QUERY]
+POOL_QUERY = [POOL, *PAGE]
 LOG_QUERY = [
     query("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
     query("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),

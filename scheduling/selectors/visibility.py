@@ -13,7 +13,7 @@ from typing import Annotated
 from django.db.models import Min
 
 from scheduling.models import Pool
-from tenants.answers import Answer, Hidden, told_as
+from tenants.answers import Answer, Hidden, formatted_as
 from tenants.models import Quota, Tenant, User
 from tenants.scopes import site_reading
 from tenants.selectors.access import Access
@@ -35,7 +35,7 @@ class VisibleTenant(Answer, frozen=True):
     name: str
     initials: Hidden[str]
     swatch: Hidden[int]  # 0-15: how it is drawn
-    slug: Annotated[str, told_as(_or_null, nullable=True)] = ""  # "": its pages are not theirs
+    slug: Annotated[str, formatted_as(_or_null, nullable=True)] = ""  # "": its pages are not theirs
     you: bool = False
 
 

@@ -12,7 +12,7 @@ from scheduling.selectors.deadlines.answers import AnswerView, view_of
 from scheduling.selectors.deadlines.texts import unanswered_text
 from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services.asked_round import AskedRound, ask_round
-from tenants.answers import Answer, told_as
+from tenants.answers import Answer, formatted_as
 
 
 def _or_null(number: int) -> int | None:
@@ -24,7 +24,7 @@ class DeadlinePreview(Answer, frozen=True, rename={"number": "round"}):
 
     COMPONENT = "PreviewRow"
 
-    number: Annotated[int, told_as(_or_null, nullable=True)] = 0
+    number: Annotated[int, formatted_as(_or_null, nullable=True)] = 0
     answer: AnswerView | None = None
     text: str = ""
 

@@ -57,7 +57,7 @@ def _composed(kind: inspect.Type, more: dict[str, Any]) -> _Field:
     raise TypeError(f"{kind} is not described")
 
 
-# What a field's own description says that it is told as: by format, else by type.
+# By the format, else the type, that a field's annotation names.
 _TYPES: dict[str, Callable[..., _Field]] = {
     "number": s.FloatField,
     "string": s.CharField,

@@ -6,7 +6,7 @@ selector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -64,6 +64,8 @@ class Listed(ApiView):
     about: ClassVar[str]
     parameters: ClassVar[tuple[OpenApiParameter, ...]] = ()
     shows: ClassVar[tuple[str, ...]] = ()
+    # A list's own method: what the request asks for, by the words of its address.
+    page: Callable[..., Page]
     _route = ""
 
     def __init_subclass__(cls) -> None:
@@ -79,10 +81,6 @@ class Listed(ApiView):
             parameters=list(cls.parameters),
         )
         extend_schema_view(get=described)(cls)
-
-    def page(self, *_: Any, **place: Any) -> Page:
-        """Return what the request asks for; `place` is what its address names."""
-        raise NotImplementedError
 
     def get(self, request: Request, **place: Any) -> Response:  # noqa: ARG002 - DRF's signature
         """Answer with a page."""

@@ -14,7 +14,7 @@ from evenshare_core.domain.instants import from_us
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO
 from scheduling.models import Job, JobAnswer
 from scheduling.selectors.deadlines.instants import deadline_steps_of
-from tenants.answers import Answer, Hidden, about, answer_of, one_of, told_as
+from tenants.answers import Answer, Hidden, about, answer_of, formatted_as, one_of
 
 # So many answers of one job are shown, the newest.
 HISTORY_MAX = 50
@@ -48,7 +48,7 @@ class LeaseStretch(Answer, frozen=True):
     ends_at: datetime
 
 
-Points = Annotated[int, told_as(_points, pattern=r"^[0-9]+\.[0-9]{6}$")]
+Points = Annotated[int, formatted_as(_points, pattern=r"^[0-9]+\.[0-9]{6}$")]
 _NAMES = {"reward_micro": "points", "chance_milli": "chance", "moved": "moved_s"}
 
 
@@ -72,7 +72,7 @@ class AnswerView(Answer, frozen=True, rename=_NAMES):
     leases: tuple[LeaseStretch, ...]
     chance_milli: Annotated[
         int | None,
-        told_as(_chance, type="number"),
+        formatted_as(_chance, type="number"),
         about("Of an end by then, 0 to 1; null: nobody knows."),
     ]
     limit: Annotated[str, one_of("", *DeadlineLimit)]

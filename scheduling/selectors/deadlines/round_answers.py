@@ -20,7 +20,7 @@ from evenshare_core.domain.deadlines import DeadlineAnswer, DeadlineState, PlanC
 from scheduling.selectors.deadlines.answers import AnswerView, view_of
 from scheduling.selectors.jobs.refs import JobRef
 from scheduling.selectors.visibility import Visibility, VisibleTenant
-from tenants.answers import Answer, plain, told_as
+from tenants.answers import Answer, formatted_as, plain
 
 
 class AnswerKind(StrEnum):
@@ -62,7 +62,7 @@ class RoundAnswers(Answer, frozen=True, rename=_NAMES):
 
     counts: Mapping[AnswerKind, int]
     dated: int
-    rows: Annotated[tuple[RoundAnswer, ...], told_as(_flat)]
+    rows: Annotated[tuple[RoundAnswer, ...], formatted_as(_flat)]
     hidden: int
 
     @property

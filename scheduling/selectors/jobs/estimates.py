@@ -23,7 +23,7 @@ from evenshare_core.estimation.jobs import (
 from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import ONE_MILLI, SECOND_US
 from scheduling.models import Job, Measurement, Profile, RunRecord, StopForecast
-from tenants.answers import Answer, Hidden, about, told_as
+from tenants.answers import Answer, Hidden, about, formatted_as
 
 Kind = Measurement.Kind
 
@@ -119,8 +119,8 @@ def _past_run(run: Mapping[str, Any], speeds: Mapping[str, int]) -> PastRun:
     return PastRun(work_us, None if said is None else said * SECOND_US)
 
 
-Percent = Annotated[int, told_as(lambda milli: milli / 10, type="number")]
-_Rounded = Annotated[float, told_as(lambda seconds: round(seconds, 3))]
+Percent = Annotated[int, formatted_as(lambda milli: milli / 10, type="number")]
+_Rounded = Annotated[float, formatted_as(lambda seconds: round(seconds, 3))]
 _NAMES = {"work_s": "seconds", "error_milli": "error_percent", "overhead_s": "overhead_seconds"}
 
 

@@ -12,7 +12,7 @@ from evenshare_core.domain.plurals import plural
 from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
 from evenshare_core.money.fixed_point import to_text
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
-from tenants.answers import told_as
+from tenants.answers import formatted_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ def visible_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-Numbers = Annotated[Mapping[str, Any], told_as(visible_numbers)]
+Numbers = Annotated[Mapping[str, Any], formatted_as(visible_numbers)]
 
 
 def resources_text(cpus: int, memory_mb: int) -> str:

@@ -11,7 +11,7 @@ from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, Quo
 from evenshare_core.policies.registry import POLICIES, quota_promise
 from evenshare_core.units import SECOND_US
 from scheduling.selectors.pools.lines import PoolFacts
-from tenants.answers import Answer, answer_of, told_as
+from tenants.answers import Answer, answer_of, formatted_as
 
 
 def _seconds(length_us: int) -> int:
@@ -23,7 +23,7 @@ class WaitPartRow(Answer, frozen=True, rename={"length_us": "length_s"}):
     """A part of the longest wait for GPUs within quota."""
 
     text: str
-    length_us: Annotated[int, told_as(_seconds)]
+    length_us: Annotated[int, formatted_as(_seconds)]
 
 
 class QuotaPromiseRow(Answer, frozen=True, rename={"within_us": "within_s"}):
@@ -33,7 +33,7 @@ class QuotaPromiseRow(Answer, frozen=True, rename={"within_us": "within_s"}):
     """
 
     kind: QuotaPromiseKind
-    within_us: Annotated[int | None, told_as(_seconds)]
+    within_us: Annotated[int | None, formatted_as(_seconds)]
     parts: tuple[WaitPartRow, ...]
     text: str
     conditions: tuple[str, ...]

@@ -21,12 +21,12 @@ from evenshare_core.fairness.trades import TradeSide, trade_sides
 from evenshare_core.units import GPU_MICRO
 from scheduling.models import LeaseEvent
 from scheduling.selectors.visibility import Visibility, VisibleTenant
-from tenants.answers import Answer, Hidden, about, told_as
+from tenants.answers import Answer, Hidden, about, formatted_as
 
 PLACES = Decimal("0.000001")
 
 
-Gpus = Annotated[Decimal, told_as(float, type="number")]
+Gpus = Annotated[Decimal, formatted_as(float, type="number")]
 
 
 class TradeSideRow(Answer, frozen=True):

@@ -11,7 +11,7 @@ from evenshare_core.units import ONE_MILLI
 from scheduling.models import Job, Measurement, MeasurementNote, Profile
 from scheduling.selectors.jobs.phases import phases
 from scheduling.selectors.speeds.profiling import read_profiling_runs
-from tenants.answers import Answer, told_as
+from tenants.answers import Answer, formatted_as
 
 NOTES = 20
 
@@ -22,8 +22,8 @@ def milli_text(milli: int) -> str:
 
 
 SPEED = r"^[0-9]+\.[0-9]{3}$"
-Speed = Annotated[int, told_as(milli_text, pattern=SPEED)]
-_Excess = Annotated[int, told_as(milli_text, pattern=r"^-?[0-9]+\.[0-9]{3}$")]
+Speed = Annotated[int, formatted_as(milli_text, pattern=SPEED)]
+_Excess = Annotated[int, formatted_as(milli_text, pattern=r"^-?[0-9]+\.[0-9]{3}$")]
 _NAMES = {f"{one}_milli": one for one in ("declared", "measured", "excess", "tolerance")}
 
 

@@ -14,7 +14,7 @@ import pytest
 from rest_framework import serializers
 
 from evenshare_core.money.rows import Amount, IncomeRow, InstantUs, Whole
-from tenants.answers import Answer, Hidden, about, answer_of, one_of, plain, told_as
+from tenants.answers import Answer, Hidden, about, answer_of, formatted_as, one_of, plain
 from tenants.api.answer_schemas import answer_serializer
 
 
@@ -31,7 +31,7 @@ class Wheel(Answer, frozen=True, rename={"uid": "id"}):
     secret: Hidden[int]
     price: Annotated[Decimal | None, about("For one.")]
     milli: Annotated[
-        int, told_as(lambda milli: f"{milli / 1000:.3f}", pattern=r"^[0-9]\.[0-9]{3}$")
+        int, formatted_as(lambda milli: f"{milli / 1000:.3f}", pattern=r"^[0-9]\.[0-9]{3}$")
     ]
 
 
@@ -68,7 +68,7 @@ class TestPlain:
         ]
 
     def test_refuses_what_nothing_tells(self) -> None:
-        with pytest.raises(TypeError, match="Lock is not told"):
+        with pytest.raises(TypeError, match="Lock has no form in JSON"):
             plain({"a": type("Lock", (), {})()})
 
     def test_tells_whole_numbers_of_the_library_as_texts(self) -> None:

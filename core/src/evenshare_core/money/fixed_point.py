@@ -64,7 +64,7 @@ def sum_to_credits(micro: int) -> Decimal:
     Raises:
         TypeError: it is not an int.
     """
-    return Decimal(_text(micro))
+    return Decimal(micro_text(micro))
 
 
 def to_text(micro: int) -> str:
@@ -74,7 +74,7 @@ def to_text(micro: int) -> str:
         TypeError: it is not an int.
         ValueError: it does not fit numeric(20,6).
     """
-    return _text(_fits(micro))
+    return micro_text(_fits(micro))
 
 
 def term_charge(gpus: int, price_micro: int, held_us: int, carried: int) -> tuple[int, int]:
@@ -164,7 +164,12 @@ def largest_remainder(total: int, weights: Sequence[int]) -> list[int]:
     return parts
 
 
-def _text(micro: int) -> str:
+def micro_text(micro: int) -> str:
+    """Return whole micro-credits as decimal text with six places, however large they are.
+
+    Raises:
+        TypeError: it is not an int.
+    """
     if type(micro) is not int:
         raise TypeError(f"micro-credits must be an int, not {type(micro).__name__}")
     whole, part = divmod(abs(micro), CREDIT_MICRO)

@@ -11,6 +11,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from evenshare_core.money.fixed_point import micro_text
+
 # Far longer numbers than a portal has would take for ever, or all memory.
 Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Uid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
@@ -20,8 +22,7 @@ class Amount(int):
     """Whole micro-credits, written as text with six places."""
 
     def __str__(self) -> str:
-        whole, part = divmod(abs(self), 10**6)
-        return f"{'-' if self < 0 else ''}{whole}.{part:06d}"
+        return micro_text(int(self))
 
 
 class Whole(int):

@@ -1,7 +1,7 @@
 """Policies that other packages bring: their entry points of the group `evenshare.policies`.
 
-The name of an entry point is that of its policy. A package that is wrong costs its own policies
-only: the registry keeps why, for whoever asks for one of them.
+The name of an entry point is that of its policy. A faulty package costs its own policies only: the
+registry keeps the reasons (`evenshare_core.policies.registry.FAULTS`).
 """
 
 from __future__ import annotations

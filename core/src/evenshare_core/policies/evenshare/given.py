@@ -52,7 +52,7 @@ class RoundPool(NamedTuple):
     `queues` have the jobs that wait; `ended` the jobs whose lease ends, each with its rank by
     `order`. `standing` makes the numbers of a claim; `running` gives the leases that go on;
     `gpus` are those of each node that may be scheduled now.
-    `is_waiting`: None where all jobs of the queues do. `may_be_overfull`: some nodes may have fewer
+    `is_waiting`: None: all queued jobs wait. `may_be_overfull`: some nodes may have fewer
     GPUs than leases hold there.
     """
 
