@@ -9,6 +9,7 @@ from django.core.management import CommandError, call_command
 
 from evenshare_core.policies import installed, registry
 from evenshare_core.policies.registry import UnknownPolicyError
+from portal.site import prepare
 from scheduling.services.pools import complete_options
 from tenants.input.errors import FieldErrors
 from tests.factories import Cluster
@@ -55,6 +56,12 @@ class TestTheRoundsPage:
     def test_says_what_brings_it(self, pair: Pair, lab: Cluster) -> None:
         number = pair.one.words_in(lab)["round"]
         assert SHOWN in page(pair.one, f"/pools/{lab.pool.name}/rounds/{number}/")
+
+
+class TestThePreparation:
+    def test_of_an_upgrade_names_the_pools(self, lab: Cluster) -> None:
+        line = f"pool {lab.pool.name}: no round is decided: {WHY}"
+        assert line in prepare.pools_without_policy()
 
 
 class TestADryRun:
