@@ -12,10 +12,9 @@ give_back_what_is_freed()
 share()
 _django = get_asgi_application()
 
-# They read the settings, which Django has now; no request waits for the pages to be imported.
-from portal.site import urls  # noqa: E402, F401 - the same
-from portal.site.checks import refuse_unsafe_serving  # noqa: E402 - the same
-from portal.site.gate import Gate  # noqa: E402 - the same
+from portal.site import urls  # noqa: E402, F401 - after Django; no request waits for the pages
+from portal.site.checks import refuse_unsafe_serving  # noqa: E402 - they read the settings,
+from portal.site.gate import Gate  # noqa: E402 - which Django has now
 
 refuse_unsafe_serving()
 application = Gate(_django)

@@ -168,7 +168,7 @@ _tasks = pulse.TaskWatch()
 
 @signals.task_prerun.connect
 def task_begins(task: Any = None, **_: Any) -> None:
-    """A task is a sign of life of its queue."""
+    """A task's begin and its end are signs of life of its queue."""
     run = os.environ.get("EVENSHARE_RUN_DIR")
     queue = (getattr(task.request, "delivery_info", None) or {}).get("routing_key")
     if run and queue in QUEUES:
@@ -177,7 +177,6 @@ def task_begins(task: Any = None, **_: Any) -> None:
 
 @signals.task_postrun.connect
 def task_ends(**_: Any) -> None:
-    """The end of a task is another one."""
     _tasks.end()
 
 

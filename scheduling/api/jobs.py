@@ -106,7 +106,6 @@ class JobList(Listed, SubmittingView):
         return Response(shown, status=201, headers=headers)
 
     def page(self) -> Page:
-        """Ask for those of the caller's tenants."""
         state, phase = _phase_asked(self.request, "state"), _phase_asked(self.request, "phase")
         # A job that starts is `running` by its state: the word is a phase alone.
         phases_asked = [one for one in (phase, state if state == STARTING else "") if one]

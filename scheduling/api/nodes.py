@@ -71,7 +71,6 @@ class NodeList(Listed, OperatePoolView):
     parameters = (POOL,)
 
     def page(self) -> Page:
-        """Ask for those of one pool or of all."""
         with site_scope():
             rows = [node_statuses(pool.pk, read_clock(pool.pk).pool_at) for pool in self.asked()]
         tag = _nodes_tag(rows[0]) if "pool" in self.request.query_params else ""
@@ -186,7 +185,6 @@ class WindowList(Listed, OperatePoolView):
     parameters = (POOL,)
 
     def page(self) -> Page:
-        """Ask for that of one pool or of all."""
         with site_scope():
             rows = [_ahead(pool, read_clock(pool.pk).pool_at) for pool in self.asked()]
         tag = _windows_tag(rows[0]) if "pool" in self.request.query_params else ""

@@ -37,7 +37,6 @@ class OverdueList(Listed, OverdueView):
     about = "Leases of a pool that should have ended, longest overdue first."
 
     def page(self, name: str) -> Page:
-        """Ask for those of a pool, longest overdue first."""
         with site_scope():
             rows = self.rows(self.named(name))
             return Page(self.shown(rows), etag=_tag(rows))

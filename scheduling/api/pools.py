@@ -117,7 +117,6 @@ class PoolList(Listed, SchedulingView):
     about = "All pools."
 
     def page(self) -> Page:
-        """Ask for all that the caller may see."""
         return Page(map(_pool, self.pools()))
 
 
@@ -193,7 +192,6 @@ class PoolEvents(Listed, SchedulingView):
     read: ClassVar[Callable[..., tuple[list[Any], bool]]]
 
     def page(self, name: str) -> Page:
-        """Ask as the caller may see the pool."""
         facts, limit = self.pool(name), self.limit
         before = self.before(self.kind, facts.id)
         with site_scope():

@@ -128,7 +128,6 @@ class ProfileList(Listed, SchedulingView):
     shows = ("Profile.name",)
 
     def page(self, name: str) -> Page:
-        """Ask for those of the caller's tenants."""
         facts, tenants = self.pool(name), self.asked_tenants()
         with tenants_scope(tenants):
             rows = list_profiles(facts.id, tenants)

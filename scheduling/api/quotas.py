@@ -147,7 +147,6 @@ class QuotaList(Listed, SchedulingView):
     shows = ("Tenant.slug",)
 
     def page(self) -> Page:
-        """Ask for those of the caller's tenants."""
         tenants, limit, before = self.asked_tenants(), self.limit, self.before("quotas")
         with site_scope():
             rows, more = list_quotas(tenants, pool=self.param("pool"), before=before, limit=limit)

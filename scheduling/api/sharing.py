@@ -217,7 +217,6 @@ class OfferList(Listed, SharedPoolView):
     scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "POST": WRITE}
 
     def page(self, name: str, slug: str) -> Page:
-        """Ask for those of the tenant."""
         facts, tenant = self.there(name, slug)
         before, limit = self.before("offers"), self.limit
         with tenant_scope(tenant.pk):

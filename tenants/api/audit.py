@@ -24,7 +24,6 @@ class AuditList(Listed, OperateView):
     shows = ("User.username", "AuditRecord.subject", "AuditRecord.request_id")
 
     def page(self) -> Page:
-        """Ask the log."""
         limit, before = self.limit, self.before("audit")
         asked = {name: self.param(name) for name in ("action", "subject", "actor")}
         with site_scope():

@@ -39,7 +39,6 @@ class TenantList(Listed, OperateView):
     books: Callable[[], Iterable[str]] = staticmethod(no_books)
 
     def page(self) -> Page:
-        """Ask for all of the site."""
         with site_scope():
             rows = tenant_sizes()
         return Page(rows, etag=_tag(rows))

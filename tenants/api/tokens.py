@@ -92,7 +92,6 @@ class TokenList(Listed):
         return Response({**plain(_row(token)), "token": secret}, status=201)
 
     def page(self) -> Page:
-        """Ask for those of the caller."""
         tokens = ApiToken.objects.filter(user=self.person).order_by("-id")[: PER_PERSON * 2]
         return Page(map(_row, tokens))
 
