@@ -56,7 +56,7 @@ class TestAsking:
     @pytest.mark.parametrize(
         ("fields", "words"),
         [
-            ({"policy": "magic"}, "Choose one of the policies."),
+            ({"policy": "magic"}, "Choose one of the policies: no policy is named"),
             ({"hours": "7"}, "Choose 6, 24 or 72 hours."),
             ({"hours": ""}, "Choose 6, 24 or 72 hours."),
             ({"policy": "ltgf", "option-lease_bonus": "much"}, "Write a number from 0 to"),
