@@ -39,8 +39,6 @@ from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
 class Gavel(SharingPolicy):
-    """The policy; see the module's docstring."""
-
     name = "gavel"
     title = "Gavel"
     version = f"{SharingPolicy.version}, 2"  # 2: the equal split is as published, without caps
@@ -60,7 +58,6 @@ class Gavel(SharingPolicy):
         return super().share(problem, chosen)
 
     def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
-        """The program whose optimum is shared."""
         return ShareRule.GAVEL
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:

@@ -101,8 +101,6 @@ class HivedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Hived(Policy):
-    """The policy; see the module's docstring."""
-
     name = "hived"
     version = "1"
     title = "Buddy cells"
@@ -128,7 +126,6 @@ class Hived(Policy):
     options_type = HivedOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         options = parse_options(HivedOptions, snapshot.options)
         cells = _cells(snapshot)
         use = CellUse(snapshot, cells, queued_jobs(snapshot), spread=options.spread)
@@ -146,7 +143,6 @@ class Hived(Policy):
         )
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
         options = parse_options(HivedOptions, snapshot.options)
         queue = queued_jobs(snapshot)
         use = CellUse(snapshot, _cells(snapshot), queue, spread=options.spread)
@@ -311,8 +307,6 @@ class HivedPicks(OrderedPicks):
     def __init__(self, snapshot: Snapshot, use: CellUse, options: HivedOptions) -> None:
         rule = QueueRule(
             order=by_arrival,
-            queue=lambda one: (one.job.id, one.gpu_type),
-            strict=False,
             preempts=True,
             spread=options.spread,
             note=self._note,

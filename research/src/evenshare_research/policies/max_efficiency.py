@@ -12,8 +12,6 @@ from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
 class MaxEfficiency(SharingPolicy):
-    """The policy; see the module's docstring."""
-
     name = "max_efficiency"
     title = "Max efficiency"
     promise = "All tenants together get the most work done; a tenant alone is promised nothing."
@@ -21,7 +19,6 @@ class MaxEfficiency(SharingPolicy):
     promised = frozenset({Property.PARETO})
 
     def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
-        """The program whose optimum is shared."""
         return ShareRule.MAX_EFFICIENCY
 
 

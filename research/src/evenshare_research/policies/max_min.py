@@ -14,8 +14,6 @@ from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
 
 
 class MaxMin(SharingPolicy):
-    """The policy; see the module's docstring."""
-
     name = "max_min"
     title = "Max-min"
     promise = "Each tenant gets its part of every GPU type."
@@ -25,7 +23,6 @@ class MaxMin(SharingPolicy):
     share_options = MappingProxyType({})
 
     def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
-        """The program whose optimum is shared."""
         return ShareRule.MAX_MIN
 
 

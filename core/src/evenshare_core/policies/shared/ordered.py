@@ -70,14 +70,15 @@ class QueueCandidates:
 class QueueRule(NamedTuple):
     """What a baseline is: an order, and how strictly it is kept.
 
-    `order` must end in (submission, id). `queue` names what a blocked job blocks. `limit` refuses
+    `order` must end in (submission, id). `queue` names what a job that does not fit blocks if
+    `strict`. `limit` refuses
     a job that may not run at all; one that `admits` does not let in waits like one that does
     not fit. `given` is called with every new lease. `note` names what decided about a pick.
     """
 
     order: Callable[[QueuedJob], tuple[Any, ...]]
-    queue: Callable[[QueuedJob], tuple[int, str]]
-    strict: bool = True
+    queue: Callable[[QueuedJob], tuple[int, str]] = lambda one: (one.job.id, one.gpu_type)
+    strict: bool = False
     preempts: bool = False
     whole_nodes: bool = False
     spread: bool = False

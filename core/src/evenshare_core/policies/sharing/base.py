@@ -159,7 +159,6 @@ class SharingPolicy(Policy):
         return _with_ideals(job_types, types, shares)
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         options = parse_options(self.options_type, snapshot.options)
         return decide_shares(snapshot, options, self.rule(options))
 

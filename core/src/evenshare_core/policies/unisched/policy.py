@@ -61,8 +61,6 @@ DEADLINE, PROFILER, BEST_EFFORT = "deadline", "profiler", "best_effort"
 
 
 class UniSched(Policy):
-    """The policy; see the module's docstring."""
-
     name = "unisched"
     version = "3"  # no id is hashed in its memory (0195)
     title = "Deadlines and best effort"
@@ -90,7 +88,6 @@ class UniSched(Policy):
         return HORIZON * multiple * lease_us
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         return _UniSchedRound(snapshot).decision()
 
 
