@@ -11,7 +11,13 @@ from evenshare_core.simulation.scenario import Scenario, infinite
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.trace_formats import trace_lines
-from evenshare_core.simulation.workloads import Workload, make_nodes, noisy_estimates
+from evenshare_core.simulation.workloads import (
+    Cluster,
+    SimJob,
+    Workload,
+    make_nodes,
+    noisy_estimates,
+)
 from evenshare_core.units import SECOND_US
 from evenshare_research.reproduce.compare import (
     COLD_US,
@@ -87,10 +93,7 @@ def run(
     if not policy:
         return figures_row(infinite(scenario, Rules(round_us=round_us)).figures, count)
     rules = Rules(policy, options, round_us, lease_us, cold_us=cold_us)
-    result = simulate(scenario.cluster, workload.jobs, rules)
-    if result.stranded:
-        raise RuntimeError(f"{policy}: {len(result.stranded)} jobs never end")
-    return figures_row(figures_of(scenario.cluster, workload.jobs, result.books), count)
+    return simulated_row(scenario.cluster, workload.jobs, rules)
 
 
 def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
@@ -98,6 +101,14 @@ def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
     with TRACE.open("rb") as file:
         workload = slice_of(trace_lines(file)[1], ORIGIN, date.fromisoformat(start), days)
     return replace(workload, jobs=noisy_estimates(workload.jobs, SEED, ERROR))
+
+
+def simulated_row(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> dict[str, Any]:
+    """Simulate until all jobs have ended, and return the figures."""
+    result = simulate(cluster, jobs, rules)
+    if result.stranded:
+        raise RuntimeError(f"{rules.policy}: {len(result.stranded)} jobs never end")
+    return figures_row(figures_of(cluster, jobs, result.books), len(cluster.nodes))
 
 
 def figures_row(figures: Figures, nodes: int) -> dict[str, Any]:
