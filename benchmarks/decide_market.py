@@ -80,7 +80,6 @@ def cpu_ms(asked: Snapshot) -> float:
 
 
 def main() -> None:
-    """Print the figures."""
     asked = batch()
     plain = replace(
         asked, policy=YARDSTICK, policy_version=policy(YARDSTICK).version, options={}, memory={}

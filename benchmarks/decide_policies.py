@@ -109,7 +109,6 @@ def measure(name: str) -> list[list[float]]:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decide_policies")
     parser.add_argument("names", nargs="*", metavar="POLICY", help="all, or some of them")
     names = parser.parse_args().names or list(POLICIES)

@@ -167,7 +167,6 @@ def _typed(job: SimJob) -> SimJob:
 
 
 def main() -> None:
-    """Print a line for each pool."""
     missed = []
     for name, cluster, jobs, policy in pools():
         stored = rounds_of(cluster, jobs, policy)
