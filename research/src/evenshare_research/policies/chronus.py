@@ -142,11 +142,8 @@ class Chronus(Policy):
         }
     )
     traits = Traits(needs_estimates=True, preempts=True)
+    also_reads = frozenset({Private.DEADLINES, Private.ESTIMATES})
     options_type = ChronusOptions
-
-    def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and deadlines with how sure estimates are."""
-        return super().reads(options) | {Private.DEADLINES, Private.ESTIMATES}
 
     def decide(self, snapshot: Snapshot) -> Decision:
         planned = LeasePlan(snapshot)

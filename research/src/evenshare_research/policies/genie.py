@@ -76,11 +76,8 @@ class Genie(OrderedPolicy):
         }
     )
     traits = Traits(needs_estimates=True)
+    also_reads = frozenset({Private.DEADLINES})
     options_type = GenieOptions
-
-    def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and deadlines."""
-        return super().reads(options) | {Private.DEADLINES}
 
     def rule(self, snapshot: Snapshot) -> QueueRule:
         options = parse_options(GenieOptions, snapshot.options)

@@ -65,11 +65,8 @@ class Hydra(OrderedPolicy):
         }
     )
     traits = Traits(needs_estimates=True)
+    also_reads = frozenset({Private.DEADLINES})
     options_type = HydraOptions
-
-    def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and deadlines."""
-        return super().reads(options) | {Private.DEADLINES}
 
     def rule(self, snapshot: Snapshot) -> QueueRule:
         options = parse_options(HydraOptions, snapshot.options)

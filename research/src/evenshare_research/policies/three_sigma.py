@@ -134,11 +134,8 @@ class ThreeSigma(Policy):
         }
     )
     traits = Traits(needs_estimates=True, preempts=True)
+    also_reads = frozenset({Private.DEADLINES, Private.ESTIMATES})
     options_type = ThreeSigmaOptions
-
-    def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and deadlines with how sure estimates are."""
-        return super().reads(options) | {Private.DEADLINES, Private.ESTIMATES}
 
     def decide(self, snapshot: Snapshot) -> Decision:
         planned = _PlannedRound(snapshot)

@@ -19,7 +19,6 @@ class ClaimVerdict(Enum):
     IN_DIRECTION = "in direction"
     NOT_REPRODUCED = "not reproduced"
     NOT_TESTABLE = "not testable with public data"
-    NOT_RUN = "not run yet"
 
 
 def verdict_of(reproduced: bool, *, in_direction: bool = False) -> ClaimVerdict:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evenshare_research.reproduce.compare import TUNING, VERDICT
 from evenshare_research.reproduce.model import Findings, Part, ReportTable, Results
-from evenshare_research.reproduce.philly import ERROR, FLOOR, philly
+from evenshare_research.reproduce.philly import ERROR, FLOOR, TUNING, VERDICT, philly
 from evenshare_research.reproduce.runs import KeptRun
 from evenshare_research.reproduce.shown import COLUMNS, figures_table, rho_chart
 

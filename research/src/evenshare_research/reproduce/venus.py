@@ -24,10 +24,17 @@ from evenshare_core.simulation.workloads import (
     read_workload,
 )
 from evenshare_core.units import HOUR_US
-from evenshare_research.reproduce.compare import COLD_US, LEASE_US, NODE_GPUS
 from evenshare_research.reproduce.ltgf import ABOUT_S, SEVEN, SOURCE, least_claims
 from evenshare_research.reproduce.model import Findings, Part, Results
-from evenshare_research.reproduce.philly import ERROR, SEED, TRACE, simulated_row
+from evenshare_research.reproduce.philly import (
+    COLD_US,
+    ERROR,
+    LEASE_US,
+    NODE_GPUS,
+    SEED,
+    TRACE,
+    simulated_row,
+)
 from evenshare_research.reproduce.runs import DATA, KeptRun
 from evenshare_research.reproduce.shown import figures_table, rho_chart, slowdown_chart
 
