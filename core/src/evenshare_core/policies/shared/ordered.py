@@ -70,10 +70,10 @@ class QueueCandidates:
 class QueueRule(NamedTuple):
     """What a baseline is: an order, and how strictly it is kept.
 
-    `order` must end in (submission, id). `queue` names what a job that does not fit blocks if
-    `strict`. `limit` refuses
-    a job that may not run at all; one that `admits` does not let in waits like one that does
-    not fit. `given` is called with every new lease. `note` names what decided about a pick.
+    `order` must end in (submission, id). `strict`: a job that does not fit blocks its `queue`.
+    `limit` refuses a job that may not run at all; one that `admits` does not let in waits like one
+    that does not fit. `given` is called with every new lease. `note` names what decided about a
+    pick.
     """
 
     order: Callable[[QueuedJob], tuple[Any, ...]]
