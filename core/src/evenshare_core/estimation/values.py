@@ -45,11 +45,6 @@ def estimate_of(amount: float, deviation: float, source: EstimateSource) -> Esti
     return Estimate(whole, ceil(ONE_MILLI * deviation / amount) if whole else 0, source)
 
 
-def declared(amount: int, error_milli: int) -> Estimate:
-    """Return what a person says, with the error that the caller ascribes to such words."""
-    return Estimate(amount, error_milli, EstimateSource.DECLARED)
-
-
 def least_sure(sources: Iterable[EstimateSource]) -> EstimateSource:
     """Return the source of what was made from several: that of its weakest part."""
     order = list(EstimateSource)
