@@ -42,7 +42,13 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from evenshare_core.domain.cluster import Node, Placement, capacity_by_type, placement_gpus
+from evenshare_core.domain.cluster import (
+    Node,
+    Placement,
+    capacity_by_type,
+    largest_nodes,
+    placement_gpus,
+)
 from evenshare_core.domain.decision import Decision, End, Preemption
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -205,9 +211,7 @@ class CellUse:
                 room[cell.node] = room.get(cell.node, 0) + cell.gpus
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._held: dict[tuple[int, str], int] = {}
-        self._sizes: dict[str, int] = {}
-        for node in snapshot.nodes:
-            self._sizes[node.gpu_type] = max(node.gpus, self._sizes.get(node.gpu_type, 0))
+        self._sizes = largest_nodes(snapshot.nodes)
         # GPUs that nobody holds for whom no lease would have to end before its expiry.
         self._free = {node.id: node.gpus for node in snapshot.nodes}
         self.spot: list[Lease] = []

@@ -62,7 +62,7 @@ from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.fairness.guarantee import OWED_PERCENT, Guarantee
 from evenshare_core.fairness.measure import Measured
-from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
+from evenshare_core.placement.consolidated import free_capacity_by_type
 from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks
@@ -261,9 +261,8 @@ def _pool(
     at_us = snapshot.at_us
     waiting, ended = candidates
     claims = {(row.tenant, row.gpu_type): row for row in snapshot.service.claims}
-    free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, at_us)
-    for row in snapshot.service.claims:  # a type whose nodes are all gone
-        free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+    types = [gpu_type for _, gpu_type in claims]
+    free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, at_us, types=types)
     running = [lease for lease in snapshot.leases if not lease.ends_by(at_us)]
     kept: dict[ClaimKey, int] = {}
     for lease in running:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from evenshare_core.domain.cluster import gpus_by_node
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
@@ -301,8 +302,5 @@ class RoomMaker:
 
 def _overfull(leases: Iterable[Lease], gpus: Mapping[int, int]) -> set[int]:
     """Nodes with fewer GPUs than leases hold there: they have none when one of them ends."""
-    load: dict[int, int] = {}
-    for lease in leases:
-        for node, count in lease.placement:
-            load[node] = load.get(node, 0) + count
+    load = gpus_by_node(lease.placement for lease in leases)
     return {node for node, count in load.items() if count > gpus.get(node, 0)}

@@ -111,12 +111,10 @@ def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
 
 def pool_capacity(snapshot: Snapshot, rule: QueueRule) -> dict[str, FreeCapacity]:
     """Return where gangs of each GPU type may go, of those whose nodes are all gone too."""
-    free_by_type = free_capacity_by_type(
-        snapshot.nodes, snapshot.leases, snapshot.at_us, spread=rule.spread
+    types = [row.gpu_type for row in snapshot.service.claims]
+    return free_capacity_by_type(
+        snapshot.nodes, snapshot.leases, snapshot.at_us, spread=rule.spread, types=types
     )
-    for row in snapshot.service.claims:
-        free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
-    return free_by_type
 
 
 def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value, canonical_bytes, sha256_hex
 from evenshare_core.fairness.claims import reported_type_first
-from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
+from evenshare_core.placement.consolidated import free_capacity_by_type
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
@@ -103,9 +103,10 @@ class _UniSchedRound:
         self.renewals: list[Renew] = []
         self.lengths: list[TermLength] = []
         self.refused: dict[int, Any] = {}
-        self.free = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)
-        for row in snapshot.service.claims:
-            self.free.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+        types = [row.gpu_type for row in snapshot.service.claims]
+        self.free = free_capacity_by_type(
+            snapshot.nodes, snapshot.leases, snapshot.at_us, types=types
+        )
 
     def decision(self) -> Decision:
         pool, snapshot = self.pool, self.snapshot
