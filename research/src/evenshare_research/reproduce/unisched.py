@@ -318,7 +318,6 @@ COLUMNS = (
     ("best-effort JCT s", BEST_EFFORT, number),
     ("suspensions per SLO job", "slo_suspensions", lambda value: number(value, 2)),
     ("JCT s", "jct_s", number),
-    ("slowest round s", "slowest_round_s", lambda value: number(value, 2)),
 )
 
 
