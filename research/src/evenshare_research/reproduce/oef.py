@@ -41,6 +41,7 @@ SPEEDS = (
     " 1 and that. Drawn with seeds; the paper's own are not public."
 )
 THROUGHPUT = "throughput, in GPUs of the slowest type"
+SAME = 'Tenants and speeds as under "OEF: shares of 20 tenants".'
 SEEDS = (1, 2, 3)
 POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("`oef`, cooperative", "oef", {}),
@@ -286,12 +287,12 @@ PARTS = (
          " those of the programs, with endless jobs. `gandiva_fair`: its trades from the equal"
          " split, one quantum after another, until there are none.",
          list(_ESTIMATES.values()), _estimated),
-    Part("oef-errors", "OEF: profiles that are wrong", SOURCE, f"{SPEEDS} Each speedup is wrong by"
+    Part("oef-errors", "OEF: profiles that are wrong", SOURCE, f"{SAME} Each speedup is wrong by"
          " up to the error, evenly drawn.", list(_WRONG.values()), _errors),
-    Part("oef-actual", "OEF: throughput of 20 tenants", SOURCE, f"{SPEEDS} Nodes of 4; every tenant"
+    Part("oef-actual", "OEF: throughput of 20 tenants", SOURCE, f"{SAME} Nodes of 4; every tenant"
          " has jobs of 1, 1, 2 and 4 GPUs that never end; a day of rounds and leases of 5 minutes,"
          " cold starts of 30 s; Gavel's table, seeds 1 to 3.", list(_STEADY.values()), _actual),
-    Part("oef-jct", "OEF: three days of 50 tenants", SOURCE, f"{SPEEDS} Nodes of 4; 50 tenants come"
+    Part("oef-jct", "OEF: three days of 50 tenants", SOURCE, f"{SAME} Nodes of 4; 50 tenants come"
          " within three days, at random, each with its 20 jobs of one type, gangs of 1, 2 and 4 as"
          " often as in Philly, durations log-normal, 1.135 times what an equal split could do in"
          " three days; rounds and leases of 5 minutes, cold starts of 30 s; Gavel's table, seeds 1"

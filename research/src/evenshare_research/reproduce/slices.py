@@ -83,7 +83,9 @@ def _judge(asked: Asked, results: Results) -> Findings:
         title = f"From {place[0]}: {jobs:,} jobs on {nodes} nodes"
         tables.append(figures_table(title, rows))
         charts.append(rho_chart(f"{title}: rho of jobs", rows[1:]))
-    return Findings(tables=[_ahead(asked, results, places), *tables], charts=charts)
+    # Of one slice its own table says it.
+    summary = [_ahead(asked, results, places)] if len(places) > 1 else []
+    return Findings(tables=[*summary, *tables], charts=charts)
 
 
 def _ahead(asked: Asked, results: Results, places: Sequence[Place]) -> ReportTable:
