@@ -107,7 +107,7 @@ class PickEntry:
     preemptions: tuple[Preemption, ...] = ()
 
 
-class Given:
+class RoundProgress:
     """Entries by job, in the order of their turns; claims are charged as they are served."""
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:

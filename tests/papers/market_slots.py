@@ -11,10 +11,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 import pyomo.environ as pyo
-from pyomo.contrib.appsi.base import TerminationCondition
-from pyomo.contrib.appsi.solvers.highs import Highs as Solver
 
-from evenshare_core.formulations.problems import SolverError
 from evenshare_core.units import CREDIT_MICRO
 from evenshare_research.formulations.market_optimum import (
     MarketOptimum,
@@ -25,7 +22,7 @@ from evenshare_research.formulations.market_optimum import (
 )
 from evenshare_research.market.model import MarketJob, MarketPool
 
-OPTIONS = {"threads": 1, "random_seed": 1, "mip_rel_gap": 0.0, "mip_abs_gap": 0.0}
+from .pyomo_solver import solve
 
 
 def solve_by_pyomo(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> MarketOptimum:
@@ -37,13 +34,7 @@ def solve_by_pyomo(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> Ma
     model = _model(pool, jobs, last)
     if not model.options:
         return MarketOptimum(0, 0, {})  # HiGHS has no name for the best of nothing.
-    solver = Solver()
-    solver.config.load_solution = False
-    solver.highs_options = dict(OPTIONS)
-    result = solver.solve(model)
-    if result.termination_condition != TerminationCondition.optimal:
-        raise SolverError(f"HiGHS under Pyomo ended {result.termination_condition.name}")
-    result.solution_loader.load_vars()
+    solve(model)
     planned, value = {}, 0
     for number, choice in model.options.items():
         if round(model.x[number].value) == 1:
