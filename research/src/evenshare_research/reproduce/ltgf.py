@@ -20,15 +20,17 @@ from evenshare_research.reproduce.model import (
     Part,
     ReportChart,
     Results,
+    verdict_of,
 )
 from evenshare_research.reproduce.philly import philly
 from evenshare_research.reproduce.runs import KeptRun
 from evenshare_research.reproduce.shown import (
+    dotted,
     figures_table,
     number,
     percent,
-    rho_curve,
-    slowdown_curve,
+    rho_chart,
+    slowdown_chart,
     thousandths,
 )
 
@@ -99,13 +101,6 @@ def _listed(rows: Rows, field: str, show: Callable[[float | None], str]) -> str:
     )
 
 
-def _said(ours: bool, published: bool) -> ClaimVerdict:
-    """In direction where the rule holds as pools use it and not as it was published."""
-    if published:
-        return ClaimVerdict.REPRODUCED
-    return ClaimVerdict.IN_DIRECTION if ours else ClaimVerdict.NOT_REPRODUCED
-
-
 # 6.3 and 6.4.
 
 
@@ -165,22 +160,11 @@ def _fairness(results: Results) -> Findings:
     for start, nodes in SLICES.items():
         rows = {name: results[_COMPARED[start, name]] for name, _, _ in SEVEN}
         claims.append(fairness_claims(rows, results[_NO_COLD[start]]))
-        tables.append(
-            figures_table(f"Seven policies from {start} on {nodes} nodes", list(rows.items()))
-        )
+        title = f"Seven policies from {start} on {nodes} nodes"
+        tables.append(figures_table(title, rows.items()))
         charts += [
-            ReportChart(
-                f"Job-level fairness from {start} (figure 10)",
-                "rho, cut at 2",
-                "share of jobs with no more",
-                [rho_curve(name, row) for name, row in rows.items()],
-            ),
-            ReportChart(
-                f"Slowdown of jobs from {start} (figure 12)",
-                "slowdown, cut at 5",
-                "share of jobs with no more",
-                [slowdown_curve(name, row) for name, row in rows.items()],
-            ),
+            rho_chart(f"Job-level fairness from {start} (figure 10)", rows.items()),
+            slowdown_chart(f"Slowdown of jobs from {start} (figure 12)", rows.items()),
         ]
     both = [on_both(*pair) for pair in zip(*claims, strict=True)]
     return Findings(both, tables, charts)
@@ -204,21 +188,25 @@ def on_both(first: Claim, second: Claim) -> Claim:
 def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
     """6.3 and 6.4 of figures by the names of `SEVEN`, and of `ltgf` whose restarts cost nothing."""
     overhead = rows[LTGF]["jct_s"] / no_cold["jct_s"] - 1
-    near = ClaimVerdict.REPRODUCED if 0 <= overhead <= 2 * 0.008 else ClaimVerdict.NOT_REPRODUCED
     return [
         Claim(
-            "6.3", "The shares of jobs and tenants with loss on Venus, as numbers",
-            "7.1 % of jobs, 5.2 % of tenant-hours", "-", ClaimVerdict.NOT_TESTABLE,
+            "6.3",
+            "The shares of jobs and tenants with loss on Venus, as numbers",
+            "7.1 % of jobs, 5.2 % of tenant-hours",
+            "-",
+            ClaimVerdict.NOT_TESTABLE,
             "the job log of Venus is not public, nor which two weeks of Philly were taken",
         ),
         *least_claims(rows),
-        Claim(
+        Claim.of(
             "6.4",
             "Leases of 900 s cost about 0.8 % of mean JCT (here: at most twice that; JCT with cold"
             " starts of 30 s over JCT without)",
-            "0.8 % (Venus)", percent(overhead), near,
+            "0.8 % (Venus)",
+            percent(overhead),
+            held=0 <= overhead <= 2 * 0.008,
         ),
-    ]  # fmt: skip # rows of what belongs together
+    ]
 
 
 def least_claims(rows: Rows) -> list[Claim]:
@@ -232,7 +220,8 @@ def _least_claim(rows: Rows, claimed: _Least) -> Claim:
         name: [rival for rival in rivals if rows[rival][claimed.field] <= rows[name][claimed.field]]
         for name in (LTGF, PAPERS)
     }
-    verdict = _said(not ahead[LTGF], not ahead[PAPERS])
+    # In direction where the rule holds as pools use it and not as it was published.
+    verdict = verdict_of(not ahead[PAPERS], in_direction=not ahead[LTGF])
     who = {
         ClaimVerdict.REPRODUCED: "as published; "
         f"{', '.join(ahead[LTGF])} not above `ltgf` as pools use it"
@@ -257,47 +246,45 @@ def lease_claims(rows: Mapping[int, Mapping[str, Any]]) -> list[Claim]:
     """6.2 of figures by lease length in seconds."""
     best = min(rows, key=lambda lease_s: rows[lease_s]["jct_s"])
     loss = {lease_s: row["sharing_loss_jobs"] for lease_s, row in rows.items()}
-    moved = [row["preemptions"] for row in rows.values()]
+    preempted = {lease_s: row["preemptions"] for lease_s, row in rows.items()}
+    moved = list(preempted.values())
     first, last = min(rows), max(rows)
+    inside = first < best < last
     return [
         Claim(
-            "6.2", "Mean JCT falls and then rises with the lease length", "least at 1,200 s",
+            "6.2",
+            "Mean JCT falls and then rises with the lease length",
+            "least at 1,200 s",
             f"least at {best:,} s",
-            ClaimVerdict.REPRODUCED if best in {900, 1200}
-            else ClaimVerdict.IN_DIRECTION if first < best < last
-            else ClaimVerdict.NOT_REPRODUCED,
-            "" if first < best < last
-            else f"it is least at the {'shortest' if best == first else 'longest'}",
+            verdict_of(best in {900, 1200}, in_direction=inside),
+            "" if inside else f"it is least at the {'shortest' if best == first else 'longest'}",
         ),
         Claim(
-            "6.2", "Longer leases are less fair between jobs", "a chart",
+            "6.2",
+            "Longer leases are less fair between jobs",
+            "a chart",
             f"{percent(loss[first])} at {first:,} s, {percent(loss[last])} at {last:,} s",
-            ClaimVerdict.REPRODUCED if list(loss.values()) == sorted(loss.values())
-            else ClaimVerdict.IN_DIRECTION if loss[last] > loss[first]
-            else ClaimVerdict.NOT_REPRODUCED,
+            verdict_of(
+                list(loss.values()) == sorted(loss.values()), in_direction=loss[last] > loss[first]
+            ),
         ),
         Claim(
-            "6.2", "Longer leases preempt less", "a chart",
-            ", ".join(f"{lease_s} s: {number(row['preemptions'])}"
-                      for lease_s, row in rows.items()),
-            ClaimVerdict.REPRODUCED if moved == sorted(moved, reverse=True)
-            else ClaimVerdict.IN_DIRECTION if moved[-1] < moved[0]
-            else ClaimVerdict.NOT_REPRODUCED,
+            "6.2",
+            "Longer leases preempt less",
+            "a chart",
+            ", ".join(f"{lease_s} s: {number(count)}" for lease_s, count in preempted.items()),
+            verdict_of(moved == sorted(moved, reverse=True), in_direction=moved[-1] < moved[0]),
         ),
-    ]  # fmt: skip # rows of what belongs together
+    ]
 
 
 def _lease_lengths(results: Results) -> Findings:
     rows = {lease_s: results[run] for lease_s, run in _BY_LEASE.items()}
-    table = figures_table(
-        "LTGF by lease length", [(f"{lease_s:,} s", row) for lease_s, row in rows.items()]
-    )
-    chart = ReportChart(
-        "Mean JCT by lease length (figure 9)", "lease length, s", "mean JCT, s",
-        [{"type": "scatter", "mode": "lines+markers", "name": "ltgf",
-          "x": list(rows), "y": [row["jct_s"] for row in rows.values()]}],
-    )  # fmt: skip # rows of what belongs together
-    return Findings(lease_claims(rows), [table], [chart])
+    named = [(f"{lease_s:,} s", row) for lease_s, row in rows.items()]
+    line = dotted("ltgf", list(rows), [row["jct_s"] for row in rows.values()])
+    title = "Mean JCT by lease length (figure 9)"
+    chart = ReportChart(title, "lease length, s", "mean JCT, s", [line])
+    return Findings(lease_claims(rows), [figures_table("LTGF by lease length", named)], [chart])
 
 
 # 6.5.
@@ -321,13 +308,7 @@ def size_claims(rows: Mapping[tuple[int, str], Mapping[str, Any]]) -> list[Claim
             for nodes in sizes
             if rows[nodes, LTGF][field] >= rows[nodes, TIRESIAS][field]
         ]
-        verdict = (
-            ClaimVerdict.REPRODUCED
-            if not behind
-            else ClaimVerdict.IN_DIRECTION
-            if 2 * len(behind) < len(sizes)
-            else ClaimVerdict.NOT_REPRODUCED
-        )
+        verdict = verdict_of(not behind, in_direction=2 * len(behind) < len(sizes))
         shown = f"at {len(sizes) - len(behind)} of {len(sizes)} sizes"
         text = f"At every size a {what} below Tiresias-L's"
         why = f"not on {', '.join(behind)} nodes" if behind else ""
@@ -338,16 +319,17 @@ def size_claims(rows: Mapping[tuple[int, str], Mapping[str, Any]]) -> list[Claim
 def _sizes(results: Results) -> Findings:
     rows = {key: results[run] for key, run in _BY_SIZE.items()}
     charts = [
-        ReportChart(title, "nodes", y, [
-            {"type": "scatter", "mode": "lines+markers", "name": name.replace("`", ""),
-             "x": list(SIZES), "y": [rows[nodes, name][field] for nodes in SIZES]}
-            for name in BOTH
-        ])
+        ReportChart(
+            title,
+            "nodes",
+            y,
+            [dotted(name, SIZES, [rows[nodes, name][field] for nodes in SIZES]) for name in BOTH],
+        )
         for title, y, field in (
             ("Mean JCT by size (figure 14a)", "mean JCT, s", "jct_s"),
             ("Sharing loss by size (figure 14b)", "share of jobs", "sharing_loss_jobs"),
         )
-    ]  # fmt: skip # a table
+    ]
     named = [(f"{nodes} nodes, {name}", row) for (nodes, name), row in rows.items()]
     return Findings(size_claims(rows), [figures_table("By size", named)], charts)
 
@@ -362,13 +344,13 @@ def settings_claim(plain: Mapping[str, Any], first: Mapping[str, Any]) -> Claim:
     same = all(plain[field] == first[field] for field in ("jct_s", "slowdown", "sharing_loss_jobs"))
     with_it, without = (number(row["slowdown"], 3) for row in (first, plain))
     better = not same and first["slowdown"] < plain["slowdown"]
-    return Claim(
+    return Claim.of(
         "6.1.1",
         "Newly submitted jobs first lets short jobs start promptly",
         "said",
         "changes nothing" if same else f"mean slowdown {with_it} with it, {without} without",
-        ClaimVerdict.REPRODUCED if better else ClaimVerdict.NOT_REPRODUCED,
-        "a job that never ran has rho 0 already, which is the least" if same else "",
+        held=better,
+        why_not="a job that never ran has rho 0 already, which is the least" if same else "",
     )
 
 
