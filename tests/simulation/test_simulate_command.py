@@ -126,12 +126,18 @@ class TestARun:
         assert floor["avg_jct_s"] == (200 + 600 + 200) / 3
         assert run["avg_jct_s"] >= floor["avg_jct_s"]
 
-    def test_leaves_the_search_for_cycles_as_it_was(self) -> None:
-        before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
-        result(*SMALL)
-        with pytest.raises(CommandError):
-            command(*SMALL, "--jobs-out", GAVEL)
-        assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
+    @pytest.mark.parametrize("is_frozen", [False, True])
+    def test_leaves_the_search_for_cycles_as_it_was(self, *, is_frozen: bool) -> None:
+        before = (gc.isenabled(), gc.get_threshold())
+        (gc.freeze if is_frozen else gc.unfreeze)()
+        try:
+            result(*SMALL)
+            with pytest.raises(CommandError):
+                command(*SMALL, "--jobs-out", GAVEL)
+            assert (gc.isenabled(), gc.get_threshold()) == before
+            assert (gc.get_freeze_count() > 0) is is_frozen
+        finally:
+            gc.freeze()
 
     def test_takes_the_columns_that_it_was_told(self, tmp_path: Path) -> None:
         path, out, err = tmp_path / "team.csv", StringIO(), StringIO()
