@@ -130,8 +130,6 @@ TESTS = {
     ),
     "integration/test_offer_histories.py": (
         "TestAnyHistory::test_lends_what_a_plain_model_lends[1]",
-        "TestAnyHistory::test_lends_what_a_plain_model_lends[2]",
-        "TestAnyHistory::test_lends_what_a_plain_model_lends[3]",
     ),
     "integration/test_pool_memory.py": ("TestWhatAPoolRemembers::test_survives",),
     "integration/test_production.py": (
@@ -228,11 +226,9 @@ TESTS = {
     ),
     "simulation/test_fast_forward.py": (
         "TestAWholeRun::test_passes_over",
-        "TestEachRound::test_decides_what_a_snapshot_of_everything_decides[evenshare-9]",
         "TestEachRound::test_decides_what_a_snapshot_of_everything_decides[fifo-0",
         "TestEachRound::test_decides_what_a_snapshot_of_everything_decides[ltgf-9]",
         "TestEachRound::test_decides_what_a_snapshot_of_everything_decides[market-0",
-        "TestEachRound::test_decides_what_a_snapshot_of_everything_decides[market-9]",
     ),
     "simulation/test_large_gangs.py": (
         "TestLargeGangs::test_are_served_alike_where_rounds_are_skipped[options2",
@@ -245,23 +241,16 @@ TESTS = {
         "TestASeededHour::test_gives_the_same_leases_terms_and_charges[20-fifo",
         "TestASeededHour::test_gives_the_same_leases_terms_and_charges[60-",
         "TestASeededHourOfCpusAndMemory::test_gives_the_same_leases_terms_and_charges[20-12",
-        "TestASeededHourOfCpusAndMemory::test_gives_the_same_leases_terms_and_charges[60-",
         "TestASeededHourOnThreeTypes::test_gives_the_same_leases_terms_and_charges[20-fifo",
         "TestASeededHourOnThreeTypes::test_gives_the_same_leases_terms_and_charges[20-ltgf",
-        "TestASeededHourOnThreeTypes::test_gives_the_same_leases_terms_and_charges[60-",
         "TestASeededHourWithPreemption::test_gives_the_same_leases_terms_and_charges[20-60",
         "TestASeededHourWithPreemption::test_gives_the_same_leases_terms_and_charges[20-900",
-        "TestASeededHourWithPreemption::test_gives_the_same_leases_terms_and_charges[60-",
     ),
     "simulation/test_loop.py": (
         "test_histories[1",
         "test_histories[2",
         "test_histories[3",
         "test_histories[4",
-        "test_histories[6",
-        "test_histories[7",
-        "test_histories[8",
-        "test_histories[9",
     ),
     "simulation/test_skipped_rounds.py": (
         "TestRenewalsWithoutTrying",
