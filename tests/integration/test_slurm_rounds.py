@@ -36,6 +36,7 @@ CONCERNED = [
     for point in POINTS
     if point.startswith(("round.after_commit", "dispatch.", "reconcile.", "observe.", "cancel."))
 ]
+OF_A_ROUND = [point for point in POINTS if point.startswith("round.") or point in CONCERNED]
 # Steps of a job that ends when its test says so.
 ENDLESS = 60_000
 # So many jobs wait for their cancellation, so that one of them runs by then.
