@@ -11,13 +11,9 @@ from billing.selectors.contribution import Contribution, IncomeSumRow
 from billing.selectors.income import IncomeLine
 from billing.selectors.quota_use import QuotaUseItem
 from portal.charts.figures import credits_text, thousands
-from portal.charts.tenants import OTHERS as GREY
-from portal.charts.tenants import TenantBadge
-from portal.ledger.text.statement import OPERATOR
 from tenants.api.times import time_text
 
 ZERO = Decimal(0)
-OPERATOR_BADGE = TenantBadge(OPERATOR, GREY, "OP")
 COLUMNS = (
     "counted_at", "hour", "round", "gpu_type", "borrower", "lease", "term", "starts_at", "ends_at",
     "gpus", "price_credits_per_gpu_h", "held_h", "carried_micro_credits", "charge_credits",
