@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.api.contribution_schemas import (
-    ContributionAnswer,
-    IncomeLinePage,
-    RevenueFairnessAnswer,
-)
-from billing.api.usage import FIRST_YEAR, Charges
+from billing.api.usage import FIRST_YEAR, Charges, MoneyView
 from billing.selectors.contribution import (
-    Contribution,
-    IncomeLine,
+    IncomeSumRow,
+    ReconciliationRow,
     contribution,
-    income_lines,
     named_sums,
 )
-from billing.selectors.quota_use import QUOTA_USE_MOST, CountedQuota, counted_quota
-from billing.selectors.revenue import alpha_item, revenue_history
-from billing.selectors.statements import HOUR
+from billing.selectors.income import IncomeLine, income_lines, visible_lines
+from billing.selectors.quota_use import QUOTA_USE_MOST, QuotaUseItem, counted_quota
+from billing.selectors.revenue import AlphaItem, alpha_item, revenue_history
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import HOUR_US
-from scheduling.api.base import SchedulingView
 from scheduling.api.schemas import POOL, SINCE, TENANT, UNTIL
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
-from tenants.answers import credits_text, plain
+from tenants.answers import Answer, about, formatted_as, plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
-from tenants.api.resources import PAGE
+from tenants.api.resources import PAGE, page_serializer
 from tenants.api.times import read_time, time_text
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -46,34 +40,96 @@ from tenants.scopes import site_scope, tenant_scope
 from tenants.selectors.quotas import pools_of
 
 DEFAULT, LONGEST = timedelta(days=7), timedelta(days=400)
-MICRO_HOURS = 10**6
-ZERO = Decimal("0.000000")
 STRETCH = [TENANT, POOL, SINCE, UNTIL]
 
 
-@dataclass(frozen=True, slots=True)
-class AskedTime:
-    """A stretch of a pool's time."""
+class ContributionAnswer(Answer, frozen=True):
+    """What a tenant earned by lending in a pool in [since, until) of pool time."""
 
+    tenant: str
+    pool: str
+    since: datetime
+    until: datetime
+    currency: str
+    lines: int
+    lent_gpu_h: Annotated[Decimal, formatted_as("{:f}".format, type="string")]
+    earned: Decimal
+    borne: Annotated[
+        Decimal, about("What of `earned` the operator paid, because rounds were late.")
+    ]
+    reconciliation: ReconciliationRow
+    by_day: tuple[IncomeSumRow, ...]
+    by_gpu_type: tuple[IncomeSumRow, ...]
+    by_borrower: tuple[IncomeSumRow, ...]
+    quota_use: Annotated[
+        tuple[QuotaUseItem, ...] | None,
+        about("null: longer than 31 days, which are counted at most."),
+    ]
+    quota_counted_until: datetime | None
+    alpha: Annotated[
+        float | None,
+        about(
+            "Its part of the pool's income from lending over its part of the quota, in settled"
+            " hours; null where nobody earned anything, or nothing is settled."
+        ),
+    ]
+    full_alpha: Annotated[
+        float | None,
+        about(
+            "The same with utilities: what completed jobs were worth, with income and less cost."
+            " null: none that says what it is worth completed."
+        ),
+    ]
+
+
+class RevenueFairnessAnswer(Answer, frozen=True):
+    """alpha of every tenant of a pool in the settled hours of [since, until)."""
+
+    pool: str
+    since: datetime
+    until: Annotated[datetime, about("As far as hours are settled.")]
+    currency: str
+    results: tuple[AlphaItem, ...]
+
+
+class AskedIncome(NamedTuple):
+    """A tenant's income from a pool in [since, until)."""
+
+    tenant: Tenant
+    facts: PoolFacts
     since: datetime
     until: datetime
 
 
-class ContributionView(SchedulingView):
+class ContributionView(MoneyView):
     """Whose income is asked for, of which pool and of which time."""
 
-    def asked_tenant(self) -> Tenant:
-        """Return the tenant of the query, or the only one of the caller.
+    def asked_income(self, request: Request) -> AskedIncome:
+        """Return what the query asks for.
 
         Raises:
-            Problem: 404, or 400 where one has to be named.
+            Problem: as `asked_tenant`, `asked_pool` and `asked_time`.
         """
-        tenant = self.filtered_tenant(Action.SEE_MONEY)
-        if tenant is not None:
-            return tenant
-        if len(self.access.memberships) != 1:
-            raise bad_field("tenant", "is required", "Name one of your tenants.")
-        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
+        tenant = self.asked_tenant()
+        facts = self.asked_pool(tenant)
+        return AskedIncome(tenant, facts, *self.asked_time(request, facts))
+
+    def asked_lines(self, asked: AskedIncome, word: str) -> tuple[list[IncomeLine], str | None]:
+        """Return a page of income lines, and the cursor of the next one; None: it is the last."""
+        tenant, facts, since, until = asked
+        limit, route = read_limit(self.request), f"{word}.{facts.id}"
+        key = read_cursor(self.request, route, parts=2)
+        lines = income_lines(
+            *(tenant.pk, facts.id, facts.book),
+            since=since,
+            until=until,
+            before=(from_us(key[0] * HOUR_US), key[1]) if key else None,
+            limit=limit + 1,
+        )
+        if len(lines) <= limit:
+            return lines, None
+        hour, number = lines[limit - 1].key
+        return lines[:limit], make_cursor(route, to_us(hour) // HOUR_US, number)
 
     def asked_pool(self, tenant: Tenant) -> PoolFacts:
         """Return the pool of the query, or the tenant's only one.
@@ -93,7 +149,7 @@ class ContributionView(SchedulingView):
             raise bad_field("pool", "is required", "GET /api/v1/pools lists your pools.")
         return mine[0]
 
-    def asked_time(self, request: Request, facts: PoolFacts) -> AskedTime:
+    def asked_time(self, request: Request, facts: PoolFacts) -> tuple[datetime, datetime]:
         """Return `since` and `until` of the query; a week up to today unless it says.
 
         Raises:
@@ -112,7 +168,7 @@ class ContributionView(SchedulingView):
             raise bad_field("until", "is not after `since`", "Give a later one.")
         if until - since > LONGEST:
             raise bad_field("since", "is too long before `until`", "Ask for 400 days at most.")
-        return AskedTime(since, until)
+        return since, until
 
 
 class ContributionShow(ContributionView):
@@ -122,7 +178,7 @@ class ContributionShow(ContributionView):
 
     @extend_schema(
         operation_id="contribution_show",
-        responses={200: ContributionAnswer},
+        responses={200: answer_serializer(ContributionAnswer)},
         parameters=STRETCH,
     )
     def get(self, request: Request) -> Response:
@@ -131,31 +187,36 @@ class ContributionShow(ContributionView):
         A line counts when its hour of pool time closes. Without `since` and `until`: the last seven
         days.
         """
-        tenant = self.asked_tenant()
-        facts = self.asked_pool(tenant)
-        asked = self.asked_time(request, facts)
-        times: Any = {"since": asked.since, "until": asked.until}
-        is_counted = asked.until - asked.since <= QUOTA_USE_MOST
+        tenant, facts, since, until = self.asked_income(request)
+        times: Any = {"since": since, "until": until}
+        is_counted = until - since <= QUOTA_USE_MOST
         with tenant_scope(tenant.pk):
             shown = contribution(tenant.pk, facts.id, facts.book, **times)
             counted = counted_quota(tenant.pk, facts.id, **times) if is_counted else None
             history = revenue_history(facts.id, **times)
             visibility = read_visibility(facts.id, self.access)
             currency = Charges().currency(facts.book)
-        return Response(
-            {
-                "tenant": tenant.slug,
-                "pool": facts.name,
-                "since": time_text(asked.since),
-                "until": time_text(asked.until),
-                "currency": currency,
-                **_sums(shown, tenant, visibility),
-                "quota_use": _quota_use(counted),
-                "quota_counted_until": time_text(counted.until) if counted else None,
-                "alpha": _number(history.whole.alpha.get(tenant.pk)) if history else None,
-                "full_alpha": _number(history.whole.full_alpha.get(tenant.pk)) if history else None,
-            }
+        names = partial(_borrower, tenant, visibility)
+        answer = ContributionAnswer(
+            tenant=tenant.slug,
+            pool=facts.name,
+            since=since,
+            until=until,
+            currency=currency,
+            lines=shown.total.lines,
+            lent_gpu_h=shown.total.lent_gpu_h,
+            earned=shown.total.earned,
+            borne=shown.total.borne,
+            reconciliation=shown.reconciliation,
+            by_day=tuple(named_sums(shown.periods, time_text)),
+            by_gpu_type=tuple(named_sums(shown.gpu_types, str)),
+            by_borrower=tuple(named_sums(shown.borrowers, names)),
+            quota_use=tuple(counted.rows) if counted else None,
+            quota_counted_until=counted.until if counted else None,
+            alpha=_number(history.whole.alpha.get(tenant.pk)) if history else None,
+            full_alpha=_number(history.whole.full_alpha.get(tenant.pk)) if history else None,
         )
+        return Response(plain(answer))
 
 
 class IncomeLines(ContributionView):
@@ -165,33 +226,18 @@ class IncomeLines(ContributionView):
 
     @extend_schema(
         operation_id="contribution_lines",
-        responses={200: IncomeLinePage},
+        responses={200: page_serializer(IncomeLine, "A page of income lines.")},
         parameters=[*STRETCH, *PAGE],
     )
     def get(self, request: Request) -> Response:
         """List what each borrowed term brought a lender, newest first, with every factor."""
-        tenant = self.asked_tenant()
-        facts = self.asked_pool(tenant)
-        asked, limit = self.asked_time(request, facts), read_limit(request)
-        route = f"contribution.{facts.id}"
-        key = read_cursor(request, route, parts=2)
+        asked = self.asked_income(request)
+        tenant, facts = asked.tenant, asked.facts
         with tenant_scope(tenant.pk):
-            lines = income_lines(
-                tenant.pk,
-                facts.id,
-                facts.book,
-                since=asked.since,
-                until=asked.until,
-                before=(from_us(key[0] * HOUR_US), key[1]) if key else None,
-                limit=limit + 1,
-            )
+            lines, following = self.asked_lines(asked, "contribution")
             visibility = read_visibility(facts.id, self.access)
-        following = None
-        if len(lines) > limit:
-            hour, number = lines[limit - 1].key
-            following = make_cursor(route, to_us(hour) // HOUR_US, number)
-        rows = [_line(line, tenant, visibility) for line in lines[:limit]]
-        return Response({"results": rows, "next": following})
+        rows = visible_lines(lines, partial(_borrower, tenant, visibility), visibility)
+        return Response({"results": plain(rows), "next": following})
 
 
 class RevenueFairness(ContributionView):
@@ -201,7 +247,7 @@ class RevenueFairness(ContributionView):
 
     @extend_schema(
         operation_id="revenue_fairness",
-        responses={200: RevenueFairnessAnswer},
+        responses={200: answer_serializer(RevenueFairnessAnswer)},
         parameters=[SINCE, UNTIL],
     )
     def get(self, request: Request, name: str) -> Response:
@@ -212,44 +258,26 @@ class RevenueFairness(ContributionView):
         if not self.sees_all(Action.SEE_MONEY):
             raise not_there()
         facts = self.pool(name)
-        asked = self.asked_time(request, facts)
+        since, until = self.asked_time(request, facts)
         with site_scope():
-            history = revenue_history(facts.id, since=asked.since, until=asked.until)
+            history = revenue_history(facts.id, since=since, until=until)
             known = read_visibility(facts.id, self.access).known
             names = {tenant_id: seen.name for tenant_id, seen in known.items()}
             currency = Charges().currency(facts.book)
-        rows = (
-            [alpha_item(history.whole, one, names.get(one)) for one in history.whole.parts]
-            if history
-            else []
+        whole = history.whole if history else None
+        answer = RevenueFairnessAnswer(
+            pool=facts.name,
+            since=since,
+            until=history.until if history else since,
+            currency=currency,
+            results=tuple(alpha_item(whole, one, names.get(one)) for one in whole.parts)
+            if whole
+            else (),
         )
-        return Response(
-            {
-                "pool": facts.name,
-                "since": time_text(asked.since),
-                "until": time_text(history.until if history else asked.since),
-                "currency": currency,
-                "results": plain(rows),
-            }
-        )
+        return Response(plain(answer))
 
 
-def _sums(shown: Contribution, tenant: Tenant, visibility: Visibility) -> dict[str, Any]:
-    return {
-        "lines": shown.total.lines,
-        "lent_gpu_h": f"{shown.total.lent_gpu_h:f}",
-        "earned": credits_text(shown.total.earned),
-        "borne": credits_text(shown.total.borne),
-        "reconciliation": plain(shown.reconciliation),
-        "by_day": plain(named_sums(shown.periods, time_text)),
-        "by_gpu_type": plain(named_sums(shown.gpu_types, str)),
-        "by_borrower": plain(
-            named_sums(shown.borrowers, lambda borrower: _borrower(borrower, tenant, visibility))
-        ),
-    }
-
-
-def _borrower(tenant_id: Any, tenant: Tenant, visibility: Visibility) -> str | None:
+def _borrower(tenant: Tenant, visibility: Visibility, tenant_id: Any) -> str | None:
     """How a borrower is named to the caller; None: not."""
     if tenant_id == tenant.pk:
         return tenant.name
@@ -257,54 +285,5 @@ def _borrower(tenant_id: Any, tenant: Tenant, visibility: Visibility) -> str | N
     return seen.name if seen else None
 
 
-def _quota_use(counted: CountedQuota | None) -> list[dict[str, str]] | None:
-    if counted is None:
-        return None
-    return [
-        {
-            "gpu_type": name,
-            "quota_gpu_h": _hours(use.quota_us),
-            "own_gpu_h": _hours(use.own_us),
-            "lent_gpu_h": _hours(use.lent_us),
-            "kept_gpu_h": _hours(use.kept_us),
-            "free_gpu_h": _hours(use.free_us),
-            "without_gpu_h": _hours(use.without_gpu_us),
-        }
-        for name, use in counted.by_type.items()
-    ]
-
-
-def _hours(gpu_us: int | Fraction) -> str:
-    """GPU-microseconds as GPU-hours with six places."""
-    return f"{Decimal(round(Fraction(gpu_us * MICRO_HOURS) / HOUR_US)) / MICRO_HOURS:.6f}"
-
-
 def _number(alpha: Fraction | None) -> float | None:
     return None if alpha is None else float(alpha)
-
-
-def _line(line: IncomeLine, tenant: Tenant, visibility: Visibility) -> dict[str, Any]:
-    share = line.share
-    return {
-        "counted_at": time_text(line.hour + HOUR),
-        "round": line.round,
-        "gpu_type": line.gpu_type,
-        "borrower": _borrower(line.borrower_id, tenant, visibility) or "another tenant",
-        "job": str(line.job_uid) if visibility.jobs_of(line.borrower_id) else None,
-        "lease": line.lease,
-        "term": line.term,
-        "starts_at": time_text(line.starts_at),
-        "ends_at": time_text(line.ends_at),
-        "gpus": line.gpus,
-        "price": credits_text(line.price),
-        "carried": None if line.carried is None else f"{line.carried:f}",
-        "charge": credits_text(line.charge),
-        "own_part": f"{share.part:f}",
-        "own_part_exact": share.fraction,
-        "lent_gpu_h": f"{share.lent_gpu_h:f}",
-        "earned": credits_text(share.amount),
-        "transfer": str(line.transfer) if line.transfer else None,
-        "charged_until": time_text(line.charged_until),
-        "borne": credits_text(line.borne),
-        "earned_borne": credits_text(line.share_borne),
-    }

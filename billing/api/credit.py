@@ -14,11 +14,10 @@ from rest_framework.response import Response
 from billing.api.credit_schemas import (
     AllowanceRow,
     CreditBudgetRow,
-    CreditPage,
     CreditRow,
     CreditTermsRow,
-    TransferPage,
 )
+from billing.api.usage import MoneyView
 from billing.models import TransferRequest
 from billing.requests import AllowanceRequest, CreditTermsRequest, DecisionRequest, GiftRequest
 from billing.selectors.clock import book_now
@@ -38,13 +37,13 @@ from billing.services.terms import lock_budget, require_book, set_credit_terms
 from billing.services.transfers import approve_transfer, ask_transfer, refuse_transfer
 from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
 from evenshare_core.money.fixed_point import sum_to_credits
-from scheduling.api.base import SchedulingView, idempotency_key, replay_header
+from scheduling.api.base import idempotency_key, replay_header
 from scheduling.api.schemas import (
     IDEMPOTENCY_KEY,
     IDEMPOTENT_REPLAYED,
     TENANT,
 )
-from tenants.answers import plain
+from tenants.answers import answer_of, plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import actor_of
 from tenants.api.cursors import make_cursor, read_cursor
@@ -59,7 +58,7 @@ from tenants.api.operate import (
 )
 from tenants.api.problems import Problem, bad_field, not_there
 from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import CURSOR
+from tenants.api.resources import CURSOR, page_serializer
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -68,24 +67,24 @@ from tenants.selectors.tenants import find_tenant
 from tenants.tokens import Scope
 
 STATES = TransferRequest.State.values
+TRANSFER_PAGE = page_serializer(TransferRow, "Requests for transfers, the newest first.")
 CREDIT_TERMS = answer_serializer(CreditTermsRow)
 STATE = OpenApiParameter("state", OpenApiTypes.STR, OpenApiParameter.QUERY, enum=STATES)
 
 
-class CreditList(SchedulingView):
+class CreditList(MoneyView):
     """What tenants have left."""
 
     query: ClassVar[tuple[str, ...]] = ("tenant",)
 
-    @extend_schema(operation_id="credit_list", responses={200: CreditPage}, parameters=[TENANT])
+    @extend_schema(
+        operation_id="credit_list",
+        responses={200: page_serializer(CreditRow, "Credit of tenants.")},
+        parameters=[TENANT],
+    )
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
         """List balance, limit and budget of your tenants, by book."""
-        tenant = self.filtered_tenant(Action.SEE_MONEY)
-        ids: Sequence[int] | None = None
-        if tenant is not None:
-            ids = [tenant.pk]
-        elif not self.sees_all(Action.SEE_MONEY):
-            ids = sorted(self.access.tenant_ids)
+        ids = self.money_tenants()
         with tenants_scope(ids):
             rows = [
                 _credit(state)
@@ -95,7 +94,7 @@ class CreditList(SchedulingView):
         return Response(page(plain(rows)))
 
 
-class TransferList(SchedulingView):
+class TransferList(MoneyView):
     """What a tenant wants to give away."""
 
     scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "POST": Scope.CREDIT_WRITE.value}
@@ -103,17 +102,12 @@ class TransferList(SchedulingView):
 
     @extend_schema(
         operation_id="transfer_list",
-        responses={200: TransferPage},
+        responses={200: TRANSFER_PAGE},
         parameters=[TENANT, STATE, CURSOR],
     )
     def get(self, request: Request) -> Response:
         """List the requests for transfers of your tenants, newest first."""
-        tenant = self.filtered_tenant(Action.SEE_MONEY)
-        ids: Sequence[int] | None = None
-        if tenant is not None:
-            ids = [tenant.pk]
-        elif not self.sees_all(Action.SEE_MONEY):
-            ids = sorted(self.access.tenant_ids)
+        ids = self.money_tenants()
         with tenants_scope(ids):
             return _transfers(request, ids)
 
@@ -229,7 +223,7 @@ class OperateTransferList(CreditView):
 
     @extend_schema(
         operation_id="operate_transfer_list",
-        responses={200: TransferPage},
+        responses={200: TRANSFER_PAGE},
         parameters=[STATE, CURSOR],
     )
     def get(self, request: Request) -> Response:
@@ -293,13 +287,10 @@ def _transfers(request: Request, ids: Sequence[int] | None) -> Response:
 
 def _credit(state: CreditState) -> CreditRow:
     micro = state.left.micro
-    return CreditRow(
+    return answer_of(
+        CreditRow,
+        state,
         tenant=state.slug,
-        book=state.book,
-        balance=state.balance,
-        credit_limit=state.credit_limit,
-        reserved=state.reserved,
-        overrun=state.overrun,
         promisable=None if micro is None else sum_to_credits(micro),
         budget=_budget(state),
     )

@@ -13,11 +13,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.contribution import STRETCH, ContributionView
-from billing.selectors.contribution import income_lines
 from billing.selectors.entries import account_entries
 from billing.selectors.factors import IncomeFactors, LineFactors, income_factors
+from billing.selectors.income import OTHER_TENANT
 from billing.selectors.usage import stated
-from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.rows import (
     EntryRow,
@@ -28,13 +27,12 @@ from evenshare_core.money.rows import (
     LenderRow,
     Whole,
 )
-from evenshare_core.units import HOUR_US
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
 from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
-from tenants.api.resources import PAGE
+from tenants.api.resources import PAGE, page_serializer
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
@@ -46,13 +44,6 @@ class IncomePage(s.Serializer[object]):
 
     results = answer_serializer(IncomeRow)(many=True)
     idle = answer_serializer(IdleRow)(many=True)
-    next = s.CharField(allow_null=True)
-
-
-class EntryPage(s.Serializer[object]):
-    """A page of an account."""
-
-    results = answer_serializer(EntryRow)(many=True)
     next = s.CharField(allow_null=True)
 
 
@@ -73,27 +64,12 @@ class IncomeList(ContributionView):
         of the page's rows, in order: the intervals of a row are those of its GPU type between its
         `counts_from` and `counts_until`. Without `since` and `until`: the last seven days.
         """
-        tenant = self.asked_tenant()
-        facts = self.asked_pool(tenant)
-        asked, limit = self.asked_time(request, facts), read_limit(request)
-        route = f"income.{facts.id}"
-        key = read_cursor(request, route, parts=2)
+        asked = self.asked_income(request)
+        tenant, facts = asked.tenant, asked.facts
         with tenant_scope(tenant.pk):
-            lines = income_lines(
-                tenant.pk,
-                facts.id,
-                facts.book,
-                since=asked.since,
-                until=asked.until,
-                before=(from_us(key[0] * HOUR_US), key[1]) if key else None,
-                limit=limit + 1,
-            )
-            factors = income_factors(tenant.pk, facts.id, lines[:limit])
+            lines, following = self.asked_lines(asked, "income")
+            factors = income_factors(tenant.pk, facts.id, lines)
             visibility = read_visibility(facts.id, self.access)
-        following = None
-        if len(lines) > limit:
-            hour, number = lines[limit - 1].key
-            following = make_cursor(route, to_us(hour) // HOUR_US, number)
         rows = [_income(row, tenant, facts, visibility) for row in factors.lines]
         return Response({"results": plain(rows), "idle": plain(_idle(factors)), "next": following})
 
@@ -105,7 +81,7 @@ class EntryList(ContributionView):
 
     @extend_schema(
         operation_id="entry_list",
-        responses={200: EntryPage},
+        responses={200: page_serializer(EntryRow, "A page of an account.")},
         parameters=[*STRETCH, *PAGE],
     )
     def get(self, request: Request) -> Response:
@@ -114,9 +90,8 @@ class EntryList(ContributionView):
         Those that are effective in [`since`, `until`) of the pool's time; without both: the last
         seven days.
         """
-        tenant = self.asked_tenant()
-        facts = self.asked_pool(tenant)
-        asked, limit = self.asked_time(request, facts), read_limit(request)
+        tenant, facts, since, until = self.asked_income(request)
+        limit = read_limit(request)
         route = f"entries.{facts.id}"
         key = read_cursor(request, route)
         with tenant_scope(tenant.pk):
@@ -124,8 +99,8 @@ class EntryList(ContributionView):
                 tenant.pk,
                 facts.id,
                 facts.book,
-                since=asked.since,
-                until=asked.until,
+                since=since,
+                until=until,
                 before=key[0] if key else None,
                 limit=limit + 1,
             )
@@ -142,29 +117,17 @@ def _income(
     borrower = visibility.of(line.borrower_id)
     return stated(
         IncomeRow,
+        line,
         tenant=tenant.slug,
         pool=facts.name,
-        gpu_type=line.gpu_type,
-        round=line.round,
-        starts_at=line.starts_at,
-        ends_at=line.ends_at,
-        gpus=line.gpus,
-        price=line.price,
         carried=line.carried_units,
-        charge=line.charge,
-        weight=Whole(line.share.weight),
-        weights=Whole(line.share.weights),
+        weight=Whole(line.weight),
+        weights=Whole(line.weights),
         lenders=_lenders(row, tenant, visibility),
         rounded_up=_is_rounded_up(row),
-        earned=line.share.amount,
         counts_from=None if span is None else InstantUs(span.from_us),
         counts_until=None if span is None else InstantUs(span.until_us),
         idle_then=None if then is None else InstantRow(then.own, then.total),
-        hour=line.hour,
-        transfer=line.transfer,
-        charged_until=line.charged_until,
-        borne=line.borne,
-        earned_borne=line.share_borne,
         borrower=borrower.name if borrower else None,
         lease=line.lease if borrower else None,
         term=line.term if borrower else None,
@@ -179,16 +142,16 @@ def _lenders(
     lenders = []
     for lender, weight in row.weights:
         seen = visibility.of(lender) if lender is not None else None
-        name = OPERATOR_NAME if lender is None else seen.name if seen else "another tenant"
+        name = OPERATOR_NAME if lender is None else seen.name if seen else OTHER_TENANT
         lenders.append(LenderRow(name, Whole(weight), lender == tenant.pk))
     return tuple(lenders)
 
 
 def _is_rounded_up(row: LineFactors) -> bool:
-    share, charge = row.line.share, to_micro(row.line.charge)
-    if not share.weights:
+    line = row.line
+    if not line.weights:
         return False
-    return to_micro(share.amount) > charge * share.weight // share.weights
+    return to_micro(line.earned) > to_micro(line.charge) * line.weight // line.weights
 
 
 def _idle(factors: IncomeFactors) -> list[IdleRow]:

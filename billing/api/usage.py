@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from django.db.models import Sum
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -27,10 +26,9 @@ from scheduling.selectors.sharing.price_forecasts import (
     price_forecasts,
 )
 from tenants.answers import plain
-from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
-from tenants.api.resources import PAGE
+from tenants.api.resources import PAGE, page_serializer
 from tenants.api.times import read_time
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -55,25 +53,7 @@ class Charges:
         return Book.objects.filter(slug=book).values_list("currency", flat=True).first() or book
 
 
-class PricePage(s.Serializer[object]):
-    """Prices of pools."""
-
-    results = answer_serializer(PriceRow)(many=True)
-    next = s.CharField(allow_null=True)
-
-
-class PriceForecastPage(s.Serializer[object]):
-    """Forecasts of a pool's prices."""
-
-    results = answer_serializer(PriceForecastRow)(many=True)
-    next = s.CharField(allow_null=True)
-
-
-class UsagePage(s.Serializer[object]):
-    """A page of usage."""
-
-    results = answer_serializer(UsageRow)(many=True)
-    next = s.CharField(allow_null=True)
+PRICE_PAGE = page_serializer(PriceRow, "Prices of pools.")
 
 
 class PriceList(SchedulingView):
@@ -81,7 +61,7 @@ class PriceList(SchedulingView):
 
     query: ClassVar[tuple[str, ...]] = ("pool",)
 
-    @extend_schema(operation_id="price_list", responses={200: PricePage}, parameters=[POOL])
+    @extend_schema(operation_id="price_list", responses={200: PRICE_PAGE}, parameters=[POOL])
     def get(self, request: Request) -> Response:
         """List the prices that the next round's terms pay, of one pool or of all of yours."""
         name = request.query_params.get("pool", "")
@@ -98,7 +78,7 @@ class PriceHistory(SchedulingView):
 
     @extend_schema(
         operation_id="price_history",
-        responses={200: PricePage},
+        responses={200: PRICE_PAGE},
         parameters=[SINCE, UNTIL, *PAGE],
     )
     def get(self, request: Request, name: str, gpu_type: str) -> Response:
@@ -130,7 +110,10 @@ class PriceForecasts(SchedulingView):
 
     query: ClassVar[tuple[str, ...]] = ()
 
-    @extend_schema(operation_id="price_forecast", responses={200: PriceForecastPage})
+    @extend_schema(
+        operation_id="price_forecast",
+        responses={200: page_serializer(PriceForecastRow, "Forecasts of a pool's prices.")},
+    )
     def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
         """List a pool's newest price forecasts by GPU type: p10, p50 and p90 at coming instants.
 
@@ -145,14 +128,41 @@ class PriceForecasts(SchedulingView):
         return Response({"results": plain(rows), "next": None})
 
 
-class UsageList(SchedulingView):
+class MoneyView(SchedulingView):
+    """Whose money is asked for."""
+
+    def money_tenants(self) -> list[int] | None:
+        """Return the ids of the tenant of the query, else of all that the caller may ask for.
+
+        None: all tenants.
+        """
+        tenant = self.filtered_tenant(Action.SEE_MONEY)
+        if tenant is not None:
+            return [tenant.pk]
+        return None if self.sees_all(Action.SEE_MONEY) else sorted(self.access.tenant_ids)
+
+    def asked_tenant(self) -> Tenant:
+        """Return the tenant of the query, or the only one of the caller.
+
+        Raises:
+            Problem: 404, or 400 where one has to be named.
+        """
+        tenant = self.filtered_tenant(Action.SEE_MONEY)
+        if tenant is not None:
+            return tenant
+        if len(self.access.memberships) != 1:
+            raise bad_field("tenant", "is required", "Name one of your tenants.")
+        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
+
+
+class UsageList(MoneyView):
     """What a tenant used."""
 
     query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "since", "until", "cursor", "limit")
 
     @extend_schema(
         operation_id="usage_list",
-        responses={200: UsagePage},
+        responses={200: page_serializer(UsageRow, "A page of usage.")},
         parameters=[TENANT, POOL, SINCE, UNTIL, *PAGE],
     )
     def get(self, request: Request) -> Response:
@@ -161,7 +171,7 @@ class UsageList(SchedulingView):
         A term counts in [`since`, `until`) when its hour of pool time closes in it, as its
         transfer does.
         """
-        tenant = self._tenant()
+        tenant = self.asked_tenant()
         key, limit = read_cursor(request, "usage"), read_limit(request)
         lines = UsageLine.objects.filter(tenant=tenant, **self._asked(request)).order_by("-id")
         if key:
@@ -184,11 +194,3 @@ class UsageList(SchedulingView):
         if since is not None and until is not None and since >= until:
             raise bad_field("until", "is not after `since`", "Give a later one.")
         return asked
-
-    def _tenant(self) -> Tenant:
-        tenant = self.filtered_tenant(Action.SEE_MONEY)
-        if tenant is not None:
-            return tenant
-        if len(self.access.memberships) != 1:
-            raise bad_field("tenant", "is required", "Name one of your tenants.")
-        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
@@ -14,14 +12,11 @@ from rest_framework.response import Response
 
 from scheduling.api.base import SchedulingView
 from scheduling.engine.clock import read_clock
-from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import (
-    DeadlineRow,
     DeadlineStory,
     read_deadline_story,
-    read_standings,
 )
-from tenants.answers import answer_of, plain
+from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.scopes import tenant_scope
 
@@ -30,14 +25,6 @@ class DeadlineHistoryAnswer(s.Serializer[object]):
     """Null: the job has no deadline."""
 
     deadline_answer = answer_serializer(DeadlineStory)(allow_null=True)
-
-
-def deadline_answers_json(
-    jobs: Iterable[Job], at: dict[int, datetime]
-) -> dict[int, dict[str, Any]]:
-    """Return how jobs stand to their deadlines, by job id; none for those that have none."""
-    stories = read_standings(jobs, at)
-    return {pk: plain(answer_of(DeadlineRow, story)) for pk, story in stories.items()}
 
 
 class JobDeadline(SchedulingView):

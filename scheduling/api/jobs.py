@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
+from msgspec.structs import replace
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api import schemas
-from scheduling.api.answers import deadline_answers_json
 from scheduling.api.asked import pool_times
 from scheduling.api.base import (
     SchedulingView,
@@ -20,25 +21,25 @@ from scheduling.api.base import (
     root_of,
     spec_of,
 )
-from scheduling.api.render import (
-    Money,
-    NoMoney,
-    job_json,
-    jobs_json,
-    next_round_json,
-)
+from scheduling.api.render import Money, NoMoney, job_json, jobs_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
-from scheduling.selectors.deadlines.plans import read_plan
+from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
+from scheduling.selectors.deadlines.plans import PlanRow, read_plan
 from scheduling.selectors.jobs.lists import JobListFilter, list_jobs, read_job_wait
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
-from scheduling.selectors.jobs.preemptions import last_preemption, preemptions_for
-from scheduling.selectors.jobs.reasons import given_up_text, visible_numbers
+from scheduling.selectors.jobs.preemptions import (
+    PreemptionRow,
+    last_preemption,
+    preemptions_for,
+)
+from scheduling.selectors.jobs.reasons import Numbers, given_up_text
 from scheduling.selectors.jobs.too_large import why_now
 from scheduling.selectors.speeds.measurements import SpeedCompared, overclaims_of
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import (
     BULK_MAX,
+    DryRun,
     Submitted,
     cancel_job,
     dry_run_job,
@@ -46,11 +47,10 @@ from scheduling.services import (
     submit_jobs,
 )
 from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
-from tenants.answers import answer_of, credits_text, plain
+from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import bad_field, fields_only, not_there
 from tenants.api.resources import PAGE, Listed, Page
-from tenants.api.times import time_text
 from tenants.permissions import Action
 from tenants.scopes import tenant_scope, tenants_scope
 
@@ -174,7 +174,7 @@ class JobDryRun(SchedulingView):
     @extend_schema(
         operation_id="job_dry_run",
         request=schemas.JobRequestBody,
-        responses={200: schemas.DryRunAnswer},
+        responses={200: answer_serializer(DryRun)},
     )
     def post(self, request: Request) -> Response:
         """Say whether a specification could run. Nothing is written and nothing is promised."""
@@ -183,21 +183,7 @@ class JobDryRun(SchedulingView):
         answer = dry_run_job(tenant=tenant, spec=spec, now=read_clock)
         with tenant_scope(tenant.pk):
             currency = self.money.currency(answer.book)
-        return Response(
-            {
-                "feasible": answer.feasible,
-                "reason_code": answer.reason_code,
-                "detail": answer.detail,
-                "price": credits_text(answer.price),
-                "price_after": credits_text(answer.price_after),
-                "own": answer.own,
-                "borrowed": answer.borrowed,
-                "currency": currency,
-                "note": answer.note,
-                "deadline_answer": plain(answer.deadline),
-                "next_round": next_round_json(answer.next_round),
-            }
-        )
+        return Response(plain(replace(answer, currency=currency)))
 
 
 class JobShow(SchedulingView):
@@ -231,12 +217,40 @@ class JobCancel(SchedulingView):
             return Response(jobs_json([job], self.money, root_of(request))[0])
 
 
+class JobReason(Answer, frozen=True, kw_only=True):
+    """Why a job is where it is, as of a round."""
+
+    state: Annotated[str, one_of(*Job.State.values)]
+    phase: Annotated[str, one_of(*PHASES)]
+    reason_code: str = ""
+    words: str = "No round has looked at it yet."
+    next_step: str = "The next round decides."
+    numbers: Numbers = {}
+    round: int | None = None
+    as_of: datetime | None = None
+    overclaims: Annotated[
+        tuple[SpeedCompared, ...],
+        about("Where its job type was declared faster than it was measured."),
+    ]
+    deadline_answer: Annotated[
+        DeadlineRow | None, about("Null: it has no deadline."), answered_as(DeadlineRow)
+    ]
+    plan: Annotated[PlanRow | None, about("Null: no plan decides about it now.")]
+    preempted: Annotated[
+        PreemptionRow | None, about("The last time it lost GPUs before its lease expired.")
+    ]
+    made_way: Annotated[
+        tuple[PreemptionRow, ...],
+        about("Leases that ended before they expired for this job, oldest first."),
+    ]
+
+
 class JobWhy(SchedulingView):
     """Why a job is where it is."""
 
     scopes: ClassVar[dict[str, str]] = {"GET": READ}
 
-    @extend_schema(operation_id="job_why", responses={200: schemas.JobReason})
+    @extend_schema(operation_id="job_why", responses={200: answer_serializer(JobReason)})
     def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
         """Say why a job waits, with the numbers of the round that decided, and what helps."""
         job = self.job(uid)
@@ -246,37 +260,31 @@ class JobWhy(SchedulingView):
             made_way = preemptions_for(job, visibility)
             plan = read_plan(job)
             overclaims = overclaims_of(job.profile)
-            deadlines = deadline_answers_json([job], pool_times([job]))
+            deadlines = read_standings([job], pool_times([job]))
             phase = phases([job])[job.pk]
-        early = {
-            "overclaims": [plain(answer_of(SpeedCompared, one)) for one in overclaims],
-            "deadline_answer": deadlines.get(job.pk),
-            "plan": plain(plan),
-            "preempted": plain(last),
-            "made_way": plain(made_way),
-        }
+        row = JobReason(
+            state=job.state,
+            phase=phase,
+            overclaims=tuple(answer_of(SpeedCompared, one) for one in overclaims),
+            deadline_answer=deadlines.get(job.pk),
+            plan=plan,
+            preempted=last,
+            made_way=tuple(made_way),
+        )
         if job.state != Job.State.PENDING:
-            return Response({**_settled(job, phase), **early})
+            return Response(plain(_settled(job, row)))
         with tenant_scope(job.tenant_id):
             wait = read_job_wait(job)
             reason = why_now(job, wait.code, wait.numbers) if wait.code else None
-        text = reason.sentence or reason.text if reason else "No round has looked at it yet."
-        return Response(
-            {
-                "state": job.state,
-                "phase": phase,
-                "reason_code": wait.code,
-                "words": text,
-                "next_step": reason.next_step if reason else "The next round decides.",
-                "numbers": visible_numbers(wait.numbers),
-                "round": wait.round,
-                "as_of": time_text(wait.at),
-                **early,
-            }
+        row = replace(
+            row, reason_code=wait.code, numbers=wait.numbers, round=wait.round, as_of=wait.at
         )
+        if reason is not None:
+            row = replace(row, words=reason.sentence or reason.text, next_step=reason.next_step)
+        return Response(plain(row))
 
 
-def _settled(job: Job, phase: str) -> dict[str, Any]:
+def _settled(job: Job, row: JobReason) -> JobReason:
     texts = {
         STARTING: "It has been granted its GPUs, and its program has not begun yet.",
         Job.State.RUNNING: "It holds its GPUs.",
@@ -285,19 +293,15 @@ def _settled(job: Job, phase: str) -> dict[str, Any]:
         Job.State.FAILED: "It has failed.",
         Job.State.CANCELLED: "It was cancelled.",
     }
-    step = "Its log may say why." if job.state == Job.State.FAILED else ""
     if job.is_given_up:
         texts[Job.State.FAILED] = given_up_text(job.losses)
-    return {
-        "state": job.state,
-        "phase": phase,
-        "reason_code": "",
-        "words": texts[phase],
-        "next_step": step,
-        "numbers": {} if job.exit_code is None else {"exit_code": job.exit_code},
-        "round": None,
-        "as_of": time_text(job.ended_at),
-    }
+    return replace(
+        row,
+        words=texts[row.phase],
+        next_step="Its log may say why." if job.state == Job.State.FAILED else "",
+        numbers={} if job.exit_code is None else {"exit_code": job.exit_code},
+        as_of=job.ended_at,
+    )
 
 
 class JobLogs(SchedulingView):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api import schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
 from scheduling.api.schemas import Credits
@@ -31,9 +31,9 @@ from scheduling.selectors.pools.now import pool_overview
 from scheduling.selectors.pools.settings import PoolSettings, pool_settings, price_terms
 from scheduling.selectors.sharing.quota_promises import QuotaPromiseRow, pool_promise, promise_row
 from scheduling.selectors.sharing.trades import TradeRow, list_trades
-from scheduling.selectors.visibility import Visibility, read_visibility
+from scheduling.selectors.visibility import Visibility, VisibleTenant, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
-from tenants.answers import Answer, answer_of, plain
+from tenants.answers import Answer, about, answer_of, plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import Who
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
@@ -141,13 +141,37 @@ class PoolShow(SchedulingView):
         return Response({**_pool(facts), "types": plain(types)})
 
 
+class QueueRow(Answer, frozen=True, kw_only=True):
+    """A waiting job; id, name and reason of others' jobs are null."""
+
+    position: Annotated[int | None, about("From 1; null: in no order yet, or none.")]
+    tenant_position: Annotated[int | None, about("Among your tenant's jobs.")]
+    tenant: VisibleTenant | None
+    id: UUID | None
+    name: str | None
+    reason_code: str | None
+    gpus: int
+    submitted_at: datetime
+
+
+class QueuePage(Answer, frozen=True):
+    """A page of a queue: the order of round `round`, by the policy's rule `order`."""
+
+    round: int | None
+    order: str
+    results: tuple[QueueRow, ...]
+    next: str | None
+
+
 class PoolQueue(SchedulingView):
     """Who waits in a pool."""
 
     query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
 
     @extend_schema(
-        operation_id="pool_queue", responses={200: schemas.QueuePage}, parameters=[*PAGE]
+        operation_id="pool_queue",
+        responses={200: answer_serializer(QueuePage)},
+        parameters=[*PAGE],
     )
     def get(self, request: Request, name: str) -> Response:
         """List queued jobs in the order of the policy; of others, what the pool lets you see."""
@@ -160,27 +184,25 @@ class PoolQueue(SchedulingView):
             order = read_queue_order(facts.id, as_of=key[0] if key else None)
             jobs, more = list_queue(order, after=after, limit=limit)
             visibility = read_visibility(facts.id, self.access)
-        shown = [_queued(order.positions.get(job.pk), job, visibility) for job in jobs]
+        shown = tuple(_queued(order.positions.get(job.pk), job, visibility) for job in jobs)
         following = None
         if more:
             following = make_cursor(route, order.round or 0, *order.key_of(jobs[-1]))
-        page = {"round": order.round, "order": order.text}
-        return Response({**page, "results": shown, "next": following})
+        return Response(plain(QueuePage(order.round, order.text, shown, following)))
 
 
-def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> dict[str, Any]:
-    """A queued job; names, ids and reasons of others' jobs are nobody's affair."""
+def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> QueueRow:
     known = visibility.jobs_of(job.tenant_id)
-    return {
-        "position": place.pool if place else None,
-        "tenant_position": place.tenant if place and known else None,
-        "tenant": plain(visibility.of(job.tenant_id)),
-        "id": str(job.uid) if known else None,
-        "name": job.name if known else None,
-        "reason_code": job.reason_code if known else None,
-        "gpus": job.gpus,
-        "submitted_at": time_text(job.submitted_at),
-    }
+    return QueueRow(
+        position=place.pool if place else None,
+        tenant_position=place.tenant if place and known else None,
+        tenant=visibility.of(job.tenant_id),
+        id=job.uid if known else None,
+        name=job.name if known else None,
+        reason_code=job.reason_code if known else None,
+        gpus=job.gpus,
+        submitted_at=job.submitted_at,
+    )
 
 
 class PoolEvents(Listed, SchedulingView):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -24,16 +24,15 @@ from scheduling.selectors.pools.capacity import gpus_by_type
 from scheduling.selectors.sharing.quotas import QuotaRow, list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
-from tenants.answers import Answer, answer_of, plain
+from tenants.answers import Answer, about, answer_of, one_of, plain
 from tenants.api.answer_schemas import answer_serializer
-from tenants.api.operate import IF_MATCH, OperateView, answer, page, request_of
+from tenants.api.operate import IF_MATCH, OperateView, answer, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
 from tenants.api.resources import PAGE, Listed, Page
-from tenants.api.times import time_text
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
 from tenants.models import Tenant
-from tenants.periods import Key, Period
+from tenants.periods import Key
 from tenants.requests import (
     DRAFTS_MAX,
     MODES,
@@ -57,43 +56,33 @@ POOL = OpenApiParameter(
 )
 
 
-# Not classes, for `from` is no name of Python's.
-QuotaSet = inline_serializer(
-    "OperateQuota",
-    fields={
-        "pool": s.CharField(),
-        "tenant": s.CharField(),
-        "gpu_type": s.CharField(),
-        "gpus": s.IntegerField(),
-        "mode": s.ChoiceField(list(MODES)),
-        "borrow_limit": s.IntegerField(allow_null=True),
-        "lend_limit": s.IntegerField(allow_null=True),
-        "from": s.DateTimeField(),
-        "until": s.DateTimeField(allow_null=True),
-    },
-)
-QuotasSet = inline_serializer(
-    "OperateQuotaPage",
-    fields={
-        "results": s.ListField(child=type(QuotaSet)()),
-        "next": s.CharField(allow_null=True),
-    },
-)
+Warnings = Annotated[
+    tuple[str, ...], about("Quotas above the pool's GPUs, and whom they dilute by how much.")
+]
 
 
-def _warnings_field() -> s.ListField:
-    about = "Quotas above the pool's GPUs, and whom they dilute by how much."
-    return s.ListField(child=s.CharField(), help_text=about)
+class OperateQuotaRow(Answer, frozen=True, kw_only=True, rename={"since": "from"}):
+    pool: str
+    tenant: str
+    gpu_type: str
+    gpus: int
+    mode: Annotated[str, one_of(*MODES)]
+    borrow_limit: int | None
+    lend_limit: int | None
+    since: datetime
+    until: datetime | None
 
 
-QuotasSaved = inline_serializer(
-    "OperateQuotaSaved",
-    fields={
-        "results": s.ListField(child=type(QuotaSet)()),
-        "next": s.CharField(allow_null=True),
-        "warnings": _warnings_field(),
-    },
-)
+class OperateQuotaPage(Answer, frozen=True):
+    results: tuple[OperateQuotaRow, ...]
+    next: str | None = None
+
+
+class OperateQuotaSaved(OperateQuotaPage, frozen=True, kw_only=True):
+    warnings: Warnings
+
+
+QuotasSet = answer_serializer(OperateQuotaPage)
 Drafts = request_serializer(
     QuotaPreviewRequest,
     quotas=s.ListField(child=request_serializer(QuotaDraft)(), min_length=1, max_length=DRAFTS_MAX),
@@ -109,17 +98,17 @@ class QuotaImpactRow(Answer, frozen=True):
     after: Standing
 
 
-class QuotaImpact(s.Serializer[object]):
+class QuotaImpact(Answer, frozen=True):
     """An estimate of the next round, not a promise; `error` where there is none."""
 
-    pool = s.CharField()
-    round = s.IntegerField()
-    at = s.DateTimeField()
-    waiting_before = s.IntegerField()
-    waiting_after = s.IntegerField()
-    results = answer_serializer(QuotaImpactRow)(many=True)
-    warnings = _warnings_field()
-    error = s.CharField(allow_blank=True)
+    pool: str
+    round: int
+    at: datetime
+    waiting_before: int
+    waiting_after: int
+    results: tuple[QuotaImpactRow, ...]
+    warnings: Warnings
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +155,7 @@ class OperateQuotaList(OperatePoolView):
             raise bad_field("pool", "is required")
         with site_scope():
             pool = self.named(name)
-            return _periods_answer(pool, read_clock(pool.pk).pool_at)
+            return _answer(pool, read_clock(pool.pk).pool_at)
 
 
 class OperateQuota(OperatePoolView):
@@ -177,12 +166,12 @@ class OperateQuota(OperatePoolView):
         """Show the periods of one quota; the ETag is of all quotas of the pool."""
         with site_scope():
             pool = self.named(name)
-            return _periods_answer(pool, read_clock(pool.pk).pool_at, _key(pool, slug, gpu_type))
+            return _answer(pool, read_clock(pool.pk).pool_at, _key(pool, slug, gpu_type))
 
     @extend_schema(
         operation_id="operate_quota_set",
         request=request_serializer(QuotaRequest),
-        responses={200: QuotasSaved},
+        responses={200: answer_serializer(OperateQuotaSaved)},
         parameters=[IF_MATCH],
     )
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
@@ -206,9 +195,10 @@ class OperateQuota(OperatePoolView):
                     capacity=gpus_by_type(pool.pk),
                     reason=wanted.reason,
                 )
-            said = _periods_answer(pool, now, key)
-            said.data["warnings"] = _warnings(record.after.get("dilutes", ()) if record else ())
-            return said
+            rows = _periods(pool, now, key).results
+            dilutes = record.after.get("dilutes", ()) if record else ()
+            saved = OperateQuotaSaved(rows, warnings=tuple(map(dilution_text, dilutes)))
+            return answer(plain(saved), _tag(pool, now))
 
 
 class QuotaPreview(OperateView):
@@ -217,7 +207,9 @@ class QuotaPreview(OperateView):
     preconditions: ClassVar[tuple[str, ...]] = ()
 
     @extend_schema(
-        operation_id="operate_quota_preview", request=Drafts, responses={200: QuotaImpact}
+        operation_id="operate_quota_preview",
+        request=Drafts,
+        responses={200: answer_serializer(QuotaImpact)},
     )
     def post(self, request: Request) -> Response:
         """Decide the next round with the present quotas and with these; nothing is written."""
@@ -231,7 +223,7 @@ class QuotaPreview(OperateView):
         drafts, since = wanted.quotas, wanted.since or now.pool_at
         with _named(lambda index: f"quotas.{drafts[index].tenant}.{drafts[index].gpu_type}."):
             impact = quota_impact(pool_id=pool.pk, edits=edits, since=since, now=now)
-        return Response(_impact(impact, pool, names))
+        return Response(plain(_impact(impact, pool, names)))
 
 
 @contextmanager
@@ -276,48 +268,47 @@ def _edits(drafts: Sequence[QuotaDraft], names: QuotaNames) -> list[QuotaEdit]:
     return edits
 
 
-def _periods_answer(pool: Pool, now: datetime, only: Key | None = None) -> Response:
+def _tag(pool: Pool, now: datetime) -> str:
+    return f'"{basis_of(pool.pk, now)}"'
+
+
+def _answer(pool: Pool, now: datetime, only: Key | None = None) -> Response:
+    return answer(plain(_periods(pool, now, only)), _tag(pool, now))
+
+
+def _periods(pool: Pool, now: datetime, only: Key | None) -> OperateQuotaPage:
     names = QuotaNames.read()
     rows = [
-        _row(pool, key, period, names)
+        answer_of(
+            OperateQuotaRow,
+            period.terms,
+            pool=pool.name,
+            tenant=names.tenants[key[0]],
+            gpu_type=names.types[key[1]],
+            since=period.since,
+            until=period.until,
+        )
         for key, periods in quota_periods(pool.pk, now).items()
         if only in (None, key)
         for period in periods
     ]
-    rows.sort(key=lambda row: (row["gpu_type"], row["tenant"], row["from"]))
-    return answer(page(rows), f'"{basis_of(pool.pk, now)}"')
+    return OperateQuotaPage(
+        tuple(sorted(rows, key=lambda row: (row.gpu_type, row.tenant, row.since)))
+    )
 
 
-def _row(pool: Pool, key: Key, period: Period, names: QuotaNames) -> dict[str, Any]:
-    terms = period.terms
-    return {
-        "pool": pool.name,
-        "tenant": names.tenants[key[0]],
-        "gpu_type": names.types[key[1]],
-        "gpus": terms.gpus,
-        "mode": terms.mode,
-        "borrow_limit": terms.borrow_limit,
-        "lend_limit": terms.lend_limit,
-        "from": time_text(period.since),
-        "until": time_text(period.until),
-    }
-
-
-def _warnings(dilutes: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [dilution_text(row) for row in dilutes]
-
-
-def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> dict[str, Any]:
-    return {
-        "pool": pool.name,
-        "round": impact.number,
-        "at": time_text(impact.at),
-        "waiting_before": impact.waiting.before,
-        "waiting_after": impact.waiting.after,
-        "results": [
-            plain(answer_of(QuotaImpactRow, row, tenant=names.tenants.get(row.tenant, "")))
-            for row in impact.rows
-        ],
-        "warnings": impact.warnings,
-        "error": impact.error,
-    }
+def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> QuotaImpact:
+    rows = (
+        answer_of(QuotaImpactRow, row, tenant=names.tenants.get(row.tenant, ""))
+        for row in impact.rows
+    )
+    return QuotaImpact(
+        pool.name,
+        impact.number,
+        impact.at,
+        impact.waiting.before,
+        impact.waiting.after,
+        tuple(rows),
+        tuple(impact.warnings),
+        impact.error,
+    )

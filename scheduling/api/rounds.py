@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -26,6 +25,7 @@ from tenants.answers import Answer, about, answer_of, plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import not_there
+from tenants.api.resources import page_serializer
 from tenants.scopes import site_scope
 
 
@@ -42,13 +42,6 @@ class RoundRow(Answer, frozen=True):
     decision_sha256: str
     decide_us: int
     summary: dict[str, Any]
-
-
-class RoundPage(s.Serializer[object]):
-    """A page of rounds."""
-
-    results = answer_serializer(RoundRow)(many=True)
-    next = s.CharField(allow_null=True)
 
 
 class RoundWhole(RoundRow, frozen=True):
@@ -75,7 +68,7 @@ class RoundList(SchedulingView):
 
     @extend_schema(
         operation_id="round_list",
-        responses={200: RoundPage},
+        responses={200: page_serializer(RoundRow, "A page of rounds.")},
         parameters=schemas.POOL_QUERY,
     )
     def get(self, request: Request) -> Response:

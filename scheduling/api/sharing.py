@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
@@ -12,7 +11,6 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, idempotency_key, replay_header, spec_of
@@ -21,17 +19,16 @@ from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, Sharing
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.settings import price_limit_of
 from scheduling.selectors.sharing.views import (
-    OfferState,
-    OfferView,
+    OfferRow,
     PromisedReturn,
-    SharingView,
+    SharingRow,
     list_offers,
     offer_view,
     promised_return,
     sharing_views,
 )
 from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
-from tenants.answers import Answer, answer_of, plain
+from tenants.answers import Answer, plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import Who, actor_of
 from tenants.api.problems import not_there
@@ -45,39 +42,6 @@ from tenants.selectors.quotas import pools_of
 from tenants.tokens import Scope
 
 WRITE = Scope.JOBS_WRITE.value
-
-
-class SharingLimits(Answer, frozen=True):
-    """A mode and its limits in GPUs; null: no limit."""
-
-    mode: Mode
-    borrow_limit: int | None
-    lend_limit: int | None
-
-
-class OwnSharingLimits(SharingLimits, frozen=True):
-    """The tenant's own; `by_offer`: idle quota is lent by offers alone."""
-
-    by_offer: bool
-
-
-class SharingRow(Answer, frozen=True):
-    """A quota: the operator's `bounds`, the tenant's `own` settings, and what holds of both.
-
-    `idle` GPUs of it are not used by its tenant, and `lendable` of those others may use. `standing`
-    GPUs are offered, `offered` of them at the posted `price`.
-    """
-
-    gpu_type: str
-    gpus: int
-    bounds: SharingLimits
-    own: OwnSharingLimits
-    effective: SharingLimits
-    idle: int
-    lendable: int
-    standing: int
-    offered: int
-    price: Decimal
 
 
 class SharingJson(Answer, frozen=True):
@@ -95,24 +59,7 @@ class SharingChanged(SharingRow, frozen=True):
     back: PromisedReturn | None
 
 
-class OfferJson(Answer, frozen=True):
-    """An offer; `text` says what it does at `price`, the price posted last."""
-
-    id: UUID
-    tenant: str
-    pool: str
-    gpu_type: str
-    gpus: int
-    floor_price: Decimal
-    price: Decimal
-    made_at: datetime
-    until: datetime | None
-    revoked_at: datetime | None
-    state: OfferState
-    text: str
-
-
-class OfferRevoked(OfferJson, frozen=True):
+class OfferRevoked(OfferRow, frozen=True):
     """The same when it is revoked."""
 
     back: PromisedReturn
@@ -201,7 +148,7 @@ class TypeSharing(SharedPoolView):
             raise not_there()  # its quota ended in this moment
         less = after.lends_less_than(before)
         back = _back(facts, tenant, gpu_type) if less else None
-        return Response({**plain(_sharing_row(after)), "back": plain(back)})
+        return Response({**plain(after), "back": plain(back)})
 
 
 class OfferList(Listed, SharedPoolView):
@@ -209,7 +156,7 @@ class OfferList(Listed, SharedPoolView):
 
     address = "pools/<slug:name>/offers/<slug:slug>"
     operation = "offer_list"
-    row = OfferJson
+    row = OfferRow
     about = "Offers, newest first."
     who = Who.TENANT
     parameters = PAGE
@@ -222,13 +169,12 @@ class OfferList(Listed, SharedPoolView):
         with tenant_scope(tenant.pk):
             at = read_clock(facts.id).pool_at
             rows, more = list_offers(facts.id, tenant.pk, at, limit=limit, before=before)
-        shown = [_offer_json(row, facts.name, tenant) for row in rows]
-        return Page(shown, [rows[-1].offer.pk] if more else None)
+        return Page(rows, [more] if more else None)
 
     @extend_schema(
         operation_id="offer_make",
         request=request_serializer(OfferRequest),
-        responses={201: answer_serializer(OfferJson)},
+        responses={201: answer_serializer(OfferRow)},
         parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
     )
     def post(self, request: Request, name: str, slug: str) -> Response:
@@ -277,7 +223,7 @@ class OfferOne(SharedPoolView):
         return Response({**_shown(row, facts, tenant), "back": plain(back)})
 
 
-def _row(facts: PoolFacts, tenant: Tenant, gpu_type: str) -> SharingView | None:
+def _row(facts: PoolFacts, tenant: Tenant, gpu_type: str) -> SharingRow | None:
     with tenant_scope(tenant.pk):
         rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
     return next((row for row in rows if row.gpu_type == gpu_type), None)
@@ -290,8 +236,8 @@ def _back(facts: PoolFacts, tenant: Tenant, gpu_type: str) -> PromisedReturn:
 
 def _shown(offer: IdleOffer, facts: PoolFacts, tenant: Tenant) -> dict[str, Any]:
     with tenant_scope(tenant.pk):
-        view = offer_view(offer, read_clock(facts.id).pool_at)
-    return _offer_json(view, facts.name, tenant)
+        shown: dict[str, Any] = plain(offer_view(offer, read_clock(facts.id).pool_at))
+    return shown
 
 
 def _sharing_json(there: TenantInPool) -> dict[str, Any]:
@@ -300,34 +246,5 @@ def _sharing_json(there: TenantInPool) -> dict[str, Any]:
         rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
         most = price_limit_of(facts.id, tenant.pk)
     max_price = None if most is None else to_credits(most)
-    results = tuple(_sharing_row(row) for row in rows)
-    shown: dict[str, Any] = plain(SharingJson(tenant.slug, facts.name, max_price, results))
-    return shown
-
-
-def _sharing_row(row: SharingView) -> SharingRow:
-    return answer_of(
-        SharingRow,
-        row,
-        gpus=row.bounds.gpus,
-        bounds=answer_of(SharingLimits, row.bounds),
-        own=answer_of(OwnSharingLimits, row.own),
-        effective=answer_of(SharingLimits, row.effective),
-    )
-
-
-def _offer_json(row: OfferView, pool: str, tenant: Tenant) -> dict[str, Any]:
-    shown: dict[str, Any] = plain(
-        answer_of(
-            OfferJson,
-            row.offer,
-            id=row.offer.uid,
-            tenant=tenant.slug,
-            pool=pool,
-            gpu_type=row.offer.gpu_type.name,
-            price=row.price,
-            state=row.state,
-            text=row.text,
-        )
-    )
+    shown: dict[str, Any] = plain(SharingJson(tenant.slug, facts.name, max_price, tuple(rows)))
     return shown

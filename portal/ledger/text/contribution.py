@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
-from billing.selectors.contribution import Contribution, IncomeLine, IncomeSumRow, LineKey
-from billing.selectors.quota_use import CountedQuota
-from evenshare_core.units import HOUR_US
+from billing.selectors.contribution import Contribution, IncomeSumRow
+from billing.selectors.income import IncomeLine
+from billing.selectors.quota_use import QuotaUseItem
 from portal.charts.figures import credits_text, thousands
-from portal.charts.notes import Instant
-from portal.common.clocks import Clocks
-from portal.ledger.text.statement import VisibleNames
-from scheduling.selectors.visibility import Visibility
 from tenants.api.times import time_text
 
-MICROSECOND = timedelta(microseconds=1)
 ZERO = Decimal(0)
-MICRO_HOURS = 10**6
 COLUMNS = (
     "counted_at", "hour", "round", "gpu_type", "borrower", "lease", "term", "starts_at", "ends_at",
     "gpus", "price_credits_per_gpu_h", "held_h", "carried_micro_credits", "charge_credits",
@@ -50,97 +41,26 @@ def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
     return f"{tenant} earned {earned} credits in pool {pool} by lending {lent} GPU-hours."
 
 
-@dataclass(frozen=True, slots=True)
-class ContributionLine:
-    """One income line as the viewer may see it; `uid` is empty where the job is not for them."""
-
-    line: IncomeLine
-    ends_at: Instant | None
-    held_h: Decimal
-    borrower: str
-    job: str
-    uid: uuid.UUID | None
-
-    @property
-    def key(self) -> str:
-        """How an address names it."""
-        return key_text(self.line.key)
-
-
-def key_text(key: LineKey) -> str:
-    """Return the key of a line as addresses have it: its hour in seconds since 1970, its number."""
-    hour, number = key
-    return f"{round(hour.timestamp())}-{number}"
-
-
-def contribution_lines(
-    lines: Iterable[IncomeLine], names: VisibleNames, visibility: Visibility, times: Clocks
-) -> list[ContributionLine]:
-    """Tell each line: whose job it was as far as the pool lets."""
-    rows = []
-    for line in lines:
-        may_open = visibility.jobs_of(line.borrower_id)
-        rows.append(
-            ContributionLine(
-                line=line,
-                ends_at=times.instant(line.ends_at),
-                held_h=_hours(line.held // MICROSECOND),
-                borrower=names.of(line.borrower_id) or "another tenant",
-                job=line.job if may_open else "",
-                uid=line.job_uid if may_open else None,
-            )
-        )
-    return rows
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaUseRow:
-    """What became of a quota of one type, or of all, in GPU-hours."""
-
-    name: str
-    quota: Decimal
-    own: Decimal
-    kept: Decimal
-    lent: Decimal
-    free: Decimal
-    without_gpu: Decimal
-
-
-def quota_use_rows(counted: CountedQuota) -> list[QuotaUseRow]:
-    """A row for each GPU type."""
-    return [
-        QuotaUseRow(
-            name,
-            *(
-                _hours(gpu_us)
-                for gpu_us in (use.quota_us, use.own_us, use.kept_us, use.lent_us, use.free_us,
-                               use.without_gpu_us)
-            ),
-        )
-        for name, use in counted.by_type.items()
-    ]  # fmt: skip # rows of what belongs together
-
-
-def quota_use_total(rows: Sequence[QuotaUseRow]) -> QuotaUseRow:
+def quota_use_total(rows: Sequence[QuotaUseItem]) -> QuotaUseItem:
     """All types together."""
-    columns = ("quota", "own", "kept", "lent", "free", "without_gpu")
-    return QuotaUseRow(
+    _, *columns = QuotaUseItem.__struct_fields__
+    return QuotaUseItem(
         "Sum", *(sum((getattr(row, name) for row in rows), ZERO) for name in columns)
     )
 
 
-def quota_use_text(total: QuotaUseRow) -> str:
+def quota_use_text(total: QuotaUseItem) -> str:
     """The finding about idle quota as a heading."""
-    idle = total.quota - total.own
-    if not total.quota:
+    idle = total.quota_gpu_h - total.own_gpu_h
+    if not total.quota_gpu_h:
         return "No quota in this time"
     if not idle:
         return "Of the quota nothing was idle"
-    share = thousands(100 * total.lent / idle, 1)
+    share = thousands(100 * total.lent_gpu_h / idle, 1)
     return f"{share} % of the idle quota was lent"
 
 
-def file_rows(lines: Sequence[IncomeLine], names: VisibleNames) -> Iterator[list[Any]]:
+def file_rows(lines: Sequence[IncomeLine]) -> Iterator[list[Any]]:
     """Each line as a row of `COLUMNS`, exact to the micro-credit, oldest first."""
     for line in reversed(lines):
         yield [
@@ -148,27 +68,22 @@ def file_rows(lines: Sequence[IncomeLine], names: VisibleNames) -> Iterator[list
             time_text(line.hour),
             "" if line.round is None else line.round,
             line.gpu_type,
-            names.of(line.borrower_id) or "another tenant",
+            line.borrower,
             line.lease,
             line.term,
             time_text(line.starts_at),
             time_text(line.ends_at),
             line.gpus,
             f"{line.price:f}",
-            f"{_hours(line.held // MICROSECOND):f}",
+            f"{line.held_h:f}",
             "" if line.carried is None else f"{line.carried:f}",
             f"{line.charge:f}",
-            f"{line.share.part:f}",
-            line.share.fraction,
-            f"{line.share.lent_gpu_h:f}",
-            f"{line.share.amount:f}",
+            f"{line.own_part:f}",
+            line.own_part_exact,
+            f"{line.lent_gpu_h:f}",
+            f"{line.earned:f}",
             line.transfer or "",
             time_text(line.charged_until) or "",
             f"{line.borne:f}",
-            f"{line.share_borne:f}",
+            f"{line.earned_borne:f}",
         ]
-
-
-def _hours(gpu_us: int | Fraction) -> Decimal:
-    """Microseconds as hours, six places."""
-    return Decimal(round(Fraction(gpu_us * MICRO_HOURS) / HOUR_US)) / MICRO_HOURS
