@@ -13,8 +13,8 @@ from evenshare_core.disclosure.answers import (
     OWN_FORM,
     OWN_SCHEMA,
     DayNamesBody,
+    OwnExcerpt,
     OwnForm,
-    OwnRows,
     TenantKeyRow,
 )
 from evenshare_core.disclosure.bundle import read_bundle
@@ -173,7 +173,7 @@ def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
         if name in slugs
     }
     own = tuple(
-        OwnRows(numbers[number], msgspec.Raw(excerpt))
+        OwnExcerpt(numbers[number], msgspec.Raw(excerpt))
         for number, excerpt in own_excerpts(disclosed, numbers).items()
     )
     return msgspec.json.encode(

@@ -14,7 +14,7 @@ from evenshare_core.verification.heads import HeadCheck, HeadFinding
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck
 from evenshare_core.verification.texts import Tally, gap_lines, summary
-from evenshare_core.verification.verdict import Gap, Problem, ProofVerdict, Unproven
+from evenshare_core.verification.verdict import Gap, ProofProblem, ProofVerdict, Unproven
 from tests.unit.core.test_verify_rounds import gaps, verified, wrong
 from tests.unit.verified_rounds import LOG, StagedPool
 
@@ -100,7 +100,7 @@ class TestFiles:
         fine = Tally(rows=[(1, proven), (2, proven)])
         assert summary(fine) == "2 rounds proven"
         tally = Tally(rows=[(1, proven), (2, wrong), (3, left)])
-        tally.add_head(HeadFinding(LOG, problems=[Problem(HeadCheck.KEY, "other")]))
+        tally.add_head(HeadFinding(LOG, problems=[ProofProblem(HeadCheck.KEY, "other")]))
         assert summary(tally) == (
             "1 of 3 rounds proven; 1 wrong (2); 1 not proven (3); the head is WRONG"
         )

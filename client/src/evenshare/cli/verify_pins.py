@@ -22,7 +22,7 @@ from evenshare_core.verification.heads import (
     short_key,
     verify_head,
 )
-from evenshare_core.verification.verdict import EXIT_CODES, Problem, ProofVerdict
+from evenshare_core.verification.verdict import EXIT_CODES, ProofProblem, ProofVerdict
 
 from .api import ApiError, Client, UnreachableError, part
 from .config import UsageError
@@ -43,7 +43,7 @@ def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     with tempfile.TemporaryDirectory(prefix="evenshare-") as folder, answers():
         answer = fetch_chain(client, Files(Path(folder)), options.pool)
         finding = _verified(options, client, answer, known)
-    problems: tuple[Problem, ...] = tuple(finding.problems)
+    problems: tuple[ProofProblem, ...] = tuple(finding.problems)
     if finding.pin is not None:
         keep_newer(path, finding.pin)
         if other is not None:
@@ -106,7 +106,7 @@ def _given(path: Path) -> Pin:
         raise UsageError(f"{path} is no pin: {problem}") from None
 
 
-def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[Problem, ...]:
+def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[ProofProblem, ...]:
     first, second = sorted((mine.size, other.size))
     try:
         proof = proof_of(client, pool, first, second)
@@ -122,7 +122,7 @@ def _print(
     screen: Terminal,
     options: argparse.Namespace,
     shown: Pin | None,
-    problems: tuple[Problem, ...],
+    problems: tuple[ProofProblem, ...],
     remarks: list[str],
 ) -> None:
     path = options.file

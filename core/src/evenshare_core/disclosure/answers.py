@@ -27,7 +27,7 @@ class DayNamesBody(Struct, frozen=True):
     names: Annotated[dict[str, str], Meta(description="Pseudonym: name of the tenant.")]
 
 
-class OwnRows(Struct, frozen=True):
+class OwnExcerpt(Struct, frozen=True):
     """What the bundle of a round has of one tenant, its bytes as they are."""
 
     tenant: str
@@ -42,5 +42,5 @@ class OwnForm(Struct, frozen=True):
     pool: str
     round: int
     record: Raw
-    own: tuple[OwnRows, ...]
+    own: tuple[OwnExcerpt, ...]
     not_recomputable: str

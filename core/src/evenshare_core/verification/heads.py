@@ -16,7 +16,7 @@ import msgspec
 
 from evenshare_core.chain.checkpoints import Checkpoint, NoteError, read_vkey, verify_note
 from evenshare_core.chain.merkle import ProofError, verify_consistency
-from evenshare_core.verification.verdict import Gap, Problem, Unproven
+from evenshare_core.verification.verdict import Gap, ProofProblem, Unproven
 
 PIN_SCHEMA = 1
 
@@ -57,14 +57,14 @@ class HeadFinding:
     log: str
     size: int = 0
     root: bytes = b""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ProofProblem] = field(default_factory=list)
     unproven: list[Unproven] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     pin: Pin | None = None
 
     def refuse(self, check: HeadCheck, text: str) -> None:
         """Record what is wrong."""
-        self.problems.append(Problem(check, text))
+        self.problems.append(ProofProblem(check, text))
 
 
 def verify_head(
@@ -111,7 +111,7 @@ def verify_head(
     return finding
 
 
-def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[Problem, ...]:
+def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[ProofProblem, ...]:
     """Return what is wrong between two pins of one log, by two readers.
 
     `proof`: that the smaller is the beginning of the larger; not needed where sizes are the same.
@@ -119,17 +119,17 @@ def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[Problem, 
     """
     if mine.log != other.log:
         text = f"it is of the log {other.log}, not of {mine.log}"
-        return (Problem(HeadCheck.LOG, text),)
+        return (ProofProblem(HeadCheck.LOG, text),)
     try:
         theirs = verify_note(other.note, mine.keys, mine.log)
         ours = verify_note(mine.note, mine.keys, mine.log)
     except NoteError as error:
-        return (Problem(HeadCheck.SIGNATURE, f"a head is not signed by a known key: {error}"),)
+        return (ProofProblem(HeadCheck.SIGNATURE, f"a head is not signed by a known key: {error}"),)
     old, new = sorted((ours, theirs), key=lambda head: head.size)
     pin = msgspec.structs.replace(mine, size=old.size, root=old.root.hex())
     unproven: list[str] = []
     problems = list(_history(pin, new, proof, unproven))
-    return (*problems, *(Problem(HeadCheck.HISTORY, text) for text in unproven))
+    return (*problems, *(ProofProblem(HeadCheck.HISTORY, text) for text in unproven))
 
 
 def short_key(vkey: str) -> str:
@@ -180,10 +180,10 @@ def _signers(note: str, log: str, keys: Sequence[str]) -> Iterator[str]:
 
 def _history(
     pin: Pin, head: Checkpoint, proof: Proof | None, remarks: list[str]
-) -> Iterator[Problem]:
+) -> Iterator[ProofProblem]:
     """Whether the head begins with what was pinned."""
     if head.size < pin.size:
-        yield Problem(
+        yield ProofProblem(
             HeadCheck.HISTORY,
             f"the history was shortened: {head.size} rounds now, pinned are {pin.size}",
         )
@@ -191,7 +191,7 @@ def _history(
     if head.size == pin.size:
         if head.root.hex() != pin.root:
             text = f"the history was forked: two heads of {pin.size} rounds have different roots"
-            yield Problem(HeadCheck.HISTORY, f"{text}, {head.root.hex()} and {pin.root}")
+            yield ProofProblem(HeadCheck.HISTORY, f"{text}, {head.root.hex()} and {pin.root}")
         return
     if proof is None or (proof.first, proof.second) != (pin.size, head.size):
         remarks.append(
@@ -201,7 +201,7 @@ def _history(
     try:
         verify_consistency(pin.size, head.size, proof.path, bytes.fromhex(pin.root), head.root)
     except ProofError as error:
-        yield Problem(
+        yield ProofProblem(
             HeadCheck.HISTORY,
             f"the history was rewritten or forked: the {pin.size} rounds that were pinned are not"
             f" the beginning of the {head.size} now ({error})",

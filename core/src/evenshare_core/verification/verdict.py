@@ -37,7 +37,7 @@ class Gap(StrEnum):
     ROUNDS = "rounds"  # rows of a statement were not compared with their rounds
 
 
-class Problem(NamedTuple):
+class ProofProblem(NamedTuple):
     """Something that is wrong with a head or a round, and what was looked at."""
 
     check: StrEnum
