@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 from billing.selectors.contribution import Contribution, IncomeLine, IncomeSumRow, LineKey
 from billing.selectors.quota_use import CountedQuota
@@ -18,20 +17,14 @@ from portal.charts.notes import Instant
 from portal.charts.tenants import OTHERS as GREY
 from portal.charts.tenants import TenantBadge
 from portal.common.clocks import Clocks
+from portal.common.files import Columns
 from portal.ledger.text.statement import OPERATOR, VisibleNames
 from scheduling.selectors.visibility import Visibility
-from tenants.api.times import time_text
 
 MICROSECOND = timedelta(microseconds=1)
 ZERO = Decimal(0)
 MICRO_HOURS = 10**6
 OPERATOR_BADGE = TenantBadge(OPERATOR, GREY, "OP")
-COLUMNS = (
-    "counted_at", "hour", "round", "gpu_type", "borrower", "lease", "term", "starts_at", "ends_at",
-    "gpus", "price_credits_per_gpu_h", "held_h", "carried_micro_credits", "charge_credits",
-    "own_part", "own_part_exact", "lent_gpu_h", "earned_credits", "transfer",
-    "charged_until", "borne_credits", "earned_borne_credits",
-)  # fmt: skip # a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,33 +136,32 @@ def quota_use_text(total: QuotaUseRow) -> str:
     return f"{share} % of the idle quota was lent"
 
 
-def file_rows(lines: Sequence[IncomeLine], names: VisibleNames) -> Iterator[list[Any]]:
-    """Each line as a row of `COLUMNS`, exact to the micro-credit, oldest first."""
-    for line in reversed(lines):
-        yield [
-            time_text(line.counted_at),
-            time_text(line.hour),
-            "" if line.round is None else line.round,
-            line.gpu_type,
-            names.of(line.borrower_id) or "another tenant",
-            line.lease,
-            line.term,
-            time_text(line.starts_at),
-            time_text(line.ends_at),
-            line.gpus,
-            f"{line.price:f}",
-            f"{_hours(line.held // MICROSECOND):f}",
-            "" if line.carried is None else f"{line.carried:f}",
-            f"{line.charge:f}",
-            f"{line.share.part:f}",
-            line.share.fraction,
-            f"{line.share.lent_gpu_h:f}",
-            f"{line.share.amount:f}",
-            line.transfer or "",
-            time_text(line.charged_until) or "",
-            f"{line.borne:f}",
-            f"{line.share_borne:f}",
-        ]
+def file_columns(names: VisibleNames) -> Columns:
+    """The columns of a file of lines, whose borrowers are named as the viewer may read them."""
+    return {
+        "counted_at": "counted_at",
+        "hour": "hour",
+        "round": "round",
+        "gpu_type": "gpu_type",
+        "borrower": lambda line: names.of(line.borrower_id) or "another tenant",
+        "lease": "lease",
+        "term": "term",
+        "starts_at": "starts_at",
+        "ends_at": "ends_at",
+        "gpus": "gpus",
+        "price_credits_per_gpu_h": "price",
+        "held_h": lambda line: _hours(line.held // MICROSECOND),
+        "carried_micro_credits": "carried",
+        "charge_credits": "charge",
+        "own_part": "share.part",
+        "own_part_exact": "share.fraction",
+        "lent_gpu_h": "share.lent_gpu_h",
+        "earned_credits": "share.amount",
+        "transfer": "transfer",
+        "charged_until": "charged_until",
+        "borne_credits": "borne",
+        "earned_borne_credits": "share_borne",
+    }
 
 
 def _hours(gpu_us: int | Fraction) -> Decimal:

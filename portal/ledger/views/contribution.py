@@ -24,11 +24,10 @@ from portal.ledger.forms import (
     read_contribution,
 )
 from portal.ledger.text.contribution import (
-    COLUMNS,
     SumTable,
     contribution_headline,
     contribution_lines,
-    file_rows,
+    file_columns,
     key_text,
     quota_use_rows,
     quota_use_text,
@@ -151,8 +150,8 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         )  # fmt: skip # rows of what belongs together
         visibility = read_visibility(facts.id, access(request))
     name = f"contribution-{tenant.slug}-{facts.name}-{asked.since:%Y%m%d}-{asked.until:%Y%m%d}.csv"
-    rows = file_rows(lines, VisibleNames(tenant.pk, [visibility]))
-    return csv_file(name, COLUMNS, rows, hint="choose a shorter time")
+    columns = file_columns(VisibleNames(tenant.pk, [visibility]))
+    return csv_file(name, columns, reversed(lines), hint="choose a shorter time")
 
 
 @signed_in
