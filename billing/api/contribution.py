@@ -2,138 +2,173 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Annotated, Any, NamedTuple
+from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from billing.api.contribution_schemas import (
-    ContributionAnswer,
-    IncomeLinePage,
-    RevenueFairnessAnswer,
-)
-from billing.api.usage import FIRST_YEAR, Charges
+from billing.api.base import STRETCH, MoneyView
+from billing.api.usage import Charges
 from billing.selectors.contribution import (
-    Contribution,
     IncomeLine,
+    IncomeSumRow,
+    ReconciliationRow,
     contribution,
     income_lines,
     named_sums,
 )
 from billing.selectors.quota_use import QUOTA_USE_MOST, CountedQuota, counted_quota
-from billing.selectors.revenue import alpha_item, revenue_history
-from billing.selectors.statements import HOUR
+from billing.selectors.revenue import AlphaItem, alpha_item, revenue_history
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import HOUR_US
-from scheduling.api.base import SchedulingView
-from scheduling.api.schemas import POOL, SINCE, TENANT, UNTIL
-from scheduling.engine.clock import read_clock
+from scheduling.api.schemas import SINCE, UNTIL
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.visibility import Visibility, read_visibility
-from tenants.answers import credits_text, plain
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
-from tenants.api.problems import bad_field, not_there
-from tenants.api.resources import PAGE
-from tenants.api.times import read_time, time_text
+from tenants.answers import Answer, about, answer_of, formatted_as, time_text
+from tenants.api.base import Who
+from tenants.api.problems import not_there
+from tenants.api.resources import PAGE, Listed, Page, Shown
 from tenants.models import Tenant
 from tenants.permissions import Action
 from tenants.scopes import site_scope, tenant_scope
-from tenants.selectors.quotas import pools_of
 
-DEFAULT, LONGEST = timedelta(days=7), timedelta(days=400)
 MICRO_HOURS = 10**6
-ZERO = Decimal("0.000000")
-STRETCH = [TENANT, POOL, SINCE, UNTIL]
 
 
-@dataclass(frozen=True, slots=True)
-class AskedTime:
-    """A stretch of a pool's time."""
+class QuotaUseItem(Answer, frozen=True):
+    """What became of a quota of a type, in GPU-hours: quota is the sum of the others."""
 
+    gpu_type: str
+    quota_gpu_h: str
+    own_gpu_h: str
+    lent_gpu_h: str
+    kept_gpu_h: Annotated[str, about("Idle, and not lent by its own limit or mode.")]
+    free_gpu_h: Annotated[str, about("Lendable, a GPU was free, and no job took it.")]
+    without_gpu_h: Annotated[str, about("Lendable, and all GPUs that there were were in use.")]
+
+
+class ContributionAnswer(Answer, frozen=True):
+    """What a tenant earned by lending in a pool in [since, until) of pool time."""
+
+    tenant: str
+    pool: str
     since: datetime
     until: datetime
+    currency: str
+    lines: int
+    lent_gpu_h: Annotated[Decimal, formatted_as("{:f}".format, type="string")]
+    earned: Decimal
+    borne: Annotated[
+        Decimal, about("What of `earned` the operator paid, because rounds were late.")
+    ]
+    reconciliation: ReconciliationRow
+    by_day: tuple[IncomeSumRow, ...]
+    by_gpu_type: tuple[IncomeSumRow, ...]
+    by_borrower: tuple[IncomeSumRow, ...]
+    quota_use: Annotated[
+        tuple[QuotaUseItem, ...] | None,
+        about("null: longer than 31 days, which are counted at most."),
+    ]
+    quota_counted_until: datetime | None
+    alpha: Annotated[
+        float | None,
+        about(
+            "Its part of the pool's income from lending over its part of the quota, in settled"
+            " hours; null where nobody earned anything, or nothing is settled."
+        ),
+    ]
+    full_alpha: Annotated[
+        float | None,
+        about(
+            "The same with utilities: what completed jobs were worth, with income and less cost."
+            " null: none that says what it is worth completed."
+        ),
+    ]
 
 
-class ContributionView(SchedulingView):
-    """Whose income is asked for, of which pool and of which time."""
+class IncomeLineRow(Answer, frozen=True):
+    """One share of a borrowed term: earned = charge x own_part, to the micro-credit."""
 
-    def asked_tenant(self) -> Tenant:
-        """Return the tenant of the query, or the only one of the caller.
+    counted_at: Annotated[datetime, about("Its hour closes: it counts at this instant.")]
+    round: Annotated[int | None, about("It granted or renewed the term, and fixed its price.")]
+    gpu_type: str
+    borrower: Annotated[str, about("As the pool shows it to you.")]
+    job: Annotated[UUID | None, about("null: not yours to see.")]
+    lease: int
+    term: int
+    starts_at: datetime
+    ends_at: datetime
+    gpus: int
+    price: Decimal
+    carried: Annotated[
+        Decimal | None,
+        formatted_as(
+            "{:f}".format,
+            type="string",
+            description="Micro-credits that the lease's terms before left over; charge = gpus x"
+            " price x time + carried, to the nearest micro-credit. null: from before remainders"
+            " were carried.",
+        ),
+    ]
+    charge: Decimal
+    own_part: Annotated[
+        Decimal,
+        formatted_as(
+            "{:f}".format,
+            type="string",
+            description="At each instant own idle / all idle quota, 12 places.",
+        ),
+    ]
+    own_part_exact: Annotated[str, about("The same as a fraction, where that is short.")]
+    lent_gpu_h: Annotated[Decimal, formatted_as("{:f}".format, type="string")]
+    earned: Decimal
+    transfer: Annotated[UUID | None, about("null: not settled, or a charge of 0.")]
+    charged_until: Annotated[
+        datetime | None,
+        about(
+            "If rounds were late for the term: until when its borrower was charged. null: until it"
+            " ended."
+        ),
+    ]
+    borne: Annotated[
+        Decimal, about("What of `charge` the operator paid, because rounds were late.")
+    ]
+    earned_borne: Annotated[
+        Decimal,
+        about(
+            "What of `earned` the operator paid: `borne` split by what lenders earned, by the"
+            " largest remainder."
+        ),
+    ]
 
-        Raises:
-            Problem: 404, or 400 where one has to be named.
-        """
-        tenant = self.filtered_tenant(Action.SEE_MONEY)
-        if tenant is not None:
-            return tenant
-        if len(self.access.memberships) != 1:
-            raise bad_field("tenant", "is required", "Name one of your tenants.")
-        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
 
-    def asked_pool(self, tenant: Tenant) -> PoolFacts:
-        """Return the pool of the query, or the tenant's only one.
+class RevenueFairnessAnswer(Answer, frozen=True):
+    """alpha of every tenant of a pool in the settled hours of [since, until)."""
 
-        Raises:
-            Problem: 404 where the tenant has no quota in it, or 400 where one has to be named.
-        """
-        with site_scope():
-            own = pools_of(tenant.pk)
-        if self.request.query_params.get("pool", ""):
-            facts = self.query_pool()
-            if facts.id not in own:
-                raise not_there()
-            return facts
-        mine = [facts for facts in self.pools() if facts.id in own]
-        if len(mine) != 1:
-            raise bad_field("pool", "is required", "GET /api/v1/pools lists your pools.")
-        return mine[0]
-
-    def asked_time(self, request: Request, facts: PoolFacts) -> AskedTime:
-        """Return `since` and `until` of the query; a week up to today unless it says.
-
-        Raises:
-            Problem: 400 where it is empty or longer than `LONGEST`.
-        """
-        since, until = read_time(request, "since"), read_time(request, "until")
-        if until is None:
-            with site_scope():
-                now = read_clock(facts.id).pool_at
-            until = datetime.combine(now.astimezone(UTC).date(), time(), UTC) + timedelta(days=1)
-        for name, instant in (("since", since), ("until", until)):
-            if instant is not None and instant.year <= FIRST_YEAR:
-                raise bad_field(name, "is too long ago", f"Give one after {FIRST_YEAR}.")
-        since = until - DEFAULT if since is None else since
-        if since >= until:
-            raise bad_field("until", "is not after `since`", "Give a later one.")
-        if until - since > LONGEST:
-            raise bad_field("since", "is too long before `until`", "Ask for 400 days at most.")
-        return AskedTime(since, until)
+    pool: str
+    since: datetime
+    until: Annotated[datetime, about("As far as hours are settled.")]
+    currency: str
+    results: tuple[AlphaItem, ...]
 
 
-class ContributionShow(ContributionView):
-    """A tenant's income from lending."""
+class ContributionShow(Shown, MoneyView):
+    """Show what a tenant earned by lending in a pool, against the ledger, and its idle quota.
 
-    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "since", "until")
+    A line counts when its hour of pool time closes. Without `since` and `until`: the last seven
+    days.
+    """
 
-    @extend_schema(
-        operation_id="contribution_show",
-        responses={200: ContributionAnswer},
-        parameters=STRETCH,
-    )
-    def get(self, request: Request) -> Response:
-        """Show what a tenant earned by lending in a pool, against the ledger, and its idle quota.
+    address = "contribution"
+    operation = "contribution_show"
+    answer = ContributionAnswer
+    parameters = STRETCH
 
-        A line counts when its hour of pool time closes. Without `since` and `until`: the last seven
-        days.
-        """
+    def show(self) -> ContributionAnswer:
         tenant = self.asked_tenant()
         facts = self.asked_pool(tenant)
-        asked = self.asked_time(request, facts)
+        asked = self.asked_time(facts)
         times: Any = {"since": asked.since, "until": asked.until}
         is_counted = asked.until - asked.since <= QUOTA_USE_MOST
         with tenant_scope(tenant.pk):
@@ -142,111 +177,108 @@ class ContributionShow(ContributionView):
             history = revenue_history(facts.id, **times)
             visibility = read_visibility(facts.id, self.access)
             currency = Charges().currency(facts.book)
-        return Response(
-            {
-                "tenant": tenant.slug,
-                "pool": facts.name,
-                "since": time_text(asked.since),
-                "until": time_text(asked.until),
-                "currency": currency,
-                **_sums(shown, tenant, visibility),
-                "quota_use": _quota_use(counted),
-                "quota_counted_until": time_text(counted.until) if counted else None,
-                "alpha": _number(history.whole.alpha.get(tenant.pk)) if history else None,
-                "full_alpha": _number(history.whole.full_alpha.get(tenant.pk)) if history else None,
-            }
+        borrowers = named_sums(shown.borrowers, lambda one: _borrower(one, tenant, visibility))
+        return answer_of(
+            ContributionAnswer,
+            shown.total,
+            tenant=tenant.slug,
+            pool=facts.name,
+            **times,
+            currency=currency,
+            reconciliation=shown.reconciliation,
+            by_day=tuple(named_sums(shown.periods, time_text)),
+            by_gpu_type=tuple(named_sums(shown.gpu_types, str)),
+            by_borrower=tuple(borrowers),
+            quota_use=_quota_use(counted),
+            quota_counted_until=counted.until if counted else None,
+            alpha=_number(history.whole.alpha.get(tenant.pk)) if history else None,
+            full_alpha=_number(history.whole.full_alpha.get(tenant.pk)) if history else None,
         )
 
 
-class IncomeLines(ContributionView):
-    """The lines of a tenant's income from lending."""
+class IncomePart(NamedTuple):
+    """Lines of a tenant's income from a pool, as many as a page has, and whom it may name."""
 
-    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "since", "until", "cursor", "limit")
+    tenant: Tenant
+    facts: PoolFacts
+    lines: list[IncomeLine]
+    visibility: Visibility
 
-    @extend_schema(
-        operation_id="contribution_lines",
-        responses={200: IncomeLinePage},
-        parameters=[*STRETCH, *PAGE],
-    )
-    def get(self, request: Request) -> Response:
-        """List what each borrowed term brought a lender, newest first, with every factor."""
+
+class IncomeView(Listed, MoneyView):
+    """A list of a tenant's income from a pool, newest first."""
+
+    parameters = (*STRETCH, *PAGE)
+    shows = ("UsageShare.amount",)
+
+    def page(self) -> Page:
         tenant = self.asked_tenant()
         facts = self.asked_pool(tenant)
-        asked, limit = self.asked_time(request, facts), read_limit(request)
-        route = f"contribution.{facts.id}"
-        key = read_cursor(request, route, parts=2)
+        asked, limit = self.asked_time(facts), self.limit
+        key = self.after(self.address.partition("/")[0], facts.id, parts=2)
         with tenant_scope(tenant.pk):
             lines = income_lines(
-                tenant.pk,
-                facts.id,
-                facts.book,
+                *(tenant.pk, facts.id, facts.book),
                 since=asked.since,
                 until=asked.until,
                 before=(from_us(key[0] * HOUR_US), key[1]) if key else None,
                 limit=limit + 1,
             )
             visibility = read_visibility(facts.id, self.access)
-        following = None
-        if len(lines) > limit:
-            hour, number = lines[limit - 1].key
-            following = make_cursor(route, to_us(hour) // HOUR_US, number)
-        rows = [_line(line, tenant, visibility) for line in lines[:limit]]
-        return Response({"results": rows, "next": following})
+            shown = self.shown(IncomePart(tenant, facts, lines[:limit], visibility))
+        if len(lines) <= limit:
+            return shown
+        hour, number = lines[limit - 1].key
+        return shown._replace(following=(to_us(hour) // HOUR_US, number))
+
+    def shown(self, part: IncomePart) -> Page:
+        """Return the rows of a page."""
+        raise NotImplementedError
 
 
-class RevenueFairness(ContributionView):
-    """alpha of every tenant of a pool, for those who see all money."""
+class IncomeLines(IncomeView):
+    """List what each borrowed term brought a lender, newest first, with every factor."""
 
-    query: ClassVar[tuple[str, ...]] = ("since", "until")
+    address = "contribution/lines"
+    operation = "contribution_lines"
+    row = IncomeLineRow
+    about = "A page of income lines."
 
-    @extend_schema(
-        operation_id="revenue_fairness",
-        responses={200: RevenueFairnessAnswer},
-        parameters=[SINCE, UNTIL],
-    )
-    def get(self, request: Request, name: str) -> Response:
-        """Show alpha of all tenants of a pool, for operators, finance and auditors.
+    def shown(self, part: IncomePart) -> Page:
+        return Page([_line(one, part.tenant, part.visibility) for one in part.lines])
 
-        The part of the income from lending over the part of the quota, in settled hours.
-        """
+
+class RevenueFairness(Shown, MoneyView):
+    """Show alpha of all tenants of a pool, for operators, finance and auditors.
+
+    The part of the income from lending over the part of the quota, in settled hours.
+    """
+
+    address = "pools/<slug:name>/revenue-fairness"
+    operation = "revenue_fairness"
+    who = Who.SITE
+    answer = RevenueFairnessAnswer
+    parameters = (SINCE, UNTIL)
+
+    def show(self, name: str) -> RevenueFairnessAnswer:
         if not self.sees_all(Action.SEE_MONEY):
             raise not_there()
         facts = self.pool(name)
-        asked = self.asked_time(request, facts)
+        asked = self.asked_time(facts)
         with site_scope():
             history = revenue_history(facts.id, since=asked.since, until=asked.until)
             known = read_visibility(facts.id, self.access).known
             names = {tenant_id: seen.name for tenant_id, seen in known.items()}
             currency = Charges().currency(facts.book)
-        rows = (
-            [alpha_item(history.whole, one, names.get(one)) for one in history.whole.parts]
-            if history
-            else []
+        whole = history.whole if history else None
+        rows = [alpha_item(whole, one, names.get(one)) for one in whole.parts] if whole else []
+        return RevenueFairnessAnswer(
+            pool=facts.name,
+            since=asked.since,
+            until=history.until if history else asked.since,
+            currency=currency,
+            results=tuple(rows),
         )
-        return Response(
-            {
-                "pool": facts.name,
-                "since": time_text(asked.since),
-                "until": time_text(history.until if history else asked.since),
-                "currency": currency,
-                "results": plain(rows),
-            }
-        )
-
-
-def _sums(shown: Contribution, tenant: Tenant, visibility: Visibility) -> dict[str, Any]:
-    return {
-        "lines": shown.total.lines,
-        "lent_gpu_h": f"{shown.total.lent_gpu_h:f}",
-        "earned": credits_text(shown.total.earned),
-        "borne": credits_text(shown.total.borne),
-        "reconciliation": plain(shown.reconciliation),
-        "by_day": plain(named_sums(shown.periods, time_text)),
-        "by_gpu_type": plain(named_sums(shown.gpu_types, str)),
-        "by_borrower": plain(
-            named_sums(shown.borrowers, lambda borrower: _borrower(borrower, tenant, visibility))
-        ),
-    }
 
 
 def _borrower(tenant_id: Any, tenant: Tenant, visibility: Visibility) -> str | None:
@@ -257,21 +289,21 @@ def _borrower(tenant_id: Any, tenant: Tenant, visibility: Visibility) -> str | N
     return seen.name if seen else None
 
 
-def _quota_use(counted: CountedQuota | None) -> list[dict[str, str]] | None:
+def _quota_use(counted: CountedQuota | None) -> tuple[QuotaUseItem, ...] | None:
     if counted is None:
         return None
-    return [
-        {
-            "gpu_type": name,
-            "quota_gpu_h": _hours(use.quota_us),
-            "own_gpu_h": _hours(use.own_us),
-            "lent_gpu_h": _hours(use.lent_us),
-            "kept_gpu_h": _hours(use.kept_us),
-            "free_gpu_h": _hours(use.free_us),
-            "without_gpu_h": _hours(use.without_gpu_us),
-        }
+    return tuple(
+        QuotaUseItem(
+            gpu_type=name,
+            quota_gpu_h=_hours(use.quota_us),
+            own_gpu_h=_hours(use.own_us),
+            lent_gpu_h=_hours(use.lent_us),
+            kept_gpu_h=_hours(use.kept_us),
+            free_gpu_h=_hours(use.free_us),
+            without_gpu_h=_hours(use.without_gpu_us),
+        )
         for name, use in counted.by_type.items()
-    ]
+    )
 
 
 def _hours(gpu_us: int | Fraction) -> str:
@@ -283,28 +315,16 @@ def _number(alpha: Fraction | None) -> float | None:
     return None if alpha is None else float(alpha)
 
 
-def _line(line: IncomeLine, tenant: Tenant, visibility: Visibility) -> dict[str, Any]:
+def _line(line: IncomeLine, tenant: Tenant, visibility: Visibility) -> IncomeLineRow:
     share = line.share
-    return {
-        "counted_at": time_text(line.hour + HOUR),
-        "round": line.round,
-        "gpu_type": line.gpu_type,
-        "borrower": _borrower(line.borrower_id, tenant, visibility) or "another tenant",
-        "job": str(line.job_uid) if visibility.jobs_of(line.borrower_id) else None,
-        "lease": line.lease,
-        "term": line.term,
-        "starts_at": time_text(line.starts_at),
-        "ends_at": time_text(line.ends_at),
-        "gpus": line.gpus,
-        "price": credits_text(line.price),
-        "carried": None if line.carried is None else f"{line.carried:f}",
-        "charge": credits_text(line.charge),
-        "own_part": f"{share.part:f}",
-        "own_part_exact": share.fraction,
-        "lent_gpu_h": f"{share.lent_gpu_h:f}",
-        "earned": credits_text(share.amount),
-        "transfer": str(line.transfer) if line.transfer else None,
-        "charged_until": time_text(line.charged_until),
-        "borne": credits_text(line.borne),
-        "earned_borne": credits_text(line.share_borne),
-    }
+    return answer_of(
+        IncomeLineRow,
+        line,
+        borrower=_borrower(line.borrower_id, tenant, visibility) or "another tenant",
+        job=line.job_uid if visibility.jobs_of(line.borrower_id) else None,
+        own_part=share.part,
+        own_part_exact=share.fraction,
+        lent_gpu_h=share.lent_gpu_h,
+        earned=share.amount,
+        earned_borne=line.share_borne,
+    )

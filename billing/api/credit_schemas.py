@@ -7,12 +7,8 @@ from decimal import Decimal
 from typing import Annotated
 from uuid import UUID
 
-from rest_framework import serializers as s
-
-from billing.selectors.credit import TransferRow
 from evenshare_core.money.budgets import BudgetAction, BudgetPeriod, BudgetState
 from tenants.answers import Answer, about
-from tenants.api.answer_schemas import answer_serializer
 
 
 class CreditBudgetRow(Answer, frozen=True):
@@ -58,13 +54,6 @@ class CreditRow(Answer, frozen=True):
     budget: CreditBudgetRow | None
 
 
-class CreditPage(s.Serializer[object]):
-    """Credit of tenants."""
-
-    results = answer_serializer(CreditRow)(many=True)
-    next = s.CharField(allow_null=True)
-
-
 class CreditTermsRow(Answer, frozen=True):
     """What holds of a tenant's credit in a book, as it was set."""
 
@@ -87,10 +76,3 @@ class AllowanceRow(Answer, frozen=True):
     amount: Decimal
     name: str
     effective_at: datetime
-
-
-class TransferPage(s.Serializer[object]):
-    """Requests for transfers, the newest first."""
-
-    results = answer_serializer(TransferRow)(many=True)
-    next = s.CharField(allow_null=True)

@@ -5,19 +5,14 @@ What a tenant needs to compute them again by itself: `evenshare statement verify
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import ClassVar
 
-from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from billing.api.contribution import STRETCH, ContributionView
-from billing.selectors.contribution import income_lines
+from billing.api.base import STRETCH, MoneyView
+from billing.api.contribution import IncomePart, IncomeView
 from billing.selectors.entries import account_entries
 from billing.selectors.factors import IncomeFactors, LineFactors, income_factors
 from billing.selectors.usage import stated
-from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.rows import (
     EntryRow,
@@ -28,110 +23,64 @@ from evenshare_core.money.rows import (
     LenderRow,
     Whole,
 )
-from evenshare_core.units import HOUR_US
 from scheduling.selectors.pools.lines import PoolFacts
-from scheduling.selectors.visibility import Visibility, read_visibility
+from scheduling.selectors.visibility import Visibility
 from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
-from tenants.api.resources import PAGE
+from tenants.api.resources import PAGE, Listed, Page, page_of
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
 OPERATOR_NAME = "operator"
 
 
-class IncomePage(s.Serializer[object]):
-    """A page of incomes, and idle quota over the time of all of them."""
+class IncomeList(IncomeView):
+    """List a tenant's incomes from lending in a pool, newest first, with every factor.
 
-    results = answer_serializer(IncomeRow)(many=True)
-    idle = answer_serializer(IdleRow)(many=True)
-    next = s.CharField(allow_null=True)
+    An income counts when its hour of pool time closes. `idle` has the idle quota of the time
+    of the page's rows, in order: the intervals of a row are those of its GPU type between its
+    `counts_from` and `counts_until`. Without `since` and `until`: the last seven days.
+    """
+
+    address = "income"
+    operation = "income_list"
+    row = IncomeRow
+    about = "A page of incomes, and idle quota over the time of all of them."
+    beside: ClassVar = {"idle": answer_serializer(IdleRow)(many=True)}
+
+    def shown(self, part: IncomePart) -> Page:
+        factors = income_factors(part.tenant.pk, part.facts.id, part.lines)
+        rows = [_income(row, part.tenant, part.facts, part.visibility) for row in factors.lines]
+        return Page(rows, tail={"idle": plain(_idle(factors))})
 
 
-class EntryPage(s.Serializer[object]):
-    """A page of an account."""
+class EntryList(Listed, MoneyView):
+    """List the transfers that moved a tenant's credits for a pool, newest first.
 
-    results = answer_serializer(EntryRow)(many=True)
-    next = s.CharField(allow_null=True)
+    Those that are effective in [`since`, `until`) of the pool's time; without both: the last
+    seven days.
+    """
 
+    address = "entries"
+    operation = "entry_list"
+    row = EntryRow
+    about = "A page of an account."
+    parameters = (*STRETCH, *PAGE)
 
-class IncomeList(ContributionView):
-    """What each borrowed term brought a lender, to compute it again."""
-
-    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "since", "until", "cursor", "limit")
-
-    @extend_schema(
-        operation_id="income_list",
-        responses={200: IncomePage},
-        parameters=[*STRETCH, *PAGE],
-    )
-    def get(self, request: Request) -> Response:
-        """List a tenant's incomes from lending in a pool, newest first, with every factor.
-
-        An income counts when its hour of pool time closes. `idle` has the idle quota of the time
-        of the page's rows, in order: the intervals of a row are those of its GPU type between its
-        `counts_from` and `counts_until`. Without `since` and `until`: the last seven days.
-        """
+    def page(self) -> Page:
         tenant = self.asked_tenant()
         facts = self.asked_pool(tenant)
-        asked, limit = self.asked_time(request, facts), read_limit(request)
-        route = f"income.{facts.id}"
-        key = read_cursor(request, route, parts=2)
-        with tenant_scope(tenant.pk):
-            lines = income_lines(
-                tenant.pk,
-                facts.id,
-                facts.book,
-                since=asked.since,
-                until=asked.until,
-                before=(from_us(key[0] * HOUR_US), key[1]) if key else None,
-                limit=limit + 1,
-            )
-            factors = income_factors(tenant.pk, facts.id, lines[:limit])
-            visibility = read_visibility(facts.id, self.access)
-        following = None
-        if len(lines) > limit:
-            hour, number = lines[limit - 1].key
-            following = make_cursor(route, to_us(hour) // HOUR_US, number)
-        rows = [_income(row, tenant, facts, visibility) for row in factors.lines]
-        return Response({"results": plain(rows), "idle": plain(_idle(factors)), "next": following})
-
-
-class EntryList(ContributionView):
-    """What the ledger moved on a tenant's account."""
-
-    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "since", "until", "cursor", "limit")
-
-    @extend_schema(
-        operation_id="entry_list",
-        responses={200: EntryPage},
-        parameters=[*STRETCH, *PAGE],
-    )
-    def get(self, request: Request) -> Response:
-        """List the transfers that moved a tenant's credits for a pool, newest first.
-
-        Those that are effective in [`since`, `until`) of the pool's time; without both: the last
-        seven days.
-        """
-        tenant = self.asked_tenant()
-        facts = self.asked_pool(tenant)
-        asked, limit = self.asked_time(request, facts), read_limit(request)
-        route = f"entries.{facts.id}"
-        key = read_cursor(request, route)
+        asked, limit = self.asked_time(facts), self.limit
+        before = self.before("entries", facts.id)
         with tenant_scope(tenant.pk):
             entries = account_entries(
-                tenant.pk,
-                facts.id,
-                facts.book,
+                *(tenant.pk, facts.id, facts.book),
                 since=asked.since,
                 until=asked.until,
-                before=key[0] if key else None,
+                before=before,
                 limit=limit + 1,
             )
-        shown = entries[:limit]
-        following = make_cursor(route, shown[-1][0]) if len(entries) > limit else None
-        return Response({"results": [plain(row) for _, row in shown], "next": following})
+        return page_of(entries, limit, lambda one: [one[0]], itemgetter(1))
 
 
 def _income(

@@ -6,14 +6,13 @@ import gzip
 import hashlib
 import re
 from datetime import date
-from typing import Any, ClassVar
+from typing import Annotated
 
 import structlog
 from django.http import HttpResponse
 from django.utils.http import parse_etags
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import serializers as s
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -23,7 +22,6 @@ from evenshare_core.disclosure.bundle import bundle_schema
 from scheduling.api.base import SchedulingView
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.rounds.bundles import (
-    DayNames,
     bundle_sha256,
     day_names,
     own_form,
@@ -33,8 +31,10 @@ from scheduling.selectors.rounds.bundles import (
 from scheduling.selectors.rounds.lists import find_round
 from scheduling.selectors.rounds.stored import DamagedRoundError
 from scheduling.selectors.visibility import read_visibility
-from tenants.api.base import ApiView
+from tenants.answers import Answer, about, answer_of, plain
+from tenants.api.base import ApiView, Who
 from tenants.api.problems import Problem, bad_field, not_there
+from tenants.api.resources import Shown
 from tenants.rate import Rate, take
 from tenants.scopes import site_scope
 
@@ -54,7 +54,7 @@ DAY = OpenApiParameter(
 
 
 class RoundBundleShow(SchedulingView):
-    """The bundle of one round."""
+    address = "rounds/<slug:name>/<int:number>/bundle"
 
     @extend_schema(
         operation_id="round_bundle",
@@ -147,40 +147,43 @@ def _unreadable(number: int, error: DamagedRoundError) -> Problem:
     )
 
 
-class TenantKeyRow(s.Serializer[object]):
+class TenantKeyRow(Answer, frozen=True):
     """The key of one of your tenants for a day. Keep it to yourself: it tells your rows apart."""
 
-    tenant = s.CharField()
-    key = s.CharField(help_text="32 bytes, hex.")
-    name = s.CharField(help_text="The tenant's pseudonym of the day.")
+    tenant: str
+    key: Annotated[str, about("32 bytes, hex.")]
+    name: Annotated[str, about("The tenant's pseudonym of the day.")]
 
 
-class DayNamesBody(s.Serializer[object]):
+class DayNamesBody(Answer, frozen=True):
     """Who is who in the bundles of a pool's day, as far as you may know."""
 
-    pool = s.CharField()
-    day = s.DateField()
-    tenants = TenantKeyRow(many=True)
-    names = s.DictField(child=s.CharField(), help_text="Pseudonym: name of the tenant.")
+    pool: str
+    day: date
+    tenants: tuple[TenantKeyRow, ...]
+    names: Annotated[dict[str, str], about("Pseudonym: name of the tenant.")]
 
 
-class DayNamesShow(SchedulingView):
-    """Pseudonyms of a pool's day."""
+class DayNamesShow(Shown, SchedulingView):
+    """Tell who is who in the bundles of a day: keys of your own tenants, names you may see."""
 
-    query: ClassVar[tuple[str, ...]] = ("day",)
+    address = "chain/<slug:name>/names"
+    operation = "chain_names"
+    who = Who.POOL
+    answer = DayNamesBody
+    parameters = (DAY,)
+    shows = ("Tenant.slug", "Tenant.name")
 
-    @extend_schema(operation_id="chain_names", responses={200: DayNamesBody}, parameters=[DAY])
-    def get(self, request: Request, name: str) -> Response:
-        """Tell who is who in the bundles of a day: keys of your own tenants, names you may see."""
+    def show(self, name: str) -> Response:
         facts = self.pool(name)
-        day = _day(request.query_params.get("day", ""))
+        day = _day(self.param("day"))
         with site_scope():
             known = day_names(facts.id, day, read_visibility(facts.id, self.access))
         if known is None:
             raise Problem(404, "not_sealed", "No round of this day is sealed.")
-        answer = Response(_names_json(facts.name, known))
-        answer["Cache-Control"] = "no-store"
-        return answer
+        keys = tuple(answer_of(TenantKeyRow, row) for row in known.tenants)
+        body = DayNamesBody(facts.name, known.day, keys, dict(known.names))
+        return Response(plain(body), headers={"Cache-Control": "no-store"})
 
 
 def _day(text: str) -> date | None:
@@ -195,20 +198,10 @@ def _day(text: str) -> date | None:
         raise wrong from error
 
 
-def _names_json(pool: str, known: DayNames) -> dict[str, Any]:
-    return {
-        "pool": pool,
-        "day": known.day.isoformat(),
-        "tenants": [
-            {"tenant": row.tenant, "key": row.key, "name": row.name} for row in known.tenants
-        ],
-        "names": dict(known.names),
-    }
-
-
 class BundleSchema(ApiView):
     """The form of bundles, for everybody."""
 
+    address = "bundle-schema"
     schema = None
     authentication_classes = ()
     permission_classes = (AllowAny,)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api import schemas
-from scheduling.api.answers import deadline_answers_json
 from scheduling.api.asked import pool_times
 from scheduling.api.base import (
+    JobView,
     SchedulingView,
     body_tenant,
     idempotency_key,
@@ -25,10 +24,11 @@ from scheduling.api.render import (
     NoMoney,
     job_json,
     jobs_json,
-    next_round_json,
+    next_round,
 )
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
+from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
 from scheduling.selectors.deadlines.plans import read_plan
 from scheduling.selectors.jobs.lists import JobListFilter, list_jobs, read_job_wait
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
@@ -46,11 +46,10 @@ from scheduling.services import (
     submit_jobs,
 )
 from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
-from tenants.answers import answer_of, credits_text, plain
-from tenants.api.answer_schemas import answer_serializer
+from tenants.answers import answer_of, plain
+from tenants.api.base import Who
 from tenants.api.problems import bad_field, fields_only, not_there
-from tenants.api.resources import PAGE, Listed, Page
-from tenants.api.times import time_text
+from tenants.api.resources import PAGE, Listed, Page, described
 from tenants.permissions import Action
 from tenants.scopes import tenant_scope, tenants_scope
 
@@ -77,6 +76,7 @@ class JobList(Listed, SubmittingView):
 
     address = "jobs"
     operation = "job_list"
+    who = Who.ANYBODY_SIGNED_IN
     row = schemas.JobRow
     about = "A page of jobs."
     parameters = (schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT, *PAGE)
@@ -86,12 +86,7 @@ class JobList(Listed, SubmittingView):
     )
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
 
-    @extend_schema(
-        operation_id="job_submit",
-        request=schemas.JobRequestBody,
-        responses={201: schemas.JobRow},
-        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
-    )
+    @described("job_submit", schemas.JobRequestBody, schemas.JobRow, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
         """Submit a job. With an `Idempotency-Key`, repeating the request is harmless."""
         key = idempotency_key(request)
@@ -137,16 +132,10 @@ def _phase_asked(request: Request, name: str) -> str:
 
 
 class JobBulk(SubmittingView):
-    """Many jobs at once."""
-
+    address = "jobs/bulk"
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
 
-    @extend_schema(
-        operation_id="job_submit_bulk",
-        request=schemas.Bulk,
-        responses={201: schemas.BulkMade},
-        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
-    )
+    @described("job_submit_bulk", schemas.Bulk, schemas.BulkMade, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
         """Submit up to 1,000 jobs of one tenant: all of them or, with all errors, none."""
         key = idempotency_key(request)
@@ -166,16 +155,11 @@ class JobBulk(SubmittingView):
 
 
 class JobDryRun(SchedulingView):
-    """What would come of a submission."""
-
+    address = "jobs/dry-run"
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
     money: Money = NoMoney()
 
-    @extend_schema(
-        operation_id="job_dry_run",
-        request=schemas.JobRequestBody,
-        responses={200: schemas.DryRunAnswer},
-    )
+    @described("job_dry_run", schemas.JobRequestBody, schemas.DryRunAnswer)
     def post(self, request: Request) -> Response:
         """Say whether a specification could run. Nothing is written and nothing is promised."""
         spec = spec_of(request)
@@ -183,44 +167,37 @@ class JobDryRun(SchedulingView):
         answer = dry_run_job(tenant=tenant, spec=spec, now=read_clock)
         with tenant_scope(tenant.pk):
             currency = self.money.currency(answer.book)
-        return Response(
-            {
-                "feasible": answer.feasible,
-                "reason_code": answer.reason_code,
-                "detail": answer.detail,
-                "price": credits_text(answer.price),
-                "price_after": credits_text(answer.price_after),
-                "own": answer.own,
-                "borrowed": answer.borrowed,
-                "currency": currency,
-                "note": answer.note,
-                "deadline_answer": plain(answer.deadline),
-                "next_round": next_round_json(answer.next_round),
-            }
+        shown = answer_of(
+            schemas.DryRunAnswer,
+            answer,
+            currency=currency,
+            deadline_answer=answer.deadline,
+            next_round=answer.next_round and next_round(answer.next_round),
         )
+        return Response(plain(shown))
 
 
-class JobShow(SchedulingView):
-    """One job."""
+class JobShow(JobView):
+    """Show a job with its present lease, its progress and what it was charged so far."""
 
-    scopes: ClassVar[dict[str, str]] = {"GET": READ}
+    address = "jobs/<uuid:uid>"
+    operation = "job_show"
+    answer = schemas.JobRow
+    shows = ("Job.name", "Job.comment", "Job.progress", "Profile.name")
     money: Money = NoMoney()
 
-    @extend_schema(operation_id="job_show", responses={200: schemas.JobRow})
-    def get(self, request: Request, uid: UUID) -> Response:
-        """Show a job with its present lease, its progress and what it was charged so far."""
+    def show(self, uid: UUID) -> dict[str, Any]:
         job = self.job(uid)
         with tenant_scope(job.tenant_id):
-            return Response(jobs_json([job], self.money, root_of(request))[0])
+            return jobs_json([job], self.money, root_of(self.request))[0]
 
 
 class JobCancel(SchedulingView):
-    """The end of a job."""
-
+    address = "jobs/<uuid:uid>/cancel"
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
     money: Money = NoMoney()
 
-    @extend_schema(operation_id="job_cancel", request=None, responses={200: schemas.JobRow})
+    @described("job_cancel", None, schemas.JobRow)
     def post(self, request: Request, uid: UUID) -> Response:
         """Cancel a job. Repeating it, or cancelling one that has ended, changes nothing."""
         job = self.job(uid)
@@ -231,48 +208,45 @@ class JobCancel(SchedulingView):
             return Response(jobs_json([job], self.money, root_of(request))[0])
 
 
-class JobWhy(SchedulingView):
-    """Why a job is where it is."""
+class JobWhy(JobView):
+    """Say why a job waits, with the numbers of the round that decided, and what helps."""
 
-    scopes: ClassVar[dict[str, str]] = {"GET": READ}
+    address = "jobs/<uuid:uid>/why"
+    operation = "job_why"
+    answer = schemas.JobReason
 
-    @extend_schema(operation_id="job_why", responses={200: schemas.JobReason})
-    def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
-        """Say why a job waits, with the numbers of the round that decided, and what helps."""
+    def show(self, uid: UUID) -> schemas.JobReason:
         job = self.job(uid)
         with tenant_scope(job.tenant_id):
             visibility = read_visibility(job.pool_id, self.access)
-            last = last_preemption(job, visibility)
-            made_way = preemptions_for(job, visibility)
-            plan = read_plan(job)
-            overclaims = overclaims_of(job.profile)
-            deadlines = deadline_answers_json([job], pool_times([job]))
+            story = read_standings([job], pool_times([job])).get(job.pk)
+            early: dict[str, Any] = {
+                "overclaims": tuple(
+                    answer_of(SpeedCompared, one) for one in overclaims_of(job.profile)
+                ),
+                "deadline_answer": story and answer_of(DeadlineRow, story),
+                "plan": read_plan(job),
+                "preempted": last_preemption(job, visibility),
+                "made_way": tuple(preemptions_for(job, visibility)),
+            }
             phase = phases([job])[job.pk]
-        early = {
-            "overclaims": [plain(answer_of(SpeedCompared, one)) for one in overclaims],
-            "deadline_answer": deadlines.get(job.pk),
-            "plan": plain(plan),
-            "preempted": plain(last),
-            "made_way": plain(made_way),
-        }
-        if job.state != Job.State.PENDING:
-            return Response({**_settled(job, phase), **early})
-        with tenant_scope(job.tenant_id):
+            if job.state != Job.State.PENDING:
+                return schemas.JobReason(
+                    state=job.state, phase=phase, **_settled(job, phase), **early
+                )
             wait = read_job_wait(job)
             reason = why_now(job, wait.code, wait.numbers) if wait.code else None
         text = reason.sentence or reason.text if reason else "No round has looked at it yet."
-        return Response(
-            {
-                "state": job.state,
-                "phase": phase,
-                "reason_code": wait.code,
-                "words": text,
-                "next_step": reason.next_step if reason else "The next round decides.",
-                "numbers": visible_numbers(wait.numbers),
-                "round": wait.round,
-                "as_of": time_text(wait.at),
-                **early,
-            }
+        return schemas.JobReason(
+            state=job.state,
+            phase=phase,
+            reason_code=wait.code,
+            text=text,
+            next_step=reason.next_step if reason else "The next round decides.",
+            numbers=visible_numbers(wait.numbers),
+            round=wait.round,
+            as_of=wait.at,
+            **early,
         )
 
 
@@ -285,34 +259,26 @@ def _settled(job: Job, phase: str) -> dict[str, Any]:
         Job.State.FAILED: "It has failed.",
         Job.State.CANCELLED: "It was cancelled.",
     }
-    step = "Its log may say why." if job.state == Job.State.FAILED else ""
     if job.is_given_up:
         texts[Job.State.FAILED] = given_up_text(job.losses)
     return {
-        "state": job.state,
-        "phase": phase,
-        "reason_code": "",
-        "words": texts[phase],
-        "next_step": step,
+        "text": texts[phase],
+        "next_step": "Its log may say why." if job.state == Job.State.FAILED else "",
         "numbers": {} if job.exit_code is None else {"exit_code": job.exit_code},
-        "round": None,
-        "as_of": time_text(job.ended_at),
+        "as_of": job.ended_at,
     }
 
 
-class JobLogs(SchedulingView):
-    """What a job's program wrote."""
+class JobLogs(JobView):
+    """Read a window of a log as inert text; `offset` below 0 counts from the end."""
 
-    scopes: ClassVar[dict[str, str]] = {"GET": READ}
-    query: ClassVar[tuple[str, ...]] = ("lease", "offset", "limit")
+    address = "jobs/<uuid:uid>/logs"
+    operation = "job_logs"
+    answer = LogPage
+    parameters = schemas.LOG_QUERY
+    shows = ("Log.text",)
 
-    @extend_schema(
-        operation_id="job_logs",
-        responses={200: answer_serializer(LogPage)},
-        parameters=schemas.LOG_QUERY,
-    )
-    def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
-        """Read a window of a log as inert text; `offset` below 0 counts from the end."""
+    def show(self, uid: UUID) -> LogPage:
         job = self.job(uid)
         lease = self._number("lease", least=1, most=2**31 - 1)
         offset = self._number("offset", least=-(2**62), most=2**62) or 0
@@ -321,7 +287,7 @@ class JobLogs(SchedulingView):
             page = log_page(job, lease=lease, offset=offset, limit=limit)
         if page is None:
             raise not_there()
-        return Response(plain(page))
+        return page
 
     def _number(self, name: str, *, least: int, most: int) -> int | None:
         raw = self.request.query_params.get(name, "")

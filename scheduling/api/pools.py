@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.api import schemas
 from scheduling.api.base import OperatePoolView, SchedulingView
 from scheduling.api.policy_options import PolicyOptions
 from scheduling.api.schemas import Credits
@@ -31,16 +30,14 @@ from scheduling.selectors.pools.now import pool_overview
 from scheduling.selectors.pools.settings import PoolSettings, pool_settings, price_terms
 from scheduling.selectors.sharing.quota_promises import QuotaPromiseRow, pool_promise, promise_row
 from scheduling.selectors.sharing.trades import TradeRow, list_trades
-from scheduling.selectors.visibility import Visibility, read_visibility
+from scheduling.selectors.visibility import Visibility, VisibleTenant, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
-from tenants.answers import Answer, answer_of, plain
-from tenants.api.answer_schemas import answer_serializer
+from tenants.answers import Answer, about, answer_of, plain
 from tenants.api.base import Who
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.problems import not_there
 from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import PAGE, Listed, Page
+from tenants.api.resources import PAGE, Listed, Page, Shown, described
 from tenants.api.times import time_text
 from tenants.input.errors import invalid
 from tenants.input.requests import request_fields
@@ -94,6 +91,19 @@ class PoolWhole(PoolRow, frozen=True, rename={"number": "round", "at": "round_at
     types: tuple[TypeRow, ...]
 
 
+class QueueRow(Answer, frozen=True):
+    """A waiting job; id, name and reason of others' jobs are null."""
+
+    position: Annotated[int | None, about("From 1; null: in no order yet, or none.")]
+    tenant_position: Annotated[int | None, about("Among your tenant's jobs.")]
+    tenant: VisibleTenant | None
+    id: UUID | None
+    name: str | None
+    reason_code: str | None
+    gpus: int
+    submitted_at: datetime
+
+
 def _pool(facts: PoolFacts) -> dict[str, Any]:
     shown: dict[str, Any] = plain(
         answer_of(
@@ -113,6 +123,7 @@ class PoolList(Listed, SchedulingView):
 
     address = "pools"
     operation = "pool_list"
+    who = Who.ANYBODY_SIGNED_IN
     row = PoolRow
     about = "All pools."
 
@@ -120,12 +131,15 @@ class PoolList(Listed, SchedulingView):
         return Page(map(_pool, self.pools()))
 
 
-class PoolShow(SchedulingView):
-    """One pool."""
+class PoolShow(Shown, SchedulingView):
+    """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
 
-    @extend_schema(operation_id="pool_show", responses={200: answer_serializer(PoolWhole)})
-    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
+    address = "pools/<slug:name>"
+    operation = "pool_show"
+    who = Who.POOL
+    answer = PoolWhole
+
+    def show(self, name: str) -> dict[str, Any]:
         facts = self.pool(name)
         with site_scope():
             windows = windows_near(facts, pool_time(facts.clock, facts.wall))
@@ -138,49 +152,47 @@ class PoolShow(SchedulingView):
             answer_of(TypeRow, row, nodes=tuple(answer_of(NodeRow, node) for node in row.nodes))
             for row in overview.types
         ]
-        return Response({**_pool(facts), "types": plain(types)})
+        return {**_pool(facts), "types": plain(types)}
 
 
-class PoolQueue(SchedulingView):
-    """Who waits in a pool."""
+class PoolQueue(Listed, SchedulingView):
+    """List queued jobs in the order of the policy; of others, what the pool lets you see."""
 
-    query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
+    address = "pools/<slug:name>/queue"
+    operation = "pool_queue"
+    who = Who.POOL
+    row = QueueRow
+    about = "A page of a queue: the order of round `round`, by the policy's rule `order`."
+    beside: ClassVar = {"round": s.IntegerField(allow_null=True), "order": s.CharField()}
+    parameters = PAGE
+    shows = ("Job.name", "Job.uid")
 
-    @extend_schema(
-        operation_id="pool_queue", responses={200: schemas.QueuePage}, parameters=[*PAGE]
-    )
-    def get(self, request: Request, name: str) -> Response:
-        """List queued jobs in the order of the policy; of others, what the pool lets you see."""
-        facts, limit = self.pool(name), read_limit(request)
+    def page(self, name: str) -> Page:
+        facts, limit = self.pool(name), self.limit
         # The key was once of arrivals alone.
-        route = f"queue-2.{facts.id}"
-        key = read_cursor(request, route, parts=1 + len(QueueKey._fields))
+        key = self.after("queue-2", facts.id, parts=1 + len(QueueKey._fields))
         after = QueueKey(*key[1:]) if key else None
         with site_scope():
             order = read_queue_order(facts.id, as_of=key[0] if key else None)
             jobs, more = list_queue(order, after=after, limit=limit)
             visibility = read_visibility(facts.id, self.access)
         shown = [_queued(order.positions.get(job.pk), job, visibility) for job in jobs]
-        following = None
-        if more:
-            following = make_cursor(route, order.round or 0, *order.key_of(jobs[-1]))
-        page = {"round": order.round, "order": order.text}
-        return Response({**page, "results": shown, "next": following})
+        following = (order.round or 0, *order.key_of(jobs[-1])) if more else None
+        return Page(shown, following, head={"round": order.round, "order": order.text})
 
 
-def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> dict[str, Any]:
-    """A queued job; names, ids and reasons of others' jobs are nobody's affair."""
+def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> QueueRow:
     known = visibility.jobs_of(job.tenant_id)
-    return {
-        "position": place.pool if place else None,
-        "tenant_position": place.tenant if place and known else None,
-        "tenant": plain(visibility.of(job.tenant_id)),
-        "id": str(job.uid) if known else None,
-        "name": job.name if known else None,
-        "reason_code": job.reason_code if known else None,
-        "gpus": job.gpus,
-        "submitted_at": time_text(job.submitted_at),
-    }
+    return QueueRow(
+        position=place.pool if place else None,
+        tenant_position=place.tenant if place and known else None,
+        tenant=visibility.of(job.tenant_id),
+        id=job.uid if known else None,
+        name=job.name if known else None,
+        reason_code=job.reason_code if known else None,
+        gpus=job.gpus,
+        submitted_at=job.submitted_at,
+    )
 
 
 class PoolEvents(Listed, SchedulingView):
@@ -281,24 +293,18 @@ PoolChange = request_serializer(
 )
 
 
-OperateReason = request_serializer(ReasonRequest)
+class OperatePool(Shown, OperatePoolView):
+    """Show what an operator may set for a pool; the ETag is of all of it."""
 
+    address = "operate/pools/<slug:name>"
+    operation = "operate_pool_show"
+    answer = PoolSet
 
-class OperatePool(OperatePoolView):
-    """One pool's settings."""
-
-    @extend_schema(operation_id="operate_pool_show", responses={200: PoolSet})
-    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Show what an operator may set for a pool; the ETag is of all of it."""
+    def show(self, name: str) -> Response:
         with site_scope():
             return _settings_answer(_settings(name))
 
-    @extend_schema(
-        operation_id="operate_pool_change",
-        request=PoolChange,
-        responses={200: PoolSet},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_pool_change", PoolChange, PoolSet, 200, IF_MATCH)
     def patch(self, request: Request, name: str) -> Response:
         """Change some settings, all or none; the next round uses them."""
         wanted = _pool_change(request.data)
@@ -333,48 +339,30 @@ class PoolClockView(OperatePoolView):
 
 
 class PoolPause(PoolClockView):
-    """The clock's stop."""
-
+    address = "operate/pools/<slug:name>/pause"
     paused: ClassVar[bool | None] = True
 
-    @extend_schema(
-        operation_id="operate_pool_pause",
-        request=OperateReason,
-        responses={200: PoolSet},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_pool_pause", ReasonRequest, PoolSet, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
         """Let a pool's clock stand still: no round is decided, no lease ends."""
         return self.change(request, name)
 
 
 class PoolResume(PoolClockView):
-    """The clock's start."""
-
+    address = "operate/pools/<slug:name>/resume"
     paused: ClassVar[bool | None] = False
 
-    @extend_schema(
-        operation_id="operate_pool_resume",
-        request=OperateReason,
-        responses={200: PoolSet},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_pool_resume", ReasonRequest, PoolSet, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
         """Let a pool's clock go on from where it stood."""
         return self.change(request, name)
 
 
 class PoolScale(PoolClockView):
-    """The clock's speed."""
-
+    address = "operate/pools/<slug:name>/scale"
     body: ClassVar[type[ReasonRequest]] = ScaleRequest
 
-    @extend_schema(
-        operation_id="operate_pool_scale",
-        request=request_serializer(ScaleRequest),
-        responses={200: PoolSet},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_pool_scale", ScaleRequest, PoolSet, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
         """Set how many seconds of pool time go by in one of the wall."""
         return self.change(request, name)

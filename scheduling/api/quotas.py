@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -24,13 +22,12 @@ from scheduling.selectors.pools.capacity import gpus_by_type
 from scheduling.selectors.sharing.quotas import QuotaRow, list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
-from tenants.answers import Answer, answer_of, plain
-from tenants.api.answer_schemas import answer_serializer
+from tenants.answers import Answer, about, answer_of, one_of, plain
+from tenants.api.base import Who
 from tenants.api.operate import IF_MATCH, OperateView, answer, page, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import PAGE, Listed, Page
-from tenants.api.times import time_text
+from tenants.api.resources import PAGE, Listed, Page, Shown, described, query
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
 from tenants.models import Tenant
 from tenants.periods import Key, Period
@@ -52,48 +49,39 @@ from tenants.services.quotas import (
 
 _EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
 
-POOL = OpenApiParameter(
-    "pool", OpenApiTypes.STR, OpenApiParameter.QUERY, required=True, description="A pool's name."
-)
+POOL = query("pool", "A pool's name.", required=True)
+Warnings = Annotated[
+    tuple[str, ...], about("Quotas above the pool's GPUs, and whom they dilute by how much.")
+]
 
 
-# Not classes, for `from` is no name of Python's.
-QuotaSet = inline_serializer(
-    "OperateQuota",
-    fields={
-        "pool": s.CharField(),
-        "tenant": s.CharField(),
-        "gpu_type": s.CharField(),
-        "gpus": s.IntegerField(),
-        "mode": s.ChoiceField(list(MODES)),
-        "borrow_limit": s.IntegerField(allow_null=True),
-        "lend_limit": s.IntegerField(allow_null=True),
-        "from": s.DateTimeField(),
-        "until": s.DateTimeField(allow_null=True),
-    },
-)
-QuotasSet = inline_serializer(
-    "OperateQuotaPage",
-    fields={
-        "results": s.ListField(child=type(QuotaSet)()),
-        "next": s.CharField(allow_null=True),
-    },
-)
+class QuotaPeriodRow(Answer, frozen=True, rename={"since": "from"}):
+    COMPONENT = "OperateQuota"
+
+    pool: str
+    tenant: str
+    gpu_type: str
+    gpus: int
+    mode: Annotated[str, one_of(*MODES)]
+    borrow_limit: int | None
+    lend_limit: int | None
+    since: datetime
+    until: datetime | None
 
 
-def _warnings_field() -> s.ListField:
-    about = "Quotas above the pool's GPUs, and whom they dilute by how much."
-    return s.ListField(child=s.CharField(), help_text=about)
+class QuotaPeriodPage(Answer, frozen=True):
+    COMPONENT = "OperateQuotaPage"
+
+    results: tuple[QuotaPeriodRow, ...]
+    next: str | None
 
 
-QuotasSaved = inline_serializer(
-    "OperateQuotaSaved",
-    fields={
-        "results": s.ListField(child=type(QuotaSet)()),
-        "next": s.CharField(allow_null=True),
-        "warnings": _warnings_field(),
-    },
-)
+class QuotaPeriodsSaved(QuotaPeriodPage, frozen=True):
+    COMPONENT = "OperateQuotaSaved"
+
+    warnings: Warnings
+
+
 Drafts = request_serializer(
     QuotaPreviewRequest,
     quotas=s.ListField(child=request_serializer(QuotaDraft)(), min_length=1, max_length=DRAFTS_MAX),
@@ -109,17 +97,17 @@ class QuotaImpactRow(Answer, frozen=True):
     after: Standing
 
 
-class QuotaImpact(s.Serializer[object]):
+class QuotaImpact(Answer, frozen=True):
     """An estimate of the next round, not a promise; `error` where there is none."""
 
-    pool = s.CharField()
-    round = s.IntegerField()
-    at = s.DateTimeField()
-    waiting_before = s.IntegerField()
-    waiting_after = s.IntegerField()
-    results = answer_serializer(QuotaImpactRow)(many=True)
-    warnings = _warnings_field()
-    error = s.CharField(allow_blank=True)
+    pool: str
+    round: int
+    at: datetime
+    waiting_before: int
+    waiting_after: int
+    results: tuple[QuotaImpactRow, ...]
+    warnings: Warnings
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +129,7 @@ class QuotaList(Listed, SchedulingView):
 
     address = "quotas"
     operation = "quota_list"
+    who = Who.ANYBODY_SIGNED_IN
     row = QuotaRow
     about = "A page of quotas."
     parameters = (schemas.TENANT, schemas.POOL, *PAGE)
@@ -153,15 +142,17 @@ class QuotaList(Listed, SchedulingView):
         return Page(rows, [more] if more else None)
 
 
-class OperateQuotaList(OperatePoolView):
-    """Quotas of a pool, from now on."""
+class OperateQuotaList(Shown, OperatePoolView):
+    """List the periods that hold now or later; the ETag is of all quotas of the pool."""
 
-    query: ClassVar[tuple[str, ...]] = ("pool",)
+    address = "operate/quotas"
+    operation = "operate_quota_list"
+    answer = QuotaPeriodPage
+    parameters = (POOL,)
+    shows = ("Tenant.slug",)
 
-    @extend_schema(operation_id="operate_quota_list", responses={200: QuotasSet}, parameters=[POOL])
-    def get(self, request: Request) -> Response:
-        """List the periods that hold now or later; the ETag is of all quotas of the pool."""
-        name = request.query_params.get("pool", "")
+    def show(self) -> Response:
+        name = self.param("pool")
         if not name:
             raise bad_field("pool", "is required")
         with site_scope():
@@ -169,22 +160,20 @@ class OperateQuotaList(OperatePoolView):
             return _periods_answer(pool, read_clock(pool.pk).pool_at)
 
 
-class OperateQuota(OperatePoolView):
-    """A tenant's quota of a GPU type in a pool."""
+class OperateQuota(Shown, OperatePoolView):
+    """Show the periods of one quota; the ETag is of all quotas of the pool."""
 
-    @extend_schema(operation_id="operate_quota_show", responses={200: QuotasSet})
-    def get(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:  # noqa: ARG002 - DRF's
-        """Show the periods of one quota; the ETag is of all quotas of the pool."""
+    address = "operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>"
+    operation = "operate_quota_show"
+    answer = QuotaPeriodPage
+    shows = ("Tenant.slug",)
+
+    def show(self, name: str, slug: str, gpu_type: str) -> Response:
         with site_scope():
             pool = self.named(name)
             return _periods_answer(pool, read_clock(pool.pk).pool_at, _key(pool, slug, gpu_type))
 
-    @extend_schema(
-        operation_id="operate_quota_set",
-        request=request_serializer(QuotaRequest),
-        responses={200: QuotasSaved},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_quota_set", QuotaRequest, QuotaPeriodsSaved, 200, IF_MATCH)
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
         """Let a quota hold from an instant on (now, unless told); `gpus` null ends it."""
         wanted = request_of(QuotaRequest, request.data)
@@ -212,13 +201,10 @@ class OperateQuota(OperatePoolView):
 
 
 class QuotaPreview(OperateView):
-    """What drafted quotas would do."""
-
+    address = "operate/quotas/preview"
     preconditions: ClassVar[tuple[str, ...]] = ()
 
-    @extend_schema(
-        operation_id="operate_quota_preview", request=Drafts, responses={200: QuotaImpact}
-    )
+    @described("operate_quota_preview", Drafts, QuotaImpact)
     def post(self, request: Request) -> Response:
         """Decide the next round with the present quotas and with these; nothing is written."""
         wanted = request_of(QuotaPreviewRequest, request.data)
@@ -231,7 +217,7 @@ class QuotaPreview(OperateView):
         drafts, since = wanted.quotas, wanted.since or now.pool_at
         with _named(lambda index: f"quotas.{drafts[index].tenant}.{drafts[index].gpu_type}."):
             impact = quota_impact(pool_id=pool.pk, edits=edits, since=since, now=now)
-        return Response(_impact(impact, pool, names))
+        return Response(plain(_impact(impact, pool, names)))
 
 
 @contextmanager
@@ -279,7 +265,7 @@ def _edits(drafts: Sequence[QuotaDraft], names: QuotaNames) -> list[QuotaEdit]:
 def _periods_answer(pool: Pool, now: datetime, only: Key | None = None) -> Response:
     names = QuotaNames.read()
     rows = [
-        _row(pool, key, period, names)
+        plain(_row(pool, key, period, names))
         for key, periods in quota_periods(pool.pk, now).items()
         if only in (None, key)
         for period in periods
@@ -288,36 +274,35 @@ def _periods_answer(pool: Pool, now: datetime, only: Key | None = None) -> Respo
     return answer(page(rows), f'"{basis_of(pool.pk, now)}"')
 
 
-def _row(pool: Pool, key: Key, period: Period, names: QuotaNames) -> dict[str, Any]:
-    terms = period.terms
-    return {
-        "pool": pool.name,
-        "tenant": names.tenants[key[0]],
-        "gpu_type": names.types[key[1]],
-        "gpus": terms.gpus,
-        "mode": terms.mode,
-        "borrow_limit": terms.borrow_limit,
-        "lend_limit": terms.lend_limit,
-        "from": time_text(period.since),
-        "until": time_text(period.until),
-    }
+def _row(pool: Pool, key: Key, period: Period, names: QuotaNames) -> QuotaPeriodRow:
+    tenant, gpu_type = names.tenants[key[0]], names.types[key[1]]
+    return answer_of(
+        QuotaPeriodRow,
+        period.terms,
+        pool=pool.name,
+        tenant=tenant,
+        gpu_type=gpu_type,
+        since=period.since,
+        until=period.until,
+    )
 
 
 def _warnings(dilutes: Iterable[Mapping[str, Any]]) -> list[str]:
     return [dilution_text(row) for row in dilutes]
 
 
-def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> dict[str, Any]:
-    return {
-        "pool": pool.name,
-        "round": impact.number,
-        "at": time_text(impact.at),
-        "waiting_before": impact.waiting.before,
-        "waiting_after": impact.waiting.after,
-        "results": [
-            plain(answer_of(QuotaImpactRow, row, tenant=names.tenants.get(row.tenant, "")))
-            for row in impact.rows
-        ],
-        "warnings": impact.warnings,
-        "error": impact.error,
-    }
+def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> QuotaImpact:
+    rows = (
+        answer_of(QuotaImpactRow, row, tenant=names.tenants.get(row.tenant, ""))
+        for row in impact.rows
+    )
+    return QuotaImpact(
+        pool=pool.name,
+        round=impact.number,
+        at=impact.at,
+        waiting_before=impact.waiting.before,
+        waiting_after=impact.waiting.after,
+        results=tuple(rows),
+        warnings=tuple(impact.warnings),
+        error=impact.error,
+    )

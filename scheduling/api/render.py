@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from scheduling.api.answers import deadline_answers_json
 from scheduling.api.asked import asked_json, pool_times
 from scheduling.api.estimates import estimates_json
+from scheduling.api.schemas import EtaBand, NextRoundRow, PreemptedForIt
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
 from scheduling.selectors.jobs.lists import LeaseNow, leases_now
@@ -17,7 +18,7 @@ from scheduling.selectors.jobs.phases import phase_of
 from scheduling.selectors.jobs.queue_order import is_queued, read_queue_orders
 from scheduling.selectors.jobs.start_estimates import read_starts
 from scheduling.services.next_round import NextRound
-from tenants.answers import credits_text, plain, time_text
+from tenants.answers import answer_of, credits_text, plain, time_text
 
 
 class Money(Protocol):
@@ -136,26 +137,7 @@ def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
     return shown
 
 
-def next_round_json(row: NextRound | None) -> dict[str, Any] | None:
+def next_round(row: NextRound) -> NextRoundRow:
     """Return what a dry run says of the next round."""
-    if row is None:
-        return None
-    return {
-        "round": row.number,
-        "at": time_text(row.at),
-        "starts": row.starts,
-        "reason_code": row.reason_code,
-        "preempted": {
-            "leases": row.preempted,
-            "own_leases": row.preempted_own,
-            "other_tenants": row.preempted_tenants,
-            "moved": row.moved,
-            "notice_s": row.notice_s,
-        },
-        "eta": {
-            "p50": time_text(row.p50),
-            "p90": time_text(row.p90),
-            "reason": row.eta_reason,
-        },
-        "words": row.text,
-    }
+    preempted, eta = answer_of(PreemptedForIt, row), answer_of(EtaBand, row)
+    return answer_of(NextRoundRow, row, preempted=preempted, eta=eta)

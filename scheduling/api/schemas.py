@@ -5,7 +5,9 @@ A test compares every answer with its shape here, so neither can change alone.
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -19,16 +21,15 @@ from scheduling.selectors.jobs.estimates import EstimateView
 from scheduling.selectors.jobs.lists import LeaseNow
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES
 from scheduling.selectors.jobs.preemptions import PreemptionRow
-from scheduling.selectors.jobs.refs import JobRef
 from scheduling.selectors.jobs.requests import shown_fields
 from scheduling.selectors.jobs.start_estimates import StartView
 from scheduling.selectors.jobs.stop_forecasts import StopView
 from scheduling.selectors.speeds.measurements import SpeedCompared
-from scheduling.selectors.visibility import VisibleTenant
 from scheduling.services.deadline_preview import DeadlinePreview
+from tenants.answers import Answer, about, one_of
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.request_schemas import answer_fields, request_serializer
-from tenants.api.resources import PAGE, query
+from tenants.api.resources import query
 
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
 
@@ -46,6 +47,7 @@ IDEMPOTENT_REPLAYED = OpenApiParameter(
     description="Only where an earlier request with this key did the work: `true`.",
     response=[201],
 )
+ONCE = (IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED)
 TENANT = query("tenant", "The slug of one of your tenants.")
 POOL = query("pool", "The name of a pool.")
 SINCE = query("since", "The first instant, RFC 3339, of the pool's clock.")
@@ -64,7 +66,6 @@ PHASE = OpenApiParameter(
     enum=[*PHASES, *PHASE_SYNONYMS],
     description="As `state`, with those that start apart from those that run.",
 )
-POOL_QUERY = [POOL, *PAGE]
 LOG_QUERY = [
     query("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
     query("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),
@@ -156,112 +157,90 @@ class BulkMade(s.Serializer[object]):
     results = JobRow(many=True)
 
 
-class PreemptedForIt(s.Serializer[object]):
+_PREEMPTED = {
+    "preempted": "leases",
+    "preempted_own": "own_leases",
+    "preempted_tenants": "other_tenants",
+}
+
+
+class PreemptedForIt(Answer, frozen=True, rename=_PREEMPTED):
     """Leases that would end early for the job; `own_leases` are of its own tenant."""
 
-    leases = s.IntegerField()
-    own_leases = s.IntegerField()
-    other_tenants = s.IntegerField()
-    moved = s.IntegerField(help_text="Leases that would go on on other nodes.")
-    notice_s = s.IntegerField(help_text="How long they have to stop, at most.")
+    preempted: int
+    preempted_own: int
+    preempted_tenants: int
+    moved: Annotated[int, about("Leases that would go on on other nodes.")]
+    notice_s: Annotated[int, about("How long they have to stop, at most.")]
 
 
-class EtaBand(s.Serializer[object]):
+class EtaBand(Answer, frozen=True, rename={"eta_reason": "reason"}):
     """When it is expected to start, in pool time. Without a p50 `reason` says why."""
 
-    p50 = s.DateTimeField(allow_null=True)
-    p90 = s.DateTimeField(allow_null=True)
-    reason = s.CharField(allow_blank=True)
+    p50: datetime | None
+    p90: datetime | None
+    eta_reason: str
 
 
-class NextRoundRow(s.Serializer[object]):
+class NextRoundRow(Answer, frozen=True, rename={"number": "round", "text": "words"}):
     """What the next round would do with the job, if nothing else changes."""
 
-    round = s.IntegerField()
-    at = s.DateTimeField()
-    starts = s.BooleanField()
-    reason_code = s.CharField(allow_blank=True, help_text="Why it would not start.")
-    preempted = PreemptedForIt()
-    eta = EtaBand()
-    words = s.CharField()
+    number: int
+    at: datetime
+    starts: bool
+    reason_code: Annotated[str, about("Why it would not start.")]
+    preempted: PreemptedForIt
+    eta: EtaBand
+    text: str
 
 
-class DryRunAnswer(s.Serializer[object]):
+class DryRunAnswer(Answer, frozen=True):
     """Whether a job could run, and what a borrowed GPU-hour costs.
 
     `price`: credits as posted now. `price_after`: from its first renewal on, with its own GPUs in
     use, if nothing else changes.
     """
 
-    feasible = s.BooleanField()
-    reason_code = s.CharField(allow_blank=True)
-    detail = s.CharField(allow_blank=True)
-    price = Credits()
-    price_after = Credits()
-    own = s.IntegerField()
-    borrowed = s.IntegerField()
-    currency = s.CharField()
-    note = s.CharField()
-    deadline_answer = answer_serializer(DeadlinePreview)(
-        allow_null=True, help_text="What the next round would answer; null: without a deadline."
-    )
-    next_round = NextRoundRow(
-        allow_null=True, help_text="Null: it was not decided, as of a job that is not feasible."
-    )
+    feasible: bool
+    reason_code: str
+    detail: str
+    price: Decimal
+    price_after: Decimal
+    own: int
+    borrowed: int
+    currency: str
+    note: str
+    deadline_answer: Annotated[
+        DeadlinePreview | None,
+        about("What the next round would answer; null: without a deadline."),
+    ]
+    next_round: Annotated[
+        NextRoundRow | None,
+        about("Null: it was not decided, as of a job that is not feasible."),
+    ]
 
 
-TenantRef = answer_serializer(VisibleTenant)
-
-
-JobRefRow = answer_serializer(JobRef)
-PREEMPTION = answer_serializer(PreemptionRow)
-
-
-class JobReason(s.Serializer[object]):
+class JobReason(Answer, frozen=True, kw_only=True, rename={"text": "words"}):
     """Why a job is where it is, as of a round."""
 
-    state = s.ChoiceField(list(Job.State.values))
-    phase = s.ChoiceField(list(PHASES))
-    reason_code = s.CharField(allow_blank=True)
-    words = s.CharField()
-    next_step = s.CharField(allow_blank=True)
-    numbers = s.DictField(child=s.JSONField())
-    round = s.IntegerField(allow_null=True)
-    as_of = s.DateTimeField(allow_null=True)
-    preempted = PREEMPTION(
-        allow_null=True, help_text="The last time it lost GPUs before its lease expired."
-    )
-    deadline_answer = answer_serializer(DeadlineRow)(
-        allow_null=True, help_text="Null: it has no deadline."
-    )
-    plan = answer_serializer(PlanRow)(
-        allow_null=True, help_text="Null: no plan decides about it now."
-    )
-    overclaims = answer_serializer(SpeedCompared)(
-        many=True, help_text="Where its job type was declared faster than it was measured."
-    )
-    made_way = PREEMPTION(
-        many=True, help_text="Leases that ended before they expired for this job, oldest first."
-    )
-
-
-class QueueRow(s.Serializer[object]):
-    """A waiting job; id, name and reason of others' jobs are null."""
-
-    position = s.IntegerField(allow_null=True, help_text="From 1; null: in no order yet, or none.")
-    tenant_position = s.IntegerField(allow_null=True, help_text="Among your tenant's jobs.")
-    tenant = TenantRef(allow_null=True)
-    id = s.UUIDField(allow_null=True)
-    name = s.CharField(allow_null=True)
-    reason_code = s.CharField(allow_null=True, allow_blank=True)
-    gpus = s.IntegerField()
-    submitted_at = s.DateTimeField()
-
-
-class QueuePage(s.Serializer[object]):
-    """A page of a queue: the order of round `round`, by the policy's rule `order`."""
-
-    round = s.IntegerField(allow_null=True)
-    order = s.CharField()
-    results = QueueRow(many=True)
-    next = s.CharField(allow_null=True)
+    state: Annotated[str, one_of(*Job.State.values)]
+    phase: Annotated[str, one_of(*PHASES)]
+    reason_code: str = ""
+    text: str
+    next_step: str
+    numbers: dict[str, Any]
+    round: int | None = None
+    as_of: datetime | None
+    overclaims: Annotated[
+        tuple[SpeedCompared, ...],
+        about("Where its job type was declared faster than it was measured."),
+    ]
+    deadline_answer: Annotated[DeadlineRow | None, about("Null: it has no deadline.")]
+    plan: Annotated[PlanRow | None, about("Null: no plan decides about it now.")]
+    preempted: Annotated[
+        PreemptionRow | None, about("The last time it lost GPUs before its lease expired.")
+    ]
+    made_way: Annotated[
+        tuple[PreemptionRow, ...],
+        about("Leases that ended before they expired for this job, oldest first."),
+    ]

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,9 +15,8 @@ from scheduling.requests.verifications import KINDS, VerificationRequest, read_v
 from scheduling.services.verifications import OtherHeadError, keep_verification
 from tenants.answers import Answer, answer_of, one_of, plain
 from tenants.api import logs
-from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import Problem, bad_field
-from tenants.api.request_schemas import request_serializer
+from tenants.api.resources import described
 from tenants.input.errors import FieldError
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -57,18 +55,12 @@ class VerificationJson(Answer, frozen=True):
 
 
 class VerificationList(SchedulingView):
-    """What members of tenants verified in a pool."""
-
+    address = "chain/<slug:name>/verifications"
     # It changes nothing that counts: who may read may say what came of it.
     scopes: ClassVar[dict[str, str]] = {"POST": Scope.READ.value}
     http_method_names = ["post"]
 
-    @extend_schema(
-        operation_id="verification_say",
-        request=request_serializer(VerificationRequest),
-        responses={201: answer_serializer(VerificationJson)},
-        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
-    )
+    @described("verification_say", VerificationRequest, VerificationJson, 201, *schemas.ONCE)
     def post(self, request: Request, name: str) -> Response:
         """Say what you verified: which head, which rounds or time, how many findings.
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import datetime
+from typing import Annotated, TypeVar
 
 import structlog
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter
-from rest_framework import serializers as s
 from rest_framework.request import Request
 
 from tenants import transparency
+from tenants.answers import Answer, about, answer_of
 from tenants.api.problems import Problem, bad_field
-from tenants.api.times import time_text
+from tenants.api.resources import Shown, query
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -23,61 +23,88 @@ RECORDS_MAX = 500
 NUMBER_MAX = 2**62
 
 
-def number_parameter(name: str, about: str, *, required: bool = False) -> OpenApiParameter:
-    """Return the description of a number in the query."""
-    return OpenApiParameter(
-        name, OpenApiTypes.INT, OpenApiParameter.QUERY, description=about, required=required
-    )
+FIRST = query("first", "A smaller size of the log.", OpenApiTypes.INT, required=True)
+SECOND = query("second", "A larger size of the log.", OpenApiTypes.INT, required=True)
+SIZE = query("size", "The size of the head; by default as the log is.", OpenApiTypes.INT)
 
 
-FIRST = number_parameter("first", "A smaller size of the log.", required=True)
-SECOND = number_parameter("second", "A larger size of the log.", required=True)
-SIZE = number_parameter("size", "The size of the head; by default as the log is.")
-
-
-class LogKeyRow(s.Serializer[object]):
+class LogKeyRow(Answer, frozen=True):
     """A public key: what its signatures are checked with, and when it signs, in real time."""
 
-    vkey = s.CharField(help_text="C2SP's form of a key: name, id, Ed25519 key in base64.")
-    since = s.DateTimeField()
-    until = s.DateTimeField(allow_null=True)
+    vkey: Annotated[str, about("C2SP's form of a key: name, id, Ed25519 key in base64.")]
+    since: datetime
+    until: datetime | None
 
 
-class LogHead(s.Serializer[object]):
+class LogHead(Answer, frozen=True):
     """The signed head of a log."""
 
-    log = s.CharField(help_text="Its origin, the first line of the checkpoint.")
-    checkpoint = s.CharField(help_text="A C2SP tlog-checkpoint: origin, size, root, signatures.")
-    size = s.IntegerField()
-    keys = LogKeyRow(many=True)
+    log: Annotated[str, about("Its origin, the first line of the checkpoint.")]
+    checkpoint: Annotated[str, about("A C2SP tlog-checkpoint: origin, size, root, signatures.")]
+    size: int
+    keys: tuple[LogKeyRow, ...]
 
 
-class RecordRow(s.Serializer[object]):
+Head = TypeVar("Head", bound=LogHead)
+
+
+class RecordRow(Answer, frozen=True):
     """An entry of a log; the leaf is hashed over the bytes of `record`."""
 
-    index = s.IntegerField()
-    record = s.CharField(help_text="Canonical JSON, as it was hashed.")
+    index: int
+    record: Annotated[str, about("Canonical JSON, as it was hashed.")]
 
 
-class RecordPage(s.Serializer[object]):
+class RecordPage(Answer, frozen=True):
     """Entries of a log in their order; `next`: where the next ones begin, null at the end."""
 
-    results = RecordRow(many=True)
-    next = s.IntegerField(allow_null=True)
+    results: tuple[RecordRow, ...]
+    next: int | None
 
 
-class InclusionProof(s.Serializer[object]):
+class InclusionProof(Answer, frozen=True):
     """An audit path of RFC 6962: that an entry is in the log of a size."""
 
-    index = s.IntegerField()
-    size = s.IntegerField()
-    path = s.ListField(child=s.CharField())
+    index: int
+    size: int
+    path: tuple[str, ...]
 
 
-class ConsistencyProof(s.Serializer[object]):
+class ConsistencyProof(Answer, frozen=True):
     """A consistency proof of RFC 6962: that a log begins with what it was."""
 
-    path = s.ListField(child=s.CharField())
+    path: tuple[str, ...]
+
+
+class LogView(Shown):
+    """What is read of a log, by whoever finds the log."""
+
+    # By the words of its address: the log's origin.
+    log_of: Callable[..., str]
+
+    def show(self, **place: str) -> Answer:
+        origin = self.log_of(**place)
+        with log_scope():
+            return self.read(origin)
+
+    def read(self, origin: str) -> Answer:
+        raise NotImplementedError
+
+
+class LogConsistency(LogView):
+    """Prove that the log of `second` entries begins with that of `first` (RFC 6962)."""
+
+    answer = ConsistencyProof
+    parameters = (FIRST, SECOND)
+
+    def read(self, origin: str) -> ConsistencyProof:
+        first, second = query_number(self.request, "first"), query_number(self.request, "second")
+        there = transparency.size(origin)
+        if second > there:
+            raise bad_field("second", f"is beyond the log, which has {there} entries")
+        if first > second:
+            raise bad_field("first", "is larger than second")
+        return ConsistencyProof(_hex(transparency.consistency(origin, first, second)))
 
 
 def query_number(request: Request, name: str, default: int | None = None) -> int:
@@ -112,64 +139,32 @@ def log_scope() -> Iterator[None]:
         raise Problem(503, "log_unavailable", detail) from error
 
 
-def head_json(origin: str) -> dict[str, Any]:
-    """Return a log's head."""
+def log_head(kind: type[Head], origin: str, **more: object) -> Head:
+    """Return a log's head, of a kind that may have more."""
     head = transparency.signed_head(origin)
-    return {
-        "log": origin,
-        "checkpoint": head.note,
-        "size": head.checkpoint.size,
-        "keys": [
-            {
-                "vkey": key.vkey,
-                "since": time_text(key.since),
-                "until": time_text(key.until) if key.until else None,
-            }
-            for key in transparency.public_keys(origin)
-        ],
-    }
+    keys = tuple(answer_of(LogKeyRow, key) for key in transparency.public_keys(origin))
+    return kind(origin, head.note, head.checkpoint.size, keys, **more)
 
 
-def records_json(
-    entries: Sequence[transparency.StoredRecord], following: int | None
-) -> dict[str, Any]:
-    """Return entries as a page."""
-    rows = [{"index": entry.place, "record": entry.record.decode()} for entry in entries]
-    return {"results": rows, "next": following}
+def record_page(entries: Sequence[transparency.StoredRecord], following: int | None) -> RecordPage:
+    rows = tuple(RecordRow(entry.place, entry.record.decode()) for entry in entries)
+    return RecordPage(rows, following)
 
 
-def inclusion_json(request: Request, origin: str, index: int, field: str) -> dict[str, Any]:
+def inclusion(request: Request, origin: str, index: int, field: str) -> InclusionProof:
     """Return the proof of an entry, in the log of the query's `size`.
 
     Raises:
         Problem: the log has no such size, or the entry is not in it.
     """
-    size = _size(request, origin)
-    if index >= size:
-        raise bad_field(field, f"is not in the first {size} entries of the log")
-    path = transparency.inclusion(origin, index, size)
-    return {"index": index, "size": size, "path": [step.hex() for step in path]}
-
-
-def consistency_json(request: Request, origin: str) -> dict[str, Any]:
-    """Return the proof that the log of `second` entries begins with that of `first`.
-
-    Raises:
-        Problem: the log has no such sizes.
-    """
-    first, second = query_number(request, "first"), query_number(request, "second")
-    there = transparency.size(origin)
-    if second > there:
-        raise bad_field("second", f"is beyond the log, which has {there} entries")
-    if first > second:
-        raise bad_field("first", "is larger than second")
-    path = transparency.consistency(origin, first, second)
-    return {"path": [step.hex() for step in path]}
-
-
-def _size(request: Request, origin: str) -> int:
     there = transparency.size(origin)
     size = query_number(request, "size", there)
     if size > there:
         raise bad_field("size", f"is beyond the log, which has {there} entries")
-    return size
+    if index >= size:
+        raise bad_field(field, f"is not in the first {size} entries of the log")
+    return InclusionProof(index, size, _hex(transparency.inclusion(origin, index, size)))
+
+
+def _hex(path: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(step.hex() for step in path)
