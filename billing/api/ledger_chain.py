@@ -5,6 +5,7 @@ from __future__ import annotations
 from drf_spectacular.types import OpenApiTypes
 
 from billing.selectors.ledger_log import book_named
+from evenshare_core.chain.answers import InclusionProof, LogHead, RecordPage
 from scheduling.api.base import SchedulingView
 from tenants import transparency
 from tenants.api import logs
@@ -38,10 +39,10 @@ class LedgerHead(LedgerLogView):
 
     address = "ledgers/<slug:book>/chain"
     operation = "ledger_chain_show"
-    answer = logs.LogHead
+    answer = LogHead
 
-    def read(self, origin: str) -> logs.LogHead:
-        return logs.log_head(logs.LogHead, origin)
+    def read(self, origin: str) -> LogHead:
+        return logs.log_head(origin)
 
 
 class LedgerRecords(LedgerLogView):
@@ -49,13 +50,13 @@ class LedgerRecords(LedgerLogView):
 
     address = "ledgers/<slug:book>/chain/records"
     operation = "ledger_chain_records"
-    answer = logs.RecordPage
+    answer = RecordPage
     parameters = (
         query("first", "The index of the first record; by default 0.", OpenApiTypes.INT),
         query("last", "The index of the last one; by default the log's last.", OpenApiTypes.INT),
     )
 
-    def read(self, origin: str) -> logs.RecordPage:
+    def read(self, origin: str) -> RecordPage:
         first = logs.query_number(self.request, "first", 0)
         last = logs.query_number(self.request, "last", logs.NUMBER_MAX)
         last = min(last, transparency.size(origin) - 1)
@@ -70,13 +71,13 @@ class LedgerInclusion(LedgerLogView):
 
     address = "ledgers/<slug:book>/chain/inclusion"
     operation = "ledger_chain_inclusion"
-    answer = logs.InclusionProof
+    answer = InclusionProof
     parameters = (
         query("index", "The index of a record.", OpenApiTypes.INT, required=True),
         logs.SIZE,
     )
 
-    def read(self, origin: str) -> logs.InclusionProof:
+    def read(self, origin: str) -> InclusionProof:
         index = logs.query_number(self.request, "index")
         return logs.inclusion(self.request, origin, index, "index")
 

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import re
 from datetime import date
-from typing import Annotated
 
 import structlog
 from django.http import HttpResponse
@@ -18,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from evenshare_core.chain.records import read_record
+from evenshare_core.disclosure.answers import DayNamesBody
 from evenshare_core.disclosure.bundle import bundle_schema
 from scheduling.api.base import SchedulingView
 from scheduling.selectors.pools.lines import PoolFacts
@@ -31,7 +31,7 @@ from scheduling.selectors.rounds.bundles import (
 from scheduling.selectors.rounds.lists import find_round
 from scheduling.selectors.rounds.stored import DamagedRoundError
 from scheduling.selectors.visibility import read_visibility
-from tenants.answers import Answer, about, answer_of, plain
+from tenants.answers import plain
 from tenants.api.base import ApiView, Who
 from tenants.api.problems import Problem, bad_field, not_there
 from tenants.api.resources import Shown
@@ -147,23 +147,6 @@ def _unreadable(number: int, error: DamagedRoundError) -> Problem:
     )
 
 
-class TenantKeyRow(Answer, frozen=True):
-    """The key of one of your tenants for a day. Keep it to yourself: it tells your rows apart."""
-
-    tenant: str
-    key: Annotated[str, about("32 bytes, hex.")]
-    name: Annotated[str, about("The tenant's pseudonym of the day.")]
-
-
-class DayNamesBody(Answer, frozen=True):
-    """Who is who in the bundles of a pool's day, as far as you may know."""
-
-    pool: str
-    day: date
-    tenants: tuple[TenantKeyRow, ...]
-    names: Annotated[dict[str, str], about("Pseudonym: name of the tenant.")]
-
-
 class DayNamesShow(Shown, SchedulingView):
     """Tell who is who in the bundles of a day: keys of your own tenants, names you may see."""
 
@@ -178,12 +161,10 @@ class DayNamesShow(Shown, SchedulingView):
         facts = self.pool(name)
         day = _day(self.param("day"))
         with site_scope():
-            known = day_names(facts.id, day, read_visibility(facts.id, self.access))
+            known = day_names(facts, day, read_visibility(facts.id, self.access))
         if known is None:
             raise Problem(404, "not_sealed", "No round of this day is sealed.")
-        keys = tuple(answer_of(TenantKeyRow, row) for row in known.tenants)
-        body = DayNamesBody(facts.name, known.day, keys, dict(known.names))
-        return Response(plain(body), headers={"Cache-Control": "no-store"})
+        return Response(plain(known), headers={"Cache-Control": "no-store"})
 
 
 def _day(text: str) -> date | None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from drf_spectacular.types import OpenApiTypes
 
+from evenshare_core.chain.answers import InclusionProof, RecordPage, RoundLogHead
 from scheduling.api.base import SchedulingView
 from scheduling.selectors.rounds.log import logged_rounds, newest_round, place_of_round, round_of
 from tenants import transparency
-from tenants.answers import about
+from tenants.answers import answer_of
 from tenants.api import logs
 from tenants.api.base import Who
 from tenants.api.problems import not_there
 from tenants.api.resources import query
-
-
-class RoundLogHead(logs.LogHead, frozen=True):
-    """The signed head of the log of a pool's rounds."""
-
-    round: Annotated[int | None, about("The last one in it; null: it has none yet.")]
 
 
 class ChainView(logs.LogView, SchedulingView):
@@ -37,7 +30,7 @@ class ChainHead(ChainView):
     answer = RoundLogHead
 
     def read(self, origin: str) -> RoundLogHead:
-        return logs.log_head(RoundLogHead, origin, round=newest_round(origin))
+        return answer_of(RoundLogHead, logs.log_head(origin), round=newest_round(origin))
 
 
 class ChainRecords(ChainView):
@@ -45,13 +38,13 @@ class ChainRecords(ChainView):
 
     address = "chain/<slug:name>/records"
     operation = "chain_records"
-    answer = logs.RecordPage
+    answer = RecordPage
     parameters = (
         query("first", "The first round; by default the log's first.", OpenApiTypes.INT),
         query("last", "The last round; by default the log's last.", OpenApiTypes.INT),
     )
 
-    def read(self, origin: str) -> logs.RecordPage:
+    def read(self, origin: str) -> RecordPage:
         first = logs.query_number(self.request, "first", 0)
         last = logs.query_number(self.request, "last", logs.NUMBER_MAX)
         entries = logged_rounds(origin, first, last, logs.RECORDS_MAX)
@@ -68,13 +61,13 @@ class ChainInclusion(ChainView):
 
     address = "chain/<slug:name>/inclusion"
     operation = "chain_inclusion"
-    answer = logs.InclusionProof
+    answer = InclusionProof
     parameters = (
         query("round", "The number of a round.", OpenApiTypes.INT, required=True),
         logs.SIZE,
     )
 
-    def read(self, origin: str) -> logs.InclusionProof:
+    def read(self, origin: str) -> InclusionProof:
         place = place_of_round(origin, logs.query_number(self.request, "round"))
         if place is None:
             raise not_there()

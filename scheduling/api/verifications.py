@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, ClassVar
-from uuid import UUID
+from typing import ClassVar
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, idempotency_key, replay_header, spec_of
-from scheduling.requests.verifications import KINDS, VerificationRequest, read_verification
+from scheduling.requests.verifications import VerificationRequest, read_verification
+from scheduling.selectors.rounds.verifications import SaidVerification, said_verification
 from scheduling.services.verifications import OtherHeadError, keep_verification
-from tenants.answers import Answer, answer_of, one_of, plain
+from tenants.answers import plain
 from tenants.api import logs
 from tenants.api.problems import Problem, bad_field
 from tenants.api.resources import described
@@ -34,33 +33,13 @@ EVIDENCE = (
 )
 
 
-class VerificationJson(Answer, frozen=True):
-    """A verification as it was said; nothing is trusted for it. `said_at`: wall time."""
-
-    id: UUID
-    tenant: str
-    pool: str
-    said_at: datetime
-    kind: Annotated[str, one_of(*KINDS)]
-    size: int
-    root: str
-    first: int | None
-    last: int | None
-    since: datetime | None
-    until: datetime | None
-    checked: int
-    findings: int
-    unproven: int | None
-    client: str
-
-
 class VerificationList(SchedulingView):
     address = "chain/<slug:name>/verifications"
     # It changes nothing that counts: who may read may say what came of it.
     scopes: ClassVar[dict[str, str]] = {"POST": Scope.READ.value}
     http_method_names = ["post"]
 
-    @described("verification_say", VerificationRequest, VerificationJson, 201, *schemas.ONCE)
+    @described("verification_say", VerificationRequest, SaidVerification, 201, *schemas.ONCE)
     def post(self, request: Request, name: str) -> Response:
         """Say what you verified: which head, which rounds or time, how many findings.
 
@@ -81,8 +60,7 @@ class VerificationList(SchedulingView):
             field = FieldError(error.field, error.reason, EVIDENCE, "conflict")
             raise Problem(409, "other_head", f"{error.reason} {EVIDENCE}", [field]) from error
         headers = replay_header(is_replay=made.is_replay)
-        names = {"id": made.row.uid, "tenant": tenant.slug, "pool": facts.name}
-        said = answer_of(VerificationJson, made.row, **names)
+        said = said_verification(made.row, tenant, facts.name)
         return Response(plain(said), status=201, headers=headers)
 
     def _own_tenant(self, slug: str | None, pool_id: int) -> Tenant:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Annotated, TypeVar
 
+import msgspec
 import structlog
 from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 
+from evenshare_core.chain.answers import (
+    ConsistencyProof,
+    InclusionProof,
+    LogHead,
+    RecordPage,
+    RecordRow,
+)
 from tenants import transparency
-from tenants.answers import Answer, about, answer_of
 from tenants.api.problems import Problem, bad_field
 from tenants.api.resources import Shown, query
 from tenants.scopes import site_scope
@@ -28,66 +33,18 @@ SECOND = query("second", "A larger size of the log.", OpenApiTypes.INT, required
 SIZE = query("size", "The size of the head; by default as the log is.", OpenApiTypes.INT)
 
 
-class LogKeyRow(Answer, frozen=True):
-    """A public key: what its signatures are checked with, and when it signs, in real time."""
-
-    vkey: Annotated[str, about("C2SP's form of a key: name, id, Ed25519 key in base64.")]
-    since: datetime
-    until: datetime | None
-
-
-class LogHead(Answer, frozen=True):
-    """The signed head of a log."""
-
-    log: Annotated[str, about("Its origin, the first line of the checkpoint.")]
-    checkpoint: Annotated[str, about("A C2SP tlog-checkpoint: origin, size, root, signatures.")]
-    size: int
-    keys: tuple[LogKeyRow, ...]
-
-
-Head = TypeVar("Head", bound=LogHead)
-
-
-class RecordRow(Answer, frozen=True):
-    """An entry of a log; the leaf is hashed over the bytes of `record`."""
-
-    index: int
-    record: Annotated[str, about("Canonical JSON, as it was hashed.")]
-
-
-class RecordPage(Answer, frozen=True):
-    """Entries of a log in their order; `next`: where the next ones begin, null at the end."""
-
-    results: tuple[RecordRow, ...]
-    next: int | None
-
-
-class InclusionProof(Answer, frozen=True):
-    """An audit path of RFC 6962: that an entry is in the log of a size."""
-
-    index: int
-    size: int
-    path: tuple[str, ...]
-
-
-class ConsistencyProof(Answer, frozen=True):
-    """A consistency proof of RFC 6962: that a log begins with what it was."""
-
-    path: tuple[str, ...]
-
-
 class LogView(Shown):
     """What is read of a log, by whoever finds the log."""
 
     # By the words of its address: the log's origin.
     log_of: Callable[..., str]
 
-    def show(self, **place: str) -> Answer:
+    def show(self, **place: str) -> msgspec.Struct:
         origin = self.log_of(**place)
         with log_scope():
             return self.read(origin)
 
-    def read(self, origin: str) -> Answer:
+    def read(self, origin: str) -> msgspec.Struct:
         raise NotImplementedError
 
 
@@ -139,11 +96,10 @@ def log_scope() -> Iterator[None]:
         raise Problem(503, "log_unavailable", detail) from error
 
 
-def log_head(kind: type[Head], origin: str, **more: object) -> Head:
-    """Return a log's head, of a kind that may have more."""
+def log_head(origin: str) -> LogHead:
     head = transparency.signed_head(origin)
-    keys = tuple(answer_of(LogKeyRow, key) for key in transparency.public_keys(origin))
-    return kind(origin, head.note, head.checkpoint.size, keys, **more)
+    keys = tuple(transparency.public_keys(origin))
+    return LogHead(origin, head.note, head.checkpoint.size, keys)
 
 
 def record_page(entries: Sequence[transparency.StoredRecord], following: int | None) -> RecordPage:

@@ -132,19 +132,7 @@ def verify_inclusion(
     _guard_hashes(leaf, root_hash, *path)
     if not 0 <= index < size:
         raise ProofError(f"a tree of {size} leaves has no leaf {index}")
-    here, last, value = index, size - 1, leaf
-    for step in path:
-        if last == 0:
-            raise ProofError("the path is longer than the tree is high")
-        if here % 2 or here == last:
-            value = node_hash(step, value)
-            while not here % 2 and here:
-                here, last = here >> 1, last >> 1
-        else:
-            value = node_hash(value, step)
-        here, last = here >> 1, last >> 1
-    if last:
-        raise ProofError("the path is shorter than the tree is high")
+    _, value = _climb(index, size - 1, path, leaf)
     if value != root_hash:
         raise ProofError(f"leaf {index} is not in the tree of this root")
 
@@ -181,8 +169,21 @@ def _verify_growth(
     here, last = first - 1, second - 1
     while here % 2:
         here, last = here >> 1, last >> 1
-    old = new = path[0]
-    for step in path[1:]:
+    old, new = _climb(here, last, path[1:], path[0])
+    if old != first_root:
+        raise ProofError(f"the first tree, of {first} leaves, has another root")
+    if new != second_root:
+        raise ProofError(f"the tree of {second} leaves does not begin with that of {first}")
+
+
+def _climb(here: int, last: int, path: Sequence[bytes], start: bytes) -> tuple[bytes, bytes]:
+    """The roots over a node: of the tree that ends with it, and of the one that ends with `last`.
+
+    Raises:
+        ProofError: the path is not as long as the tree is high.
+    """
+    old = new = start
+    for step in path:
         if last == 0:
             raise ProofError("the path is longer than the tree is high")
         if here % 2 or here == last:
@@ -194,10 +195,7 @@ def _verify_growth(
         here, last = here >> 1, last >> 1
     if last:
         raise ProofError("the path is shorter than the tree is high")
-    if old != first_root:
-        raise ProofError(f"the first tree, of {first} leaves, has another root")
-    if new != second_root:
-        raise ProofError(f"the tree of {second} leaves does not begin with that of {first}")
+    return old, new
 
 
 def _guard_hashes(*hashes: bytes) -> None:
