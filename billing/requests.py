@@ -50,6 +50,14 @@ def _read_reason(given: Mapping[str, object], errors: FieldErrors) -> str:
     return value
 
 
+Book = Annotated[SlugName, Meta(description="The book; main is that of real time.")]
+Amount = Annotated[
+    Decimal,
+    Meta(description="Credits above 0."),
+    Input(label="Amount", hint=AMOUNT_HINT, unit="credits", read=_read_amount),
+]
+
+
 class CreditTermsRequest(Request, frozen=True, kw_only=True):
     """What shall hold of a tenant's credit in a book: its limit, and a budget of a period."""
 
@@ -98,12 +106,8 @@ class AllowanceRequest(Request, frozen=True, kw_only=True):
     NOUN: ClassVar[str] = "an allowance"
 
     tenant: SlugName
-    book: Annotated[SlugName, Meta(description="The book; main is that of real time.")] = "main"
-    amount: Annotated[
-        Decimal,
-        Meta(description="Credits above 0."),
-        Input(label="Amount", hint=AMOUNT_HINT, unit="credits", read=_read_amount),
-    ]
+    book: Book = "main"
+    amount: Amount
     name: Annotated[
         str,
         Meta(
@@ -129,17 +133,13 @@ class GiftRequest(Request, frozen=True, kw_only=True):
     NOUN: ClassVar[str] = "a transfer"
 
     tenant: Annotated[SlugName, Meta(description="Who gives; yours, if you manage one only.")] = ""
-    book: Annotated[SlugName, Meta(description="The book; main is that of real time.")] = "main"
+    book: Book = "main"
     to: Annotated[
         SlugName,
         Meta(description="Who gets it: a tenant of your pools."),
         Input(label="To", hint="A tenant of your pools.", complaint="Choose a tenant."),
     ]
-    amount: Annotated[
-        Decimal,
-        Meta(description="Credits above 0."),
-        Input(label="Amount", hint=AMOUNT_HINT, unit="credits", read=_read_amount),
-    ]
+    amount: Amount
     reason: Annotated[
         str,
         Meta(description="What it is for, to whoever decides."),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from evenshare_core.money.rows import Amount, InstantUs, Whole
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
-HIDDEN, FORM = "hidden", "form"
+HIDDEN, FORM, STRUCT = "hidden", "form", "struct"
 
 Hidden = Annotated[T, msgspec.Meta(extra={HIDDEN: True})]
 
@@ -42,6 +42,11 @@ class Answer(msgspec.Struct, frozen=True):
 def formatted_as(form: Callable[[Any], Any], **schema: object) -> msgspec.Meta:
     """Return the annotation of a field that `form` turns into JSON, of the kind in `schema`."""
     return msgspec.Meta(extra={FORM: form}, extra_json_schema=schema)
+
+
+def answered_as(kind: type[msgspec.Struct]) -> msgspec.Meta:
+    """Return the annotation of a field of which an answer of `kind` is made."""
+    return msgspec.Meta(extra={FORM: partial(answer_of, kind), STRUCT: kind})
 
 
 def about(description: str, **schema: object) -> msgspec.Meta:

@@ -39,6 +39,7 @@ APART = (
     "tests/functional/test_extreme_inputs.py",
     "tests/functional/test_matrix.py",
     "tests/integration/test_fault_matrix.py",
+    "tests/integration/test_market_histories.py",
     "tests/integration/test_slurm_rounds.py",
     "tests/mutants/test_mutants.py",
     "tests/simulation/test_live_equals_simulated.py",
@@ -58,6 +59,9 @@ FIRST = (
     "tests/integration/test_mixed_pool.py",
     "tests/integration/test_market_pool.py",
     "tests/simulation/test_simulator.py",
+    "tests/functional/test_growth.py",
+    "tests/functional/test_odd_states.py",
+    "tests/integration/test_market_histories.py",
 )
 
 

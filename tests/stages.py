@@ -2,7 +2,8 @@
 
 A module says `there = staged(make)` and has a fixture `there`. A test with a live server says
 `copy = copied(make)` and `committed_db = name_of_copy`. The fixtures that several modules have are
-named in tests/conftest.py.
+named in tests/conftest.py; what they make is imported with their first use, because every run reads
+this file, and two seconds of imports are for few.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pytest
 from django.conf import settings as django_settings
@@ -22,12 +24,11 @@ from pytest_django import DjangoDbBlocker, Settings
 from portal.embedded.postgres import create_database
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock
-from tests.functional.matrix_stage import matrix_stage
-from tests.functional.pool_stage import settled_stage
-from tests.functional.two_clocks import two_clocks
-from tests.functional.two_tenants import Pair, two_tenants
 from tests.plugin import Services, database_like, pointed_to
 from tests.tools import drop_database
+
+if TYPE_CHECKING:
+    from tests.functional.two_tenants import Pair
 
 Made = TypeVar("Made")
 
@@ -90,6 +91,8 @@ def make_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Pa
     logs = tmp_path_factory.mktemp("pair")
 
     def make() -> tuple[Path, Pair]:
+        from tests.functional.two_tenants import two_tenants
+
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(django_settings, "LOCAL_ROOT", str(logs), raising=False)
             return logs, two_tenants(logs)
@@ -135,12 +138,23 @@ def name_of_copy(copy: Copy[Any]) -> str:
     return copy.name
 
 
+def staged_by(module: str, name: str) -> Any:
+    """The same, of a maker that is imported with its first use."""
+
+    @pytest.fixture
+    def made(stages: Stages) -> Iterator[Any]:
+        with stages.copy(getattr(import_module(f"tests.functional.{module}"), name)) as made:
+            yield made
+
+    return made
+
+
 # Two pools on clocks years apart.
-clocks = staged(two_clocks)
+clocks = staged_by("two_clocks", "two_clocks")
 # A pool with settled hours and everybody who may look.
-settled = staged(settled_stage)
+settled = staged_by("pool_stage", "settled_stage")
 # A tenant with rows of every kind and everybody who may ask.
-matrix = staged(matrix_stage)
+matrix = staged_by("matrix_stage", "matrix_stage")
 
 
 @contextmanager

@@ -5,20 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Any, NamedTuple
-from uuid import UUID
 
 from billing.api.base import STRETCH, MoneyView
 from billing.api.usage import Charges
 from billing.selectors.contribution import (
-    IncomeLine,
     IncomeSumRow,
     ReconciliationRow,
     contribution,
-    income_lines,
     named_sums,
 )
-from billing.selectors.quota_use import QUOTA_USE_MOST, CountedQuota, counted_quota
+from billing.selectors.income import IncomeLine, income_lines, visible_lines
+from billing.selectors.quota_use import QUOTA_USE_MOST, QuotaUseItem, counted_quota
 from billing.selectors.revenue import AlphaItem, alpha_item, revenue_history
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.units import HOUR_US
@@ -32,20 +31,6 @@ from tenants.api.resources import PAGE, Listed, Page, Shown
 from tenants.models import Tenant
 from tenants.permissions import Action
 from tenants.scopes import site_scope, tenant_scope
-
-MICRO_HOURS = 10**6
-
-
-class QuotaUseItem(Answer, frozen=True):
-    """What became of a quota of a type, in GPU-hours: quota is the sum of the others."""
-
-    gpu_type: str
-    quota_gpu_h: str
-    own_gpu_h: str
-    lent_gpu_h: str
-    kept_gpu_h: Annotated[str, about("Idle, and not lent by its own limit or mode.")]
-    free_gpu_h: Annotated[str, about("Lendable, a GPU was free, and no job took it.")]
-    without_gpu_h: Annotated[str, about("Lendable, and all GPUs that there were were in use.")]
 
 
 class ContributionAnswer(Answer, frozen=True):
@@ -87,62 +72,6 @@ class ContributionAnswer(Answer, frozen=True):
     ]
 
 
-class IncomeLineRow(Answer, frozen=True):
-    """One share of a borrowed term: earned = charge x own_part, to the micro-credit."""
-
-    counted_at: Annotated[datetime, about("Its hour closes: it counts at this instant.")]
-    round: Annotated[int | None, about("It granted or renewed the term, and fixed its price.")]
-    gpu_type: str
-    borrower: Annotated[str, about("As the pool shows it to you.")]
-    job: Annotated[UUID | None, about("null: not yours to see.")]
-    lease: int
-    term: int
-    starts_at: datetime
-    ends_at: datetime
-    gpus: int
-    price: Decimal
-    carried: Annotated[
-        Decimal | None,
-        formatted_as(
-            "{:f}".format,
-            type="string",
-            description="Micro-credits that the lease's terms before left over; charge = gpus x"
-            " price x time + carried, to the nearest micro-credit. null: from before remainders"
-            " were carried.",
-        ),
-    ]
-    charge: Decimal
-    own_part: Annotated[
-        Decimal,
-        formatted_as(
-            "{:f}".format,
-            type="string",
-            description="At each instant own idle / all idle quota, 12 places.",
-        ),
-    ]
-    own_part_exact: Annotated[str, about("The same as a fraction, where that is short.")]
-    lent_gpu_h: Annotated[Decimal, formatted_as("{:f}".format, type="string")]
-    earned: Decimal
-    transfer: Annotated[UUID | None, about("null: not settled, or a charge of 0.")]
-    charged_until: Annotated[
-        datetime | None,
-        about(
-            "If rounds were late for the term: until when its borrower was charged. null: until it"
-            " ended."
-        ),
-    ]
-    borne: Annotated[
-        Decimal, about("What of `charge` the operator paid, because rounds were late.")
-    ]
-    earned_borne: Annotated[
-        Decimal,
-        about(
-            "What of `earned` the operator paid: `borne` split by what lenders earned, by the"
-            " largest remainder."
-        ),
-    ]
-
-
 class RevenueFairnessAnswer(Answer, frozen=True):
     """alpha of every tenant of a pool in the settled hours of [since, until)."""
 
@@ -177,7 +106,7 @@ class ContributionShow(Shown, MoneyView):
             history = revenue_history(facts.id, **times)
             visibility = read_visibility(facts.id, self.access)
             currency = Charges().currency(facts.book)
-        borrowers = named_sums(shown.borrowers, lambda one: _borrower(one, tenant, visibility))
+        borrowers = named_sums(shown.borrowers, partial(_borrower, tenant, visibility))
         return answer_of(
             ContributionAnswer,
             shown.total,
@@ -189,7 +118,7 @@ class ContributionShow(Shown, MoneyView):
             by_day=tuple(named_sums(shown.periods, time_text)),
             by_gpu_type=tuple(named_sums(shown.gpu_types, str)),
             by_borrower=tuple(borrowers),
-            quota_use=_quota_use(counted),
+            quota_use=tuple(counted.rows) if counted else None,
             quota_counted_until=counted.until if counted else None,
             alpha=_number(history.whole.alpha.get(tenant.pk)) if history else None,
             full_alpha=_number(history.whole.full_alpha.get(tenant.pk)) if history else None,
@@ -241,11 +170,12 @@ class IncomeLines(IncomeView):
 
     address = "contribution/lines"
     operation = "contribution_lines"
-    row = IncomeLineRow
+    row = IncomeLine
     about = "A page of income lines."
 
     def shown(self, part: IncomePart) -> Page:
-        return Page([_line(one, part.tenant, part.visibility) for one in part.lines])
+        names = partial(_borrower, part.tenant, part.visibility)
+        return Page(visible_lines(part.lines, names, part.visibility))
 
 
 class RevenueFairness(Shown, MoneyView):
@@ -281,7 +211,7 @@ class RevenueFairness(Shown, MoneyView):
         )
 
 
-def _borrower(tenant_id: Any, tenant: Tenant, visibility: Visibility) -> str | None:
+def _borrower(tenant: Tenant, visibility: Visibility, tenant_id: Any) -> str | None:
     """How a borrower is named to the caller; None: not."""
     if tenant_id == tenant.pk:
         return tenant.name
@@ -289,42 +219,5 @@ def _borrower(tenant_id: Any, tenant: Tenant, visibility: Visibility) -> str | N
     return seen.name if seen else None
 
 
-def _quota_use(counted: CountedQuota | None) -> tuple[QuotaUseItem, ...] | None:
-    if counted is None:
-        return None
-    return tuple(
-        QuotaUseItem(
-            gpu_type=name,
-            quota_gpu_h=_hours(use.quota_us),
-            own_gpu_h=_hours(use.own_us),
-            lent_gpu_h=_hours(use.lent_us),
-            kept_gpu_h=_hours(use.kept_us),
-            free_gpu_h=_hours(use.free_us),
-            without_gpu_h=_hours(use.without_gpu_us),
-        )
-        for name, use in counted.by_type.items()
-    )
-
-
-def _hours(gpu_us: int | Fraction) -> str:
-    """GPU-microseconds as GPU-hours with six places."""
-    return f"{Decimal(round(Fraction(gpu_us * MICRO_HOURS) / HOUR_US)) / MICRO_HOURS:.6f}"
-
-
 def _number(alpha: Fraction | None) -> float | None:
     return None if alpha is None else float(alpha)
-
-
-def _line(line: IncomeLine, tenant: Tenant, visibility: Visibility) -> IncomeLineRow:
-    share = line.share
-    return answer_of(
-        IncomeLineRow,
-        line,
-        borrower=_borrower(line.borrower_id, tenant, visibility) or "another tenant",
-        job=line.job_uid if visibility.jobs_of(line.borrower_id) else None,
-        own_part=share.part,
-        own_part_exact=share.fraction,
-        lent_gpu_h=share.lent_gpu_h,
-        earned=share.amount,
-        earned_borne=line.share_borne,
-    )

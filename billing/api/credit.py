@@ -39,7 +39,7 @@ from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
 from evenshare_core.money.fixed_point import sum_to_credits
 from scheduling.api.base import idempotency_key, replay_header
 from scheduling.api.schemas import ONCE, TENANT
-from tenants.answers import plain
+from tenants.answers import answer_of, plain
 from tenants.api.base import Who, actor_of
 from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, refusal, request_of
 from tenants.api.problems import Problem, bad_field, not_there
@@ -247,13 +247,10 @@ class TransferRefuse(TransferDecision):
 
 def _credit(state: CreditState) -> CreditRow:
     micro = state.left.micro
-    return CreditRow(
+    return answer_of(
+        CreditRow,
+        state,
         tenant=state.slug,
-        book=state.book,
-        balance=state.balance,
-        credit_limit=state.credit_limit,
-        reserved=state.reserved,
-        overrun=state.overrun,
         promisable=None if micro is None else sum_to_credits(micro),
         budget=_budget(state),
     )

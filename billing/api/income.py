@@ -12,6 +12,7 @@ from billing.api.base import STRETCH, MoneyView
 from billing.api.contribution import IncomePart, IncomeView
 from billing.selectors.entries import account_entries
 from billing.selectors.factors import IncomeFactors, LineFactors, income_factors
+from billing.selectors.income import OTHER_TENANT
 from billing.selectors.usage import stated
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.rows import (
@@ -91,29 +92,17 @@ def _income(
     borrower = visibility.of(line.borrower_id)
     return stated(
         IncomeRow,
+        line,
         tenant=tenant.slug,
         pool=facts.name,
-        gpu_type=line.gpu_type,
-        round=line.round,
-        starts_at=line.starts_at,
-        ends_at=line.ends_at,
-        gpus=line.gpus,
-        price=line.price,
         carried=line.carried_units,
-        charge=line.charge,
-        weight=Whole(line.share.weight),
-        weights=Whole(line.share.weights),
+        weight=Whole(line.weight),
+        weights=Whole(line.weights),
         lenders=_lenders(row, tenant, visibility),
         rounded_up=_is_rounded_up(row),
-        earned=line.share.amount,
         counts_from=None if span is None else InstantUs(span.from_us),
         counts_until=None if span is None else InstantUs(span.until_us),
         idle_then=None if then is None else InstantRow(then.own, then.total),
-        hour=line.hour,
-        transfer=line.transfer,
-        charged_until=line.charged_until,
-        borne=line.borne,
-        earned_borne=line.share_borne,
         borrower=borrower.name if borrower else None,
         lease=line.lease if borrower else None,
         term=line.term if borrower else None,
@@ -128,16 +117,16 @@ def _lenders(
     lenders = []
     for lender, weight in row.weights:
         seen = visibility.of(lender) if lender is not None else None
-        name = OPERATOR_NAME if lender is None else seen.name if seen else "another tenant"
+        name = OPERATOR_NAME if lender is None else seen.name if seen else OTHER_TENANT
         lenders.append(LenderRow(name, Whole(weight), lender == tenant.pk))
     return tuple(lenders)
 
 
 def _is_rounded_up(row: LineFactors) -> bool:
-    share, charge = row.line.share, to_micro(row.line.charge)
-    if not share.weights:
+    line = row.line
+    if not line.weights:
         return False
-    return to_micro(share.amount) > charge * share.weight // share.weights
+    return to_micro(line.earned) > to_micro(line.charge) * line.weight // line.weights
 
 
 def _idle(factors: IncomeFactors) -> list[IdleRow]:

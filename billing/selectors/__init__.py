@@ -32,13 +32,10 @@ from billing.selectors.statements import (
     statement_lines,
 )
 from billing.selectors.usage import (
-    LenderIncome,
     LenderShare,
     TermCharge,
-    UsageLineItem,
     find_transfer,
     job_charges,
-    transfer_incomes,
 )
 
 __all__ = [
@@ -48,7 +45,6 @@ __all__ = [
     "LedgerEntry",
     "LedgerPage",
     "LedgerRow",
-    "LenderIncome",
     "LenderShare",
     "PeriodTotal",
     "PriceRow",
@@ -56,7 +52,6 @@ __all__ = [
     "StatementLine",
     "StatementPeriod",
     "TermCharge",
-    "UsageLineItem",
     "account_statement",
     "account_summary",
     "every_price",
@@ -70,5 +65,4 @@ __all__ = [
     "price_in_round",
     "prices_now",
     "statement_lines",
-    "transfer_incomes",
 ]

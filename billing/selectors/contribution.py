@@ -8,76 +8,21 @@ Nothing here writes.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from operator import attrgetter
 from typing import Annotated, Any
 
-from django.db import connection
 from msgspec.structs import replace
 
-from billing.selectors.accounts import ZERO, account_of, gpu_hours
+from billing.selectors.accounts import ZERO, gpu_hours
+from billing.selectors.income import given_time
 from billing.selectors.late import LATE_SHARES
-from billing.selectors.statements import HOUR, Given, StatementPeriod
-from billing.selectors.usage import LenderShare, carried_micro
+from billing.selectors.statements import StatementPeriod, read_rows
 from tenants.answers import Answer, Hidden, about, formatted_as
 from tenants.scopes import site_reading
-
-LineKey = tuple[datetime, int]  # hour and number of a line
-
-
-@dataclass(frozen=True, slots=True)
-class IncomeLine:
-    """One share of a borrowed term: share.amount = charge x share.part, to the micro-credit.
-
-    charge = gpus x price x held + `carried` micro-credits, which the lease's terms before left over
-    (None: from before remainders were carried); `carried_units` are exact, as a line's `carried`.
-    If rounds were late, the borrower was charged until `charged_until`, and the operator paid
-    `borne` of the charge, `share_borne` of the share; None: until the term ended.
-    `round` granted or renewed the term and fixed its price; None where it is not known.
-    """
-
-    number: int
-    hour: datetime
-    gpu_type: str
-    borrower_id: int
-    job: str
-    job_uid: uuid.UUID
-    lease: int
-    term: int
-    round: int | None
-    starts_at: datetime
-    ends_at: datetime
-    gpus: int
-    price: Decimal
-    charge: Decimal
-    carried: Decimal | None
-    share: LenderShare
-    transfer: uuid.UUID | None
-    line_id: int
-    lease_id: int
-    carried_units: int | None
-    charged_until: datetime | None
-    borne: Decimal
-    share_borne: Decimal
-
-    @property
-    def counted_at(self) -> datetime:
-        """The instant at which it counts: its hour closes."""
-        return self.hour + HOUR
-
-    @property
-    def held(self) -> timedelta:
-        """How long the term held its GPUs, in pool time."""
-        return self.ends_at - self.starts_at
-
-    @property
-    def key(self) -> LineKey:
-        """Its place in the list."""
-        return self.hour, self.number
 
 
 class IncomeSumRow(Answer, frozen=True):
@@ -173,32 +118,6 @@ _LEDGER = """
       AND transfer.code IN ('usage', 'correction')
       AND transfer.effective_at >= %(since)s AND transfer.effective_at < %(until)s
 """
-_LINES = f"""
-    WITH {LATE_SHARES}
-    SELECT share.id, share.hour, type.name, line.tenant_id, job.name, job.uid, lease.number,
-           line.term, granted.round, line.starts_at, line.ends_at, line.gpus, line.price,
-           line.amount + line.borne, line.carried, share.amount, share.lent_gpu_us, share.weight,
-           (SELECT sum(every.weight) FROM billing_usageshare every WHERE every.line_id = line.id),
-           transfer.id, line.id, line.lease_id, line.charged_until, line.borne,
-           coalesce(late.borne, 0.000000)
-    FROM billing_usageshare share
-    JOIN billing_usageline line ON line.id = share.line_id
-    JOIN scheduling_gputype type ON type.id = line.gpu_type_id
-    JOIN scheduling_job job ON job.id = line.job_id
-    JOIN scheduling_lease lease ON lease.id = line.lease_id
-    LEFT JOIN scheduling_leaseterm granted
-           ON granted.lease_id = line.lease_id AND granted.number = line.term
-    LEFT JOIN late_share late ON late.id = share.id
-    LEFT JOIN billing_transfer transfer
-           ON transfer.code = 'usage' AND transfer.book_id = line.book_id
-          AND transfer.pool_id = line.pool_id AND transfer.tenant_id = line.tenant_id
-          AND transfer.hour = share.hour
-    WHERE share.account_id = %(account)s AND line.pool_id = %(pool)s
-      AND share.hour >= %(since_hour)s AND share.hour < %(until_hour)s
-      AND (share.hour, share.id) < (%(before_hour)s, %(before)s)
-    ORDER BY share.hour DESC, share.id DESC
-    LIMIT %(limit)s
-"""  # noqa: S608 - made of a constant of ours
 
 
 def contribution(
@@ -214,13 +133,13 @@ def contribution(
 
     Whom the borrowers may be shown to is the page's affair.
     """
-    given = _given(tenant_id, pool_id, book, since, until)
+    given = given_time(tenant_id, pool_id, book, since, until)
     if given is None:
         return NO_CONTRIBUTION
     with site_reading():
-        sums = _rows(_SUMS, {**given, "period": period.value})
-        ((settled, every),) = _rows(_SETTLED, given)
-        ((ledger, transfers, corrections, count),) = _rows(_LEDGER, given)
+        sums = read_rows(_SUMS, {**given, "period": period.value})
+        ((settled, every),) = read_rows(_SETTLED, given)
+        ((ledger, transfers, corrections, count),) = read_rows(_LEDGER, given)
     by: dict[str, list[IncomeSumRow]] = {"period": [], "gpu_type": [], "borrower": [], "": []}
     for no_period, no_type, no_borrower, when, gpu_type, borrower, lines, *of in sums:
         name, key = next(
@@ -267,101 +186,5 @@ def named_sums(
     return [*named, others] if others.lines else named
 
 
-def income_lines(
-    tenant_id: int,
-    pool_id: int,
-    book: str,
-    *,
-    since: datetime,
-    until: datetime,
-    before: LineKey | None = None,
-    limit: int = 50,
-) -> list[IncomeLine]:
-    """Return at most `limit` lines that count in [since, until), newest first. Two queries.
-
-    `before`: the key of the line after which the page begins.
-    """
-    given = _given(tenant_id, pool_id, book, since, until)
-    if given is None:
-        return []
-    hour, number = before or (until, 0)
-    with site_reading():
-        rows = _rows(_LINES, {**given, "before_hour": hour, "before": number, "limit": limit})
-    return [_income_line(row, tenant_id) for row in rows]
-
-
-def income_line(
-    tenant_id: int, pool_id: int, book: str, *, hour: datetime, number: int
-) -> IncomeLine | None:
-    """Return a line by its key; None where the tenant has none of it. Two queries."""
-    since = hour + HOUR
-    lines = income_lines(
-        tenant_id, pool_id, book,
-        since=since, until=since + HOUR, before=(hour, number + 1), limit=1,
-    )  # fmt: skip # rows of what belongs together
-    return lines[0] if lines and lines[0].number == number else None
-
-
 def _most_first(row: IncomeSumRow) -> tuple[Decimal, str]:
     return -row.earned, str(row.key)
-
-
-def _given(
-    tenant_id: int, pool_id: int, book: str, since: datetime, until: datetime
-) -> Given | None:
-    account = account_of(tenant_id, book)
-    if account is None:
-        return None
-    return {
-        "account": account.pk,
-        "pool": pool_id,
-        "since": since,
-        "until": until,
-        "since_hour": since - HOUR,
-        "until_hour": until - HOUR,
-    }
-
-
-def _income_line(row: Sequence[Any], tenant_id: int) -> IncomeLine:
-    number, hour, gpu_type, borrower_id, job, job_uid, lease, term, round_, *rest = row
-    starts_at, ends_at, gpus, price, charge, carried, amount, lent_us, *rest = rest
-    weight, weights, transfer, line_id, lease_id, charged_until, borne, share_borne = rest
-    return IncomeLine(
-        number=number,
-        hour=hour,
-        gpu_type=gpu_type,
-        borrower_id=borrower_id,
-        job=job,
-        job_uid=job_uid,
-        lease=lease,
-        term=term,
-        round=round_,
-        starts_at=starts_at,
-        ends_at=ends_at,
-        gpus=gpus,
-        price=price,
-        charge=charge,
-        carried=carried_micro(carried),
-        share=LenderShare(
-            tenant_id=tenant_id,
-            tenant="",
-            amount=amount,
-            lent_gpu_h=gpu_hours(lent_us),
-            weight=weight,
-            weights=int(weights),
-        ),
-        transfer=transfer,
-        line_id=line_id,
-        lease_id=lease_id,
-        carried_units=carried,
-        charged_until=charged_until,
-        borne=borne,
-        share_borne=share_borne,
-    )
-
-
-def _rows(sql: str, given: Given) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, given)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows

@@ -17,8 +17,8 @@ from typing import Any
 from django.db import connection
 
 from billing.models import MeterCursor, PostedPrice, UsageShare
-from billing.selectors.contribution import IncomeLine
 from billing.selectors.events import read_events
+from billing.selectors.income import IncomeLine
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.revenue import (
     OPERATOR,
@@ -104,7 +104,7 @@ def _differs(sweep: FactorSweep, line: IncomeLine, tenant_id: int) -> bool:
     if line.carried_units is None:
         return False
     again = (closed.weights.get(tenant_id, 0), sum(closed.weights.values()))
-    return again != (line.share.weight, line.share.weights)
+    return again != (line.weight, line.weights)
 
 
 def _weights(lines: Iterable[int]) -> dict[int, Weights]:

@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any
 
 from django.db import connection
 
@@ -19,10 +21,26 @@ from billing.selectors.statements import Given
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.quota_use import EntitledStep, QuotaUse, UseStep, quota_use
 from evenshare_core.money.revenue import Sweep
+from evenshare_core.units import HOUR_US
+from tenants.answers import Answer, about, formatted_as
 from tenants.scopes import site_reading
 
 # Counted term by term: more of it is more than a page can wait for.
 QUOTA_USE_MOST = timedelta(days=31)
+MICRO = 10**6
+GpuHours = Annotated[Decimal, formatted_as("{:.6f}".format, type="string")]
+
+
+class QuotaUseItem(Answer, frozen=True):
+    """What became of a quota of a type, in GPU-hours: quota is the sum of the others."""
+
+    gpu_type: str
+    quota_gpu_h: GpuHours
+    own_gpu_h: GpuHours
+    lent_gpu_h: GpuHours
+    kept_gpu_h: Annotated[GpuHours, about("Idle, and not lent by its own limit or mode.")]
+    free_gpu_h: Annotated[GpuHours, about("Lendable, a GPU was free, and no job took it.")]
+    without_gpu_h: Annotated[GpuHours, about("Lendable, and all GPUs that there were were in use.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +54,21 @@ class CountedQuota:
     since: datetime
     until: datetime
     by_type: Mapping[str, QuotaUse]
+
+    @property
+    def rows(self) -> list[QuotaUseItem]:
+        """By GPU type, in GPU-hours."""
+        return [
+            QuotaUseItem(
+                name,
+                *(
+                    _hours(gpu_us)
+                    for gpu_us in (use.quota_us, use.own_us, use.lent_us, use.kept_us,
+                                   use.free_us, use.without_gpu_us)
+                ),
+            )
+            for name, use in self.by_type.items()
+        ]  # fmt: skip # rows of what belongs together
 
 
 def counted_quota(
@@ -133,3 +166,8 @@ def _take_running(state: dict[str, Any] | None, uses: dict[str, list[UseStep]]) 
             step = UseStep(term.starts_us, term.tenant, term.own, term.borrowed)
             uses[term.gpu_type].append(step)
     return sweep.watermark_us
+
+
+def _hours(gpu_us: int | Fraction) -> Decimal:
+    """GPU-microseconds as GPU-hours, to six places."""
+    return Decimal(round(Fraction(gpu_us * MICRO) / HOUR_US)) / MICRO

@@ -46,12 +46,13 @@ class PeriodTotal(NamedTuple):
 class CounterpartyTotal(NamedTuple):
     """What an account earned from another one and paid to it, credits.
 
-    `tenant_id` None: the operator, for quota that nobody has. `code` is the transfers'.
+    `tenant_id` None: the operator, for quota that nobody has. `code` is the transfers'. `name`: its
+    slug, or as a page shows it.
     """
 
     code: str
     tenant_id: int | None
-    slug: str
+    name: str
     transfers: int
     earned: Decimal
     paid: Decimal
@@ -230,9 +231,9 @@ def account_statement(
     }
     # What an account paid stands beside what others got of it.
     with site_reading():
-        ((opening,),) = _rows(_OPENING, given)
-        periods = tuple(PeriodTotal(*row) for row in _rows(_PERIODS, given))
-        others = tuple(CounterpartyTotal(*row) for row in _rows(_COUNTERPARTIES, given))
+        ((opening,),) = read_rows(_OPENING, given)
+        periods = tuple(PeriodTotal(*row) for row in read_rows(_PERIODS, given))
+        others = tuple(CounterpartyTotal(*row) for row in read_rows(_COUNTERPARTIES, given))
     return Statement(opening, periods, others)
 
 
@@ -256,7 +257,7 @@ def statement_lines(
         **_hours(since, until),
     }
     with site_reading():
-        rows = _rows(_LINES, given)
+        rows = read_rows(_LINES, given)
     lines = [
         StatementLine(*[*of, *(None if us is None else gpu_hours(us) for us in gpu_us), borne])
         for of, gpu_us, borne in ((row[1:9], row[9:12], row[12]) for row in rows)
@@ -272,7 +273,7 @@ def _hours(since: datetime, until: datetime) -> dict[str, datetime]:
     return {"since_hour": since - HOUR, "until_hour": until - HOUR}
 
 
-def _rows(sql: str, given: Given) -> list[tuple[Any, ...]]:
+def read_rows(sql: str, given: Given) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, given)
         rows: list[tuple[Any, ...]] = cursor.fetchall()

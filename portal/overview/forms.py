@@ -8,7 +8,7 @@ from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_text
 from portal.common.forms import Field, request_inputs
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
-from scheduling.selectors.sharing.views import SharingView
+from scheduling.selectors.sharing.views import SharingRow
 
 BY_OFFER, AS_IT_IS = "offers", "as-it-is"
 MODE_TEXTS = (
@@ -20,7 +20,7 @@ _BY_OFFER_TEXTS = ((AS_IT_IS, "as it is, to whoever borrows"), (BY_OFFER, "by ou
 
 
 def settings_fields(
-    row: SharingView, typed: Mapping[str, str], errors: Mapping[str, str]
+    row: SharingRow, typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
     """Return the inputs of a GPU type's own settings, as they are or as typed."""
     own = row.own
@@ -39,7 +39,7 @@ def settings_fields(
     )
 
 
-def _limits(row: SharingView) -> dict[str, str]:
+def _limits(row: SharingRow) -> dict[str, str]:
     limits = {"lend_limit": row.own.lend_limit, "borrow_limit": row.own.borrow_limit}
     return {name: "" if limit is None else str(limit) for name, limit in limits.items()}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2s
-from typing import Any
+from typing import Any, Protocol
 
 from django import template
 from django.template.context import Context
@@ -252,6 +252,16 @@ def countdown(ticks: int, of: int = 12) -> Markup:
 def icon(kind: str) -> Markup:
     """`{% icon "running" %}`: the shape of a state alone, where the word stands beside it."""
     return glyphs.state_icon(kind)
+
+
+class _Clocks(Protocol):
+    def instant(self, at: datetime | None) -> Instant | None: ...
+
+
+@register.filter
+def on(at: datetime | None, clocks: _Clocks) -> Instant | None:
+    """`{% when line.ends_at|on:times %}`: an instant of pool time on its pool's clock."""
+    return clocks.instant(at)
 
 
 @register.simple_tag

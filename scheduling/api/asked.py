@@ -20,20 +20,20 @@ def pool_times(jobs: Iterable[Job]) -> dict[int, datetime]:
     return {pool: now.pool_at for pool, now in read_clocks(pools).items()} if pools else {}
 
 
-def asked_json(job: Job, at: datetime) -> dict[str, object]:
-    """Return the fields of a job's request that are shown again, where its pool reads `at`.
+def asked_json(job: Job) -> dict[str, object]:
+    """Return the fields of a job's request that are shown again.
 
     Of a job from before a field was there, its default.
     """
     worded = worded_fields(job) | {"deadline": time_text(job.deadline_at) or ""}
-    shown: dict[str, object] = {"deadline_left_s": _left_s(job, at)}
+    shown: dict[str, object] = {}
     for field in shown_fields():
         value = worded[field.name] if field.name in worded else getattr(job, field.name)
         shown[field.name] = field.default if value is None else value
     return shown
 
 
-def _left_s(job: Job, at: datetime) -> int | None:
+def deadline_left_s(job: Job, at: datetime) -> int | None:
     """Seconds of pool time to the deadline of a job that has not ended; below 0: it is over."""
     if job.deadline_at is None or not job.is_active:
         return None

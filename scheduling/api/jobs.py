@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
+from msgspec.structs import replace
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -19,26 +21,25 @@ from scheduling.api.base import (
     root_of,
     spec_of,
 )
-from scheduling.api.render import (
-    Money,
-    NoMoney,
-    job_json,
-    jobs_json,
-    next_round,
-)
+from scheduling.api.render import Money, NoMoney, job_json, jobs_json
 from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
-from scheduling.selectors.deadlines.plans import read_plan
+from scheduling.selectors.deadlines.plans import PlanRow, read_plan
 from scheduling.selectors.jobs.lists import JobListFilter, list_jobs, read_job_wait
 from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES, STARTING, phase_named, phases
-from scheduling.selectors.jobs.preemptions import last_preemption, preemptions_for
-from scheduling.selectors.jobs.reasons import given_up_text, visible_numbers
+from scheduling.selectors.jobs.preemptions import (
+    PreemptionRow,
+    last_preemption,
+    preemptions_for,
+)
+from scheduling.selectors.jobs.reasons import Numbers, given_up_text
 from scheduling.selectors.jobs.too_large import why_now
 from scheduling.selectors.speeds.measurements import SpeedCompared, overclaims_of
 from scheduling.selectors.visibility import read_visibility
 from scheduling.services import (
     BULK_MAX,
+    DryRun,
     Submitted,
     cancel_job,
     dry_run_job,
@@ -46,7 +47,7 @@ from scheduling.services import (
     submit_jobs,
 )
 from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
-from tenants.answers import answer_of, plain
+from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
 from tenants.api.base import Who
 from tenants.api.problems import bad_field, fields_only, not_there
 from tenants.api.resources import PAGE, Listed, Page, described
@@ -159,7 +160,7 @@ class JobDryRun(SchedulingView):
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
     money: Money = NoMoney()
 
-    @described("job_dry_run", schemas.JobRequestBody, schemas.DryRunAnswer)
+    @described("job_dry_run", schemas.JobRequestBody, DryRun)
     def post(self, request: Request) -> Response:
         """Say whether a specification could run. Nothing is written and nothing is promised."""
         spec = spec_of(request)
@@ -167,14 +168,7 @@ class JobDryRun(SchedulingView):
         answer = dry_run_job(tenant=tenant, spec=spec, now=read_clock)
         with tenant_scope(tenant.pk):
             currency = self.money.currency(answer.book)
-        shown = answer_of(
-            schemas.DryRunAnswer,
-            answer,
-            currency=currency,
-            deadline_answer=answer.deadline,
-            next_round=answer.next_round and next_round(answer.next_round),
-        )
-        return Response(plain(shown))
+        return Response(plain(replace(answer, currency=currency)))
 
 
 class JobShow(JobView):
@@ -208,49 +202,74 @@ class JobCancel(SchedulingView):
             return Response(jobs_json([job], self.money, root_of(request))[0])
 
 
+class JobReason(Answer, frozen=True, kw_only=True):
+    """Why a job is where it is, as of a round."""
+
+    state: Annotated[str, one_of(*Job.State.values)]
+    phase: Annotated[str, one_of(*PHASES)]
+    reason_code: str = ""
+    words: str = "No round has looked at it yet."
+    next_step: str = "The next round decides."
+    numbers: Numbers = {}
+    round: int | None = None
+    as_of: datetime | None = None
+    overclaims: Annotated[
+        tuple[SpeedCompared, ...],
+        about("Where its job type was declared faster than it was measured."),
+    ]
+    deadline_answer: Annotated[
+        DeadlineRow | None, about("Null: it has no deadline."), answered_as(DeadlineRow)
+    ]
+    plan: Annotated[PlanRow | None, about("Null: no plan decides about it now.")]
+    preempted: Annotated[
+        PreemptionRow | None, about("The last time it lost GPUs before its lease expired.")
+    ]
+    made_way: Annotated[
+        tuple[PreemptionRow, ...],
+        about("Leases that ended before they expired for this job, oldest first."),
+    ]
+
+
 class JobWhy(JobView):
     """Say why a job waits, with the numbers of the round that decided, and what helps."""
 
     address = "jobs/<uuid:uid>/why"
     operation = "job_why"
-    answer = schemas.JobReason
+    answer = JobReason
 
-    def show(self, uid: UUID) -> schemas.JobReason:
+    def show(self, uid: UUID) -> JobReason:
         job = self.job(uid)
         with tenant_scope(job.tenant_id):
             visibility = read_visibility(job.pool_id, self.access)
-            story = read_standings([job], pool_times([job])).get(job.pk)
-            early: dict[str, Any] = {
-                "overclaims": tuple(
-                    answer_of(SpeedCompared, one) for one in overclaims_of(job.profile)
-                ),
-                "deadline_answer": story and answer_of(DeadlineRow, story),
-                "plan": read_plan(job),
-                "preempted": last_preemption(job, visibility),
-                "made_way": tuple(preemptions_for(job, visibility)),
-            }
+            last = last_preemption(job, visibility)
+            made_way = preemptions_for(job, visibility)
+            plan = read_plan(job)
+            overclaims = overclaims_of(job.profile)
+            deadlines = read_standings([job], pool_times([job]))
             phase = phases([job])[job.pk]
-            if job.state != Job.State.PENDING:
-                return schemas.JobReason(
-                    state=job.state, phase=phase, **_settled(job, phase), **early
-                )
-            wait = read_job_wait(job)
-            reason = why_now(job, wait.code, wait.numbers) if wait.code else None
-        text = reason.sentence or reason.text if reason else "No round has looked at it yet."
-        return schemas.JobReason(
+        row = JobReason(
             state=job.state,
             phase=phase,
-            reason_code=wait.code,
-            text=text,
-            next_step=reason.next_step if reason else "The next round decides.",
-            numbers=visible_numbers(wait.numbers),
-            round=wait.round,
-            as_of=wait.at,
-            **early,
+            overclaims=tuple(answer_of(SpeedCompared, one) for one in overclaims),
+            deadline_answer=deadlines.get(job.pk),
+            plan=plan,
+            preempted=last,
+            made_way=tuple(made_way),
         )
+        if job.state != Job.State.PENDING:
+            return _settled(job, row)
+        with tenant_scope(job.tenant_id):
+            wait = read_job_wait(job)
+            reason = why_now(job, wait.code, wait.numbers) if wait.code else None
+        row = replace(
+            row, reason_code=wait.code, numbers=wait.numbers, round=wait.round, as_of=wait.at
+        )
+        if reason is not None:
+            row = replace(row, words=reason.sentence or reason.text, next_step=reason.next_step)
+        return row
 
 
-def _settled(job: Job, phase: str) -> dict[str, Any]:
+def _settled(job: Job, row: JobReason) -> JobReason:
     texts = {
         STARTING: "It has been granted its GPUs, and its program has not begun yet.",
         Job.State.RUNNING: "It holds its GPUs.",
@@ -261,12 +280,13 @@ def _settled(job: Job, phase: str) -> dict[str, Any]:
     }
     if job.is_given_up:
         texts[Job.State.FAILED] = given_up_text(job.losses)
-    return {
-        "text": texts[phase],
-        "next_step": "Its log may say why." if job.state == Job.State.FAILED else "",
-        "numbers": {} if job.exit_code is None else {"exit_code": job.exit_code},
-        "as_of": job.ended_at,
-    }
+    return replace(
+        row,
+        words=texts[row.phase],
+        next_step="Its log may say why." if job.state == Job.State.FAILED else "",
+        numbers={} if job.exit_code is None else {"exit_code": job.exit_code},
+        as_of=job.ended_at,
+    )
 
 
 class JobLogs(JobView):

@@ -91,19 +91,6 @@ class PoolWhole(PoolRow, frozen=True, rename={"number": "round", "at": "round_at
     types: tuple[TypeRow, ...]
 
 
-class QueueRow(Answer, frozen=True):
-    """A waiting job; id, name and reason of others' jobs are null."""
-
-    position: Annotated[int | None, about("From 1; null: in no order yet, or none.")]
-    tenant_position: Annotated[int | None, about("Among your tenant's jobs.")]
-    tenant: VisibleTenant | None
-    id: UUID | None
-    name: str | None
-    reason_code: str | None
-    gpus: int
-    submitted_at: datetime
-
-
 def _pool(facts: PoolFacts) -> dict[str, Any]:
     shown: dict[str, Any] = plain(
         answer_of(
@@ -153,6 +140,19 @@ class PoolShow(Shown, SchedulingView):
             for row in overview.types
         ]
         return {**_pool(facts), "types": plain(types)}
+
+
+class QueueRow(Answer, frozen=True, kw_only=True):
+    """A waiting job; id, name and reason of others' jobs are null."""
+
+    position: Annotated[int | None, about("From 1; null: in no order yet, or none.")]
+    tenant_position: Annotated[int | None, about("Among your tenant's jobs.")]
+    tenant: VisibleTenant | None
+    id: UUID | None
+    name: str | None
+    reason_code: str | None
+    gpus: int
+    submitted_at: datetime
 
 
 class PoolQueue(Listed, SchedulingView):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from rest_framework import serializers as s
 from rest_framework.request import Request
@@ -24,13 +24,13 @@ from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
 from tenants.answers import Answer, about, answer_of, one_of, plain
 from tenants.api.base import Who
-from tenants.api.operate import IF_MATCH, OperateView, answer, page, request_of
+from tenants.api.operate import IF_MATCH, OperateView, answer, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
 from tenants.api.resources import PAGE, Listed, Page, Shown, described, query
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
 from tenants.models import Tenant
-from tenants.periods import Key, Period
+from tenants.periods import Key
 from tenants.requests import (
     DRAFTS_MAX,
     MODES,
@@ -55,9 +55,7 @@ Warnings = Annotated[
 ]
 
 
-class QuotaPeriodRow(Answer, frozen=True, rename={"since": "from"}):
-    COMPONENT = "OperateQuota"
-
+class OperateQuotaRow(Answer, frozen=True, kw_only=True, rename={"since": "from"}):
     pool: str
     tenant: str
     gpu_type: str
@@ -69,16 +67,12 @@ class QuotaPeriodRow(Answer, frozen=True, rename={"since": "from"}):
     until: datetime | None
 
 
-class QuotaPeriodPage(Answer, frozen=True):
-    COMPONENT = "OperateQuotaPage"
-
-    results: tuple[QuotaPeriodRow, ...]
-    next: str | None
+class OperateQuotaPage(Answer, frozen=True):
+    results: tuple[OperateQuotaRow, ...]
+    next: str | None = None
 
 
-class QuotaPeriodsSaved(QuotaPeriodPage, frozen=True):
-    COMPONENT = "OperateQuotaSaved"
-
+class OperateQuotaSaved(OperateQuotaPage, frozen=True, kw_only=True):
     warnings: Warnings
 
 
@@ -147,7 +141,7 @@ class OperateQuotaList(Shown, OperatePoolView):
 
     address = "operate/quotas"
     operation = "operate_quota_list"
-    answer = QuotaPeriodPage
+    answer = OperateQuotaPage
     parameters = (POOL,)
     shows = ("Tenant.slug",)
 
@@ -157,7 +151,7 @@ class OperateQuotaList(Shown, OperatePoolView):
             raise bad_field("pool", "is required")
         with site_scope():
             pool = self.named(name)
-            return _periods_answer(pool, read_clock(pool.pk).pool_at)
+            return _answer(pool, read_clock(pool.pk).pool_at)
 
 
 class OperateQuota(Shown, OperatePoolView):
@@ -165,15 +159,15 @@ class OperateQuota(Shown, OperatePoolView):
 
     address = "operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>"
     operation = "operate_quota_show"
-    answer = QuotaPeriodPage
+    answer = OperateQuotaPage
     shows = ("Tenant.slug",)
 
     def show(self, name: str, slug: str, gpu_type: str) -> Response:
         with site_scope():
             pool = self.named(name)
-            return _periods_answer(pool, read_clock(pool.pk).pool_at, _key(pool, slug, gpu_type))
+            return _answer(pool, read_clock(pool.pk).pool_at, _key(pool, slug, gpu_type))
 
-    @described("operate_quota_set", QuotaRequest, QuotaPeriodsSaved, 200, IF_MATCH)
+    @described("operate_quota_set", QuotaRequest, OperateQuotaSaved, 200, IF_MATCH)
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
         """Let a quota hold from an instant on (now, unless told); `gpus` null ends it."""
         wanted = request_of(QuotaRequest, request.data)
@@ -195,9 +189,10 @@ class OperateQuota(Shown, OperatePoolView):
                     capacity=gpus_by_type(pool.pk),
                     reason=wanted.reason,
                 )
-            said = _periods_answer(pool, now, key)
-            said.data["warnings"] = _warnings(record.after.get("dilutes", ()) if record else ())
-            return said
+            rows = _periods(pool, now, key).results
+            dilutes = record.after.get("dilutes", ()) if record else ()
+            saved = OperateQuotaSaved(rows, warnings=tuple(map(dilution_text, dilutes)))
+            return answer(plain(saved), _tag(pool, now))
 
 
 class QuotaPreview(OperateView):
@@ -262,33 +257,33 @@ def _edits(drafts: Sequence[QuotaDraft], names: QuotaNames) -> list[QuotaEdit]:
     return edits
 
 
-def _periods_answer(pool: Pool, now: datetime, only: Key | None = None) -> Response:
+def _tag(pool: Pool, now: datetime) -> str:
+    return f'"{basis_of(pool.pk, now)}"'
+
+
+def _answer(pool: Pool, now: datetime, only: Key | None = None) -> Response:
+    return answer(plain(_periods(pool, now, only)), _tag(pool, now))
+
+
+def _periods(pool: Pool, now: datetime, only: Key | None) -> OperateQuotaPage:
     names = QuotaNames.read()
     rows = [
-        plain(_row(pool, key, period, names))
+        answer_of(
+            OperateQuotaRow,
+            period.terms,
+            pool=pool.name,
+            tenant=names.tenants[key[0]],
+            gpu_type=names.types[key[1]],
+            since=period.since,
+            until=period.until,
+        )
         for key, periods in quota_periods(pool.pk, now).items()
         if only in (None, key)
         for period in periods
     ]
-    rows.sort(key=lambda row: (row["gpu_type"], row["tenant"], row["from"]))
-    return answer(page(rows), f'"{basis_of(pool.pk, now)}"')
-
-
-def _row(pool: Pool, key: Key, period: Period, names: QuotaNames) -> QuotaPeriodRow:
-    tenant, gpu_type = names.tenants[key[0]], names.types[key[1]]
-    return answer_of(
-        QuotaPeriodRow,
-        period.terms,
-        pool=pool.name,
-        tenant=tenant,
-        gpu_type=gpu_type,
-        since=period.since,
-        until=period.until,
+    return OperateQuotaPage(
+        tuple(sorted(rows, key=lambda row: (row.gpu_type, row.tenant, row.since)))
     )
-
-
-def _warnings(dilutes: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [dilution_text(row) for row in dilutes]
 
 
 def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> QuotaImpact:
@@ -297,12 +292,12 @@ def _impact(impact: Impact, pool: Pool, names: QuotaNames) -> QuotaImpact:
         for row in impact.rows
     )
     return QuotaImpact(
-        pool=pool.name,
-        round=impact.number,
-        at=impact.at,
-        waiting_before=impact.waiting.before,
-        waiting_after=impact.waiting.after,
-        results=tuple(rows),
-        warnings=tuple(impact.warnings),
-        error=impact.error,
+        pool.name,
+        impact.number,
+        impact.at,
+        impact.waiting.before,
+        impact.waiting.after,
+        tuple(rows),
+        tuple(impact.warnings),
+        impact.error,
     )

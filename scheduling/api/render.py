@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+from uuid import UUID
 
-from scheduling.api.answers import deadline_answers_json
-from scheduling.api.asked import asked_json, pool_times
-from scheduling.api.estimates import estimates_json
-from scheduling.api.schemas import EtaBand, NextRoundRow, PreemptedForIt
+from scheduling.api.asked import asked_json, deadline_left_s, pool_times
 from scheduling.engine.clock import read_clocks
 from scheduling.models import Job
+from scheduling.selectors.deadlines.answers import DeadlineRow, read_standings
+from scheduling.selectors.jobs.estimates import EstimateView, read_estimates
 from scheduling.selectors.jobs.lists import LeaseNow, leases_now
-from scheduling.selectors.jobs.phases import phase_of
+from scheduling.selectors.jobs.phases import PHASES, phase_of
 from scheduling.selectors.jobs.queue_order import is_queued, read_queue_orders
-from scheduling.selectors.jobs.start_estimates import read_starts
-from scheduling.services.next_round import NextRound
-from tenants.answers import answer_of, credits_text, plain, time_text
+from scheduling.selectors.jobs.start_estimates import StartView, read_starts
+from scheduling.selectors.jobs.stop_forecasts import StopView, read_stop_forecasts
+from tenants.answers import Answer, about, answered_as, one_of, plain
 
 
 class Money(Protocol):
@@ -43,73 +43,129 @@ class NoMoney:
         return book
 
 
+class QueuePlace(Answer, frozen=True):
+    """Where a queued job stands in the order of a round, as in the pool's queue."""
+
+    round: int | None
+    position: Annotated[int | None, about("From 1; null: in no order yet, or none.")]
+    tenant_position: Annotated[int | None, about("Among your tenant's jobs.")]
+    order: Annotated[str, about("Who goes first, or why nobody has a position.")]
+    start: Annotated[StartView | None, about("Null: no estimate was made yet.")]
+
+
+class JobRow(Answer, frozen=True, kw_only=True):
+    """One job. Times are pool time."""
+
+    id: UUID
+    name: str
+    tenant: str
+    pool: str
+    state: Annotated[str, one_of(*Job.State.values)]
+    phase: Annotated[
+        str,
+        one_of(*PHASES),
+        about(
+            "The state, but `starting` of one that is `running`, for it holds GPUs, and whose"
+            " program has not begun."
+        ),
+    ]
+    gpus: int
+    gpu_types: tuple[str, ...]
+    profile: str | None
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    exit_code: int | None
+    reason_code: str
+    queue: Annotated[QueuePlace | None, about("Null: not queued, or in no round yet.")] = None
+    estimate: Annotated[
+        EstimateView | None, about("Null: nobody knows, or it is over, or was made just now.")
+    ] = None
+    stop_estimate: Annotated[
+        StopView | None,
+        about("Null: it stops by no metric, or is over, or nothing was reported of it yet."),
+    ] = None
+    losses: Annotated[int, about("Losses of its process in a row, each soon after its start.")]
+    profiling_s: Annotated[
+        int, about("Of a profiling run: after so many seconds on GPUs it ends; 0: it is none.")
+    ]
+    backoff_until: datetime | None
+    lease: LeaseNow | None = None
+    progress: dict[str, Any] | None
+    charge: Decimal = Decimal(0)
+    url: str
+    deadline_answer: Annotated[
+        DeadlineRow | None,
+        about("Null: it has no deadline, or was just submitted."),
+        answered_as(DeadlineRow),
+    ] = None
+    deadline_left_s: Annotated[
+        int | None, about("Pool time; below 0: it is over. Null: none, or it has ended.")
+    ]
+
+
 def jobs_json(jobs: list[Job], money: Money, root: str) -> list[dict[str, Any]]:
-    """Return jobs with their present leases and charges; `root` is the site's address."""
+    """Return jobs with their present leases and charges; `root` is the site's address.
+
+    Of what is over nothing is expected.
+    """
+    active = [job for job in jobs if job.is_active]
     leases, charges = leases_now(jobs), money.charges([job.pk for job in jobs if job.leases_held])
-    queues = queues_json(jobs)
-    now, known = pool_times(jobs), estimates_json(jobs)
-    answers = deadline_answers_json(jobs, now)
+    queues, now = queue_places(jobs), pool_times(jobs)
+    estimates, stops = read_estimates(active), read_stop_forecasts(active)
+    answers = read_standings(jobs, now)
     return [
         job_json(
             job,
             root,
-            leases.get(job.pk),
-            charges.get(job.pk),
-            queue=queues.get(job.pk),
             at=now.get(job.pool_id),
-            answer=answers.get(job.pk),
+            lease=leases.get(job.pk),
+            charge=charges.get(job.pk) or Decimal(0),
+            queue=queues.get(job.pk),
+            estimate=estimates.get(job.pk),
+            stop_estimate=stops.get(job.pk),
+            deadline_answer=answers.get(job.pk),
         )
-        | known[job.pk]
         for job in jobs
     ]
 
 
 def job_json(
-    job: Job,
-    root: str,
-    lease: LeaseNow | None = None,
-    charge: Decimal | None = None,
-    *,
-    pool: str = "",
-    queue: dict[str, Any] | None = None,
-    at: datetime | None = None,
-    answer: dict[str, Any] | None = None,
+    job: Job, root: str, *, pool: str = "", at: datetime | None = None, **known: Any
 ) -> dict[str, Any]:
-    """Return one job; `queue`: of `queues_json`. `pool` spares a query where the name is known.
+    """Return one job with what is `known` of it besides, by the fields of `JobRow`.
 
-    `at`: pool time now; without it that of its submission. `answer`: of `deadline_answers_json`.
+    `pool` spares a query where the name is known. `at`: pool time now; without it that of its
+    submission.
     """
-    return {
-        "id": str(job.uid),
-        "name": job.name,
-        "tenant": job.tenant.slug,
-        "pool": pool or job.pool.name,
-        "state": job.state,
-        "phase": phase_of(job.state, [lease.state] if lease else ()),
-        "gpus": job.gpus,
-        "gpu_types": list(job.gpu_types),
-        "profile": None if job.profile is None else job.profile.name,
-        "submitted_at": time_text(job.submitted_at),
-        "started_at": time_text(job.first_started_at),
-        "ended_at": time_text(job.ended_at),
-        "exit_code": job.exit_code,
-        "reason_code": job.reason_code,
-        "queue": queue,
-        "estimate": None,
-        "stop_estimate": None,
-        "losses": job.losses,
-        "profiling_s": job.profiling_s,
-        "backoff_until": time_text(job.backoff_until),
-        "lease": plain(lease),
-        "progress": job.progress,
-        "charge": credits_text(charge or Decimal(0)),
-        "url": f"{root}/jobs/{job.uid}/",
-        "deadline_answer": answer,
-        **asked_json(job, at or job.submitted_at),
-    }
+    lease = known.get("lease")
+    row = JobRow(
+        id=job.uid,
+        name=job.name,
+        tenant=job.tenant.slug,
+        pool=pool or job.pool.name,
+        state=job.state,
+        phase=phase_of(job.state, [lease.state] if lease else ()),
+        gpus=job.gpus,
+        gpu_types=tuple(job.gpu_types),
+        profile=None if job.profile is None else job.profile.name,
+        submitted_at=job.submitted_at,
+        started_at=job.first_started_at,
+        ended_at=job.ended_at,
+        exit_code=job.exit_code,
+        reason_code=job.reason_code,
+        losses=job.losses,
+        profiling_s=job.profiling_s,
+        backoff_until=job.backoff_until,
+        progress=job.progress,
+        url=f"{root}/jobs/{job.uid}/",
+        deadline_left_s=deadline_left_s(job, at or job.submitted_at),
+        **known,
+    )
+    return {**plain(row), **asked_json(job)}
 
 
-def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
+def queue_places(jobs: list[Job]) -> dict[int, QueuePlace]:
     """Return where the queued ones of these jobs stand and when they may start, by job id.
 
     Left out are those that no round has looked at yet, and those in quarantine.
@@ -127,17 +183,11 @@ def queues_json(jobs: list[Job]) -> dict[int, dict[str, Any]]:
         is_unseen = order.round is None or (order.is_ordered and not order.is_long)
         if place is None and start is None and is_unseen:
             continue
-        shown[job.pk] = {
-            "round": order.round,
-            "position": place.pool if place else None,
-            "tenant_position": place.tenant if place else None,
-            "order": order.text,
-            "start": plain(start),
-        }
+        shown[job.pk] = QueuePlace(
+            round=order.round,
+            position=place.pool if place else None,
+            tenant_position=place.tenant if place else None,
+            order=order.text,
+            start=start,
+        )
     return shown
-
-
-def next_round(row: NextRound) -> NextRoundRow:
-    """Return what a dry run says of the next round."""
-    preempted, eta = answer_of(PreemptedForIt, row), answer_of(EtaBand, row)
-    return answer_of(NextRoundRow, row, preempted=preempted, eta=eta)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar
 from uuid import UUID
@@ -11,7 +10,6 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.api import schemas
 from scheduling.api.base import (
@@ -26,17 +24,16 @@ from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, Sharing
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.settings import price_limit_of
 from scheduling.selectors.sharing.views import (
-    OfferState,
-    OfferView,
+    OfferRow,
     PromisedReturn,
-    SharingView,
+    SharingRow,
     list_offers,
     offer_view,
     promised_return,
     sharing_views,
 )
 from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
-from tenants.answers import Answer, answer_of, plain
+from tenants.answers import Answer, plain
 from tenants.api.base import actor_of
 from tenants.api.problems import not_there
 from tenants.api.request_schemas import request_serializer
@@ -48,39 +45,6 @@ from tenants.scopes import tenant_scope
 from tenants.tokens import Scope
 
 WRITE = Scope.JOBS_WRITE.value
-
-
-class SharingLimits(Answer, frozen=True):
-    """A mode and its limits in GPUs; null: no limit."""
-
-    mode: Mode
-    borrow_limit: int | None
-    lend_limit: int | None
-
-
-class OwnSharingLimits(SharingLimits, frozen=True):
-    """The tenant's own; `by_offer`: idle quota is lent by offers alone."""
-
-    by_offer: bool
-
-
-class SharingRow(Answer, frozen=True):
-    """A quota: the operator's `bounds`, the tenant's `own` settings, and what holds of both.
-
-    `idle` GPUs of it are not used by its tenant, and `lendable` of those others may use. `standing`
-    GPUs are offered, `offered` of them at the posted `price`.
-    """
-
-    gpu_type: str
-    gpus: int
-    bounds: SharingLimits
-    own: OwnSharingLimits
-    effective: SharingLimits
-    idle: int
-    lendable: int
-    standing: int
-    offered: int
-    price: Decimal
 
 
 class SharingJson(Answer, frozen=True):
@@ -98,24 +62,7 @@ class SharingChanged(SharingRow, frozen=True):
     back: PromisedReturn | None
 
 
-class OfferJson(Answer, frozen=True):
-    """An offer; `text` says what it does at `price`, the price posted last."""
-
-    id: UUID
-    tenant: str
-    pool: str
-    gpu_type: str
-    gpus: int
-    floor_price: Decimal
-    price: Decimal
-    made_at: datetime
-    until: datetime | None
-    revoked_at: datetime | None
-    state: OfferState
-    text: str
-
-
-class OfferRevoked(OfferJson, frozen=True):
+class OfferRevoked(OfferRow, frozen=True):
     """The same when it is revoked."""
 
     back: PromisedReturn
@@ -175,7 +122,7 @@ class TypeSharing(SharedPoolView):
             raise not_there()  # its quota ended in this moment
         less = after.lends_less_than(before)
         back = _back(facts, tenant, gpu_type) if less else None
-        return Response({**plain(_sharing_row(after)), "back": plain(back)})
+        return Response({**plain(after), "back": plain(back)})
 
 
 class OfferList(Listed, SharedPoolView):
@@ -183,7 +130,7 @@ class OfferList(Listed, SharedPoolView):
 
     address = "pools/<slug:name>/offers/<slug:slug>"
     operation = "offer_list"
-    row = OfferJson
+    row = OfferRow
     about = "Offers, newest first."
     parameters = PAGE
     shows = ("Tenant.slug", "IdleOffer.floor_price", "IdleOffer.uid")
@@ -195,10 +142,9 @@ class OfferList(Listed, SharedPoolView):
         with tenant_scope(tenant.pk):
             at = read_clock(facts.id).pool_at
             rows, more = list_offers(facts.id, tenant.pk, at, limit=limit, before=before)
-        shown = [_offer_json(row, facts.name, tenant) for row in rows]
-        return Page(shown, [rows[-1].offer.pk] if more else None)
+        return Page(rows, [more] if more else None)
 
-    @described("offer_make", OfferRequest, OfferJson, 201, *schemas.ONCE)
+    @described("offer_make", OfferRequest, OfferRow, 201, *schemas.ONCE)
     def post(self, request: Request, name: str, slug: str) -> Response:
         """Offer idle quota for a floor price or more; with an `Idempotency-Key`, once."""
         key = idempotency_key(request)
@@ -242,7 +188,7 @@ class OfferOne(SharedPoolView):
         return Response({**_shown(row, facts, tenant), "back": plain(back)})
 
 
-def _row(facts: PoolFacts, tenant: Tenant, gpu_type: str) -> SharingView | None:
+def _row(facts: PoolFacts, tenant: Tenant, gpu_type: str) -> SharingRow | None:
     with tenant_scope(tenant.pk):
         rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
     return next((row for row in rows if row.gpu_type == gpu_type), None)
@@ -255,8 +201,8 @@ def _back(facts: PoolFacts, tenant: Tenant, gpu_type: str) -> PromisedReturn:
 
 def _shown(offer: IdleOffer, facts: PoolFacts, tenant: Tenant) -> dict[str, Any]:
     with tenant_scope(tenant.pk):
-        view = offer_view(offer, read_clock(facts.id).pool_at)
-    return _offer_json(view, facts.name, tenant)
+        shown: dict[str, Any] = plain(offer_view(offer, read_clock(facts.id).pool_at))
+    return shown
 
 
 def _sharing(there: TenantInPool) -> SharingJson:
@@ -265,33 +211,4 @@ def _sharing(there: TenantInPool) -> SharingJson:
         rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
         most = price_limit_of(facts.id, tenant.pk)
     max_price = None if most is None else to_credits(most)
-    results = tuple(_sharing_row(row) for row in rows)
-    return SharingJson(tenant.slug, facts.name, max_price, results)
-
-
-def _sharing_row(row: SharingView) -> SharingRow:
-    return answer_of(
-        SharingRow,
-        row,
-        gpus=row.bounds.gpus,
-        bounds=answer_of(SharingLimits, row.bounds),
-        own=answer_of(OwnSharingLimits, row.own),
-        effective=answer_of(SharingLimits, row.effective),
-    )
-
-
-def _offer_json(row: OfferView, pool: str, tenant: Tenant) -> dict[str, Any]:
-    shown: dict[str, Any] = plain(
-        answer_of(
-            OfferJson,
-            row.offer,
-            id=row.offer.uid,
-            tenant=tenant.slug,
-            pool=pool,
-            gpu_type=row.offer.gpu_type.name,
-            price=row.price,
-            state=row.state,
-            text=row.text,
-        )
-    )
-    return shown
+    return SharingJson(tenant.slug, facts.name, max_price, tuple(rows))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace as replace_fields
 from datetime import datetime
 from decimal import Decimal
 from time import perf_counter
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from evenshare_core.domain.offers import lower_price
 from evenshare_core.domain.reasons import Reason
@@ -30,6 +31,7 @@ from scheduling.services.asked_round import AskedRound, ask_round
 from scheduling.services.deadline_preview import DeadlinePreview, preview_deadline
 from scheduling.services.job_requests import deadline_errors, named_pool, read_job_request
 from scheduling.services.next_round import NextRound, next_round
+from tenants.answers import Answer, Hidden, about
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 from tenants.scopes import site_scope, tenant_scope
@@ -43,35 +45,39 @@ NOTE = "feasibility, not a reservation"
 ZERO = Decimal("0.000000")
 
 
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """The answer. `feasible`: some round could start it with today's quota, limits and price.
+class DryRun(Answer, frozen=True, rename={"deadline": "deadline_answer"}):
+    """Whether a job could run, and what a borrowed GPU-hour costs.
 
-    `reason_code` and `detail` say why not, or what it would wait for; empty: it fits now. `own`
-    of its GPUs would be within quota if it started now, and `borrowed` borrowed, at `price`
-    credits per GPU-hour; both 0 where the pool is too small for it. From its first renewal on
-    they cost `price_after`: what is posted with its own GPUs in use, if nothing else changes.
-    `never`: a submission is refused for it. `gpu_type` is the one that all of this is told of
-    (empty where the pool is too small); `other_types`: those that could start it some round too.
-    `deadline`: what the next round would answer to it; None: it has none, or is refused.
-    `next_round`: what that round would do with it, which the rest then agrees with; None: it was
-    not asked, could not be, or the job is not feasible.
+    `price`: credits as posted now. `price_after`: from its first renewal on, with its own GPUs in
+    use, if nothing else changes.
     """
 
-    feasible: bool
+    COMPONENT = "DryRunAnswer"
+
+    feasible: bool  # some round could start it with today's quota, limits and price
+    # Why not, or what it would wait for; empty: it fits now.
     reason_code: str
     detail: str
     price: Decimal
     price_after: Decimal
+    # Of its GPUs, if it started now; 0 where the pool is too small for it.
     own: int
     borrowed: int
-    book: str
-    never: bool = False
+    currency: str = ""  # of whoever knows the book
     note: str = NOTE
-    gpu_type: str = ""
-    other_types: tuple[str, ...] = ()
-    deadline: DeadlinePreview | None = None
-    next_round: NextRound | None = None
+    deadline: Annotated[
+        DeadlinePreview | None,
+        about("What the next round would answer; null: without a deadline."),
+    ] = None
+    # The rest agrees with it.
+    next_round: Annotated[
+        NextRound | None,
+        about("Null: it was not decided, as of a job that is not feasible."),
+    ] = None
+    book: Hidden[str] = ""
+    never: Hidden[bool] = False  # a submission is refused for it
+    gpu_type: Hidden[str] = ""  # that all of this is told of; empty where the pool is too small
+    other_types: Hidden[tuple[str, ...]] = ()  # that could start it some round too
 
 
 def dry_run_job(
@@ -160,7 +166,7 @@ def _agreeing(answer: DryRun, preview: NextRound) -> DryRun:
         answer.own,
         answer.borrowed,
     )
-    if same and not answer.reason_code and not (preview.preempted or preview.moved):
+    if same and not answer.reason_code and not preview.preempted.count:
         return replace(answer, next_round=preview)
     types = {answer.gpu_type, *answer.other_types} - {preview.gpu_type}
     return replace(
@@ -204,12 +210,12 @@ def _refusal(
     codes = {one.code for one in error.errors}
     if offer is not None and codes == {"too_large"}:
         # Its size is all that is wrong: one GPU may be asked for, and says what is accepted.
-        one = read_job_request({**spec, "gpus": 1}, replace(offer, at_most={}))
+        one = read_job_request({**spec, "gpus": 1}, replace_fields(offer, at_most={}))
         accepted = one.gpu_types or tuple(sorted(offer.gpus))
         largest = max(accepted, key=lambda name: offer.gpus.get(name, 0), default="")
         return _too_large(spec["gpus"], largest, offer)
     if offer is not None and codes == {"quota_limit"}:
-        request = read_job_request(spec, replace(offer, at_most={}))
+        request = read_job_request(spec, replace_fields(offer, at_most={}))
         return best_answer(tenant, request, offer, now(offer.id).pool_at)
     raise error
 
@@ -291,8 +297,8 @@ def _priced(
     price = choice.price if borrowed or binds is not None else ZERO
     after = choice.price_with(gpus) if borrowed else price
     return DryRun(
-        feasible, code, detail, price, after, own, borrowed, question.offer.book,
-        gpu_type=choice.gpu_type,
+        feasible, code, detail, price, after, own, borrowed,
+        book=question.offer.book, gpu_type=choice.gpu_type,
     )  # fmt: skip # rows of what belongs together
 
 
@@ -357,4 +363,4 @@ def _too_large(gpus: object, gpu_type: str, offer: PoolOffer) -> DryRun:
     numbers = {"needed": gpus, "capacity": capacity, "gpu_type": gpu_type}
     reason = written(code, LARGER_THAN_POOL, numbers if gpu_type else {}, now=True)
     detail = f"{reason.sentence} {reason.next_step}"
-    return DryRun(False, code, detail, ZERO, ZERO, 0, 0, offer.book)
+    return DryRun(False, code, detail, ZERO, ZERO, 0, 0, book=offer.book)

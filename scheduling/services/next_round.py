@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from random import Random
+from typing import Annotated
 
 from msgspec.structs import replace
 
@@ -30,40 +29,53 @@ from scheduling.selectors.jobs.work_left import work_done
 from scheduling.services.asked_round import AskedRound
 from scheduling.services.execute_forecast import latest_correction
 from scheduling.services.start_history import read_history
+from tenants.answers import Answer, Hidden, about
 from tenants.scopes import site_scope
 
 HORIZON_US = 24 * HOUR_US
 
 
-@dataclass(frozen=True, slots=True)
-class NextRound:
-    """What round `number` would do, if nothing else changes.
+class PreemptedForIt(Answer, frozen=True):
+    """Leases that would end early for the job; `own_leases` are of its own tenant."""
 
-    `starts`: it would grant the job `own` and `borrowed` GPUs of `gpu_type`, at `price_micro`, for
-    which leases end early: `preempted_own` of its own tenant, `preempted` in all, of
-    `preempted_tenants` other tenants; `moved` go on elsewhere. They have `notice_s` to stop.
-    Else `reason_code` says why not, and `p50`, `p90` when it is expected to start; without a p50
-    `eta_reason` says why there is no honest estimate. `text` is all of this in words.
-    """
+    leases: int = 0
+    own_leases: int = 0
+    other_tenants: int = 0
+    moved: Annotated[int, about("Leases that would go on on other nodes.")] = 0
+    notice_s: Annotated[int, about("How long they have to stop, at most.")] = 0
+
+    @property
+    def count(self) -> int:
+        """All that would make room."""
+        return self.leases + self.moved
+
+
+class EtaBand(Answer, frozen=True):
+    """When it is expected to start, in pool time. Without a p50 `reason` says why."""
+
+    p50: datetime | None
+    p90: datetime | None
+    reason: str = ""
+
+
+class NextRound(Answer, frozen=True, kw_only=True, rename={"number": "round", "text": "words"}):
+    """What the next round would do with the job, if nothing else changes."""
+
+    COMPONENT = "NextRoundRow"
 
     number: int
     at: datetime
     starts: bool
-    text: str = ""
-    gpu_type: str = ""
-    own: int = 0
-    borrowed: int = 0
-    price_micro: int = 0
-    after_micro: int = 0
-    preempted: int = 0
-    preempted_own: int = 0
-    preempted_tenants: int = 0
-    moved: int = 0
-    notice_s: int = 0
-    reason_code: str = ""
-    p50: datetime | None = None
-    p90: datetime | None = None
-    eta_reason: str = ""
+    reason_code: Annotated[str, about("Why it would not start.")] = ""
+    preempted: PreemptedForIt = PreemptedForIt()
+    eta: EtaBand
+    text: str
+    # Where it starts: the GPUs that it is granted, and the price now and after that.
+    gpu_type: Hidden[str] = ""
+    own: Hidden[int] = 0
+    borrowed: Hidden[int] = 0
+    price_micro: Hidden[int] = 0
+    after_micro: Hidden[int] = 0
 
 
 def next_round(asked: AskedRound, *, budget_s: float, timer: Callable[[], float]) -> NextRound:
@@ -82,19 +94,21 @@ def next_round(asked: AskedRound, *, budget_s: float, timer: Callable[[], float]
     eta = _look_ahead(asked, job.id, budget_s, timer)
     code = reason.reason.value if reason else ""
     rendered = why(code, reason.numbers if reason else None)
-    eta_reason = eta.reason.value if eta.reason else ""
     waits = (
         f"Round {asked.number:,} would not start it yet. {rendered.sentence} {rendered.next_step}"
     )
+    band = EtaBand(
+        None if eta.p50_us is None else from_us(eta.p50_us),
+        None if eta.p90_us is None else from_us(eta.p90_us),
+        eta.reason.value if eta.reason else "",
+    )
     return NextRound(
-        asked.number,
-        from_us(snapshot.at_us),
+        number=asked.number,
+        at=from_us(snapshot.at_us),
         starts=False,
-        text=f"{waits} {_eta_text(eta, snapshot.at_us)}",
         reason_code=code,
-        p50=None if eta.p50_us is None else from_us(eta.p50_us),
-        p90=None if eta.p90_us is None else from_us(eta.p90_us),
-        eta_reason=eta_reason,
+        eta=band,
+        text=f"{waits} {_eta_text(eta, snapshot.at_us)}",
     )
 
 
@@ -105,38 +119,40 @@ def _started(asked: AskedRound, decision: Decision, grant: Grant) -> NextRound:
     posted = {row.gpu_type: row.price_micro for row in decision.prices}
     with site_scope():
         notice_s = Pool.objects.values_list("grace_s", flat=True).get(pk=asked.snapshot.pool)
-    answer = NextRound(
-        asked.number,
-        at,
+    preempted = PreemptedForIt(
+        leases=len(ended),
+        own_leases=sum(row.tenant == grant.tenant for row in ended),
+        other_tenants=len({row.tenant for row in ended} - {grant.tenant}),
+        moved=len(early) - len(ended),
+        notice_s=notice_s if early else 0,
+    )
+    return NextRound(
+        number=asked.number,
+        at=at,
         starts=True,
+        preempted=preempted,
+        eta=EtaBand(at, at),
+        text=_text(asked.number, grant, preempted),
         gpu_type=grant.gpu_type,
         own=grant.own,
         borrowed=grant.borrowed,
         price_micro=grant.price_micro if grant.borrowed else 0,
         after_micro=posted.get(grant.gpu_type, 0) if grant.borrowed else 0,
-        preempted=len(ended),
-        preempted_own=sum(row.tenant == grant.tenant for row in ended),
-        preempted_tenants=len({row.tenant for row in ended} - {grant.tenant}),
-        moved=len(early) - len(ended),
-        notice_s=notice_s if early else 0,
-        p50=at,
-        p90=at,
     )
-    return _with_text(answer)
 
 
-def _with_text(row: NextRound) -> NextRound:
-    gpus = [f"{plural(row.own, 'own GPU')}"] if row.own else []
-    gpus += [f"{row.borrowed:,} borrowed"] if row.borrowed else []
-    text = f"As things stand, round {row.number:,} would start it, on {' and '.join(gpus)}."
+def _text(number: int, grant: Grant, row: PreemptedForIt) -> str:
+    gpus = [f"{plural(grant.own, 'own GPU')}"] if grant.own else []
+    gpus += [f"{grant.borrowed:,} borrowed"] if grant.borrowed else []
+    text = f"As things stand, round {number:,} would start it, on {' and '.join(gpus)}."
     parts = []
-    if row.preempted:
+    if row.leases:
         whose = []
-        if row.preempted_tenants:
-            whose.append(plural(row.preempted_tenants, "other tenant"))
-        if row.preempted_own:
-            whose.append(f"your own ({plural(row.preempted_own, 'lease')})")
-        parts.append(f"preempt {plural(row.preempted, 'lease')} of {' and '.join(whose)}")
+        if row.other_tenants:
+            whose.append(plural(row.other_tenants, "other tenant"))
+        if row.own_leases:
+            whose.append(f"your own ({plural(row.own_leases, 'lease')})")
+        parts.append(f"preempt {plural(row.leases, 'lease')} of {' and '.join(whose)}")
     if row.moved:
         parts.append(f"move {plural(row.moved, 'lease')} to other nodes")
     if parts:
@@ -144,7 +160,7 @@ def _with_text(row: NextRound) -> NextRound:
             f" It would {' and '.join(parts)} for it; the job begins when these have stopped,"
             f" within {row.notice_s:,} s."
         )
-    return dataclasses.replace(row, text=text)
+    return text
 
 
 def _look_ahead(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from evenshare_core.domain.instants import from_us, to_us
 from scheduling.engine.executors import executor_traits
@@ -25,6 +25,7 @@ from scheduling.services.usage_points import (
     lease_points,
     usage_points,
 )
+from tenants.answers import Answer, about
 
 POINTS = 200
 # Of a job with more leases, or with larger files in all, the newest are read.
@@ -33,41 +34,63 @@ LEASES, READ_BYTES = 20, 2**20
 LEASE_BYTES = 4 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseUsage:
-    """What is known of a lease: `cpus` its programs may run on, in all; `gpu_bytes` there are on
-    one of its GPUs, of which `gpus_known` say what they do; the `nodes` of which something is
-    known, of so many. `mean`: over all of it.
+_LEASE = {
+    "number": "lease",
+    "gpus_known": "gpus_reporting",
+    "of_nodes": "nodes",
+    "nodes": "nodes_reporting",
+    "gpu_bytes": "gpu_total_bytes",
+    "mean": "usage",
+}
 
-    `refused`: why the file of a node is not used, a line each.
-    """
+
+class LeaseUsage(Answer, frozen=True, rename=_LEASE):
+    """One lease: what it may use, and what it used over all of it."""
+
+    COMPONENT = "LeaseUsageRow"
 
     number: int
     started_at: datetime
     ended_at: datetime | None
     gpu_type: str
     gpus: int
-    gpus_known: int
-    nodes: int
+    gpus_known: Annotated[int, about("How many of them say what they do.")]
     of_nodes: int
-    cpus: int
-    gpu_state: GpuState
-    gpu_bytes: int | None
+    nodes: int
+    cpus: Annotated[int, about("CPUs that its programs may run on; 0: not known.")]
+    gpu_state: Annotated[
+        GpuState,
+        about(
+            "ok; failed: nvidia-smi is not asked any more; asked: it has not answered; absent: it"
+            " is not there; none: the program was given no GPU."
+        ),
+    ]
+    gpu_bytes: Annotated[int | None, about("Memory of one GPU.")]
     mean: UsagePoint | None
-    refused: tuple[str, ...]
+    refused: Annotated[tuple[str, ...], about("Why samples of a node could not be used.")]
 
 
-@dataclass(frozen=True, slots=True)
-class JobUsage:
-    """A job's use over its leases, oldest first; `cut`: it had earlier ones that were not read.
+class JobUsage(
+    Answer,
+    frozen=True,
+    kw_only=True,
+    rename={"cut": "earlier_leases", "idle_since": "gpus_idle_since"},
+):
+    """A job's use over its newest leases, oldest first. Times are pool time.
 
-    `idle_since`: its GPUs have done next to nothing since then, and it holds them.
+    `reported`: jobs of this pool are sampled at all. At most 200 points, none over two leases.
     """
 
+    COMPONENT = "JobUsageAnswer"
+
+    reported: bool = True
     leases: tuple[LeaseUsage, ...] = ()
     points: tuple[UsagePoint, ...] = ()
-    cut: bool = False
-    idle_since: datetime | None = None
+    cut: Annotated[bool, about("There were leases before those.")] = False
+    idle_since: Annotated[
+        datetime | None,
+        about("Since when its GPUs, which it holds, have done next to nothing."),
+    ] = None
 
 
 def reports_usage(job: Job) -> bool:
@@ -88,7 +111,7 @@ def job_usage(job: Job, leases: Sequence[Lease], *, now: datetime, scale: int) -
     `leases` are in order of their numbers; `now` is pool time, and `scale` its pace.
     """
     if not reports_usage(job):
-        return JobUsage()
+        return JobUsage(reported=False)
     started = [lease for lease in leases if lease.started_at is not None]
     read: list[tuple[LeaseUsage, list[UsagePoint]]] = []
     left = READ_BYTES

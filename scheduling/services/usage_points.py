@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from evenshare_core.domain.instants import from_us
 from scheduling.engine.executors.local_usage import NodeUsage, SampledRow
+from tenants.answers import Answer, Hidden, formatted_as
 
 MIB = 2**20
 # GPUs that do less than this, in per mille, for so long, in wall time, are said to be idle.
@@ -31,29 +33,58 @@ class LeaseSamples:
     nodes: tuple[NodeUsage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class UsagePoint:
-    """What a job used from `begin_us` to `end_us` of pool time; None: nobody says.
+def _figure(value: float) -> float:
+    return round(value, 3)
 
-    `cores` is CPU seconds a second, and `memory_bytes` resident, both of all its nodes together, as
-    a mean and at the most. `busy` is the mean utilisation in per mille of the `gpus_known` GPUs
-    that say it, `busy_low` and `busy_high` that of those that do least and most; `gpu_bytes` their
-    mean use of memory, `gpu_peak_bytes` the most on one of them.
-    """
+
+def _percent(permille: float) -> float:
+    return round(permille / 10, 1)
+
+
+PoolInstant = Annotated[int, formatted_as(from_us, format="date-time")]
+_NAMES = {
+    "begin_us": "starts_at",
+    "end_us": "ends_at",
+    "busy": "gpu_percent",
+    "busy_low": "gpu_lowest_percent",
+    "gpu_bytes": "gpu_memory_bytes",
+    "gpu_peak_bytes": "gpu_memory_peak_bytes",
+}
+
+
+class UsagePoint(Answer, frozen=True, rename=_NAMES):
+    """What was used over a time, on all nodes together; null: nobody says."""
+
+    COMPONENT = "UsageFigures"
 
     lease: int
-    begin_us: int
-    end_us: int
-    cores: float
-    cores_peak: float
-    memory_bytes: float | None = None
-    memory_peak_bytes: float | None = None
-    busy: float | None = None
-    busy_low: float | None = None
-    busy_high: float | None = None
-    gpus_known: int = 0
-    gpu_bytes: float | None = None
-    gpu_peak_bytes: float | None = None
+    begin_us: PoolInstant
+    end_us: PoolInstant
+    cores: Annotated[
+        float, formatted_as(_figure, description="CPU seconds per second of the wall.")
+    ]
+    cores_peak: Annotated[float, formatted_as(_figure)]
+    memory_bytes: Annotated[
+        float | None,
+        formatted_as(round, type="integer", description="Resident, of all processes."),
+    ] = None
+    memory_peak_bytes: Annotated[float | None, formatted_as(round, type="integer")] = None
+    # In per mille, of the `gpus_known` GPUs that say it.
+    busy: Annotated[
+        float | None, formatted_as(_percent, description="Mean utilization of its GPUs.")
+    ] = None
+    busy_low: Annotated[
+        float | None, formatted_as(_percent, description="Of the GPU that did least.")
+    ] = None
+    gpu_bytes: Annotated[
+        float | None,
+        formatted_as(round, type="integer", description="On one GPU, the mean of all."),
+    ] = None
+    gpu_peak_bytes: Annotated[
+        float | None, formatted_as(round, type="integer", description="The most on one GPU.")
+    ] = None
+    busy_high: Hidden[float | None] = None
+    gpus_known: Hidden[int] = 0
 
 
 def usage_points(leases: Sequence[Sequence[UsagePoint]], most: int) -> list[UsagePoint]:

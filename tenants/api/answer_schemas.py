@@ -11,7 +11,7 @@ from msgspec import inspect
 from rest_framework import serializers as s
 
 from evenshare_core.money.rows import Amount, InstantUs, Whole
-from tenants.answers import CREDITS, answer_fields, meta_of
+from tenants.answers import CREDITS, STRUCT, answer_fields, meta_of
 
 _Field: TypeAlias = "s.Field[Any, Any, Any, Any]"
 
@@ -33,6 +33,8 @@ def _field(kind: inspect.Type) -> _Field:
         more["help_text"] = schema["description"]
     if schema.get("nullable"):
         more["allow_null"] = True
+    if STRUCT in (meta.extra or {}):
+        return answer_serializer((meta.extra or {})[STRUCT])(**more)
     if "enum" in schema:
         return s.ChoiceField(schema["enum"], **more)
     if "pattern" in schema:
@@ -59,6 +61,8 @@ def _composed(kind: inspect.Type, more: dict[str, Any]) -> _Field:
 
 # By the format, else the type, that a field's annotation names.
 _TYPES: dict[str, Callable[..., _Field]] = {
+    "date-time": s.DateTimeField,
+    "integer": s.IntegerField,
     "number": s.FloatField,
     "string": s.CharField,
     "uuid": s.UUIDField,

@@ -20,7 +20,6 @@ EXCEPT = {
     f"{CORE}/simulation/trace_formats.py": "traces have the names of papers",
     "scheduling/management/commands/import_trace.py": "the same",
     "portal/demo/": "the demo's pools",
-    "scheduling/migrations/": "what was",
 }
 # The product's own policy has the product's name, which may stand anywhere.
 PRODUCT = "evenshare"

@@ -6,6 +6,7 @@ in LICENSE-axe.txt); it is used by tests alone and served to nobody.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
 _AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")
 _FINDINGS = """
-async (only) => (await axe.run(document, {
+async ([only, without]) => (await axe.run(document, {
   resultTypes: ["violations"],
+  rules: Object.fromEntries(without.map((rule) => [rule, {enabled: false}])),
   ...(only ? {runOnly: {type: "rule", values: only}} : {}),
 })).violations
   .filter((found) => found.impact === "serious" || found.impact === "critical")
@@ -33,11 +35,16 @@ def serious(page: Page) -> list[str]:
     return found
 
 
-def findings(page: Page, *rules: str) -> list[str]:
+def on_a_phone(page: Page) -> list[str]:
+    """What is serious on a page that was looked at and is narrow now: its colours are the same."""
+    return findings(page, without=["color-contrast"])
+
+
+def findings(page: Page, *rules: str, without: Sequence[str] = ()) -> list[str]:
     """What is serious by these rules, by default all, on a page that has axe by now."""
     # What has just changed is lit up for a moment: a page is looked at as it is otherwise.
     page.emulate_media(reduced_motion="reduce")
-    found: list[str] = page.evaluate(_FINDINGS, list(rules) or None)
+    found: list[str] = page.evaluate(_FINDINGS, [list(rules) or None, list(without)])
     page.emulate_media(reduced_motion="no-preference")
     return found
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from django.urls import resolve
 
 from tenants.models import User
-from tests.browser.axe import findings, serious
+from tests.browser.axe import on_a_phone, serious
 from tests.browser.session import give_session
 from tests.functional.two_clocks import PASSWORD
 from tests.functional.visitors import signed_in
@@ -108,7 +108,7 @@ class Story:
         known |= elements
         said = serious(self.page)
         self.page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a literal of two numbers
-        said += findings(self.page)
+        said += on_a_phone(self.page)
         wide = self.page.evaluate("document.documentElement.scrollWidth")
         if wide > PHONE["width"]:
             said.append(f"{wide} px wide on a phone")

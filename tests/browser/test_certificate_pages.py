@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.arrival import follow
-from tests.browser.axe import findings, visited
+from tests.browser.axe import on_a_phone, visited
 from tests.browser.test_pools_pages import page
 from tests.functional.certificate_stage import plant, unfair
 from tests.functional.mixed_stage import mixed_stage
@@ -39,7 +39,7 @@ class TestACertificate:
                 page.set_viewport_size({"width": width, "height": 900})
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{path} at {width}"
-            assert findings(page) == []
+            assert on_a_phone(page) == []
         page.goto(there.url(f"rounds/{red}/"))
         first = page.locator(".cert .crow").first
         assert first.locator("h3").inner_text() == "Envy-freeness"

@@ -15,17 +15,20 @@ from tests.browser.axe import serious
 from tests.browser.complaints import complaints_of
 from tests.browser.session import give_session
 from tests.functional.pool_stage import Stage, stage
+from tests.stages import Copy, copied, name_of_copy
 from tests.toy_policy.preempting import POLICY
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 
-@pytest.fixture
-def there(committed_db: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """Two of alpha's jobs have made way for beta, and one was moved for a gang."""
-    assert committed_db
+@pytest.fixture(autouse=True)
+def policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.POLICIES, POLICY.name, POLICY)
+
+
+def preempted_stage() -> Stage:
+    """Two of alpha's jobs have made way for beta, and one was moved for a gang."""
     made = stage()
     lab = made.lab
     Pool.objects.filter(pk=lab.pool.pk).update(
@@ -47,6 +50,15 @@ def there(committed_db: str, monkeypatch: pytest.MonkeyPatch) -> Stage:
         anchor_pool=lab.at + timedelta(seconds=20), anchor_wall=wall_now(), paused=True
     )
     return made
+
+
+copy = copied(preempted_stage)
+committed_db = name_of_copy
+
+
+@pytest.fixture
+def there(copy: Copy[Stage]) -> Stage:
+    return copy.made
 
 
 @pytest.fixture(params=["owner", "neighbour"])

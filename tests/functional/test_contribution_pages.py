@@ -117,9 +117,9 @@ class TestThePage:
         day = UsageShare.objects.order_by("-hour")[0].hour.date()
         page = there.get("neighbour", f"{PAGE}?from={day}&to={day}").context
         (row,) = page["quota_rows"]
-        parts = row.own + row.kept + row.lent + row.free + row.without_gpu
-        assert abs(parts - row.quota) <= Decimal("0.000003")
-        assert row.lent > 0
+        parts = row.own_gpu_h + row.kept_gpu_h + row.lent_gpu_h + row.free_gpu_h + row.without_gpu_h
+        assert abs(parts - row.quota_gpu_h) <= Decimal("0.000003")
+        assert row.lent_gpu_h > 0
 
     def test_says_where_it_counts_no_quota(self, there: Stage) -> None:
         page = there.page("neighbour", f"{PAGE}?{ALL}")

@@ -178,7 +178,7 @@ def filled(path: str, stage: ApiStage) -> str:
     return path.format(**known)
 
 
-OF_THE_API = some_turns(2)
+OF_THE_API = some_turns(1)
 
 
 class TestTheApi:

@@ -38,11 +38,11 @@ class TestAnIncomeLine:
                 len(rows), 10**6
             )
             part = Fraction(page["part_s"]) / Fraction(page["counted_s"])
-            assert abs(part - Fraction(line.share.weight, line.share.weights)) < Fraction(1, 10**6)
-            assert sum(row.weight for row in page["lenders"]) == line.share.weights
+            assert abs(part - Fraction(line.weight, line.weights)) < Fraction(1, 10**6)
+            assert sum(row.weight for row in page["lenders"]) == line.weights
             (mine,) = [row for row in page["lenders"] if row.is_you]
-            assert abs(mine.exact - line.share.amount) < Fraction(1, 10**6)
-            assert mine.got == line.share.amount
+            assert abs(mine.exact - line.earned) < Fraction(1, 10**6)
+            assert mine.got == line.earned
 
     def test_says_what_was_earned_of_what(self, there: Stage) -> None:
         page = there.page("neighbour", links(there)[0])

@@ -10,8 +10,10 @@ from decimal import Decimal
 import pytest
 
 from billing.models import Entry, Transfer, UsageShare
-from billing.selectors import find_transfer, transfer_incomes
+from billing.selectors import find_transfer
+from billing.selectors.income import lines_of_transfer
 from scheduling.models import Pool
+from tenants.models import Tenant
 from tenants.scopes import site_scope
 from tests.functional.pool_stage import Stage, headline
 
@@ -149,13 +151,13 @@ class TestALendersLine:
         with site_scope():
             stored = find_transfer(transfer.pk)
             assert stored is not None
-            incomes = transfer_incomes(stored)
-        items = [item for income in incomes for item in income.line_items]
+            tenants = Tenant.objects.values_list("pk", flat=True)
+            items = [item for one in tenants for item in lines_of_transfer(stored, one)[1]]
         assert items
         for item in items:
             shares = UsageShare.objects.filter(
                 line__lease_id=item.lease_id, line__term=item.term, line__amount__gt=0
             )
-            assert item.share.weights == sum(share.weight for share in shares)
-            exact = Decimal(item.share.weight) / item.share.weights
-            assert abs(item.share.part - exact) < Decimal(10) ** -12
+            assert item.weights == sum(share.weight for share in shares)
+            exact = Decimal(item.weight) / item.weights
+            assert abs(item.own_part - exact) < Decimal(10) ** -12

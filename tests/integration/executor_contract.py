@@ -86,8 +86,8 @@ class Stage(ABC):
         raise AssertionError(f"{token} does not end: {found}")
 
 
-class ExecutorContract:
-    """Idempotent by token, exact about ends, silent about what is forgotten."""
+class CallsContract:
+    """What a launch, a stop and a listing do by themselves."""
 
     def test_a_launch_is_reported_with_its_start(self, stage: Stage) -> None:
         before_us = stage.now_us()
@@ -127,6 +127,27 @@ class ExecutorContract:
         assert launched.started_us == report.started_us
         assert report.started_us + 300_000 <= report.ended_us <= stage.now_us()
 
+    def test_a_stop_ends_what_runs(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=60)
+        (launched,) = stage.launch(token)
+        report = stage.ended(token, *stage.stop(token), *stage.stop(token))
+        assert (report.state, report.exit_code) == (STOPPED, None)
+        assert report.ended_us is not None
+        assert report.ended_us >= launched.started_us
+
+    def test_a_stop_of_what_was_never_launched_is_done_at_once(self, stage: Stage) -> None:
+        token = stage.lease(runs_s=60)
+        (report,) = stage.stop(token)
+        assert report.state is STOPPED
+
+    def test_another_pools_processes_are_not_listed(self, stage: Stage) -> None:
+        stage.launch(stage.lease(runs_s=60))
+        assert stage.executor.list(stage.pool.pk + 1, stage.now_us()) == []
+
+
+class ExecutorContract(CallsContract):
+    """Idempotent by token, exact about ends, silent about what is forgotten."""
+
     def test_an_end_is_reported_until_it_is_forgotten(self, stage: Stage) -> None:
         token = stage.lease(runs_s=0.1)
         stage.launch(token)
@@ -147,25 +168,12 @@ class ExecutorContract:
         (report,) = stage.executor.list(stage.pool.pk, min(between_us, ended_us - 1))
         assert report.state is RUNNING
 
-    def test_a_stop_ends_what_runs(self, stage: Stage) -> None:
-        token = stage.lease(runs_s=60)
-        (launched,) = stage.launch(token)
-        report = stage.ended(token, *stage.stop(token), *stage.stop(token))
-        assert (report.state, report.exit_code) == (STOPPED, None)
-        assert report.ended_us is not None
-        assert report.ended_us >= launched.started_us
-
     def test_a_stop_of_what_has_finished_says_so(self, stage: Stage) -> None:
         token = stage.lease(runs_s=0.1, exit_code=4)
         stage.launch(token)
         stage.ended(token)
         (report,) = stage.stop(token)
         assert (report.state, report.exit_code) == (FINISHED, 4)
-
-    def test_a_stop_of_what_was_never_launched_is_done_at_once(self, stage: Stage) -> None:
-        token = stage.lease(runs_s=60)
-        (report,) = stage.stop(token)
-        assert report.state is STOPPED
 
     def test_an_extension_changes_no_report(self, stage: Stage) -> None:
         token = stage.lease(runs_s=60)
@@ -175,10 +183,6 @@ class ExecutorContract:
         for _ in range(2):
             stage.executor.extend(stage.pool.pk, [Extension(token, token_job(token), until_us)])
         assert stage.reports() == before
-
-    def test_another_pools_processes_are_not_listed(self, stage: Stage) -> None:
-        stage.launch(stage.lease(runs_s=60))
-        assert stage.executor.list(stage.pool.pk + 1, stage.now_us()) == []
 
     def test_a_launch_that_comes_late_changes_nothing(self, stage: Stage) -> None:
         """A round that slept before its call wakes when the job's next lease runs."""

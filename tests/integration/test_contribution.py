@@ -12,7 +12,8 @@ from django.db import connection
 
 from billing.models import Account, Entry, Transfer
 from billing.selectors import StatementPeriod, revenue
-from billing.selectors.contribution import Contribution, contribution, income_lines
+from billing.selectors.contribution import Contribution, contribution
+from billing.selectors.income import income_lines
 from billing.selectors.quota_use import counted_quota
 from billing.selectors.revenue import FairnessStep, revenue_history
 from billing.services.corrections import correct_transfer
@@ -157,15 +158,17 @@ class TestALine:
     def test_is_own_part_x_price_x_gpus_x_time(self, story: Story) -> None:
         for slug in "abc":
             every = lines(story, slug)
-            assert sum((line.share.amount for line in every), ZERO) == earned(slug) + (
+            assert sum((line.earned for line in every), ZERO) == earned(slug) + (
                 statement(story, slug).reconciliation.open
             )
             for line in every:
-                held = Fraction(line.held // timedelta(microseconds=1), HOUR_US)
+                held = Fraction(
+                    (line.ends_at - line.starts_at) // timedelta(microseconds=1), HOUR_US
+                )
                 charge = line.gpus * Fraction(line.price) * held + Fraction(line.carried) / 10**6
                 assert abs(charge - Fraction(line.charge)) <= Fraction(1, 10**6)
-                part = Fraction(line.share.weight, line.share.weights)
-                assert abs(Fraction(line.charge) * part - Fraction(line.share.amount)) < Fraction(
+                part = Fraction(line.weight, line.weights)
+                assert abs(Fraction(line.charge) * part - Fraction(line.earned)) < Fraction(
                     1, 10**6
                 )
 
@@ -214,7 +217,7 @@ class TestWhatBecameOfTheQuota:
         """Over whole terms: what the lines say was lent is what the instants say."""
         for slug in "abc":
             use = self.of(story, slug, 0, 52 * 60 + 30)
-            lent = sum((line.share.lent_gpu_h for line in lines(story, slug)), ZERO)
+            lent = sum((line.lent_gpu_h for line in lines(story, slug)), ZERO)
             assert abs(Fraction(lent) - use.lent_us / HOUR_US) < Fraction(1, 10**5)
 
     def test_refuses_more_than_it_counts(self, story: Story) -> None:

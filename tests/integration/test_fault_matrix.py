@@ -98,7 +98,7 @@ def assert_heals(lab: Cluster) -> None:
     for _ in range(30):
         if not jobs.filter(state__in=Job.ACTIVE_STATES).exists():
             break
-        lab.at += timedelta(seconds=20)
+        lab.at += timedelta(seconds=60)
         step(lab)
     assert jobs.filter(state="cancelled").count() == 1
     assert set(jobs.exclude(state="cancelled").values_list("state", flat=True)) == {"succeeded"}

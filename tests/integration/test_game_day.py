@@ -27,23 +27,35 @@ from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Job, Node, PoolClock, VirtualWork
 from tenants.models import Budget, Quota, User
 from tests.factories import BEGIN, Cluster, cluster
+from tests.stages import staged
 
-pytestmark = pytest.mark.usefixtures("committed_db")
+
+def small_pool() -> Cluster:
+    """Two rounds of a pool, and an operator."""
+    lab = cluster({"a": 4, "b": 4}, lease_s=20, policy="ltgf")
+    for tenant in ("a", "b"):
+        for _ in range(3):
+            lab.submit(tenant, 1, 100_000)
+    User.objects.create_user("op", site_role="operator")
+    for _ in range(2):
+        lab.round(after_s=10)
+    return lab
+
+
+lab = staged(small_pool)
 
 
 class Stage:
-    """A small pool on the database's own clock, and an operator who looks at it."""
+    """The pool on the database's own clock, and its operator, who looks at it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.patch = monkeypatch
-        self.lab: Cluster = cluster({"a": 4, "b": 4}, lease_s=20, policy="ltgf")
-        self.elapsed = timedelta(0)
-        for tenant in ("a", "b"):
-            for _ in range(3):
-                self.lab.submit(tenant, 1, 100_000)
+    def __init__(self, lab: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lab, self.patch = lab, monkeypatch
         self.client = Client()
-        self.client.force_login(User.objects.create_user("op", site_role="operator"))
-        self.rounds(2)
+        self.client.force_login(User.objects.get())
+        # What pages need is loaded by now: that may take longer than a round may be late.
+        self.client.get("/operate/")
+        self.elapsed = lab.at - BEGIN
+        self.show(self.elapsed)
 
     def rounds(self, count: int) -> None:
         """Let so many rounds fall due, and run them as the worker does."""
@@ -182,9 +194,13 @@ FAULTS = [
 ]
 
 
+@pytest.fixture
+def stage(lab: Cluster, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(lab, monkeypatch)
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_is_visible(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(monkeypatch)
+def test_is_visible(fault: Fault, stage: Stage) -> None:
     page = stage.client.get("/operate/").content.decode()
     assert not fault.page or fault.page not in page
     fault.happen(stage)
@@ -200,8 +216,7 @@ def test_is_visible(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
         assert float(line.rsplit(" ", 1)[1]) > 0
 
 
-def test_a_healthy_pool_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(monkeypatch)
+def test_a_healthy_pool_is_quiet(stage: Stage) -> None:
     tick_clock(stage.lab.pool.pk)
     answer = stage.client.get("/readyz")
     assert answer.status_code == 200

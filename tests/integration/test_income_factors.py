@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from billing.models import UsageShare
 from billing.selectors import factors as factors_module
-from billing.selectors.contribution import IncomeLine, income_lines
 from billing.selectors.factors import income_factors
+from billing.selectors.income import IncomeLine, income_lines
 from evenshare_core.domain.instants import to_us
 from evenshare_core.money.revenue import CountedSpan, IdleStep, part_of
 from scheduling.models import Lease
@@ -51,7 +51,7 @@ def check(story: Story) -> int:
 
 
 def stated(line: IncomeLine) -> Fraction:
-    return Fraction(line.share.weight, line.share.weights)
+    return Fraction(line.weight, line.weights)
 
 
 def part(then: IdleStep | None, steps: tuple[IdleStep, ...], span: CountedSpan) -> Fraction:

@@ -15,9 +15,9 @@ from billing.selectors import (
     ledger_row,
     price_history,
     prices_now,
-    transfer_incomes,
 )
 from billing.selectors.hours import account_hours
+from billing.selectors.income import lines_of_transfer
 from scheduling.models import GpuType
 from tenants.models import Budget
 from tests.integration.metering_story import Story, at
@@ -168,25 +168,22 @@ class TestJobCharges:
             (2, "1.000000", False, 4),
             (3, "2.000000", False, 4),
         ]
-        assert [(s.tenant, str(s.amount)) for s in terms[0].lenders] == [
-            ("b", "2.000000"),
-            ("c", "1.000000"),
-        ]
-        assert [(s.fraction, str(s.part)) for s in terms[0].lenders] == [
-            ("2/3", "0.666666666667"),
-            ("1/3", "0.333333333333"),
+        assert [(s.tenant_id, str(s.amount)) for s in terms[0].lenders] == [
+            (story.tenants["b"].pk, "2.000000"),
+            (story.tenants["c"].pk, "1.000000"),
         ]
 
 
-class TestTransferIncomes:
+class TestTheLinesOfATransfer:
     def test_add_up_to_the_entries(self, story: Story, django_assert_num_queries: Any) -> None:
-        transfer = Transfer.objects.get()
-        with django_assert_num_queries(4):  # two are a scope's
-            incomes = transfer_incomes(transfer)
-        assert [(i.tenant, str(i.amount), len(i.line_items)) for i in incomes] == [
-            ("b", "2.000000", 1),
-            ("c", "1.000000", 1),
-        ]
+        transfer = Transfer.objects.select_related("book").get()
+        tenants = {slug: story.tenants[slug].pk for slug in "abc"}
+        with django_assert_num_queries(7):  # four are scopes'
+            paid, earned = lines_of_transfer(transfer, tenants["a"])
+        assert ([str(line.paid) for line in paid], earned) == (["3.000000"], [])
+        for slug, amount in (("b", "2.000000"), ("c", "1.000000")):
+            paid, earned = lines_of_transfer(transfer, tenants[slug])
+            assert (paid, [str(line.earned) for line in earned]) == ([], [amount])
 
 
 class TestPrices:

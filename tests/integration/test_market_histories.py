@@ -1,6 +1,6 @@
 """Offers, revocations, holds, settlements, budgets in any order, against one plain model.
 
-2,000 steps on real rounds, meters and books; `market_model` says what docs/money.md does.
+1,200 steps on real rounds, meters and books; `market_model` says what docs/money.md does.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from tests.integration.market_model import HOUR_S, OPERATOR, Model, ModelOffer, 
 from tests.integration.market_steps import BOOKS, MET, QUOTAS, STEP
 from tests.round_states import left_by
 
-# By policy, which may run at once; together 2,000 steps. The first history is the simplest one, the
+# By policy, which may run at once; together 1,200 steps. The first history is the simplest one, the
 # same step again and again.
 POLICIES = ["fifo", "ltgf", "evenshare"]
-HISTORIES, STEPS, LEAST_STEPS = 8, 100, 2000
+HISTORIES, STEPS, LEAST_STEPS = 5, 100, 1200
 NODES, GPUS = 2, 4
 # Its first step is an hour and a half before a month ends: budgets begin again in most histories.
 BEGIN = datetime(2030, 1, 31, 21, 20, tzinfo=UTC)

@@ -51,8 +51,8 @@ def test_it_starts_by_preempting_whom_the_round_then_preempts() -> None:
     assert ended.count() == 4
     assert (preview.starts, preview.number, preview.at) == (True, 3, lab.at)
     assert (preview.gpu_type, preview.own, preview.borrowed) == ("v100", lease.own, lease.borrowed)
-    assert (preview.preempted, preview.preempted_own) == (ended.count(), 0)
-    assert preview.preempted_tenants == ended.values("tenant").distinct().count()
+    assert (preview.preempted.leases, preview.preempted.own_leases) == (ended.count(), 0)
+    assert preview.preempted.other_tenants == ended.values("tenant").distinct().count()
     assert answer.feasible
     assert answer.reason_code == ""
     assert "round 3 would start it" in answer.detail
@@ -70,7 +70,7 @@ def test_it_waits_for_the_reason_that_the_round_then_gives() -> None:
     preview = answer.next_round
     assert preview is not None
     assert (preview.starts, answer.reason_code) == (False, job.reason_code)
-    assert preview.eta_reason  # nobody knows how long these jobs take
+    assert preview.eta.reason  # nobody knows how long these jobs take
 
 
 def test_it_fits_but_another_job_comes_first() -> None:
@@ -106,5 +106,5 @@ def test_the_simulation_gets_what_the_answer_has_left(monkeypatch: pytest.Monkey
             tenant=lab.tenants["a"], spec=spec, now=lambda _: lab.now(), timer=ticks.__next__
         )
         assert answer.next_round is not None
-        assert answer.next_round.eta_reason == "too_much_work"  # else that too little is known
+        assert answer.next_round.eta.reason == "too_much_work"  # else that too little is known
     assert budgets == pytest.approx([1.2, 0.3, -0.8])

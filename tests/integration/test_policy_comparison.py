@@ -16,8 +16,9 @@ from tests.factories import Cluster
 from tests.functional.test_operator import page
 from tests.functional.visitors import town
 from tests.integration.test_settings_impact import crowded
+from tests.stages import staged
 
-pytestmark = pytest.mark.usefixtures("committed_db")
+lab = staged(crowded)
 
 
 def snapshot_of(lab: Cluster) -> Snapshot:
@@ -27,8 +28,7 @@ def snapshot_of(lab: Cluster) -> Snapshot:
 
 
 class TestTheOutcomes:
-    def test_are_what_each_policy_does_when_it_is_the_pools(self) -> None:
-        lab = crowded()
+    def test_are_what_each_policy_does_when_it_is_the_pools(self, lab: Cluster) -> None:
         compared = {row.policy: row for row in outcomes_of(snapshot_of(lab), POLICIES, 60)}
         assert sorted(compared) == sorted(POLICIES)
         for name in POLICIES:
@@ -44,26 +44,25 @@ class TestTheOutcomes:
             assert row.took_ms > 0
         assert len({(row.granted, row.renewed, row.ended) for row in compared.values()}) > 1
 
-    def test_write_nothing(self) -> None:
-        lab = crowded()
+    def test_write_nothing(self, lab: Cluster) -> None:
         before = (Round.objects.count(), Lease.objects.count(), Pool.objects.values().get())
         compared = compare_policies(pool_id=lab.pool.pk, now=lab.now())
         assert (Round.objects.count(), Lease.objects.count(), Pool.objects.values().get()) == before
         assert (compared.number, compared.gpus) == (3, 8)
 
     def test_of_a_policy_that_fails_say_so_and_the_others_stand(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, lab: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fails(_: Snapshot) -> Decision:
             raise ZeroDivisionError("by nothing")
 
         monkeypatch.setattr(POLICIES["sjf"], "decide", fails)
-        compared = {row.policy: row for row in outcomes_of(snapshot_of(crowded()), POLICIES, 60)}
+        compared = {row.policy: row for row in outcomes_of(snapshot_of(lab), POLICIES, 60)}
         assert compared["sjf"].error == "ZeroDivisionError: by nothing"
         assert [name for name, row in compared.items() if row.error] == ["sjf"]
 
-    def test_that_would_take_too_long_are_left_out_but_the_pools_own(self) -> None:
-        compared = outcomes_of(snapshot_of(crowded()), POLICIES, 0)
+    def test_that_would_take_too_long_are_left_out_but_the_pools_own(self, lab: Cluster) -> None:
+        compared = outcomes_of(snapshot_of(lab), POLICIES, 0)
         decided = [row.policy for row in compared if not row.error]
         assert decided == ["ltgf"]
         assert all(
@@ -72,6 +71,7 @@ class TestTheOutcomes:
 
 
 class TestThePage:
+    @pytest.mark.usefixtures("committed_db")
     def test_tells_of_each_what_it_is_for_and_the_round_when_it_is_asked(self) -> None:
         there = town()
         there.submit()

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from evenshare_core.policies.registry import POLICIES
 from scheduling.engine.snapshots import next_number, read_snapshot
 from scheduling.models import Pool, Round
 from scheduling.services.pools import change_pool
@@ -17,6 +16,8 @@ from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, User
 from tests.factories import Cluster, cluster
+from tests.stages import staged
+from tests.tiers import SITE_POLICIES
 
 LENGTHS = {
     "round_s": 10, "lease_s": 20, "least_lease_s": 0, "most_lease_s": 0, "grace_s": 30,
@@ -39,6 +40,9 @@ def crowded() -> Cluster:
     return lab
 
 
+lab = staged(crowded)
+
+
 def estimate(lab: Cluster, policy: str, **changed: Any) -> SettingsImpact:
     options = changed.pop("options", {})
     lengths = {**LENGTHS, **changed}
@@ -47,11 +51,10 @@ def estimate(lab: Cluster, policy: str, **changed: Any) -> SettingsImpact:
     )
 
 
-@pytest.mark.usefixtures("committed_db")
 class TestThePreview:
-    @pytest.mark.parametrize("policy", sorted(POLICIES))
-    def test_says_what_the_next_round_then_does(self, policy: str) -> None:
-        lab = crowded()
+    @pytest.mark.parametrize("policy", sorted(SITE_POLICIES))
+    def test_says_what_the_next_round_then_does(self, lab: Cluster, policy: str) -> None:
+        """Of every policy: tests/integration/test_policy_comparison.py."""
         impact = estimate(lab, policy, lease_s=40)
         assert impact.error == ""
         change_pool(
@@ -76,9 +79,8 @@ class TestThePreview:
         assert impact.after == (applied["granted"], applied["renewed"], applied["ended"])
         assert impact.waiting.after == applied["waiting"]
 
-    def test_tells_of_another_order(self) -> None:
+    def test_tells_of_another_order(self, lab: Cluster) -> None:
         """First in, first out goes on with a's jobs; by GPU-time received, b has its turn."""
-        lab = crowded()
         impact = estimate(lab, "fifo")
         a, b = (lab.tenants[name].pk for name in "ab")
         holds = {row.tenant: (row.before.got, row.after.got) for row in impact.rows}
@@ -87,8 +89,7 @@ class TestThePreview:
         assert impact.before != impact.after
         assert not impact.same
 
-    def test_of_the_present_settings_changes_nothing(self) -> None:
-        lab = crowded()
+    def test_of_the_present_settings_changes_nothing(self, lab: Cluster) -> None:
         snapshot = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
         pool = Pool.objects.get(pk=lab.pool.pk)
         same = with_settings(
@@ -105,24 +106,21 @@ class TestThePreview:
         assert not estimate(lab, pool.policy, lease_s=600).same, "its terms are longer"
         assert all(one.before_micro == one.after_micro for one in impact.prices)
 
-    def test_of_another_policy_has_no_memory_of_the_present_one(self) -> None:
-        lab = crowded()
+    def test_of_another_policy_has_no_memory_of_the_present_one(self, lab: Cluster) -> None:
         snapshot = read_snapshot(lab.pool.pk, number=next_number(lab.pool.pk), at=lab.at)
         known = msgspec.structs.replace(snapshot, memory={"kept": 1})
         for policy, memory in (("fifo", {}), (known.policy, {"kept": 1})):
             other = with_settings(known, policy=policy, options={}, round_s=10, lease_s=20)
             assert other.memory == memory
 
-    def test_writes_nothing(self) -> None:
-        lab = crowded()
+    def test_writes_nothing(self, lab: Cluster) -> None:
         pools, rounds = list(Pool.objects.values()), Round.objects.count()
         estimate(lab, "fifo", lease_s=600)
         assert list(Pool.objects.values()) == pools
         assert Round.objects.count() == rounds
         assert not AuditRecord.objects.exists()
 
-    def test_names_every_field_that_is_wrong(self) -> None:
-        lab = crowded()
+    def test_names_every_field_that_is_wrong(self, lab: Cluster) -> None:
         with pytest.raises(InvalidInputError) as raised:
             estimate(lab, "ltgf", lease_s=0, options={"lease_bonus": "lots"})
         assert set(raised.value.by_field) == {"lease_s", "options.lease_bonus"}

@@ -26,14 +26,11 @@ from tenants.input.errors import InvalidInputError
 from tenants.input.requests import read_request
 from tenants.models import AuditRecord, User
 from tests.factories import Cluster, cluster
+from tests.stages import staged
 from tests.tools import eventually
 
-pytestmark = pytest.mark.usefixtures("committed_db")
-HOUR_S = 3600
 
-
-@pytest.fixture
-def lab() -> Cluster:
+def crowded_lab() -> Cluster:
     """Eight GPUs, both tenants want more than their four; one job has ended."""
     made = cluster({"north": 4, "south": 4}, round_s=30)
     made.submit("north", 1, 90)
@@ -45,6 +42,9 @@ def lab() -> Cluster:
     made.rounds(3, every_s=30)
     PoolClock.objects.filter(pool=made.pool).update(anchor_pool=made.at, anchor_wall=wall_now())
     return made
+
+
+lab = staged(crowded_lab)
 
 
 @pytest.fixture
@@ -123,6 +123,7 @@ class TestAsking:
         with pytest.raises(InvalidInputError, match="Ask when fewer jobs are open"):
             ask(lab, operator, hours=6)
 
+    @pytest.mark.usefixtures("committed_db")
     def test_of_an_empty_queue_is_refused(self, operator: Actor) -> None:
         with pytest.raises(InvalidInputError, match="nothing to simulate"):
             ask(cluster({"north": 4}), operator)

@@ -109,8 +109,13 @@ class TestAnEnd:
 
 
 class TestAStop:
-    @pytest.mark.parametrize("gpus", [(1,), (2, 2), (3, 1)])
-    @pytest.mark.parametrize(("code", "state"), [(99, STOPPED), (0, FINISHED)])
+    @pytest.mark.parametrize(
+        ("gpus", "code", "state"),
+        [
+            *(((2, 2), 99, STOPPED), ((1,), 99, STOPPED), ((3, 1), 99, STOPPED)),
+            ((2, 2), 0, FINISHED),
+        ],
+    )
     def test_lets_every_node_checkpoint(
         self, world: SlurmWorld, gpus: tuple[int, ...], code: int, state: ReportState
     ) -> None:

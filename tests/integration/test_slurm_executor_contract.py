@@ -12,7 +12,7 @@ from evenshare_core.units import SECOND_US
 from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.executors import Report, token_job
 from scheduling.models import Job
-from tests.integration.executor_contract import ExecutorContract, Stage
+from tests.integration.executor_contract import CallsContract, ExecutorContract, Stage
 from tests.integration.executor_faults import FaultyExecutorContract
 from tests.integration.reconcile_contract import ReconcileContract
 from tests.integration.slurm_world import SlurmWorld, slurm_world
@@ -52,8 +52,8 @@ class TestTheSlurmExecutor(ExecutorContract, ReconcileContract, FaultyExecutorCo
             yield SlurmStage(world)
 
 
-class TestTheSlurmExecutorBySlurmrestd(ExecutorContract):
-    """What the engine makes of reports that are wrong does not depend on who asked for them."""
+class TestTheSlurmExecutorBySlurmrestd(CallsContract):
+    """What is made of calls in any order, or of wrong reports, does not depend on who was asked."""
 
     @pytest.fixture
     def stage(self, tmp_path: Path, slurm_restd: RealRestd) -> Iterator[Stage]:

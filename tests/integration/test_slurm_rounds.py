@@ -25,7 +25,7 @@ from tests.tools import eventually
 pytestmark = pytest.mark.usefixtures("committed_db")
 
 POLICIES = ("ltgf", "evenshare", "oef")
-HOWS = ("exception", "cut", "kill")
+HOWS = ("cut", "kill", "exception")
 # Whose quota two of the GPU types are.
 OWNERS = {"a100": "a", "v100": "b"}
 # Of each story, the first of which takes GPUs of another's.
@@ -34,8 +34,9 @@ JOBS = 9
 CONCERNED = [
     point
     for point in POINTS
-    if point.startswith(("round.", "dispatch.", "reconcile.", "observe.", "cancel."))
+    if point.startswith(("round.after_commit", "dispatch.", "reconcile.", "observe.", "cancel."))
 ]
+OF_A_ROUND = [point for point in POINTS if point.startswith("round.") or point in CONCERNED]
 # Steps of a job that ends when its test says so.
 ENDLESS = 60_000
 # So many jobs wait for their cancellation, so that one of them runs by then.

@@ -28,7 +28,7 @@ from tenants.models import User
 from tests.integration.local_world import processes_below
 from tests.integration.slurm_rounds import SlurmRounds, ended_events, slurm_rounds
 from tests.integration.test_slurm_rounds import (
-    CONCERNED,
+    OF_A_ROUND,
     POLICIES,
     active,
     assert_books_and_rounds,
@@ -134,7 +134,7 @@ class Soak:
 
     def kill_worker(self) -> bool:
         """At a point that this round may not come to."""
-        return self.world.turn_that_is_killed(self.chance.choice(CONCERNED))
+        return self.world.turn_that_is_killed(self.chance.choice(OF_A_ROUND))
 
     def kill_controller(self) -> bool:
         """Right after it has written down what it knows: what it forgets is lost after minutes."""

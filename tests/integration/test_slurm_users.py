@@ -59,7 +59,7 @@ class TestAJob:
             assert (world.folder(token) / "exit.json").stat().st_uid == uid(name)
             assert world.job(token).stat().st_uid == 0
 
-    @pytest.mark.parametrize("gpus", [(1,), (2, 2), (3, 1)])
+    @pytest.mark.parametrize("gpus", [(1,), (3, 1)])
     def test_checkpoints_and_goes_on(self, world: UsersWorld, gpus: tuple[int, ...]) -> None:
         ranks = range(len(gpus))
         token = world.of("a", common_python(), "-c", SAVES, gpus=gpus)

@@ -89,8 +89,8 @@ class TestAStatement:
         assert len(expected) >= 5
         for slug in "abc":
             shown = whole(story, slug).counterparties
-            paid = {(slug, row.slug): row.paid for row in shown if row.paid}
-            earned = {(row.slug, slug): row.earned for row in shown if row.earned}
+            paid = {(slug, row.name): row.paid for row in shown if row.paid}
+            earned = {(row.name, slug): row.earned for row in shown if row.earned}
             assert paid == {pair: sum_ for pair, sum_ in expected.items() if pair[0] == slug}
             assert earned == {pair: sum_ for pair, sum_ in expected.items() if pair[1] == slug}
 

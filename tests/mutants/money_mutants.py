@@ -192,7 +192,7 @@ MONEY_MUTANTS = (
     ),
     stored(
         "income_lines_count_when_their_hour_begins",
-        "billing/selectors/contribution.py",
+        "billing/selectors/income.py",
         '"since_hour": since - HOUR,',
         '"since_hour": since,',
         "tests/integration/test_contribution.py",

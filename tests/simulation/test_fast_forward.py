@@ -194,7 +194,14 @@ class TestEachRound:
 
     @pytest.mark.parametrize(
         ("policy", "first"),
-        [*((policy, 0) for policy in KEPT), ("evenshare", 9), ("ltgf", 9), ("market", 9)],
+        [
+            *((policy, 0) for policy in KEPT),
+            ("ltgf", 9),
+            *(
+                pytest.param(policy, 9, marks=pytest.mark.soak)
+                for policy in ("evenshare", "market")
+            ),
+        ],
     )
     def test_decides_what_a_snapshot_of_everything_decides(self, policy: str, first: int) -> None:
         seen: Counter[str] = Counter()

@@ -275,7 +275,8 @@ class TestASeededHour:
 
 class TestASeededHourOfCpusAndMemory:
     @pytest.mark.parametrize(
-        ("minutes", "seed", "spread"), [(20, 11, False), (20, 12, True), (60, 12, True)]
+        ("minutes", "seed", "spread"),
+        [(20, 11, False), (20, 12, True), pytest.param(60, 12, True, marks=pytest.mark.soak)],
     )
     def test_gives_the_same_leases_terms_and_charges(
         self, tmp_path: Path, minutes: int, seed: int, *, spread: bool
@@ -311,7 +312,10 @@ class TestASeededHourOfCpusAndMemory:
 
 
 class TestASeededHourWithPreemption:
-    @pytest.mark.parametrize(("minutes", "min_runtime_s"), [(20, 0), (20, 60), (20, 900), (60, 60)])
+    @pytest.mark.parametrize(
+        ("minutes", "min_runtime_s"),
+        [(20, 0), (20, 60), (20, 900), pytest.param(60, 60, marks=pytest.mark.soak)],
+    )
     def test_gives_the_same_leases_terms_and_charges(
         self, minutes: int, min_runtime_s: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -335,7 +339,10 @@ class TestASeededHourWithPreemption:
 class TestASeededHourOnThreeTypes:
     @pytest.mark.parametrize(
         ("minutes", "policy", "seed"),
-        [(20, "ltgf", 3), (20, "fifo", 4), (20, "oef", 5), (60, "oef", 5)],
+        [
+            *((20, "ltgf", 3), (20, "fifo", 4), (20, "oef", 5)),
+            pytest.param(60, "oef", 5, marks=pytest.mark.soak),
+        ],
     )
     def test_gives_the_same_leases_terms_and_charges(
         self, tmp_path: Path, minutes: int, policy: str, seed: int

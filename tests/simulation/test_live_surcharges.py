@@ -33,13 +33,13 @@ from tests.simulation.test_surcharges import ON
 
 @pytest.mark.usefixtures("committed_db")
 class TestASeededHour:
-    @pytest.mark.parametrize(("policy", "seed"), [("ltgf", 1), ("evenshare", 2)])
-    def test_has_the_live_prices_leases_terms_and_charges(self, policy: str, seed: int) -> None:
+    def test_has_the_live_prices_leases_terms_and_charges(self) -> None:
+        policy = "evenshare"
         lab = live_cluster(QUOTAS, nodes=3, gpus=4, round_s=ROUND_S, lease_s=LEASE_S, policy=policy)
         PriceSetting.objects.update_or_create(
             pool=lab.pool, gpu_type=lab.gpu_type, defaults={"surcharge_cap": 3}
         )
-        jobs = submit_all(lab, seed, limited=True)
+        jobs = submit_all(lab, 2, limited=True)
         rounds = live_hour(lab, {})
         cluster = replace(simulated_cluster(lab, jobs), surcharges=ON[1:])
         rules = Rules(policy, lab.pool.options, ROUND_S * SECOND_US, lab.pool.lease_s * SECOND_US)

@@ -160,7 +160,7 @@ def play(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_outcome(loop)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_histories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     play(seed, monkeypatch)
 

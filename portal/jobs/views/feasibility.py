@@ -130,8 +130,8 @@ def _verdict(way: Way) -> Feasibility:
         return Feasibility("note", "Feasible, later", sentence, run.detail)
     own, borrowed = plural(run.own, "own GPU"), run.borrowed
     ahead = run.next_round
-    if ahead is not None and (ahead.preempted or ahead.moved):
-        count = plural(ahead.preempted + ahead.moved, "lease")
+    if ahead is not None and ahead.preempted.count:
+        count = plural(ahead.preempted.count, "lease")
         sentence = f"The next round would start it: {count} would make room."
         return Feasibility("ok", "Feasible", sentence, run.detail)
     if not borrowed:

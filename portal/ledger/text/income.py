@@ -9,8 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from billing.selectors.contribution import IncomeLine
 from billing.selectors.factors import IncomeFactors, LineFactors
+from billing.selectors.income import OTHER_TENANT, IncomeLine
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.revenue import CountedSpan, IdleStep
@@ -63,12 +63,9 @@ def income_context(
     held_us = to_us(line.ends_at) - to_us(line.starts_at)
     return {
         "line": line,
-        "starts_at": times.instant(line.starts_at),
-        "ends_at": times.instant(line.ends_at),
+        "times": times,
         "held_s": Decimal(held_us) / SECOND_US,
-        "charged_until": times.instant(line.charged_until) if line.charged_until else None,
-        "paid": line.charge - line.borne,
-        "borrower": names.of(line.borrower_id) or "another tenant",
+        "borrower": names.of(line.borrower_id) or OTHER_TENANT,
         "intervals": rows[:INTERVALS_MOST],
         "left_out": max(0, len(rows) - INTERVALS_MOST),
         "counted_s": None if span is None else Decimal(span.until_us - span.from_us) / SECOND_US,
@@ -77,7 +74,7 @@ def income_context(
         and (span.from_us, span.until_us) != (to_us(line.starts_at), to_us(line.ends_at)),
         "then": None if span is None else span.of(tenant_id),
         "lenders": None if visibility.hides else _lenders(row, tenant_id, names),
-        "exact": _exact(row, line.share.weight),
+        "exact": _exact(row, line.weight),
     }
 
 
@@ -124,10 +121,10 @@ def _part(span: CountedSpan, steps: Sequence[IdleStep], tenant_id: int) -> Fract
 def _lenders(row: LineFactors, tenant_id: int, names: VisibleNames) -> list[LenderPart]:
     return [
         LenderPart(
-            name=OPERATOR if lender is None else names.of(lender) or "another tenant",
+            name=OPERATOR if lender is None else names.of(lender) or OTHER_TENANT,
             weight=weight,
             exact=_exact(row, weight),
-            got=row.line.share.amount if lender == tenant_id else None,
+            got=row.line.earned if lender == tenant_id else None,
             is_you=lender == tenant_id,
         )
         for lender, weight in row.weights
@@ -136,7 +133,7 @@ def _lenders(row: LineFactors, tenant_id: int, names: VisibleNames) -> list[Lend
 
 def _exact(row: LineFactors, weight: int) -> Decimal:
     """Charge x weight / all weights in credits, to twelve places."""
-    weights = row.line.share.weights
+    weights = row.line.weights
     if not weights:
         return to_credits(0)
     micro = Fraction(to_micro(row.line.charge) * weight, weights)

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 from billing.models import Transfer
-from billing.selectors import (
-    AccountSummary,
-    LedgerEntry,
-    LedgerRow,
-    LenderIncome,
-)
-from billing.selectors.usage import UsageLineItem
-from evenshare_core.units import HOUR_US
+from billing.selectors import AccountSummary, LedgerEntry, LedgerRow
+from billing.selectors.income import IncomeLine
 from portal.charts.figures import apportion, credits_text, thousands
-from portal.charts.notes import Instant, LineItem, Note, Stat, credit_note
+from portal.charts.notes import LineItem, Note, Stat, credit_note
 from portal.common.clocks import Clocks
 from portal.ledger.text.statement import OPERATOR, OPERATOR_LATE
 from scheduling.selectors.visibility import Visibility
 
 ZERO = Decimal(0)
-MICROSECOND = timedelta(microseconds=1)
-
-
 LINES = 500
 
 
@@ -190,101 +180,21 @@ def _entries_note(sides: Sequence[Side]) -> Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One usage line: a term's borrowed GPUs. `share` is the lender's part, None for all of it.
-
-    charge = gpus x price x held_h + carried micro-credits; share = charge x part, which is
-    `fraction` exactly where that is short. Of a borrower's line, both are of the time until
-    `charged_until`, if rounds were late; None: until it ended. Of a lender's line, the operator
-    paid `share_borne` of the share then.
-
-    `round` granted or renewed the term. `job` and `uid` are empty where it is another tenant's.
-    """
-
-    ends_at: Instant | None
-    lease: int
-    term: int
-    round: int | None
-    gpu_type: str
-    gpus: int
-    price: Decimal
-    held_h: Decimal
-    charge: Decimal
-    job: str = ""
-    uid: uuid.UUID | None = None
-    share: Decimal | None = None
-    carried: Decimal | None = None
-    part: Decimal | None = None
-    fraction: str = ""
-    charged_until: Instant | None = None
-    share_borne: Decimal = ZERO
-
-
-@dataclass(frozen=True, slots=True)
 class Behind:
     """The lines behind a tenant's entry; a borrower sees its terms, a lender its shares."""
 
-    paid: tuple[Line, ...]
-    earned: tuple[Line, ...]
+    paid: Sequence[IncomeLine]
+    earned: Sequence[IncomeLine]
     paid_total: Decimal
     earned_total: Decimal
     left_out: int
 
 
-def lines_behind(
-    transfer: Transfer, incomes: Sequence[LenderIncome], tenant: int, times: Clocks
-) -> Behind:
-    """The usage lines behind a transfer, as far as they are the tenant's own."""
-    paid: dict[tuple[int, int], Line] = {}
-    if transfer.tenant_id == tenant:
-        every = [item for income in incomes for item in income.line_items]
-        for item in sorted(every, key=lambda item: (item.ends_at, item.lease_id)):
-            paid[item.lease_id, item.term] = _line(
-                *(item, times, item.charge, item.charged_until),
-                job=item.job,
-                uid=item.job_uid,
-                carried=item.carried,
-            )
-    earned = [
-        _line(
-            *(item, times, item.charge + item.borne, None),
-            share=item.share.amount,
-            share_borne=item.share_borne,
-            part=item.share.part,
-            fraction=item.share.fraction,
-        )
-        for income in incomes
-        if income.tenant_id == tenant
-        for item in income.line_items
-    ]
-    lines = list(paid.values())
+def lines_behind(paid: Sequence[IncomeLine], earned: Sequence[IncomeLine]) -> Behind:
     return Behind(
-        paid=tuple(lines[:LINES]),
-        earned=tuple(earned[:LINES]),
-        paid_total=sum((line.charge for line in lines), ZERO),
-        earned_total=sum((line.share or ZERO for line in earned), ZERO),
-        left_out=max(0, len(lines) - LINES) + max(0, len(earned) - LINES),
-    )
-
-
-def _line(
-    item: UsageLineItem,
-    times: Clocks,
-    charge: Decimal,
-    charged_until: datetime | None,
-    **more: Any,
-) -> Line:
-    held = item.held if charged_until is None else charged_until - item.starts_at
-    return Line(
-        ends_at=times.instant(item.ends_at),
-        lease=item.lease_number,
-        term=item.term,
-        round=item.round,
-        gpu_type=item.gpu_type,
-        gpus=item.gpus,
-        price=item.price,
-        held_h=Decimal(held // MICROSECOND) / HOUR_US,
-        charge=charge,
-        charged_until=times.instant(charged_until) if charged_until else None,
-        **more,
+        paid=paid[:LINES],
+        earned=earned[:LINES],
+        paid_total=sum((line.paid for line in paid), ZERO),
+        earned_total=sum((line.earned for line in earned), ZERO),
+        left_out=max(0, len(paid) - LINES) + max(0, len(earned) - LINES),
     )

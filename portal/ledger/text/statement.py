@@ -20,21 +20,6 @@ OPERATOR = "operator, for unallocated quota"
 OPERATOR_LATE = "operator, for time without rounds"
 
 
-@dataclass(frozen=True, slots=True)
-class CounterpartyRow:
-    """One counterparty as the viewer may see it."""
-
-    name: str
-    transfers: int
-    earned: Decimal
-    paid: Decimal
-
-    @property
-    def net(self) -> Decimal:
-        """Earned less paid."""
-        return self.earned - self.paid
-
-
 class VisibleNames:
     """How a viewer may read the tenants of a book: the same in all of their pools, or not at all.
 
@@ -58,11 +43,10 @@ class VisibleNames:
 
 def counterparty_rows(
     totals: Iterable[CounterpartyTotal], names: VisibleNames
-) -> list[CounterpartyRow]:
+) -> list[CounterpartyTotal]:
     """Tell who was on the other side; those out of sight are one row, the last."""
     rows, hidden = [], []
     for total in totals:
-        row = CounterpartyRow("", total.transfers, total.earned, total.paid)
         if total.code == LATE:
             name: str | None = OPERATOR_LATE
         elif total.code != Transfer.Code.USAGE:
@@ -70,13 +54,17 @@ def counterparty_rows(
         else:
             name = names.of(total.tenant_id)
         if name is None:
-            hidden.append(row)
+            hidden.append(total)
         else:
-            rows.append(CounterpartyRow(name, row.transfers, row.earned, row.paid))
+            rows.append(total._replace(name=name))
     if hidden:
-        columns = zip(*((row.transfers, row.earned, row.paid) for row in hidden), strict=True)
-        transfers, earned, paid = (sum(column) for column in columns)
-        rows.append(CounterpartyRow(OTHERS, int(transfers), Decimal(earned), Decimal(paid)))
+        others = hidden[0]._replace(
+            name=OTHERS,
+            transfers=sum(row.transfers for row in hidden),
+            earned=sum((row.earned for row in hidden), Decimal(0)),
+            paid=sum((row.paid for row in hidden), Decimal(0)),
+        )
+        rows.append(others)
     return rows
 
 

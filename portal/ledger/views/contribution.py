@@ -10,7 +10,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from billing.selectors import StatementPeriod
-from billing.selectors.contribution import LineKey, contribution, income_lines, named_sums
+from billing.selectors.contribution import contribution, named_sums
+from billing.selectors.income import LineKey, income_lines, visible_lines
 from billing.selectors.quota_use import QUOTA_USE_MOST, counted_quota
 from billing.selectors.revenue import RevenueHistory, alpha_item, revenue_history
 from portal.common.access import access, pool_or_404, signed_in, tenant_or_404, tenant_pool
@@ -24,12 +25,9 @@ from portal.ledger.forms import (
     read_contribution,
 )
 from portal.ledger.text.contribution import (
+    COLUMNS,
     SumTable,
     contribution_headline,
-    contribution_lines,
-    file_columns,
-    key_text,
-    quota_use_rows,
     quota_use_text,
     quota_use_total,
 )
@@ -95,8 +93,9 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "by_borrower": SumTable(
             "t-borrowers", "By borrower", "Borrower", named_sums(shown.borrowers, names.of)
         ),
-        "lines": contribution_lines(lines[:PAGE], names, visibility, clocks(facts)),
-        "older": key_text(lines[PAGE - 1].key) if len(lines) > PAGE else "",
+        "lines": visible_lines(lines[:PAGE], names.of, visibility),
+        "times": clocks(facts),
+        "older": lines[PAGE - 1].key_text if len(lines) > PAGE else "",
         "is_paged": before is not None,
         "verify": verify,
         **quota,
@@ -112,7 +111,7 @@ def _quota_context(tenant: Tenant, facts: PoolFacts, asked: ContributionRequest)
     if asked.until - asked.since > QUOTA_USE_MOST:
         return {"quota_days_most": QUOTA_USE_MOST.days}
     counted = counted_quota(tenant.pk, facts.id, since=asked.since, until=asked.until)
-    rows = quota_use_rows(counted)
+    rows = counted.rows
     total = quota_use_total(rows)
     return {
         "quota_rows": rows,
@@ -150,8 +149,8 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         )  # fmt: skip # rows of what belongs together
         visibility = read_visibility(facts.id, access(request))
     name = f"contribution-{tenant.slug}-{facts.name}-{asked.since:%Y%m%d}-{asked.until:%Y%m%d}.csv"
-    columns = file_columns(VisibleNames(tenant.pk, [visibility]))
-    return csv_file(name, columns, reversed(lines), hint="choose a shorter time")
+    shown = visible_lines(lines, VisibleNames(tenant.pk, [visibility]).of, visibility)
+    return csv_file(name, COLUMNS, reversed(shown), hint="choose a shorter time")
 
 
 @signed_in

@@ -9,8 +9,8 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from billing.selectors.contribution import IncomeLine, income_line, income_lines
 from billing.selectors.factors import income_factors
+from billing.selectors.income import IncomeLine, income_line, income_lines
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import clocks
 from portal.common.verify import statement_panel

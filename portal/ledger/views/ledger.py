@@ -25,12 +25,12 @@ from billing.selectors import (
     ledger_page,
     ledger_row,
     statement_lines,
-    transfer_incomes,
 )
 from billing.selectors.balances import Balance, balances
 from billing.selectors.clock import book_now
 from billing.selectors.credit import credit_states, ids_of, receivers, transfer_wishes
 from billing.selectors.hours import account_hours
+from billing.selectors.income import lines_of_transfer
 from billing.services.transfers import ask_transfer
 from portal.charts.bars import hash_groups
 from portal.charts.explore.money import account_chart
@@ -172,7 +172,7 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         stored = find_transfer(transfer) if row else None
         if row is None or stored is None or facts is None:
             raise Http404
-        incomes = transfer_incomes(stored)
+        paid, earned = lines_of_transfer(stored, tenant.pk)
         visibilities = _visibilities(request, [row])
         verify = None
         if row.pool and row.hour:
@@ -191,7 +191,8 @@ def transfer(request: HttpRequest, slug: str, transfer: uuid.UUID) -> HttpRespon
         "until": times.instant(row.hour + timedelta(hours=1)) if row.hour else None,
         "entries": visible_entries(row, visibilities.get(row.pool), tenant.pk),
         "total": sum((entry.amount for entry in row.entries), ZERO),
-        "behind": lines_behind(stored, incomes, tenant.pk, times),
+        "behind": lines_behind(paid, earned),
+        "times": times,
         "verify": verify,
         "nav_key": "ledger",
         "may_open": _may_open(request, tenant),

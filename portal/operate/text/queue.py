@@ -20,6 +20,7 @@ from scheduling.selectors.operate import console as operate
 from scheduling.selectors.operate.overdue import orphan_processes, overdue_pools
 from scheduling.selectors.pools.executors import is_refusal
 from scheduling.selectors.pools.lines import PoolFacts
+from scheduling.selectors.pools.nodes import NodeStatus, unavailable_nodes
 from scheduling.selectors.rounds.sealing import (
     BREAK,
     DAMAGE,
@@ -57,7 +58,7 @@ def queue(
         *(_unreadable(kind, with_jobs=with_jobs) for kind in unreadable_rows()),
         *(
             _off(row)
-            for row in sorted(operate.unavailable_nodes(), key=lambda row: row.state == "drained")
+            for row in sorted(unavailable_nodes(), key=lambda row: row.effective == "drained")
         ),
         *(_excess(row) for row in operate.quotas_above_capacity(dict(now))),
         *(_spent(row) for row in operate.spent_budgets()),
@@ -263,8 +264,8 @@ def _unreadable(kind: UnreadableRows, *, with_jobs: bool) -> Alert:
     )
 
 
-def _off(row: operate.UnavailableNode) -> Alert:
-    lost = row.state == Node.State.LOST
+def _off(row: NodeStatus) -> Alert:
+    lost = row.effective == Node.State.LOST
     text = f"Leases still hold {plural(row.held, 'GPU')} there." if row.held else "It is empty."
     if row.engine_reason:
         text += f" Set {row.engine_reason}."

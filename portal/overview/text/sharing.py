@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from evenshare_core.domain.entitlements import Entitlement, Mode
 from portal.charts.figures import credits_text, plural
-from scheduling.selectors.sharing.views import SharingView
+from scheduling.selectors.sharing.views import SharingRow
 
 
-def sharing_headline(rows: Sequence[SharingView]) -> str:
+def sharing_headline(rows: Sequence[SharingRow]) -> str:
     """The finding of the page: what is idle, and what of it others may use."""
     idle, lent = sum(row.idle for row in rows), sum(row.lendable for row in rows)
     refused = [row for row in rows if row.is_priced_out]

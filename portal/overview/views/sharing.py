@@ -26,9 +26,9 @@ from scheduling.selectors.jobs.tenant_jobs import pool_names
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.settings import price_limit_of
 from scheduling.selectors.sharing.views import (
-    OfferView,
+    OfferRow,
     PromisedReturn,
-    SharingView,
+    SharingRow,
     list_offers,
     promised_return,
     sharing_views,
@@ -49,7 +49,7 @@ OFFERS = 50  # of the table, newest first
 class SharingTableRow:
     """A quota as a row: what holds in words, beside what the operator allows; and its form."""
 
-    view: SharingView
+    view: SharingRow
     holds: str
     allows: str
     fields: list[Field]
@@ -70,7 +70,7 @@ class SharingChange:
             now = pool_now(self.facts).pool_at
             return promised_return(self.facts, self.tenant.pk, gpu_type, now)
 
-    def row(self, gpu_type: str) -> SharingView | None:
+    def row(self, gpu_type: str) -> SharingRow | None:
         """The quota of a type as it is now."""
         with tenant_scope(self.tenant.pk):
             rows = sharing_views(self.facts.id, self.tenant.pk, pool_now(self.facts).pool_at)
@@ -222,5 +222,5 @@ def _context(
     }
 
 
-def _standing(offers: list[OfferView]) -> int:
+def _standing(offers: list[OfferRow]) -> int:
     return sum(offer.stands for offer in offers)

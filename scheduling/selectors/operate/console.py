@@ -21,7 +21,6 @@ from scheduling.models import (
     RoundScrub,
 )
 from scheduling.selectors.pools.lines import PoolFacts, pool_facts
-from scheduling.selectors.pools.nodes import of_held_slots
 from tenants.models import Budget, Quota
 
 # An intent that is open for so many rounds does not get through to its executor.
@@ -60,23 +59,6 @@ class DamagedRounds:
     count: int
     number: int
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class UnavailableNode:
-    """A node that is drained or lost, and how many of its GPUs leases still hold.
-
-    `engine_reason`: who or what in its engine keeps it out of use, as "by Slurm: disk";
-    `engine_trouble`: why the engine does not do what operators said. Empty where neither is.
-    """
-
-    pool: str
-    name: str
-    state: str
-    gpus: int
-    held: int
-    engine_reason: str = ""
-    engine_trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +153,6 @@ def quarantined_jobs(pool_id: int | None = None) -> list[QuarantinedJob]:
         rows = rows.filter(pool_id=pool_id)
     wanted = rows.values_list("uid", "name", "tenant__name", "pool__name", "quarantine")
     return [QuarantinedJob(*row) for row in wanted[:LISTED]]
-
-
-def unavailable_nodes() -> list[UnavailableNode]:
-    """Nodes that are drained or lost."""
-    rows = (
-        Node.objects.filter(pool__isnull=False)
-        .exclude(effective_state=Node.State.UP)
-        .annotate(held=of_held_slots(Count("id"), 0))
-        .order_by("pool_id", "name")
-    )
-    said = ("effective_state", "gpus", "held", "engine_reason", "engine_trouble")
-    return [UnavailableNode(*row) for row in rows.values_list("pool__name", "name", *said)]
 
 
 def quotas_above_capacity(now: dict[int, datetime]) -> list[QuotaExcess]:

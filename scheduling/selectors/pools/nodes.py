@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
-from django.db.models import Aggregate, Count, Exists, Max, OuterRef, Subquery
+from django.db.models import Aggregate, Count, Exists, Max, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from evenshare_core.units import SECOND_US
@@ -18,7 +18,7 @@ from scheduling.models import (
 )
 from scheduling.selectors.jobs.reasons import resources_text
 from scheduling.selectors.pools.lines import PoolFacts
-from tenants.answers import Answer, Hidden
+from tenants.answers import Answer, Hidden, answer_of
 from tenants.models import AuditRecord
 
 # What a drained node does until its last lease is gone.
@@ -82,37 +82,35 @@ def node_statuses(
     windows: dict[int, list[MaintenanceWindow]] = {}
     for window in windows_ahead(pool_id, now) if ahead is None else ahead:
         windows.setdefault(window.node_id, []).append(window)
-    rows = (
-        Node.objects.filter(pool_id=pool_id)
-        .annotate(
-            held=of_held_slots(Count("id"), 0),
-            leases=of_held_slots(Count("lease", distinct=True), 0),
-            last_expiry=of_held_slots(Max("lease__expires_at")),
-        )
-        .order_by("gpu_type__rank", "gpu_type", "name")
-        .select_related("gpu_type", "pool")
+    nodes = Node.objects.filter(pool_id=pool_id)
+    return _statuses(nodes.order_by("gpu_type__rank", "gpu_type", "name"), windows)
+
+
+def unavailable_nodes() -> list[NodeStatus]:
+    """Nodes of all pools that are drained or lost, with no windows. Two queries at most."""
+    nodes = Node.objects.filter(pool__isnull=False).exclude(effective_state=Node.State.UP)
+    return _statuses(nodes.order_by("pool_id", "name"), {})
+
+
+def _statuses(
+    nodes: QuerySet[Node], windows: Mapping[int, Sequence[MaintenanceWindow]]
+) -> list[NodeStatus]:
+    rows = nodes.select_related("gpu_type", "pool").annotate(
+        held=of_held_slots(Count("id"), 0),
+        leases=of_held_slots(Count("lease", distinct=True), 0),
+        last_expiry=of_held_slots(Max("lease__expires_at")),
     )
     reasons = drain_reasons(rows)
     return [
-        NodeStatus(
+        answer_of(
+            NodeStatus,
+            node,
             pool=node.pool.name if node.pool else "",
-            name=node.name,
             gpu_type=node.gpu_type.name,
-            gpus=node.gpus,
-            state=node.state,
-            held=node.held,
-            leases=node.leases,
-            last_expiry=node.last_expiry,
             windows=tuple(windows.get(node.pk, ())),
             reason=reasons.get(node.audit_subject, ""),
-            cpus=node.cpus,
-            memory_mb=node.memory_mb,
             effective=node.effective_state,
             phase=_phase(node.effective_state, node.held),
-            engine_state=node.engine_state,
-            engine_reason=node.engine_reason,
-            engine_since=node.engine_since,
-            engine_trouble=node.engine_trouble,
         )
         for node in rows
     ]

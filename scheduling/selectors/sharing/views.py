@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
 
 from django.db.models import Max, Sum
 from django.db.models.functions import Greatest
@@ -20,40 +21,49 @@ from scheduling.models import Lease
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.quota_promises import pool_promise
 from scheduling.selectors.sharing.settings import SharingRule, posted_prices, sharing_rules
-from tenants.answers import Answer, Hidden
+from tenants.answers import Answer, Hidden, answer_of, answered_as
 from tenants.models import IdleOffer, Quota
 from tenants.scopes import site_reading
 
 _DEFAULT = SharingRule(OwnSharing(), (), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class SharingView:
-    """A quota in force of a tenant: its bounds, the tenant's own settings and what holds.
+class SharingLimits(Answer, frozen=True):
+    """A mode and its limits in GPUs; null: no limit."""
 
-    `idle` GPUs of it no job of the tenant holds, and `lendable` of those others may use; `offered`:
-    GPUs of standing offers that lend at `price`, posted last; `standing` of all of them. `floor`:
-    the lowest of standing offers, None where there is none.
+    mode: Mode
+    borrow_limit: int | None
+    lend_limit: int | None
+
+
+class OwnSharingLimits(SharingLimits, frozen=True):
+    """The tenant's own; `by_offer`: idle quota is lent by offers alone."""
+
+    by_offer: bool
+
+
+class SharingRow(Answer, frozen=True):
+    """A quota: the operator's `bounds`, the tenant's `own` settings, and what holds of both.
+
+    `idle` GPUs of it are not used by its tenant, and `lendable` of those others may use. `standing`
+    GPUs are offered, `offered` of them at the posted `price`.
     """
 
     gpu_type: str
-    bounds: Entitlement
-    own: OwnSharing
-    effective: Entitlement
+    gpus: int
+    bounds: Annotated[Entitlement, answered_as(SharingLimits)]
+    own: Annotated[OwnSharing, answered_as(OwnSharingLimits)]
+    effective: Annotated[Entitlement, answered_as(SharingLimits)]
     idle: int
-    price: Decimal
+    lendable: int
     standing: int
     offered: int
-    floor: Decimal | None
+    price: Decimal
+    floor: Hidden[Decimal | None]  # the lowest of standing offers
 
-    @property
-    def lendable(self) -> int:
-        """Idle GPUs that others may use."""
-        return self.effective.lendable(self.idle)
-
-    def lends_less_than(self, other: SharingView) -> bool:
+    def lends_less_than(self, other: SharingRow) -> bool:
         """Whether fewer GPUs of the quota may be lent than as `other` has it."""
-        mine, others = (row.effective.lendable(row.bounds.gpus) for row in (self, other))
+        mine, others = (row.effective.lendable(row.gpus) for row in (self, other))
         return mine < others
 
     @property
@@ -62,7 +72,7 @@ class SharingView:
         return self.own.by_offer and self.standing > 0 and not self.offered
 
 
-def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingView]:
+def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow]:
     """Return a tenant's quotas in force in a pool, slowest type first. Four queries."""
     quotas = (
         Quota.objects.filter(pool_id=pool_id, tenant_id=tenant_id, valid_from__lte=at)
@@ -82,16 +92,19 @@ def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingVie
             tenant_id, name, quota.gpus, Mode(quota.mode), quota.borrow_limit, quota.lend_limit
         )
         floors = [offer.floor_micro for offer in rule.offers]
+        effective, idle = rule.narrow(bounds), max(0, quota.gpus - used.get(name, 0))
         views.append(
-            SharingView(
+            SharingRow(
                 gpu_type=name,
+                gpus=quota.gpus,
                 bounds=bounds,
                 own=rule.own,
-                effective=rule.narrow(bounds),
-                idle=max(0, quota.gpus - used.get(name, 0)),
-                price=to_credits(posted.get(name, 0)),
+                effective=effective,
+                idle=idle,
+                lendable=effective.lendable(idle),
                 standing=sum(offer.gpus for offer in rule.offers),
                 offered=rule.offered,
+                price=to_credits(posted.get(name, 0)),
                 floor=to_credits(min(floors)) if floors else None,
             )
         )
@@ -108,69 +121,87 @@ class OfferState(StrEnum):
     REVOKED = "revoked"
 
 
-@dataclass(frozen=True, slots=True)
-class OfferView:
-    """An offer, and what it does at the price posted last, `price`."""
+class OfferRow(Answer, frozen=True):
+    """An offer; `text` says what it does at `price`, the price posted last."""
 
-    offer: IdleOffer
-    state: OfferState
+    id: UUID
+    tenant: str
+    pool: str
+    gpu_type: str
+    gpus: int
+    floor_price: Decimal
     price: Decimal
+    made_at: datetime
+    until: datetime | None
+    revoked_at: datetime | None
+    state: OfferState
+    text: str
 
     @property
     def stands(self) -> bool:
         """Whether it is neither revoked nor over."""
         return self.state not in (OfferState.RAN_OUT, OfferState.REVOKED)
 
-    @property
-    def text(self) -> str:
-        """What it does, in a sentence with its numbers."""
-        offer = self.offer
-        gpus = f"{offer.gpus:,} idle GPU{'' if offer.gpus == 1 else 's'}"
-        match self.state:
-            case OfferState.REVOKED:
-                return f"Revoked {offer.revoked_at:%Y-%m-%d %H:%M:%S} of pool time."
-            case OfferState.RAN_OUT:
-                return f"It ended {offer.until:%Y-%m-%d %H:%M:%S} of pool time."
-            case OfferState.NOT_USED:
-                return "It does nothing: idle quota of this type is lent as it is, without offers."
-            case OfferState.BELOW_FLOOR:
-                return (
-                    f"It lends nothing: its floor is {offer.floor_price:.6f} credits, and the"
-                    f" posted price is {self.price:.6f}."
-                )
-        return (
-            f"It lends up to {gpus}: the posted price is {self.price:.6f} credits, and its floor"
-            f" is {offer.floor_price:.6f}."
-        )
+
+def _offer_text(offer: IdleOffer, state: OfferState, price: Decimal) -> str:
+    """What it does, in a sentence with its numbers."""
+    gpus = f"{offer.gpus:,} idle GPU{'' if offer.gpus == 1 else 's'}"
+    match state:
+        case OfferState.REVOKED:
+            return f"Revoked {offer.revoked_at:%Y-%m-%d %H:%M:%S} of pool time."
+        case OfferState.RAN_OUT:
+            return f"It ended {offer.until:%Y-%m-%d %H:%M:%S} of pool time."
+        case OfferState.NOT_USED:
+            return "It does nothing: idle quota of this type is lent as it is, without offers."
+        case OfferState.BELOW_FLOOR:
+            return (
+                f"It lends nothing: its floor is {offer.floor_price:.6f} credits, and the"
+                f" posted price is {price:.6f}."
+            )
+    return (
+        f"It lends up to {gpus}: the posted price is {price:.6f} credits, and its floor"
+        f" is {offer.floor_price:.6f}."
+    )
 
 
 def list_offers(
     pool_id: int, tenant_id: int, at: datetime, *, limit: int, before: int | None = None
-) -> tuple[list[OfferView], bool]:
-    """Return a tenant's offers in a pool, newest first, and whether there are more. Two queries.
+) -> tuple[list[OfferRow], int | None]:
+    """Return a tenant's offers in a pool, newest first, and where more begin. Two queries.
 
     `before`: the id that a page goes on from.
     """
     rows = IdleOffer.objects.filter(pool_id=pool_id, tenant_id=tenant_id)
     if before is not None:
         rows = rows.filter(id__lt=before)
-    page = list(rows.select_related("gpu_type").order_by("-id")[: limit + 1])
+    page = list(rows.select_related("gpu_type", "tenant", "pool").order_by("-id")[: limit + 1])
     rules = sharing_rules(pool_id, at, tenants=[tenant_id])
     views = [
-        _offer_view(row, rules.get((tenant_id, row.gpu_type.name), _DEFAULT), at)
+        _offer_row(row, rules.get((tenant_id, row.gpu_type.name), _DEFAULT), at)
         for row in page[:limit]
     ]
-    return views, len(page) > limit
+    return views, page[limit - 1].pk if len(page) > limit else None
 
 
-def offer_view(offer: IdleOffer, at: datetime) -> OfferView:
-    """Return one offer, whose pool and GPU type are read. One query."""
+def offer_view(offer: IdleOffer, at: datetime) -> OfferRow:
+    """Return one offer. One query where its tenant, pool and GPU type are read."""
     rules = sharing_rules(offer.pool_id, at, tenants=[offer.tenant_id])
-    return _offer_view(offer, rules.get((offer.tenant_id, offer.gpu_type.name), _DEFAULT), at)
+    return _offer_row(offer, rules.get((offer.tenant_id, offer.gpu_type.name), _DEFAULT), at)
 
 
-def _offer_view(offer: IdleOffer, rule: SharingRule, at: datetime) -> OfferView:
-    return OfferView(offer, _state(offer, rule, at), to_credits(rule.price_micro))
+def _offer_row(offer: IdleOffer, rule: SharingRule, at: datetime) -> OfferRow:
+    state, price = _state(offer, rule, at), to_credits(rule.price_micro)
+    return answer_of(
+        OfferRow,
+        offer,
+        id=offer.uid,
+        tenant=offer.tenant.slug,
+        pool=offer.pool.name,
+        gpu_type=offer.gpu_type.name,
+        price=price,
+        state=state,
+        text=_offer_text(offer, state, price),
+    )
 
 
 def _state(offer: IdleOffer, rule: SharingRule, at: datetime) -> OfferState:

@@ -218,7 +218,7 @@ class TestAnOlderDatabase:
         assert (list(age_problems()), can_migrate(databases=["owner"])) == ([], [])
         with connections["owner"].cursor() as cursor:
             cursor.execute(
-                "DELETE FROM django_migrations WHERE app = %s AND name >= '0012' RETURNING name",
+                "DELETE FROM django_migrations WHERE app = %s AND name >= '001' RETURNING name",
                 [app],
             )
             assert len(cursor.fetchall()) > 1

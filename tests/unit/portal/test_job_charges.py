@@ -17,10 +17,7 @@ CLOCKS = Clocks(PoolNow(BEGIN, BEGIN, 1, paused=False))
 def term(lease: int, charge: str) -> TermCharge:
     """A term that borrowed two GPUs for an hour, from two lenders."""
     amount, half = Decimal(charge), (Decimal(charge) / 2).quantize(Decimal("0.000001"))
-    lenders = tuple(
-        LenderShare(tenant, str(tenant), part, Decimal(1), 1, 2)
-        for tenant, part in ((1, half), (2, amount - half))
-    )
+    lenders = tuple(LenderShare(tenant, part) for tenant, part in ((1, half), (2, amount - half)))
     return TermCharge(
         lease_id=lease,
         lease_number=lease,

@@ -28,7 +28,7 @@ def point(lease: int, begin_s: int, end_s: int, gib: float | None) -> UsagePoint
 
 def memory_of(*points: UsagePoint) -> list[float | None]:
     lease = LeaseUsage(1, BEGIN, None, "a100", 1, 0, 1, 1, 2, GpuState.NONE, None, None, ())
-    charts = usage_charts(JobUsage((lease,), points), gpus=1, file="job")
+    charts = usage_charts(JobUsage(leases=(lease,), points=points), gpus=1, file="job")
     (chart,) = (one for one in charts if one.key == "usage-memory")
     return [None if value is None else float(value) for value in chart.series[0].values]
 
@@ -54,7 +54,7 @@ class TestTheMemoryOfALease:
         self, gib: float, unit: str, value: float, said: str
     ) -> None:
         lease = LeaseUsage(1, BEGIN, None, "a100", 1, 0, 1, 1, 2, GpuState.NONE, None, None, ())
-        usage = JobUsage((lease,), (point(1, 0, 10, gib),))
+        usage = JobUsage(leases=(lease,), points=(point(1, 0, 10, gib),))
         (chart,) = (one for one in usage_charts(usage, gpus=1, file="job") if "memory" in one.key)
         assert (chart.unit, chart.series[0].values[0]) == (unit, value)
         assert chart.title == f"Memory {said} {unit} at most"
@@ -70,7 +70,7 @@ class TestTheNamesOfLeases:
                 for n in numbers
             )  # fmt: skip
             points = tuple(lease.mean for lease in leases if lease.mean is not None)
-            (chart, _) = usage_charts(JobUsage(leases, points), gpus=1, file="job")
+            (chart, _) = usage_charts(JobUsage(leases=leases, points=points), gpus=1, file="job")
             assert [rule.text for rule in chart.rules] == (
                 [f"lease {n}" for n in numbers] if len(numbers) > 1 else []
             )
@@ -88,7 +88,7 @@ def gpu_texts(gpus: int, some: int) -> list[str]:
         lease=1, begin_us=at, end_us=at + SECOND_US, cores=1.0, cores_peak=1.0, busy=500.0,
         busy_low=400.0, busy_high=600.0, gpus_known=some, gpu_bytes=GIB, gpu_peak_bytes=2.0 * GIB,
     )  # fmt: skip
-    charts = usage_charts(JobUsage((lease,), (used,)), gpus=gpus, file="job")
+    charts = usage_charts(JobUsage(leases=(lease,), points=(used,)), gpus=gpus, file="job")
     return [one.text for one in charts if one.key in ("usage-gpu", "usage-gpu-memory")]
 
 

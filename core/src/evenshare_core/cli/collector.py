@@ -15,13 +15,17 @@ def rare_collections() -> Iterator[None]:
 
     A simulation keeps all of its leases and terms, so each search walks more and finds nothing:
     about a fifteenth of its CPU. Only memory and time depend on it, never what is decided.
+    A process that has frozen what it imported keeps that.
     """
     before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    is_frozen = gc.get_freeze_count() > 0
+    if not is_frozen:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()

@@ -42,7 +42,7 @@ def capacity_by_type(nodes: Iterable[Node]) -> dict[str, int]:
     return capacity
 
 
-def largest_nodes(nodes: Iterable[Node]) -> dict[str, int]:
+def node_sizes(nodes: Iterable[Node]) -> dict[str, int]:
     """Return the GPUs of the largest node of each type."""
     sizes: dict[str, int] = {}
     for node in nodes:

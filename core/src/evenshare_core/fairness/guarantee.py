@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from evenshare_core.domain.cluster import gpus_by_node, largest_nodes, placement_gpus
+from evenshare_core.domain.cluster import gpus_by_node, node_sizes, placement_gpus
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -88,7 +88,7 @@ class _Round:
         self._claims = {(row.tenant, row.gpu_type): row for row in decision.service.claims}
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._speeds = {row.id: dict(row.speedups) for row in snapshot.profiles}
-        self._sizes = largest_nodes(snapshot.nodes)
+        self._sizes = node_sizes(snapshot.nodes)
         withdrawn = [skip for skip in decision.skips if skip.numbers.get("withdrawn")]
         self._unclear_types = {skip.numbers.get("gpu_type") for skip in withdrawn}
         self._unclear_jobs = {job for skip in withdrawn for job in skip.jobs}

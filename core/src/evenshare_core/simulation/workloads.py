@@ -14,13 +14,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from math import isqrt
 
-from evenshare_core.domain.cluster import (
-    Node,
-    Placement,
-    Resources,
-    capacity_by_type,
-    largest_nodes,
-)
+from evenshare_core.domain.cluster import Node, Placement, Resources, capacity_by_type, node_sizes
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.profiles import Profile
@@ -190,7 +184,7 @@ class Cluster:
     @property
     def node_sizes(self) -> dict[str, int]:
         """GPUs of the largest node of each type, while none is lost."""
-        return largest_nodes(self.nodes)
+        return node_sizes(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from evenshare_core.domain.cluster import (
     Node,
     Placement,
     capacity_by_type,
-    largest_nodes,
+    node_sizes,
     placement_gpus,
 )
 from evenshare_core.domain.decision import Decision, End, Preemption
@@ -211,7 +211,7 @@ class CellUse:
                 room[cell.node] = room.get(cell.node, 0) + cell.gpus
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._held: dict[tuple[int, str], int] = {}
-        self._sizes = largest_nodes(snapshot.nodes)
+        self._sizes = node_sizes(snapshot.nodes)
         # GPUs that nobody holds for whom no lease would have to end before its expiry.
         self._free = {node.id: node.gpus for node in snapshot.nodes}
         self.spot: list[Lease] = []

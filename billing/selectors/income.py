@@ -1,0 +1,275 @@
+"""Lines of income from lending, with every factor of each. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any
+from uuid import UUID
+
+from django.db import connection
+from msgspec.structs import replace
+
+from billing.models import Transfer
+from billing.selectors.accounts import account_of, gpu_hours
+from billing.selectors.late import LATE_SHARES
+from billing.selectors.statements import HOUR, Given
+from evenshare_core.money.fixed_point import PLACES
+from evenshare_core.units import HOUR_US
+from scheduling.selectors.visibility import Visibility
+from tenants.answers import Answer, Hidden, about, formatted_as
+from tenants.scopes import site_reading
+
+LineKey = tuple[datetime, int]  # hour and number of a line
+OTHER_TENANT = "another tenant"
+PART = 10**12
+MICROSECOND = timedelta(microseconds=1)
+
+
+class IncomeLine(Answer, frozen=True, kw_only=True):
+    """One share of a borrowed term: earned = charge x own_part, to the micro-credit."""
+
+    counted_at: Annotated[datetime, about("Its hour closes: it counts at this instant.")]
+    round: Annotated[int | None, about("It granted or renewed the term, and fixed its price.")]
+    gpu_type: str
+    borrower: Annotated[str, about("As the pool shows it to you.")] = OTHER_TENANT
+    job: Annotated[UUID | None, about("null: not yours to see.")]
+    lease: int
+    term: int
+    starts_at: datetime
+    ends_at: datetime
+    gpus: int
+    price: Decimal
+    carried: Annotated[
+        Decimal | None,
+        formatted_as(
+            "{:f}".format,
+            type="string",
+            description="Micro-credits that the lease's terms before left over; charge = gpus x"
+            " price x time + carried, to the nearest micro-credit. null: from before remainders"
+            " were carried.",
+        ),
+    ]
+    charge: Decimal
+    own_part: Annotated[
+        Decimal,
+        formatted_as(
+            "{:f}".format,
+            type="string",
+            description="At each instant own idle / all idle quota, 12 places.",
+        ),
+    ]
+    own_part_exact: Annotated[str, about("The same as a fraction, where that is short.")]
+    lent_gpu_h: Annotated[Decimal, formatted_as("{:f}".format, type="string")]
+    earned: Decimal
+    transfer: Annotated[UUID | None, about("null: not settled, or a charge of 0.")]
+    charged_until: Annotated[
+        datetime | None,
+        about(
+            "If rounds were late for the term: until when its borrower was charged. null: until it"
+            " ended."
+        ),
+    ]
+    borne: Annotated[
+        Decimal, about("What of `charge` the operator paid, because rounds were late.")
+    ]
+    earned_borne: Annotated[
+        Decimal,
+        about(
+            "What of `earned` the operator paid: `borne` split by what lenders earned, by the"
+            " largest remainder."
+        ),
+    ]
+    number: Hidden[int]
+    hour: Hidden[datetime]
+    borrower_id: Hidden[int]
+    job_name: Hidden[str]
+    # The lender's, and the sum of all lenders'; 0 where nobody had idle quota: the operator earns.
+    weight: Hidden[int]
+    weights: Hidden[int]
+    line_id: Hidden[int]
+    lease_id: Hidden[int]
+    # Exact, as a line's `carried`.
+    carried_units: Hidden[int | None]
+
+    @property
+    def held_h(self) -> Decimal:
+        """How long the term held its GPUs, in pool time."""
+        return _hours(self.ends_at - self.starts_at)
+
+    @property
+    def paid_h(self) -> Decimal:
+        """How long the borrower was charged for."""
+        return _hours((self.charged_until or self.ends_at) - self.starts_at)
+
+    @property
+    def paid(self) -> Decimal:
+        """What of the charge the borrower paid."""
+        return self.charge - self.borne
+
+    @property
+    def key(self) -> LineKey:
+        """Its place in the list."""
+        return self.hour, self.number
+
+    @property
+    def key_text(self) -> str:
+        """The same as addresses have it: its hour in seconds since 1970, its number."""
+        return f"{round(self.hour.timestamp())}-{self.number}"
+
+
+# The lines of an account's shares, or of those of one borrower's hour.
+_FACTORS = f"""
+    WITH {LATE_SHARES}
+    SELECT share.id AS number, share.hour, share.hour + interval '1 hour' AS counted_at,
+           type.name AS gpu_type, line.tenant_id AS borrower_id, job.name AS job_name,
+           job.uid AS job, lease.number AS lease, line.term, granted.round, line.starts_at,
+           line.ends_at, line.gpus, line.price, line.amount + line.borne AS charge,
+           line.carried AS carried_units, share.amount AS earned, share.lent_gpu_us, share.weight,
+           (SELECT sum(every.weight) FROM billing_usageshare every WHERE every.line_id = line.id)
+               AS weights,
+           transfer.id AS transfer, line.id AS line_id, line.lease_id, line.charged_until,
+           line.borne, coalesce(late.borne, 0.000000) AS earned_borne
+    FROM billing_usageshare share
+    JOIN billing_usageline line ON line.id = share.line_id
+    JOIN scheduling_gputype type ON type.id = line.gpu_type_id
+    JOIN scheduling_job job ON job.id = line.job_id
+    JOIN scheduling_lease lease ON lease.id = line.lease_id
+    LEFT JOIN scheduling_leaseterm granted
+           ON granted.lease_id = line.lease_id AND granted.number = line.term
+    LEFT JOIN late_share late ON late.id = share.id
+    LEFT JOIN billing_transfer transfer
+           ON transfer.code = 'usage' AND transfer.book_id = line.book_id
+          AND transfer.pool_id = line.pool_id AND transfer.tenant_id = line.tenant_id
+          AND transfer.hour = share.hour
+    WHERE line.pool_id = %(pool)s
+      AND share.hour >= %(since_hour)s AND share.hour < %(until_hour)s
+"""  # noqa: S608 - made of a constant of ours
+_LINES = f"""{_FACTORS}
+      AND share.account_id = %(account)s AND (share.hour, share.id) < (%(before_hour)s, %(before)s)
+    ORDER BY share.hour DESC, share.id DESC
+    LIMIT %(limit)s
+"""
+_BEHIND = f"""{_FACTORS}
+      AND line.tenant_id = %(borrower)s AND line.amount + line.borne > 0
+      AND CASE WHEN %(is_paid)s THEN share.id = (
+              SELECT min(every.id) FROM billing_usageshare every WHERE every.line_id = line.id)
+          ELSE share.account_id = %(account)s END
+    ORDER BY line.ends_at, line.lease_id, line.term
+"""  # noqa: S608 - made of a constant of ours
+
+
+def given_time(
+    tenant_id: int, pool_id: int, book: str, since: datetime, until: datetime
+) -> Given | None:
+    """Return what queries of an account's lines are given; None where it has none. One query."""
+    account = account_of(tenant_id, book)
+    if account is None:
+        return None
+    return {
+        "account": account.pk,
+        "pool": pool_id,
+        "since": since,
+        "until": until,
+        "since_hour": since - HOUR,
+        "until_hour": until - HOUR,
+    }
+
+
+def income_lines(
+    tenant_id: int,
+    pool_id: int,
+    book: str,
+    *,
+    since: datetime,
+    until: datetime,
+    before: LineKey | None = None,
+    limit: int = 50,
+) -> list[IncomeLine]:
+    """Return at most `limit` lines that count in [since, until), newest first. Two queries.
+
+    `before`: the key of the line after which the page begins.
+    """
+    given = given_time(tenant_id, pool_id, book, since, until)
+    if given is None:
+        return []
+    hour, number = before or (until, 0)
+    return _lines(_LINES, {**given, "before_hour": hour, "before": number, "limit": limit})
+
+
+def income_line(
+    tenant_id: int, pool_id: int, book: str, *, hour: datetime, number: int
+) -> IncomeLine | None:
+    """Return a line by its key; None where the tenant has none of it. Two queries."""
+    since = hour + HOUR
+    lines = income_lines(
+        tenant_id, pool_id, book,
+        since=since, until=since + HOUR, before=(hour, number + 1), limit=1,
+    )  # fmt: skip # rows of what belongs together
+    return lines[0] if lines and lines[0].number == number else None
+
+
+def lines_of_transfer(
+    transfer: Transfer, tenant_id: int
+) -> tuple[list[IncomeLine], list[IncomeLine]]:
+    """Return what a tenant paid and what it earned in a transfer, by the terms' ends.
+
+    Of a transfer that the caller may see. Each term that it paid is there once, with the share of
+    any lender. At most three queries; empty where the transfer is no settlement of usage.
+    """
+    hour, borrower = transfer.hour, transfer.tenant_id
+    if transfer.pool_id is None or borrower is None or hour is None:
+        return [], []
+    since = hour + HOUR
+    given = given_time(tenant_id, transfer.pool_id, transfer.book.slug, since, since + HOUR)
+    if given is None:
+        return [], []
+    given = {**given, "borrower": borrower}
+    paid = _lines(_BEHIND, {**given, "is_paid": True}) if borrower == tenant_id else []
+    return paid, _lines(_BEHIND, {**given, "is_paid": False})
+
+
+def visible_lines(
+    lines: Iterable[IncomeLine], name_of: Callable[[int], str | None], visibility: Visibility
+) -> list[IncomeLine]:
+    """Return lines as a viewer may see them: whose job it was as far as the pool shows it."""
+    rows = []
+    for line in lines:
+        shown = replace(line, borrower=name_of(line.borrower_id) or OTHER_TENANT)
+        if not visibility.jobs_of(line.borrower_id):
+            shown = replace(shown, job=None, job_name="")
+        rows.append(shown)
+    return rows
+
+
+def _lines(sql: str, given: Given) -> list[IncomeLine]:
+    # Of the account's lines, to whomever else they were paid.
+    with site_reading(), connection.cursor() as cursor:
+        cursor.execute(sql, given)
+        names = [column.name for column in cursor.description]
+        return [_line(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
+
+
+def _line(row: dict[str, Any]) -> IncomeLine:
+    lent_gpu_us, weight, weights = row.pop("lent_gpu_us"), row["weight"], int(row.pop("weights"))
+    part = Fraction(weight, weights) if weights else Fraction(1)
+    return IncomeLine(
+        **row,
+        weights=weights,
+        carried=_carried_micro(row["carried_units"]),
+        own_part=Decimal(round(part * PART)) / PART,
+        own_part_exact=f"{weight}/{weights}" if 1 < weights < PART else "",
+        lent_gpu_h=gpu_hours(lent_gpu_us),
+    )
+
+
+def _carried_micro(carried: int | None) -> Decimal | None:
+    """The remainder that a line's charge took over (`UsageLine.carried`) in micro-credits."""
+    return None if carried is None else (Decimal(carried) / HOUR_US).quantize(PLACES)
+
+
+def _hours(length: timedelta) -> Decimal:
+    micro_hours = round(Fraction(length // MICROSECOND * 10**6, HOUR_US))
+    return Decimal(micro_hours) / 10**6
