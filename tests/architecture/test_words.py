@@ -60,7 +60,7 @@ ALLOWED = {
 PUBLISHED = {
     place: {"words"}
     for place in (
-        "scheduling/selectors/jobs/preemptions.py",
+        *("scheduling/api/jobs.py", "scheduling/selectors/jobs/preemptions.py"),
         *("scheduling/selectors/rounds/rows.py", "scheduling/selectors/rounds/one_round.py"),
         *("portal/jobs/text/log.py", "portal/rounds/text/tables.py"),
     )
