@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from billing.api.base import MoneyView
 from billing.api.credit_schemas import (
     AllowanceRow,
     CreditBudgetRow,
     CreditRow,
     CreditTermsRow,
 )
-from billing.api.usage import MoneyView
 from billing.models import TransferRequest
 from billing.requests import AllowanceRequest, CreditTermsRequest, DecisionRequest, GiftRequest
 from billing.selectors.clock import book_now
@@ -38,27 +38,12 @@ from billing.services.transfers import approve_transfer, ask_transfer, refuse_tr
 from evenshare_core.money.budgets import BudgetAction, BudgetPeriod
 from evenshare_core.money.fixed_point import sum_to_credits
 from scheduling.api.base import idempotency_key, replay_header
-from scheduling.api.schemas import (
-    IDEMPOTENCY_KEY,
-    IDEMPOTENT_REPLAYED,
-    TENANT,
-)
+from scheduling.api.schemas import ONCE, TENANT
 from tenants.answers import answer_of, plain
-from tenants.api.answer_schemas import answer_serializer
-from tenants.api.base import actor_of
-from tenants.api.cursors import make_cursor, read_cursor
-from tenants.api.operate import (
-    IF_MATCH,
-    OperateView,
-    answer,
-    etag_of,
-    page,
-    refusal,
-    request_of,
-)
+from tenants.api.base import Who, actor_of
+from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, refusal, request_of
 from tenants.api.problems import Problem, bad_field, not_there
-from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import CURSOR, page_serializer
+from tenants.api.resources import CURSOR, Listed, Page, Shown, described
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -67,56 +52,61 @@ from tenants.selectors.tenants import find_tenant
 from tenants.tokens import Scope
 
 STATES = TransferRequest.State.values
-TRANSFER_PAGE = page_serializer(TransferRow, "Requests for transfers, the newest first.")
-CREDIT_TERMS = answer_serializer(CreditTermsRow)
 STATE = OpenApiParameter("state", OpenApiTypes.STR, OpenApiParameter.QUERY, enum=STATES)
 
 
-class CreditList(MoneyView):
-    """What tenants have left."""
+class CreditList(Listed, MoneyView):
+    """List balance, limit and budget of your tenants, by book."""
 
-    query: ClassVar[tuple[str, ...]] = ("tenant",)
+    address = "credit"
+    operation = "credit_list"
+    row = CreditRow
+    about = "Credit of tenants."
+    parameters = (TENANT,)
+    shows = ("Tenant.slug",)
 
-    @extend_schema(
-        operation_id="credit_list",
-        responses={200: page_serializer(CreditRow, "Credit of tenants.")},
-        parameters=[TENANT],
-    )
-    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
-        """List balance, limit and budget of your tenants, by book."""
-        ids = self.money_tenants()
+    def page(self) -> Page:
+        ids = self.asked_ids()
         with tenants_scope(ids):
             rows = [
                 _credit(state)
                 for book in all_credit_books()
                 for state in credit_states(book, book_now(book), tenants=ids)
             ]
-        return Response(page(plain(rows)))
+        return Page(rows)
 
 
-class TransferList(MoneyView):
-    """What a tenant wants to give away."""
+class TransferView(Listed):
+    """A list of requests for transfers, newest first."""
 
-    scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "POST": Scope.CREDIT_WRITE.value}
-    query: ClassVar[tuple[str, ...]] = ("tenant", "state", "cursor")
+    row = TransferRow
+    about = "Requests for transfers, the newest first."
 
-    @extend_schema(
-        operation_id="transfer_list",
-        responses={200: TRANSFER_PAGE},
-        parameters=[TENANT, STATE, CURSOR],
-    )
-    def get(self, request: Request) -> Response:
-        """List the requests for transfers of your tenants, newest first."""
-        ids = self.money_tenants()
+    def wishes(self, ids: Sequence[int] | None) -> Page:
+        """Return a page of those of tenants; None: of all."""
+        state = self.param("state")
+        if state and state not in STATES:
+            raise bad_field("state", "is not a state", f"Of: {', '.join(STATES)}.")
+        before = self.before("transfers")
         with tenants_scope(ids):
-            return _transfers(request, ids)
+            rows, more = transfer_wishes(ids, state=state, before=before)
+        return Page(rows, None if more is None else [more])
 
-    @extend_schema(
-        operation_id="transfer_ask",
-        request=request_serializer(GiftRequest),
-        responses={201: answer_serializer(TransferRow)},
-        parameters=[IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED],
-    )
+
+class TransferList(TransferView, MoneyView):
+    """List the requests for transfers of your tenants, newest first."""
+
+    address = "transfers"
+    operation = "transfer_list"
+    who = Who.ANYBODY_SIGNED_IN
+    parameters = (TENANT, STATE, CURSOR)
+    shows = ("TransferRequest.reason", "TransferRequest.uid")
+    scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "POST": Scope.CREDIT_WRITE.value}
+
+    def page(self) -> Page:
+        return self.wishes(self.asked_ids())
+
+    @described("transfer_ask", GiftRequest, TransferRow, 201, *ONCE)
     def post(self, request: Request) -> Response:
         """Ask that credits of a tenant that you manage are given to another one."""
         key = idempotency_key(request)
@@ -157,23 +147,21 @@ class CreditView(OperateView):
     edit_action: ClassVar[Action] = Action.KEEP_CREDIT
 
 
-class OperateCredit(CreditView):
-    """The terms of a tenant's credit in a book."""
+class OperateCredit(Shown, CreditView):
+    """Return the credit limit and the budget of a tenant."""
 
-    @extend_schema(operation_id="operate_credit", responses={200: CREDIT_TERMS})
-    def get(self, request: Request, slug: str, book: str) -> Response:  # noqa: ARG002 - DRF's
-        """Return the credit limit and the budget of a tenant."""
+    address = "operate/credit/<slug:slug>/<slug:book>"
+    operation = "operate_credit"
+    answer = CreditTermsRow
+    shows = ("Tenant.slug",)
+
+    def show(self, slug: str, book: str) -> Response:
         with site_scope():
             tenant = self._named(slug, book)
             row = _terms(tenant, book)
         return answer(row, etag_of(row))
 
-    @extend_schema(
-        operation_id="operate_credit_set",
-        request=request_serializer(CreditTermsRequest),
-        responses={200: CREDIT_TERMS},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_credit_set", CreditTermsRequest, CreditTermsRow, 200, IF_MATCH)
     def put(self, request: Request, slug: str, book: str) -> Response:
         """Set the credit limit and the budget; what is left out is none."""
         with site_scope():
@@ -193,16 +181,10 @@ class OperateCredit(CreditView):
 
 
 class AllowanceList(CreditView):
-    """Credits from the operator's account."""
-
+    address = "operate/allowances"
     preconditions: ClassVar[tuple[str, ...]] = ()
 
-    @extend_schema(
-        operation_id="operate_allowance",
-        request=request_serializer(AllowanceRequest),
-        responses={201: answer_serializer(AllowanceRow)},
-        parameters=[IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED],
-    )
+    @described("operate_allowance", AllowanceRequest, AllowanceRow, 201, *ONCE)
     def post(self, request: Request) -> Response:
         """Post an allowance. The same name of a tenant, or the same key, posts it once."""
         key = idempotency_key(request)
@@ -215,21 +197,17 @@ class AllowanceList(CreditView):
         return Response(plain(row), status=201, headers=replay_header(is_replay=given.is_replay))
 
 
-class OperateTransferList(CreditView):
-    """Requests for transfers of all tenants."""
+class OperateTransferList(TransferView, CreditView):
+    """List the requests for transfers, newest first."""
 
+    address = "operate/transfers"
+    operation = "operate_transfer_list"
+    parameters = (STATE, CURSOR)
+    shows = ("TransferRequest.reason", "Tenant.slug")
     preconditions: ClassVar[tuple[str, ...]] = ()
-    query: ClassVar[tuple[str, ...]] = ("state", "cursor")
 
-    @extend_schema(
-        operation_id="operate_transfer_list",
-        responses={200: TRANSFER_PAGE},
-        parameters=[STATE, CURSOR],
-    )
-    def get(self, request: Request) -> Response:
-        """List the requests for transfers, newest first."""
-        with site_scope():
-            return _transfers(request, None)
+    def page(self) -> Page:
+        return self.wishes(None)
 
 
 class TransferDecision(CreditView):
@@ -250,39 +228,21 @@ class TransferDecision(CreditView):
 
 
 class TransferApprove(TransferDecision):
-    """Moves the credits."""
+    address = "operate/transfers/<uuid:uid>/approve"
 
-    @extend_schema(
-        operation_id="operate_transfer_approve",
-        request=request_serializer(DecisionRequest),
-        responses={200: answer_serializer(TransferRow)},
-    )
+    @described("operate_transfer_approve", DecisionRequest, TransferRow)
     def post(self, request: Request, uid: UUID) -> Response:
         """Approve a request: its credits move. Nobody approves their own."""
         return self.decided(request, uid, is_approved=True)
 
 
 class TransferRefuse(TransferDecision):
-    """Moves nothing."""
+    address = "operate/transfers/<uuid:uid>/refuse"
 
-    @extend_schema(
-        operation_id="operate_transfer_refuse",
-        request=request_serializer(DecisionRequest),
-        responses={200: answer_serializer(TransferRow)},
-    )
+    @described("operate_transfer_refuse", DecisionRequest, TransferRow)
     def post(self, request: Request, uid: UUID) -> Response:
         """Refuse a request."""
         return self.decided(request, uid, is_approved=False)
-
-
-def _transfers(request: Request, ids: Sequence[int] | None) -> Response:
-    state = request.query_params.get("state", "")
-    if state and state not in STATES:
-        raise bad_field("state", "is not a state", f"Of: {', '.join(STATES)}.")
-    key = read_cursor(request, "transfers")
-    rows, more = transfer_wishes(ids, state=state, before=key[0] if key else None)
-    following = make_cursor("transfers", more) if more is not None else None
-    return Response({"results": plain(rows), "next": following})
 
 
 def _credit(state: CreditState) -> CreditRow:

@@ -5,14 +5,11 @@ What a tenant needs to compute them again by itself: `evenshare statement verify
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import ClassVar
 
-from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from billing.api.contribution import STRETCH, ContributionView
+from billing.api.base import STRETCH, MoneyView
+from billing.api.contribution import IncomePart, IncomeView
 from billing.selectors.entries import account_entries
 from billing.selectors.factors import IncomeFactors, LineFactors, income_factors
 from billing.selectors.income import OTHER_TENANT
@@ -28,85 +25,63 @@ from evenshare_core.money.rows import (
     Whole,
 )
 from scheduling.selectors.pools.lines import PoolFacts
-from scheduling.selectors.visibility import Visibility, read_visibility
+from scheduling.selectors.visibility import Visibility
 from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
-from tenants.api.resources import PAGE, page_serializer
+from tenants.api.resources import PAGE, Listed, Page, page_of
 from tenants.models import Tenant
 from tenants.scopes import tenant_scope
 
 OPERATOR_NAME = "operator"
 
 
-class IncomePage(s.Serializer[object]):
-    """A page of incomes, and idle quota over the time of all of them."""
+class IncomeList(IncomeView):
+    """List a tenant's incomes from lending in a pool, newest first, with every factor.
 
-    results = answer_serializer(IncomeRow)(many=True)
-    idle = answer_serializer(IdleRow)(many=True)
-    next = s.CharField(allow_null=True)
+    An income counts when its hour of pool time closes. `idle` has the idle quota of the time
+    of the page's rows, in order: the intervals of a row are those of its GPU type between its
+    `counts_from` and `counts_until`. Without `since` and `until`: the last seven days.
+    """
 
+    address = "income"
+    operation = "income_list"
+    row = IncomeRow
+    about = "A page of incomes, and idle quota over the time of all of them."
+    beside: ClassVar = {"idle": answer_serializer(IdleRow)(many=True)}
 
-class IncomeList(ContributionView):
-    """What each borrowed term brought a lender, to compute it again."""
-
-    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "since", "until", "cursor", "limit")
-
-    @extend_schema(
-        operation_id="income_list",
-        responses={200: IncomePage},
-        parameters=[*STRETCH, *PAGE],
-    )
-    def get(self, request: Request) -> Response:
-        """List a tenant's incomes from lending in a pool, newest first, with every factor.
-
-        An income counts when its hour of pool time closes. `idle` has the idle quota of the time
-        of the page's rows, in order: the intervals of a row are those of its GPU type between its
-        `counts_from` and `counts_until`. Without `since` and `until`: the last seven days.
-        """
-        asked = self.asked_income(request)
-        tenant, facts = asked.tenant, asked.facts
-        with tenant_scope(tenant.pk):
-            lines, following = self.asked_lines(asked, "income")
-            factors = income_factors(tenant.pk, facts.id, lines)
-            visibility = read_visibility(facts.id, self.access)
-        rows = [_income(row, tenant, facts, visibility) for row in factors.lines]
-        return Response({"results": plain(rows), "idle": plain(_idle(factors)), "next": following})
+    def shown(self, part: IncomePart) -> Page:
+        factors = income_factors(part.tenant.pk, part.facts.id, part.lines)
+        rows = [_income(row, part.tenant, part.facts, part.visibility) for row in factors.lines]
+        return Page(rows, tail={"idle": plain(_idle(factors))})
 
 
-class EntryList(ContributionView):
-    """What the ledger moved on a tenant's account."""
+class EntryList(Listed, MoneyView):
+    """List the transfers that moved a tenant's credits for a pool, newest first.
 
-    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "since", "until", "cursor", "limit")
+    Those that are effective in [`since`, `until`) of the pool's time; without both: the last
+    seven days.
+    """
 
-    @extend_schema(
-        operation_id="entry_list",
-        responses={200: page_serializer(EntryRow, "A page of an account.")},
-        parameters=[*STRETCH, *PAGE],
-    )
-    def get(self, request: Request) -> Response:
-        """List the transfers that moved a tenant's credits for a pool, newest first.
+    address = "entries"
+    operation = "entry_list"
+    row = EntryRow
+    about = "A page of an account."
+    parameters = (*STRETCH, *PAGE)
 
-        Those that are effective in [`since`, `until`) of the pool's time; without both: the last
-        seven days.
-        """
-        tenant, facts, since, until = self.asked_income(request)
-        limit = read_limit(request)
-        route = f"entries.{facts.id}"
-        key = read_cursor(request, route)
+    def page(self) -> Page:
+        tenant = self.asked_tenant()
+        facts = self.asked_pool(tenant)
+        asked, limit = self.asked_time(facts), self.limit
+        before = self.before("entries", facts.id)
         with tenant_scope(tenant.pk):
             entries = account_entries(
-                tenant.pk,
-                facts.id,
-                facts.book,
-                since=since,
-                until=until,
-                before=key[0] if key else None,
+                *(tenant.pk, facts.id, facts.book),
+                since=asked.since,
+                until=asked.until,
+                before=before,
                 limit=limit + 1,
             )
-        shown = entries[:limit]
-        following = make_cursor(route, shown[-1][0]) if len(entries) > limit else None
-        return Response({"results": [plain(row) for _, row in shown], "next": following})
+        return page_of(entries, limit, lambda one: [one[0]], itemgetter(1))
 
 
 def _income(

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any, ClassVar
+from operator import itemgetter
+from typing import Any
 
 from django.db.models import Sum
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
 
+from billing.api.base import STRETCH, MoneyView
 from billing.models import Book, UsageLine
 from billing.selectors import PriceRow, has_prices, posted_prices, prices_now
 from billing.selectors.statements import HOUR
 from billing.selectors.usage import usage_rows
 from evenshare_core.money.rows import UsageRow
 from scheduling.api.base import SchedulingView
-from scheduling.api.schemas import POOL, SINCE, TENANT, UNTIL
+from scheduling.api.schemas import POOL, SINCE, UNTIL
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.pools.capacity import type_capacities
 from scheduling.selectors.sharing.price_forecasts import (
@@ -25,16 +24,11 @@ from scheduling.selectors.sharing.price_forecasts import (
     no_forecast,
     price_forecasts,
 )
-from tenants.answers import plain
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
+from tenants.api.base import Who
 from tenants.api.problems import bad_field, not_there
-from tenants.api.resources import PAGE, page_serializer
+from tenants.api.resources import PAGE, Listed, Page, page_of
 from tenants.api.times import read_time
-from tenants.models import Tenant
-from tenants.permissions import Action
 from tenants.scopes import site_scope, tenant_scope
-
-FIRST_YEAR = 1970
 
 
 class Charges:
@@ -53,40 +47,37 @@ class Charges:
         return Book.objects.filter(slug=book).values_list("currency", flat=True).first() or book
 
 
-PRICE_PAGE = page_serializer(PriceRow, "Prices of pools.")
+class PriceList(Listed, SchedulingView):
+    """List the prices that the next round's terms pay, of one pool or of all of yours."""
 
+    address = "prices"
+    operation = "price_list"
+    who = Who.POOL
+    row = PriceRow
+    about = "Prices of pools."
+    parameters = (POOL,)
 
-class PriceList(SchedulingView):
-    """Posted prices."""
-
-    query: ClassVar[tuple[str, ...]] = ("pool",)
-
-    @extend_schema(operation_id="price_list", responses={200: PRICE_PAGE}, parameters=[POOL])
-    def get(self, request: Request) -> Response:
-        """List the prices that the next round's terms pay, of one pool or of all of yours."""
-        name = request.query_params.get("pool", "")
+    def page(self) -> Page:
+        name = self.param("pool")
         pools = [self.pool(name)] if name else self.pools()
         with site_scope():
-            rows = [row for facts in pools for row in prices_now(facts.id)]
-        return Response({"results": plain(rows), "next": None})
+            return Page([row for facts in pools for row in prices_now(facts.id)])
 
 
-class PriceHistory(SchedulingView):
-    """What was posted for a GPU type, round by round."""
+class PriceHistory(Listed, SchedulingView):
+    """List the prices posted for a GPU type, newest first, with base, theta and use of each."""
 
-    query: ClassVar[tuple[str, ...]] = ("since", "until", "cursor", "limit")
+    address = "prices/<slug:name>/<slug:gpu_type>"
+    operation = "price_history"
+    who = Who.POOL
+    row = PriceRow
+    about = PriceList.about
+    parameters = (SINCE, UNTIL, *PAGE)
 
-    @extend_schema(
-        operation_id="price_history",
-        responses={200: PRICE_PAGE},
-        parameters=[SINCE, UNTIL, *PAGE],
-    )
-    def get(self, request: Request, name: str, gpu_type: str) -> Response:
-        """List the prices posted for a GPU type, newest first, with base, theta and use of each."""
-        facts, limit = self.pool(name), read_limit(request)
-        route = f"prices.{facts.id}.{gpu_type}"
-        key = read_cursor(request, route)
-        since, until = read_time(request, "since"), read_time(request, "until")
+    def page(self, name: str, gpu_type: str) -> Page:
+        facts, limit = self.pool(name), self.limit
+        before = self.before("prices", facts.id, gpu_type)
+        since, until = read_time(self.request, "since"), read_time(self.request, "until")
         with site_scope():
             if gpu_type not in {one.name for one in type_capacities(facts.id)} and not has_prices(
                 facts.id, gpu_type
@@ -96,100 +87,64 @@ class PriceHistory(SchedulingView):
                 *(facts.id, gpu_type),
                 since=since,
                 until=until,
-                before_round=key[0] if key else None,
+                before_round=before,
                 limit=limit + 1,
             )
-        shown = points[:limit]
-        more = len(points) > limit
-        following = make_cursor(route, shown[-1].valid_from_round) if more else None
-        return Response({"results": plain(shown), "next": following})
+        return page_of(points, limit, lambda last: [last.valid_from_round])
 
 
-class PriceForecasts(SchedulingView):
-    """How prices may go in the next hours."""
+class PriceForecasts(Listed, SchedulingView):
+    """List a pool's newest price forecasts by GPU type: p10, p50 and p90 at coming instants.
 
-    query: ClassVar[tuple[str, ...]] = ()
+    Of 19 simulated runs; `hits` of `counted` past instants had a posted price from p10 to p90.
+    """
 
-    @extend_schema(
-        operation_id="price_forecast",
-        responses={200: page_serializer(PriceForecastRow, "Forecasts of a pool's prices.")},
-    )
-    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """List a pool's newest price forecasts by GPU type: p10, p50 and p90 at coming instants.
+    address = "price-forecasts/<slug:name>"
+    operation = "price_forecast"
+    who = Who.POOL
+    row = PriceForecastRow
+    about = "Forecasts of a pool's prices."
 
-        Of 19 simulated runs; `hits` of `counted` past instants had a posted price from p10 to p90.
-        """
+    def page(self, name: str) -> Page:
         facts = self.pool(name)
         with site_scope():
             now = read_clock(facts.id).pool_at
             made = price_forecasts(facts.id, now=now)
             names = [one.name for one in type_capacities(facts.id)]
-        rows = [made.get(one) or no_forecast(facts.name, one) for one in names]
-        return Response({"results": plain(rows), "next": None})
+        return Page(made.get(one) or no_forecast(facts.name, one) for one in names)
 
 
-class MoneyView(SchedulingView):
-    """Whose money is asked for."""
+class UsageList(Listed, MoneyView):
+    """List a tenant's usage by term, newest first; amounts sum to what it is charged.
 
-    def money_tenants(self) -> list[int] | None:
-        """Return the ids of the tenant of the query, else of all that the caller may ask for.
+    A term counts in [`since`, `until`) when its hour of pool time closes in it, as its
+    transfer does.
+    """
 
-        None: all tenants.
-        """
-        tenant = self.filtered_tenant(Action.SEE_MONEY)
-        if tenant is not None:
-            return [tenant.pk]
-        return None if self.sees_all(Action.SEE_MONEY) else sorted(self.access.tenant_ids)
+    address = "usage"
+    operation = "usage_list"
+    row = UsageRow
+    about = "A page of usage."
+    parameters = (*STRETCH, *PAGE)
+    shows = ("Job.uid", "UsageLine.amount", "UsageLine.price")
 
-    def asked_tenant(self) -> Tenant:
-        """Return the tenant of the query, or the only one of the caller.
-
-        Raises:
-            Problem: 404, or 400 where one has to be named.
-        """
-        tenant = self.filtered_tenant(Action.SEE_MONEY)
-        if tenant is not None:
-            return tenant
-        if len(self.access.memberships) != 1:
-            raise bad_field("tenant", "is required", "Name one of your tenants.")
-        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
-
-
-class UsageList(MoneyView):
-    """What a tenant used."""
-
-    query: ClassVar[tuple[str, ...]] = ("tenant", "pool", "since", "until", "cursor", "limit")
-
-    @extend_schema(
-        operation_id="usage_list",
-        responses={200: page_serializer(UsageRow, "A page of usage.")},
-        parameters=[TENANT, POOL, SINCE, UNTIL, *PAGE],
-    )
-    def get(self, request: Request) -> Response:
-        """List a tenant's usage by term, newest first; amounts sum to what it is charged.
-
-        A term counts in [`since`, `until`) when its hour of pool time closes in it, as its
-        transfer does.
-        """
+    def page(self) -> Page:
         tenant = self.asked_tenant()
-        key, limit = read_cursor(request, "usage"), read_limit(request)
-        lines = UsageLine.objects.filter(tenant=tenant, **self._asked(request)).order_by("-id")
-        if key:
-            lines = lines.filter(id__lt=key[0])
+        before, limit = self.before("usage"), self.limit
+        lines = UsageLine.objects.filter(tenant=tenant, **self._asked()).order_by("-id")
+        if before is not None:
+            lines = lines.filter(id__lt=before)
         with tenant_scope(tenant.pk):
-            page = usage_rows(lines, limit + 1)
-        more = make_cursor("usage", page[limit - 1][0]) if len(page) > limit else None
-        return Response({"results": [plain(row) for _, row in page[:limit]], "next": more})
+            rows = usage_rows(lines, limit + 1)
+        return page_of(rows, limit, lambda one: [one[0]], itemgetter(1))
 
-    def _asked(self, request: Request) -> dict[str, Any]:
-        since, until = read_time(request, "since"), read_time(request, "until")
+    def _asked(self) -> dict[str, Any]:
+        since, until = self.asked_instants()
         asked: dict[str, Any] = {}
-        if request.query_params.get("pool", ""):
+        if self.param("pool"):
             asked["pool_id"] = self.query_pool().id
-        for name, instant, lookup in (("since", since, "gte"), ("until", until, "lt")):
+        for instant, lookup in ((since, "gte"), (until, "lt")):
             if instant is not None:
-                if instant.year <= FIRST_YEAR:
-                    raise bad_field(name, "is too long ago", f"Give one after {FIRST_YEAR}.")
                 asked[f"hour__{lookup}"] = instant - HOUR
         if since is not None and until is not None and since >= until:
             raise bad_field("until", "is not after `since`", "Give a later one.")

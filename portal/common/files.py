@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from operator import attrgetter
 from typing import Any
 
 from django.http import HttpResponse
 
 from evenshare_core.csv_cells import write_csv
+from tenants.api.times import time_text
 
+# Columns of a file: each the path of a row's attribute, or what is made of the row.
+Columns = Mapping[str, str | Callable[[Any], object]]
 LINES_MOST = 100_000
 
 
@@ -17,20 +23,26 @@ def lines_asked() -> int:
     return LINES_MOST + 1
 
 
-def csv_file(
-    name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, hint: str
-) -> HttpResponse:
+def csv_file(name: str, columns: Columns, rows: Iterable[object], *, hint: str) -> HttpResponse:
     """A table as a file of that name, or 422 if it has more than `LINES_MOST` lines.
 
-    No file is cut: one that lacks lines would sum to something else. `hint`: how to ask for less.
+    Instants are in UTC, amounts exact. No file is cut: one that lacks lines would sum to something
+    else. `hint`: how to ask for less.
     """
-    lines = list(rows)
+    cells = [attrgetter(of) if isinstance(of, str) else of for of in columns.values()]
+    lines = [[_cell(of(row)) for of in cells] for row in rows]
     if len(lines) > LINES_MOST:
         return no_file({"from": f"More than {LINES_MOST:,} lines: {hint}."})
-    text = write_csv(columns, lines, line_end="\r\n")
+    text = write_csv(list(columns), lines, line_end="\r\n")
     response = HttpResponse(text, content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, datetime):
+        return time_text(value)
+    return f"{value:f}" if isinstance(value, Decimal) else value
 
 
 def no_file(problems: Mapping[str, str]) -> HttpResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 
 from django.http import QueryDict
 
@@ -15,6 +15,8 @@ from portal.common.forms import Field, request_inputs
 from tenants.models import Tenant
 
 PERIODS_MOST = 400
+MINUTE = "%Y-%m-%dT%H:%M"
+Ends = tuple[date, date]  # of days, or of instants
 DAYS_IN = {StatementPeriod.DAY: 1, StatementPeriod.WEEK: 7, StatementPeriod.MONTH: 31}
 
 
@@ -34,19 +36,25 @@ def read_statement(asked: QueryDict, now: datetime) -> StatementRequest:
     """Read what was asked for; where something is wrong with it, the last days and the errors."""
     days = read_days(asked, now)
     errors = dict(days.errors)
-    by = asked.get("by", StatementPeriod.DAY.value)
-    if by not in tuple(StatementPeriod):
-        errors["by"] = f"Choose {', '.join(StatementPeriod)}."
-        by = StatementPeriod.DAY.value
-    period = StatementPeriod(by)
-    if not errors and (days.last - days.first).days > PERIODS_MOST * DAYS_IN[period]:
-        longer = "" if period is StatementPeriod.MONTH else " Or sum by month."
-        errors["from"] = f"Choose at most {PERIODS_MOST} {period}s.{longer}"
+    period = _period(asked, days.last - days.first, errors)
     first, last = days.first, days.last
     if errors:
         last = now.astimezone(UTC).date()
         first = days_before(last)
     return StatementRequest(first, last, days.typed_first, days.typed_last, errors, period)
+
+
+def _period(asked: QueryDict, length: timedelta, errors: dict[str, str]) -> StatementPeriod:
+    """Read `by`; a time that is too long to be summed by it has an error."""
+    by = asked.get("by", StatementPeriod.DAY.value)
+    if by not in tuple(StatementPeriod):
+        errors["by"] = f"Choose {', '.join(StatementPeriod)}."
+        by = StatementPeriod.DAY.value
+    period = StatementPeriod(by)
+    if not errors and length.days > PERIODS_MOST * DAYS_IN[period]:
+        longer = "" if period is StatementPeriod.MONTH else " Or sum by month."
+        errors["from"] = f"Choose at most {PERIODS_MOST} {period}s.{longer}"
+    return period
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +71,21 @@ def shortcuts(now: datetime, asked: StatementRequest) -> list[Shortcut]:
     today = now.astimezone(UTC).date()
     month = today.replace(day=1)
     before = (month - DAY).replace(day=1)
-    stretches = (
-        ("Today", today, today),
-        ("Last 7 days", today - 6 * DAY, today),
-        ("Last 30 days", today - 29 * DAY, today),
-        ("This month", month, today),
-        ("Last month", before, month - DAY),
-    )
+    stretches = {
+        "Today": (today, today),
+        "Last 7 days": (today - 6 * DAY, today),
+        "Last 30 days": (today - 29 * DAY, today),
+        "This month": (month, today),
+        "Last month": (before, month - DAY),
+    }
+    return _shortcuts(stretches, (asked.first, asked.last), "%Y-%m-%d")
+
+
+def _shortcuts(stretches: Mapping[str, Ends], here: Ends, form: str) -> list[Shortcut]:
+    day = StatementPeriod.DAY
     return [
-        Shortcut(
-            text,
-            f"from={first}&to={last}&by={StatementPeriod.DAY}",
-            (first, last) == (asked.first, asked.last),
-        )
-        for text, first, last in stretches
+        Shortcut(text, f"from={ends[0]:{form}}&to={ends[1]:{form}}&by={day}", ends == here)
+        for text, ends in stretches.items()
     ]
 
 
@@ -89,20 +98,20 @@ WRITE_AN_INSTANT = "Write a day or an instant such as 2026-11-20T14:30."
 class ContributionRequest:
     """Some pool time, [since, until), and by which period its income is summed.
 
-    `typed_since` and `typed_until` are as they were asked for; `errors` by field: from, to, by.
+    `typed_first` and `typed_last` are as they were asked for; `errors` by field: from, to, by.
     """
 
     since: datetime
     until: datetime
-    typed_since: str
-    typed_until: str
+    typed_first: str
+    typed_last: str
     period: StatementPeriod
     errors: Mapping[str, str]
 
     @property
     def query(self) -> str:
         """Its address, after the question mark."""
-        return f"from={self.typed_since}&to={self.typed_until}&by={self.period}"
+        return f"from={self.typed_first}&to={self.typed_last}&by={self.period}"
 
 
 def read_contribution(asked: QueryDict, now: datetime) -> ContributionRequest:
@@ -115,20 +124,10 @@ def read_contribution(asked: QueryDict, now: datetime) -> ContributionRequest:
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
     until = _instant(asked, "to", today + DAY, errors, is_end=True)
     since = _instant(asked, "from", until - DEFAULT_DAYS * DAY, errors)
-    by = asked.get("by", StatementPeriod.DAY.value)
-    if by not in tuple(StatementPeriod):
-        errors["by"] = f"Choose {', '.join(StatementPeriod)}."
-        by = StatementPeriod.DAY.value
-    period = StatementPeriod(by)
+    period = _period(asked, until - since, errors)
     if not errors and since >= until:
         errors["to"] = "This is not after the beginning."
-    if not errors and (until - since).days > PERIODS_MOST * DAYS_IN[period]:
-        longer = "" if period is StatementPeriod.MONTH else " Or sum by month."
-        errors["from"] = f"Choose at most {PERIODS_MOST} {period}s.{longer}"
-    typed = (
-        asked.get("from") or f"{since:%Y-%m-%dT%H:%M}",
-        asked.get("to") or (f"{until:%Y-%m-%dT%H:%M}"),
-    )
+    typed = asked.get("from") or f"{since:{MINUTE}}", asked.get("to") or f"{until:{MINUTE}}"
     if errors:
         until = today + DAY
         since = until - DEFAULT_DAYS * DAY
@@ -157,21 +156,14 @@ def contribution_shortcuts(now: datetime, asked: ContributionRequest) -> list[Sh
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
     month = today.replace(day=1)
     before = (month - DAY).replace(day=1)
-    stretches = (
-        ("Today", today, today + DAY),
-        ("Last 7 days", today - 6 * DAY, today + DAY),
-        ("This week", today - today.weekday() * DAY, today + DAY),
-        ("This month", month, today + DAY),
-        ("Last month", before, month),
-    )
-    return [
-        Shortcut(
-            text,
-            f"from={first:%Y-%m-%dT%H:%M}&to={last:%Y-%m-%dT%H:%M}&by={StatementPeriod.DAY}",
-            (first, last) == (asked.since, asked.until),
-        )
-        for text, first, last in stretches
-    ]
+    stretches = {
+        "Today": (today, today + DAY),
+        "Last 7 days": (today - 6 * DAY, today + DAY),
+        "This week": (today - today.weekday() * DAY, today + DAY),
+        "This month": (month, today + DAY),
+        "Last month": (before, month),
+    }
+    return _shortcuts(stretches, (asked.since, asked.until), MINUTE)
 
 
 def gift_inputs(

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from scheduling.api.base import SchedulingView
+from scheduling.api.base import JobView
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.deadlines.answers import (
     DeadlineStory,
     read_deadline_story,
 )
-from tenants.answers import plain
-from tenants.api.answer_schemas import answer_serializer
+from tenants.answers import Answer
 from tenants.scopes import tenant_scope
 
 
-class DeadlineHistoryAnswer(s.Serializer[object]):
+class DeadlineHistoryAnswer(Answer, frozen=True):
     """Null: the job has no deadline."""
 
-    deadline_answer = answer_serializer(DeadlineStory)(allow_null=True)
+    deadline_answer: DeadlineStory | None
 
 
-class JobDeadline(SchedulingView):
-    """What rounds answered to a job's deadline."""
+class JobDeadline(JobView):
+    """Say how a job stands to its deadline, and all that rounds answered, newest first."""
 
-    scopes: ClassVar[dict[str, str]] = {"GET": "jobs:read"}
+    address = "jobs/<uuid:uid>/deadline"
+    operation = "job_deadline"
+    answer = DeadlineHistoryAnswer
 
-    @extend_schema(operation_id="job_deadline", responses={200: DeadlineHistoryAnswer})
-    def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
-        """Say how a job stands to its deadline, and all that rounds answered, newest first."""
+    def show(self, uid: UUID) -> DeadlineHistoryAnswer:
         job = self.job(uid)
         with tenant_scope(job.tenant_id):
-            story = read_deadline_story(job, at=read_clock(job.pool_id).pool_at)
-        return Response({"deadline_answer": plain(story)})
+            return DeadlineHistoryAnswer(
+                read_deadline_story(job, at=read_clock(job.pool_id).pool_at)
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
 from rest_framework.request import Request
@@ -15,13 +15,15 @@ from scheduling.models import Job, Node, Pool
 from scheduling.selectors.jobs.lists import find_visible_job
 from scheduling.selectors.pools.lines import PoolFacts, all_pool_ids, pool_facts, pool_id_named
 from tenants.answers import Answer, plain
-from tenants.api.base import ApiView
+from tenants.api.base import ApiView, Who
 from tenants.api.operate import OperateView
 from tenants.api.problems import Problem, bad_field, not_there
+from tenants.api.resources import Shown
 from tenants.models import Quota, Tenant
 from tenants.permissions import SITE_ACTIONS, Action, may_in_pool, may_on_site, seen_tenants
 from tenants.scopes import site_scope, tenants_scope
 from tenants.selectors.quotas import pool_tenants, pools_of
+from tenants.tokens import Scope
 
 KEY_HEADER, KEY_MAX = "Idempotency-Key", 255
 REPLAY_HEADER = "Idempotent-Replayed"
@@ -113,6 +115,40 @@ class SchedulingView(ApiView):
         if not memberships:
             raise Problem(403, "role", "You are in no tenant, so nothing can be submitted.")
         return self.tenant(memberships[0].slug, Action.SUBMIT)
+
+
+class JobView(Shown, SchedulingView):
+    """What is read of a job."""
+
+    who = Who.TENANT
+    scopes: ClassVar[dict[str, str]] = {"GET": Scope.JOBS_READ.value}
+
+
+class TenantInPool(NamedTuple):
+    """A tenant in a pool in which it has or had quota."""
+
+    facts: PoolFacts
+    tenant: Tenant
+
+
+class SharedPoolView(SchedulingView):
+    """Of a tenant in a pool: whoever sees the tenant reads."""
+
+    who = Who.TENANT
+
+    def there(self, name: str, slug: str, action: Action = Action.SEE_TENANT) -> TenantInPool:
+        """Return the pool and the tenant.
+
+        Raises:
+            Problem: 404 where one is not there for the caller, or the tenant has no quota in the
+                pool; 403 where the caller's role is too low.
+        """
+        tenant = self.tenant(slug, action)
+        facts = self.pool(name)
+        with site_scope():
+            if facts.id not in pools_of(tenant.pk):
+                raise not_there()
+        return TenantInPool(facts, tenant)
 
 
 class OperatePoolView(OperateView):

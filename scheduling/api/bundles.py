@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import re
 from datetime import date
-from typing import ClassVar
 
 import structlog
 from django.http import HttpResponse
@@ -33,9 +32,9 @@ from scheduling.selectors.rounds.lists import find_round
 from scheduling.selectors.rounds.stored import DamagedRoundError
 from scheduling.selectors.visibility import read_visibility
 from tenants.answers import plain
-from tenants.api.answer_schemas import answer_serializer
-from tenants.api.base import ApiView
+from tenants.api.base import ApiView, Who
 from tenants.api.problems import Problem, bad_field, not_there
+from tenants.api.resources import Shown
 from tenants.rate import Rate, take
 from tenants.scopes import site_scope
 
@@ -52,11 +51,10 @@ _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 DAY = OpenApiParameter(
     "day", OpenApiTypes.DATE, description="UTC day of pool time; the newest one if left out."
 )
-NAMES = answer_serializer(DayNamesBody)
 
 
 class RoundBundleShow(SchedulingView):
-    """The bundle of one round."""
+    address = "rounds/<slug:name>/<int:number>/bundle"
 
     @extend_schema(
         operation_id="round_bundle",
@@ -149,23 +147,24 @@ def _unreadable(number: int, error: DamagedRoundError) -> Problem:
     )
 
 
-class DayNamesShow(SchedulingView):
-    """Pseudonyms of a pool's day."""
+class DayNamesShow(Shown, SchedulingView):
+    """Tell who is who in the bundles of a day: keys of your own tenants, names you may see."""
 
-    query: ClassVar[tuple[str, ...]] = ("day",)
+    address = "chain/<slug:name>/names"
+    operation = "chain_names"
+    who = Who.POOL
+    answer = DayNamesBody
+    parameters = (DAY,)
+    shows = ("Tenant.slug", "Tenant.name")
 
-    @extend_schema(operation_id="chain_names", responses={200: NAMES}, parameters=[DAY])
-    def get(self, request: Request, name: str) -> Response:
-        """Tell who is who in the bundles of a day: keys of your own tenants, names you may see."""
+    def show(self, name: str) -> Response:
         facts = self.pool(name)
-        day = _day(request.query_params.get("day", ""))
+        day = _day(self.param("day"))
         with site_scope():
             known = day_names(facts, day, read_visibility(facts.id, self.access))
         if known is None:
             raise Problem(404, "not_sealed", "No round of this day is sealed.")
-        answer = Response(plain(known))
-        answer["Cache-Control"] = "no-store"
-        return answer
+        return Response(plain(known), headers={"Cache-Control": "no-store"})
 
 
 def _day(text: str) -> date | None:
@@ -183,6 +182,7 @@ def _day(text: str) -> date | None:
 class BundleSchema(ApiView):
     """The form of bundles, for everybody."""
 
+    address = "bundle-schema"
     schema = None
     authentication_classes = ()
     permission_classes = (AllowAny,)

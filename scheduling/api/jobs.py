@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
 from msgspec.structs import replace
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,6 +13,7 @@ from rest_framework.response import Response
 from scheduling.api import schemas
 from scheduling.api.asked import pool_times
 from scheduling.api.base import (
+    JobView,
     SchedulingView,
     body_tenant,
     idempotency_key,
@@ -48,9 +48,9 @@ from scheduling.services import (
 )
 from scheduling.services.logs import WINDOW_BYTES, LogPage, log_page
 from tenants.answers import Answer, about, answer_of, answered_as, one_of, plain
-from tenants.api.answer_schemas import answer_serializer
+from tenants.api.base import Who
 from tenants.api.problems import bad_field, fields_only, not_there
-from tenants.api.resources import PAGE, Listed, Page
+from tenants.api.resources import PAGE, Listed, Page, described
 from tenants.permissions import Action
 from tenants.scopes import tenant_scope, tenants_scope
 
@@ -77,6 +77,7 @@ class JobList(Listed, SubmittingView):
 
     address = "jobs"
     operation = "job_list"
+    who = Who.ANYBODY_SIGNED_IN
     row = schemas.JobRow
     about = "A page of jobs."
     parameters = (schemas.STATE, schemas.PHASE, schemas.POOL, schemas.TENANT, *PAGE)
@@ -86,12 +87,7 @@ class JobList(Listed, SubmittingView):
     )
     scopes: ClassVar[dict[str, str]] = {"GET": READ, "POST": WRITE}
 
-    @extend_schema(
-        operation_id="job_submit",
-        request=schemas.JobRequestBody,
-        responses={201: schemas.JobRow},
-        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
-    )
+    @described("job_submit", schemas.JobRequestBody, schemas.JobRow, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
         """Submit a job. With an `Idempotency-Key`, repeating the request is harmless."""
         key = idempotency_key(request)
@@ -137,16 +133,10 @@ def _phase_asked(request: Request, name: str) -> str:
 
 
 class JobBulk(SubmittingView):
-    """Many jobs at once."""
-
+    address = "jobs/bulk"
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
 
-    @extend_schema(
-        operation_id="job_submit_bulk",
-        request=schemas.Bulk,
-        responses={201: schemas.BulkMade},
-        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
-    )
+    @described("job_submit_bulk", schemas.Bulk, schemas.BulkMade, 201, *schemas.ONCE)
     def post(self, request: Request) -> Response:
         """Submit up to 1,000 jobs of one tenant: all of them or, with all errors, none."""
         key = idempotency_key(request)
@@ -166,16 +156,11 @@ class JobBulk(SubmittingView):
 
 
 class JobDryRun(SchedulingView):
-    """What would come of a submission."""
-
+    address = "jobs/dry-run"
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
     money: Money = NoMoney()
 
-    @extend_schema(
-        operation_id="job_dry_run",
-        request=schemas.JobRequestBody,
-        responses={200: answer_serializer(DryRun)},
-    )
+    @described("job_dry_run", schemas.JobRequestBody, DryRun)
     def post(self, request: Request) -> Response:
         """Say whether a specification could run. Nothing is written and nothing is promised."""
         spec = spec_of(request)
@@ -186,27 +171,27 @@ class JobDryRun(SchedulingView):
         return Response(plain(replace(answer, currency=currency)))
 
 
-class JobShow(SchedulingView):
-    """One job."""
+class JobShow(JobView):
+    """Show a job with its present lease, its progress and what it was charged so far."""
 
-    scopes: ClassVar[dict[str, str]] = {"GET": READ}
+    address = "jobs/<uuid:uid>"
+    operation = "job_show"
+    answer = schemas.JobRow
+    shows = ("Job.name", "Job.comment", "Job.progress", "Profile.name")
     money: Money = NoMoney()
 
-    @extend_schema(operation_id="job_show", responses={200: schemas.JobRow})
-    def get(self, request: Request, uid: UUID) -> Response:
-        """Show a job with its present lease, its progress and what it was charged so far."""
+    def show(self, uid: UUID) -> dict[str, Any]:
         job = self.job(uid)
         with tenant_scope(job.tenant_id):
-            return Response(jobs_json([job], self.money, root_of(request))[0])
+            return jobs_json([job], self.money, root_of(self.request))[0]
 
 
 class JobCancel(SchedulingView):
-    """The end of a job."""
-
+    address = "jobs/<uuid:uid>/cancel"
     scopes: ClassVar[dict[str, str]] = {"POST": WRITE}
     money: Money = NoMoney()
 
-    @extend_schema(operation_id="job_cancel", request=None, responses={200: schemas.JobRow})
+    @described("job_cancel", None, schemas.JobRow)
     def post(self, request: Request, uid: UUID) -> Response:
         """Cancel a job. Repeating it, or cancelling one that has ended, changes nothing."""
         job = self.job(uid)
@@ -245,14 +230,14 @@ class JobReason(Answer, frozen=True, kw_only=True):
     ]
 
 
-class JobWhy(SchedulingView):
-    """Why a job is where it is."""
+class JobWhy(JobView):
+    """Say why a job waits, with the numbers of the round that decided, and what helps."""
 
-    scopes: ClassVar[dict[str, str]] = {"GET": READ}
+    address = "jobs/<uuid:uid>/why"
+    operation = "job_why"
+    answer = JobReason
 
-    @extend_schema(operation_id="job_why", responses={200: answer_serializer(JobReason)})
-    def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
-        """Say why a job waits, with the numbers of the round that decided, and what helps."""
+    def show(self, uid: UUID) -> JobReason:
         job = self.job(uid)
         with tenant_scope(job.tenant_id):
             visibility = read_visibility(job.pool_id, self.access)
@@ -272,7 +257,7 @@ class JobWhy(SchedulingView):
             made_way=tuple(made_way),
         )
         if job.state != Job.State.PENDING:
-            return Response(plain(_settled(job, row)))
+            return _settled(job, row)
         with tenant_scope(job.tenant_id):
             wait = read_job_wait(job)
             reason = why_now(job, wait.code, wait.numbers) if wait.code else None
@@ -281,7 +266,7 @@ class JobWhy(SchedulingView):
         )
         if reason is not None:
             row = replace(row, words=reason.sentence or reason.text, next_step=reason.next_step)
-        return Response(plain(row))
+        return row
 
 
 def _settled(job: Job, row: JobReason) -> JobReason:
@@ -304,19 +289,16 @@ def _settled(job: Job, row: JobReason) -> JobReason:
     )
 
 
-class JobLogs(SchedulingView):
-    """What a job's program wrote."""
+class JobLogs(JobView):
+    """Read a window of a log as inert text; `offset` below 0 counts from the end."""
 
-    scopes: ClassVar[dict[str, str]] = {"GET": READ}
-    query: ClassVar[tuple[str, ...]] = ("lease", "offset", "limit")
+    address = "jobs/<uuid:uid>/logs"
+    operation = "job_logs"
+    answer = LogPage
+    parameters = schemas.LOG_QUERY
+    shows = ("Log.text",)
 
-    @extend_schema(
-        operation_id="job_logs",
-        responses={200: answer_serializer(LogPage)},
-        parameters=schemas.LOG_QUERY,
-    )
-    def get(self, request: Request, uid: UUID) -> Response:  # noqa: ARG002 - DRF's signature
-        """Read a window of a log as inert text; `offset` below 0 counts from the end."""
+    def show(self, uid: UUID) -> LogPage:
         job = self.job(uid)
         lease = self._number("lease", least=1, most=2**31 - 1)
         offset = self._number("offset", least=-(2**62), most=2**62) or 0
@@ -325,7 +307,7 @@ class JobLogs(SchedulingView):
             page = log_page(job, lease=lease, offset=offset, limit=limit)
         if page is None:
             raise not_there()
-        return Response(plain(page))
+        return page
 
     def _number(self, name: str, *, least: int, most: int) -> int | None:
         raw = self.request.query_params.get(name, "")

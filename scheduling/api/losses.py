@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api.base import OperatePoolView
-from scheduling.api.pools import OperateReason
 from scheduling.selectors.operate.losses import FrozenLeases, MissingLease, frozen_leases
 from scheduling.services.executors import accept_losses
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
+from tenants.api.resources import Shown, described
 from tenants.api.times import time_text
 from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
@@ -30,8 +29,6 @@ class PoolLosses(s.Serializer[object]):
 
 
 class PoolLossesView(OperatePoolView):
-    """Leases that vanished at once."""
-
     def losses(self, frozen: FrozenLeases | None) -> Response:
         """Answer with what is frozen."""
         body = {
@@ -42,25 +39,22 @@ class PoolLossesView(OperatePoolView):
         return answer(body, _tag(frozen))
 
 
-class PoolLossesShow(PoolLossesView):
-    """Which they are."""
+class PoolLossesShow(Shown, PoolLossesView):
+    """Show which leases of a pool vanished at once; the ETag is of exactly these."""
 
-    @extend_schema(operation_id="operate_losses_show", responses={200: PoolLosses})
-    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Show which leases of a pool vanished at once; the ETag is of exactly these."""
+    address = "operate/pools/<slug:name>/losses"
+    operation = "operate_losses_show"
+    answer = PoolLosses
+
+    def show(self, name: str) -> Response:
         with site_scope():
             return self.losses(frozen_leases(self.named(name).pk))
 
 
 class PoolLossesAccept(PoolLossesView):
-    """That they are gone."""
+    address = "operate/pools/<slug:name>/losses/accept"
 
-    @extend_schema(
-        operation_id="operate_losses_accept",
-        request=OperateReason,
-        responses={200: PoolLosses},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_losses_accept", ReasonRequest, PoolLosses, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
         """Say that these leases are gone: the next round ends them. 409: none are frozen."""
         reason = request_of(ReasonRequest, request.data).reason

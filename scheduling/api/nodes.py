@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api.base import OperatePoolView
-from scheduling.api.pools import OperateReason
 from scheduling.engine.clock import read_clock
 from scheduling.models import MaintenanceWindow, Pool
 from scheduling.requests.nodes import (
@@ -33,21 +29,13 @@ from scheduling.services.nodes import (
     resume_node,
 )
 from tenants.answers import Answer, plain
-from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, answer, etag_of, page, request_of
 from tenants.api.problems import bad_field, not_there
-from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import Listed, Page, page_serializer
+from tenants.api.resources import Listed, Page, described, page_serializer, query
 from tenants.requests import ReasonRequest
 from tenants.scopes import site_scope
 
-POOL = OpenApiParameter(
-    "pool",
-    OpenApiTypes.STR,
-    OpenApiParameter.QUERY,
-    description="A pool's name. The ETag, for edits of that pool, comes with it alone.",
-)
-NODE = answer_serializer(NodeStatus)
+POOL = query("pool", "A pool's name. The ETag, for edits of that pool, comes with it alone.")
 
 
 class WindowRow(Answer, frozen=True):
@@ -76,12 +64,7 @@ class NodeList(Listed, OperatePoolView):
         tag = _nodes_tag(rows[0]) if "pool" in self.request.query_params else ""
         return Page(chain.from_iterable(rows), etag=tag)
 
-    @extend_schema(
-        operation_id="operate_node_add",
-        request=request_serializer(NodeRequest),
-        responses={201: NODE},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_node_add", NodeRequest, NodeStatus, 201, IF_MATCH)
     def post(self, request: Request) -> Response:
         """Add a node; the next round counts it. If-Match is of the pool's list."""
         wanted = request_of(NodeRequest, request.data)
@@ -104,14 +87,9 @@ class NodeEdit(OperatePoolView):
 
 
 class NodeOne(NodeEdit):
-    """One node."""
+    address = "operate/nodes/<slug:name>/<slug:node>"
 
-    @extend_schema(
-        operation_id="operate_node_change",
-        request=request_serializer(NodeChangeRequest),
-        responses={200: NODE},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_node_change", NodeChangeRequest, NodeStatus, 200, IF_MATCH)
     def patch(self, request: Request, name: str, node: str) -> Response:
         """Say which CPUs and memory a node has for jobs; the next round counts them."""
         with self.edited(name) as (pool, now):
@@ -120,20 +98,13 @@ class NodeOne(NodeEdit):
             change_nodes(actor=self.actor, pool=pool, names=(node,), request=wanted)
             return _one(pool, node, now)
 
-    @extend_schema(operation_id="operate_node_remove", responses={204: None}, parameters=[IF_MATCH])
+    @described("operate_node_remove", None, None, 204, IF_MATCH)
     def delete(self, request: Request, name: str, node: str) -> Response:  # noqa: ARG002 - DRF's
         """Take a drained, empty node out of its pool: 409 while it is not."""
         with self.edited(name) as (pool, now):
             self.require_node(pool, node, now)
             remove_node(actor=self.actor, pool=pool, name=node)
             return answer(None, _nodes_tag(node_statuses(pool.pk, now)), 204)
-
-
-SWITCH: dict[str, Any] = {
-    "request": OperateReason,
-    "responses": {200: NODE},
-    "parameters": [IF_MATCH],
-}
 
 
 class NodeSwitch(NodeEdit):
@@ -156,20 +127,18 @@ class NodeSwitch(NodeEdit):
 
 
 class NodeDrain(NodeSwitch):
-    """No new lease."""
+    address = "operate/nodes/<slug:name>/<slug:node>/drain"
 
-    @extend_schema(
-        operation_id="operate_node_drain", **SWITCH | {"request": request_serializer(DrainRequest)}
-    )
+    @described("operate_node_drain", DrainRequest, NodeStatus, 200, IF_MATCH)
     def post(self, request: Request, name: str, node: str) -> Response:
         """Let no new lease onto a node; those that are there end at their expiry."""
         return self.switch(request, (name, node), drain_node, DrainRequest)
 
 
 class NodeResume(NodeSwitch):
-    """Leases again."""
+    address = "operate/nodes/<slug:name>/<slug:node>/resume"
 
-    @extend_schema(operation_id="operate_node_resume", **SWITCH)
+    @described("operate_node_resume", ReasonRequest, NodeStatus, 200, IF_MATCH)
     def post(self, request: Request, name: str, node: str) -> Response:
         """Let leases onto a node again, from the next round on."""
         return self.switch(request, (name, node), resume_node, ReasonRequest)
@@ -190,11 +159,8 @@ class WindowList(Listed, OperatePoolView):
         tag = _windows_tag(rows[0]) if "pool" in self.request.query_params else ""
         return Page(chain.from_iterable(rows), etag=tag)
 
-    @extend_schema(
-        operation_id="operate_maintenance_plan",
-        request=request_serializer(WindowRequest),
-        responses={201: page_serializer(row, about)},
-        parameters=[IF_MATCH],
+    @described(
+        "operate_maintenance_plan", WindowRequest, page_serializer(row, about), 201, IF_MATCH
     )
     def post(self, request: Request) -> Response:
         """Plan maintenance: no lease that could overlap it begins there."""
@@ -208,11 +174,9 @@ class WindowList(Listed, OperatePoolView):
 
 
 class WindowOne(OperatePoolView):
-    """One maintenance window."""
+    address = "operate/maintenance/<slug:name>/<int:number>"
 
-    @extend_schema(
-        operation_id="operate_maintenance_end", responses={204: None}, parameters=[IF_MATCH]
-    )
+    @described("operate_maintenance_end", None, None, 204, IF_MATCH)
     def delete(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
         """Cancel maintenance, or end now what has begun."""
         with self.edited(name) as (pool, now):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,8 +14,7 @@ from scheduling.requests.leases import EndLeaseRequest
 from scheduling.selectors.operate.overdue import OverdueLease, overdue_leases
 from scheduling.services.write_offs import end_lease
 from tenants.api.operate import IF_MATCH, answer, etag_of, page, request_of
-from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import Listed, Page, page_serializer
+from tenants.api.resources import Listed, Page, described
 from tenants.scopes import site_scope
 
 
@@ -43,14 +41,9 @@ class OverdueList(Listed, OverdueView):
 
 
 class OverdueEnd(OverdueView):
-    """The end of one."""
+    address = "operate/pools/<slug:name>/overdue/<uuid:uid>/<int:number>/end"
 
-    @extend_schema(
-        operation_id="operate_overdue_end",
-        request=request_serializer(EndLeaseRequest),
-        responses={200: page_serializer(OverdueLease, OverdueList.about)},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_overdue_end", EndLeaseRequest, OverdueList.answered(), 200, IF_MATCH)
     def post(self, request: Request, name: str, uid: UUID, number: int) -> Response:
         """Have the next round end a lease that its engine does not end. 409: it is not overdue."""
         wanted = request_of(EndLeaseRequest, request.data)

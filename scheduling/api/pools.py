@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -34,13 +33,11 @@ from scheduling.selectors.sharing.trades import TradeRow, list_trades
 from scheduling.selectors.visibility import Visibility, VisibleTenant, read_visibility
 from scheduling.services.pools import patch_pool, set_pool_clock
 from tenants.answers import Answer, about, answer_of, plain
-from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import Who
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.operate import IF_MATCH, answer, etag_of, request_of
 from tenants.api.problems import not_there
 from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import PAGE, Listed, Page
+from tenants.api.resources import PAGE, Listed, Page, Shown, described
 from tenants.api.times import time_text
 from tenants.input.errors import invalid
 from tenants.input.requests import request_fields
@@ -113,6 +110,7 @@ class PoolList(Listed, SchedulingView):
 
     address = "pools"
     operation = "pool_list"
+    who = Who.ANYBODY_SIGNED_IN
     row = PoolRow
     about = "All pools."
 
@@ -120,12 +118,15 @@ class PoolList(Listed, SchedulingView):
         return Page(map(_pool, self.pools()))
 
 
-class PoolShow(SchedulingView):
-    """One pool."""
+class PoolShow(Shown, SchedulingView):
+    """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
 
-    @extend_schema(operation_id="pool_show", responses={200: answer_serializer(PoolWhole)})
-    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Show a pool: its nodes, what is used, own, borrowed and idle, by GPU type."""
+    address = "pools/<slug:name>"
+    operation = "pool_show"
+    who = Who.POOL
+    answer = PoolWhole
+
+    def show(self, name: str) -> dict[str, Any]:
         facts = self.pool(name)
         with site_scope():
             windows = windows_near(facts, pool_time(facts.clock, facts.wall))
@@ -138,7 +139,7 @@ class PoolShow(SchedulingView):
             answer_of(TypeRow, row, nodes=tuple(answer_of(NodeRow, node) for node in row.nodes))
             for row in overview.types
         ]
-        return Response({**_pool(facts), "types": plain(types)})
+        return {**_pool(facts), "types": plain(types)}
 
 
 class QueueRow(Answer, frozen=True, kw_only=True):
@@ -154,41 +155,30 @@ class QueueRow(Answer, frozen=True, kw_only=True):
     submitted_at: datetime
 
 
-class QueuePage(Answer, frozen=True):
-    """A page of a queue: the order of round `round`, by the policy's rule `order`."""
+class PoolQueue(Listed, SchedulingView):
+    """List queued jobs in the order of the policy; of others, what the pool lets you see."""
 
-    round: int | None
-    order: str
-    results: tuple[QueueRow, ...]
-    next: str | None
+    address = "pools/<slug:name>/queue"
+    operation = "pool_queue"
+    who = Who.POOL
+    row = QueueRow
+    about = "A page of a queue: the order of round `round`, by the policy's rule `order`."
+    beside: ClassVar = {"round": s.IntegerField(allow_null=True), "order": s.CharField()}
+    parameters = PAGE
+    shows = ("Job.name", "Job.uid")
 
-
-class PoolQueue(SchedulingView):
-    """Who waits in a pool."""
-
-    query: ClassVar[tuple[str, ...]] = ("cursor", "limit")
-
-    @extend_schema(
-        operation_id="pool_queue",
-        responses={200: answer_serializer(QueuePage)},
-        parameters=[*PAGE],
-    )
-    def get(self, request: Request, name: str) -> Response:
-        """List queued jobs in the order of the policy; of others, what the pool lets you see."""
-        facts, limit = self.pool(name), read_limit(request)
+    def page(self, name: str) -> Page:
+        facts, limit = self.pool(name), self.limit
         # The key was once of arrivals alone.
-        route = f"queue-2.{facts.id}"
-        key = read_cursor(request, route, parts=1 + len(QueueKey._fields))
+        key = self.after("queue-2", facts.id, parts=1 + len(QueueKey._fields))
         after = QueueKey(*key[1:]) if key else None
         with site_scope():
             order = read_queue_order(facts.id, as_of=key[0] if key else None)
             jobs, more = list_queue(order, after=after, limit=limit)
             visibility = read_visibility(facts.id, self.access)
-        shown = tuple(_queued(order.positions.get(job.pk), job, visibility) for job in jobs)
-        following = None
-        if more:
-            following = make_cursor(route, order.round or 0, *order.key_of(jobs[-1]))
-        return Response(plain(QueuePage(order.round, order.text, shown, following)))
+        shown = [_queued(order.positions.get(job.pk), job, visibility) for job in jobs]
+        following = (order.round or 0, *order.key_of(jobs[-1])) if more else None
+        return Page(shown, following, head={"round": order.round, "order": order.text})
 
 
 def _queued(place: QueuePosition | None, job: Job, visibility: Visibility) -> QueueRow:
@@ -303,24 +293,18 @@ PoolChange = request_serializer(
 )
 
 
-OperateReason = request_serializer(ReasonRequest)
+class OperatePool(Shown, OperatePoolView):
+    """Show what an operator may set for a pool; the ETag is of all of it."""
 
+    address = "operate/pools/<slug:name>"
+    operation = "operate_pool_show"
+    answer = PoolSet
 
-class OperatePool(OperatePoolView):
-    """One pool's settings."""
-
-    @extend_schema(operation_id="operate_pool_show", responses={200: PoolSet})
-    def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Show what an operator may set for a pool; the ETag is of all of it."""
+    def show(self, name: str) -> Response:
         with site_scope():
             return _settings_answer(_settings(name))
 
-    @extend_schema(
-        operation_id="operate_pool_change",
-        request=PoolChange,
-        responses={200: PoolSet},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_pool_change", PoolChange, PoolSet, 200, IF_MATCH)
     def patch(self, request: Request, name: str) -> Response:
         """Change some settings, all or none; the next round uses them."""
         wanted = _pool_change(request.data)
@@ -355,48 +339,30 @@ class PoolClockView(OperatePoolView):
 
 
 class PoolPause(PoolClockView):
-    """The clock's stop."""
-
+    address = "operate/pools/<slug:name>/pause"
     paused: ClassVar[bool | None] = True
 
-    @extend_schema(
-        operation_id="operate_pool_pause",
-        request=OperateReason,
-        responses={200: PoolSet},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_pool_pause", ReasonRequest, PoolSet, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
         """Let a pool's clock stand still: no round is decided, no lease ends."""
         return self.change(request, name)
 
 
 class PoolResume(PoolClockView):
-    """The clock's start."""
-
+    address = "operate/pools/<slug:name>/resume"
     paused: ClassVar[bool | None] = False
 
-    @extend_schema(
-        operation_id="operate_pool_resume",
-        request=OperateReason,
-        responses={200: PoolSet},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_pool_resume", ReasonRequest, PoolSet, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
         """Let a pool's clock go on from where it stood."""
         return self.change(request, name)
 
 
 class PoolScale(PoolClockView):
-    """The clock's speed."""
-
+    address = "operate/pools/<slug:name>/scale"
     body: ClassVar[type[ReasonRequest]] = ScaleRequest
 
-    @extend_schema(
-        operation_id="operate_pool_scale",
-        request=request_serializer(ScaleRequest),
-        responses={200: PoolSet},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_pool_scale", ScaleRequest, PoolSet, 200, IF_MATCH)
     def post(self, request: Request, name: str) -> Response:
         """Set how many seconds of pool time go by in one of the wall."""
         return self.change(request, name)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, TypeVar
+from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
+import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling.api import schemas
-from scheduling.api.base import SchedulingView, spec_of
+from scheduling.api.base import SchedulingView, SharedPoolView, spec_of
 from scheduling.models import Job, MeasurementNote, Profile
 from scheduling.requests.profiles import ProfileRequest, read_profile_request
 from scheduling.selectors.jobs.phases import PHASES
-from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.speeds.measurements import (
     SPEED,
     MeasuredTime,
+    Speed,
     SpeedCompared,
     compared_speeds,
     milli_text,
@@ -26,94 +27,93 @@ from scheduling.selectors.speeds.measurements import (
 )
 from scheduling.selectors.speeds.profiles import list_profiles
 from scheduling.services.profiles import InUseError, drop_profile, put_profile
-from tenants.answers import answer_of, plain
-from tenants.api.answer_schemas import answer_serializer
+from tenants.answers import Answer, about, answer_of, one_of, plain
 from tenants.api.base import Who, actor_of
 from tenants.api.problems import Problem, not_there
-from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import Listed, Page
-from tenants.api.times import time_text
-from tenants.audit import Actor
-from tenants.models import Tenant
+from tenants.api.resources import Listed, Page, Shown, described
 from tenants.permissions import Action
-from tenants.scopes import site_scope, tenant_scope, tenants_scope
-from tenants.selectors.quotas import pools_of
+from tenants.scopes import tenant_scope, tenants_scope
 from tenants.tokens import Scope
 
+SpeedText = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": SPEED})]
 
-class ProfileJson(s.Serializer[object]):
+
+class ProfileJson(Answer, frozen=True):
     """One job type. `speeds`: times its speed on its slowest GPU type, as policies use them;
     `declared`: as its tenant said. `measured` is empty while there is no measured ratio."""
 
-    tenant = s.CharField()
-    pool = s.CharField()
-    name = s.CharField()
-    speeds = s.DictField(child=s.RegexField(SPEED))
-    declared = s.DictField(child=s.RegexField(SPEED))
-    measured = answer_serializer(SpeedCompared)(many=True)
-    priority = s.IntegerField()
-    origin = s.ChoiceField(list(Profile.Source.values))
-    measured_at = s.DateTimeField(allow_null=True)
+    tenant: str
+    pool: str
+    name: str
+    speeds: dict[str, SpeedText]
+    declared: dict[str, SpeedText]
+    measured: tuple[SpeedCompared, ...]
+    priority: int
+    origin: Annotated[str, one_of(*Profile.Source.values)]
+    measured_at: datetime | None
 
 
-class AverageRow(s.Serializer[object]):
-    """A recent average. `spread`: of the mean."""
-
-    spread = s.RegexField(SPEED)
-    reports = s.IntegerField(help_text="Since the average started.")
-    changes = s.IntegerField(help_text="How often it started anew.")
-    last_seen = s.DateTimeField()
-
-
-class CostRow(AverageRow):
+class CostRow(Answer, frozen=True):
     """A time in microseconds of pool time."""
 
-    time_us = s.IntegerField()
+    time_us: int
+    spread: Speed
+    reports: Annotated[int, about("Since the average started.")]
+    changes: Annotated[int, about("How often it started anew.")]
+    last_seen: datetime
 
 
-class IterationTimeRow(AverageRow):
+class IterationTimeRow(Answer, frozen=True):
     """Time per iteration on so many GPUs of a type, in nanoseconds of pool time.
 
     `counts`: it has the reports and the spread that speeds are made of.
     """
 
-    time_ns = s.IntegerField()
-    gpu_type = s.CharField()
-    gpus = s.IntegerField()
-    several_nodes = s.BooleanField()
-    counts = s.BooleanField()
-    iterations = s.IntegerField()
-    memory_bytes = s.IntegerField(help_text="The most on one GPU; 0: it was not said.")
+    gpu_type: str
+    gpus: int
+    several_nodes: bool
+    time_ns: int
+    counts: bool
+    iterations: int
+    memory_bytes: Annotated[int, about("The most on one GPU; 0: it was not said.")]
+    spread: Speed
+    reports: Annotated[int, about("Since the average started.")]
+    changes: Annotated[int, about("How often it started anew.")]
+    last_seen: datetime
 
 
-class NoteRow(s.Serializer[object]):
+class NoteRow(Answer, frozen=True):
     """What happened to its measurements: an average started anew, a report could not be used, or
     policies use other speeds."""
 
-    at = s.DateTimeField()
-    kind = s.ChoiceField(list(MeasurementNote.Kind.values))
-    job = s.UUIDField(allow_null=True)
-    figures = s.DictField(child=s.JSONField())
+    at: datetime
+    kind: Annotated[str, one_of(*MeasurementNote.Kind.values)]
+    job: UUID | None
+    figures: dict[str, Any]
 
 
-class ProfilingRunRow(s.Serializer[object]):
+class ProfilingRunRow(Answer, frozen=True):
     """A profiling run of a job type."""
 
-    job = s.UUIDField()
-    gpus = s.IntegerField()
-    state = s.ChoiceField(list(Job.State.values))
-    phase = s.ChoiceField(list(PHASES))
-    ended_at = s.DateTimeField(allow_null=True)
+    job: UUID
+    gpus: int
+    state: Annotated[str, one_of(*Job.State.values)]
+    phase: Annotated[str, one_of(*PHASES)]
+    ended_at: datetime | None
 
 
-class ProfileShown(ProfileJson):
+class ProfileShown(ProfileJson, frozen=True):
     """A job type with all that was measured of it."""
 
-    times = IterationTimeRow(many=True)
-    resume = CostRow(allow_null=True)
-    suspend = CostRow(allow_null=True)
-    notes = NoteRow(many=True)
-    profiling_runs = ProfilingRunRow(many=True, help_text="The newest first, two at most.")
+    times: tuple[IterationTimeRow, ...]
+    resume: CostRow | None
+    suspend: CostRow | None
+    notes: tuple[NoteRow, ...]
+    profiling_runs: Annotated[tuple[ProfilingRunRow, ...], about("The newest first, two at most.")]
+
+
+Kind = TypeVar("Kind", bound=ProfileJson)
+Timed = TypeVar("Timed", CostRow, IterationTimeRow)
 
 
 class ProfileList(Listed, SchedulingView):
@@ -131,58 +131,66 @@ class ProfileList(Listed, SchedulingView):
         facts, tenants = self.pool(name), self.asked_tenants()
         with tenants_scope(tenants):
             rows = list_profiles(facts.id, tenants)
-        return Page(_json(row.profile, facts.name) for row in rows)
+        return Page(_shown(ProfileJson, row.profile, facts.name) for row in rows)
 
 
-class ProfileOne(SchedulingView):
-    """One job type of a tenant."""
+class ProfileOne(Shown, SharedPoolView):
+    """Show a job type: its speeds, declared against measured, and what they are made of."""
 
+    address = "pools/<slug:name>/profiles/<slug:slug>/<slug:profile>"
+    operation = "profile_show"
+    answer = ProfileShown
+    shows = ("Profile.name",)
     scopes: ClassVar[dict[str, str]] = {
         "PUT": Scope.JOBS_WRITE.value,
         "DELETE": Scope.JOBS_WRITE.value,
     }
     http_method_names = ["get", "head", "put", "delete"]
 
-    @extend_schema(operation_id="profile_show", responses={200: ProfileShown})
-    def get(self, request: Request, name: str, slug: str, profile: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Show a job type: its speeds, declared against measured, and what they are made of."""
-        facts, tenant = self._there(name, slug, Action.SEE_TENANT)
+    def show(self, name: str, slug: str, profile: str) -> ProfileShown:
+        facts, tenant = self.there(name, slug)
         with tenant_scope(tenant.pk):
             seen = read_measurements(facts.id, tenant.pk, profile)
         if seen is None:
             raise not_there()
-        costs = {"resume": seen.resume, "suspend": seen.suspend}
-        return Response(
-            {
-                **_json(seen.profile, facts.name),
-                "times": [_time_json(one) for one in seen.times],
-                **{key: None if one is None else _cost_json(one) for key, one in costs.items()},
-                "notes": [_note_json(one) for one in seen.notes],
-                "profiling_runs": [_run_json(one, seen.run_phases) for one in seen.runs],
-            }
+        return _shown(
+            ProfileShown,
+            seen.profile,
+            facts.name,
+            times=tuple(_iteration(one) for one in seen.times),
+            resume=seen.resume and _average(CostRow, seen.resume, time_us=seen.resume.row.mean),
+            suspend=seen.suspend and _average(CostRow, seen.suspend, time_us=seen.suspend.row.mean),
+            notes=tuple(
+                NoteRow(one.at, one.kind, one.job.uid if one.job else None, one.data)
+                for one in seen.notes
+            ),
+            profiling_runs=tuple(
+                answer_of(ProfilingRunRow, run, job=run.uid, phase=seen.run_phases[run.pk])
+                for run in seen.runs
+            ),
         )
 
-    @extend_schema(
-        operation_id="profile_put",
-        request=request_serializer(ProfileRequest),
-        responses={200: ProfileJson},
-    )
+    @described("profile_put", ProfileRequest, ProfileJson)
     def put(self, request: Request, name: str, slug: str, profile: str) -> Response:
         """Declare a job type, or say its speeds anew; the slowest one becomes 1."""
-        facts, tenant = self._there(name, slug)
+        facts, tenant = self.there(name, slug, Action.SUBMIT)
         wanted = read_profile_request(profile, spec_of(request))
         row = put_profile(
-            tenant=tenant, actor=self._actor(), pool_id=facts.id, name=profile, request=wanted
+            tenant=tenant,
+            actor=actor_of(self.person),
+            pool_id=facts.id,
+            name=profile,
+            request=wanted,
         )
-        return Response(_json(row, facts.name))
+        return Response(plain(_shown(ProfileJson, row, facts.name)))
 
-    @extend_schema(operation_id="profile_drop", request=None, responses={204: None})
+    @described("profile_drop", None, None, 204)
     def delete(self, request: Request, name: str, slug: str, profile: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Drop a job type of which no job waits or runs."""
-        facts, tenant = self._there(name, slug)
+        facts, tenant = self.there(name, slug, Action.SUBMIT)
         try:
             is_dropped = drop_profile(
-                tenant=tenant, actor=self._actor(), pool_id=facts.id, name=profile
+                tenant=tenant, actor=actor_of(self.person), pool_id=facts.id, name=profile
             )
         except InUseError as error:
             raise Problem(409, "in_use", f"{error}: cancel them, or wait.") from error
@@ -190,80 +198,29 @@ class ProfileOne(SchedulingView):
             raise not_there()
         return Response(status=204)
 
-    def _there(
-        self, name: str, slug: str, action: Action = Action.SUBMIT
-    ) -> tuple[PoolFacts, Tenant]:
-        """The pool and the tenant; a pool in which the tenant has no quota is not there for it."""
-        tenant = self.tenant(slug, action)
-        facts = self.pool(name)
-        with site_scope():
-            if facts.id not in pools_of(tenant.pk):
-                raise not_there()
-        return facts, tenant
 
-    def _actor(self) -> Actor:
-        return actor_of(self.person)
-
-
-def _json(row: Profile, pool: str) -> dict[str, Any]:
-    return {
-        "tenant": row.tenant.slug,
-        "pool": pool,
-        "name": row.name,
-        "speeds": _texts(row.speedups),
-        "declared": _texts(row.as_declared),
-        "measured": [plain(answer_of(SpeedCompared, one)) for one in compared_speeds(row)],
-        "priority": row.priority,
-        "origin": row.source,
-        "measured_at": time_text(row.measured_at),
-    }
+def _shown(kind: type[Kind], row: Profile, pool: str, **more: object) -> Kind:
+    return answer_of(
+        kind,
+        row,
+        tenant=row.tenant.slug,
+        pool=pool,
+        speeds=_texts(row.speedups),
+        declared=_texts(row.as_declared),
+        measured=tuple(answer_of(SpeedCompared, one) for one in compared_speeds(row)),
+        origin=row.source,
+        **more,
+    )
 
 
 def _texts(speeds: Mapping[str, int]) -> dict[str, str]:
     return {kind: milli_text(milli) for kind, milli in sorted(speeds.items())}
 
 
-def _cost_json(one: MeasuredTime) -> dict[str, Any]:
-    return {"time_us": one.row.mean, **_average_json(one)}
+def _iteration(one: MeasuredTime) -> IterationTimeRow:
+    return _average(IterationTimeRow, one, time_ns=one.row.mean, counts=one.counts)
 
 
-def _time_json(one: MeasuredTime) -> dict[str, Any]:
-    row = one.row
-    return {
-        "gpu_type": row.gpu_type,
-        "gpus": row.gpus,
-        "several_nodes": row.several_nodes,
-        "time_ns": row.mean,
-        "counts": one.counts,
-        "iterations": row.iterations,
-        "memory_bytes": row.memory_bytes,
-        **_average_json(one),
-    }
-
-
-def _average_json(one: MeasuredTime) -> dict[str, Any]:
-    return {
-        "spread": milli_text(one.spread_milli),
-        "reports": one.row.reports,
-        "changes": one.row.restarts,
-        "last_seen": time_text(one.row.seen_at),
-    }
-
-
-def _note_json(note: MeasurementNote) -> dict[str, Any]:
-    return {
-        "at": time_text(note.at),
-        "kind": note.kind,
-        "job": None if note.job is None else str(note.job.uid),
-        "figures": note.data,
-    }
-
-
-def _run_json(run: Job, phases: Mapping[int, str]) -> dict[str, Any]:
-    return {
-        "job": str(run.uid),
-        "gpus": run.gpus,
-        "state": run.state,
-        "phase": phases[run.pk],
-        "ended_at": time_text(run.ended_at),
-    }
+def _average(kind: type[Timed], one: MeasuredTime, **more: object) -> Timed:
+    times = {"spread": one.spread_milli, "changes": one.row.restarts, "last_seen": one.row.seen_at}
+    return answer_of(kind, one.row, **times, **more)

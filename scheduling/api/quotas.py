@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -25,11 +23,11 @@ from scheduling.selectors.sharing.quotas import QuotaRow, list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
 from scheduling.services.round_impact import Standing
 from tenants.answers import Answer, about, answer_of, one_of, plain
-from tenants.api.answer_schemas import answer_serializer
+from tenants.api.base import Who
 from tenants.api.operate import IF_MATCH, OperateView, answer, request_of
 from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import PAGE, Listed, Page
+from tenants.api.resources import PAGE, Listed, Page, Shown, described, query
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError
 from tenants.models import Tenant
 from tenants.periods import Key
@@ -51,11 +49,7 @@ from tenants.services.quotas import (
 
 _EDIT = re.compile(r"quotas\[([0-9]+)\]\.(\w+)")
 
-POOL = OpenApiParameter(
-    "pool", OpenApiTypes.STR, OpenApiParameter.QUERY, required=True, description="A pool's name."
-)
-
-
+POOL = query("pool", "A pool's name.", required=True)
 Warnings = Annotated[
     tuple[str, ...], about("Quotas above the pool's GPUs, and whom they dilute by how much.")
 ]
@@ -82,7 +76,6 @@ class OperateQuotaSaved(OperateQuotaPage, frozen=True, kw_only=True):
     warnings: Warnings
 
 
-QuotasSet = answer_serializer(OperateQuotaPage)
 Drafts = request_serializer(
     QuotaPreviewRequest,
     quotas=s.ListField(child=request_serializer(QuotaDraft)(), min_length=1, max_length=DRAFTS_MAX),
@@ -130,6 +123,7 @@ class QuotaList(Listed, SchedulingView):
 
     address = "quotas"
     operation = "quota_list"
+    who = Who.ANYBODY_SIGNED_IN
     row = QuotaRow
     about = "A page of quotas."
     parameters = (schemas.TENANT, schemas.POOL, *PAGE)
@@ -142,15 +136,17 @@ class QuotaList(Listed, SchedulingView):
         return Page(rows, [more] if more else None)
 
 
-class OperateQuotaList(OperatePoolView):
-    """Quotas of a pool, from now on."""
+class OperateQuotaList(Shown, OperatePoolView):
+    """List the periods that hold now or later; the ETag is of all quotas of the pool."""
 
-    query: ClassVar[tuple[str, ...]] = ("pool",)
+    address = "operate/quotas"
+    operation = "operate_quota_list"
+    answer = OperateQuotaPage
+    parameters = (POOL,)
+    shows = ("Tenant.slug",)
 
-    @extend_schema(operation_id="operate_quota_list", responses={200: QuotasSet}, parameters=[POOL])
-    def get(self, request: Request) -> Response:
-        """List the periods that hold now or later; the ETag is of all quotas of the pool."""
-        name = request.query_params.get("pool", "")
+    def show(self) -> Response:
+        name = self.param("pool")
         if not name:
             raise bad_field("pool", "is required")
         with site_scope():
@@ -158,22 +154,20 @@ class OperateQuotaList(OperatePoolView):
             return _answer(pool, read_clock(pool.pk).pool_at)
 
 
-class OperateQuota(OperatePoolView):
-    """A tenant's quota of a GPU type in a pool."""
+class OperateQuota(Shown, OperatePoolView):
+    """Show the periods of one quota; the ETag is of all quotas of the pool."""
 
-    @extend_schema(operation_id="operate_quota_show", responses={200: QuotasSet})
-    def get(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:  # noqa: ARG002 - DRF's
-        """Show the periods of one quota; the ETag is of all quotas of the pool."""
+    address = "operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>"
+    operation = "operate_quota_show"
+    answer = OperateQuotaPage
+    shows = ("Tenant.slug",)
+
+    def show(self, name: str, slug: str, gpu_type: str) -> Response:
         with site_scope():
             pool = self.named(name)
             return _answer(pool, read_clock(pool.pk).pool_at, _key(pool, slug, gpu_type))
 
-    @extend_schema(
-        operation_id="operate_quota_set",
-        request=request_serializer(QuotaRequest),
-        responses={200: answer_serializer(OperateQuotaSaved)},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_quota_set", QuotaRequest, OperateQuotaSaved, 200, IF_MATCH)
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
         """Let a quota hold from an instant on (now, unless told); `gpus` null ends it."""
         wanted = request_of(QuotaRequest, request.data)
@@ -202,15 +196,10 @@ class OperateQuota(OperatePoolView):
 
 
 class QuotaPreview(OperateView):
-    """What drafted quotas would do."""
-
+    address = "operate/quotas/preview"
     preconditions: ClassVar[tuple[str, ...]] = ()
 
-    @extend_schema(
-        operation_id="operate_quota_preview",
-        request=Drafts,
-        responses={200: answer_serializer(QuotaImpact)},
-    )
+    @described("operate_quota_preview", Drafts, QuotaImpact)
     def post(self, request: Request) -> Response:
         """Decide the next round with the present quotas and with these; nothing is written."""
         wanted = request_of(QuotaPreviewRequest, request.data)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView
@@ -21,11 +18,10 @@ from scheduling.selectors.rounds.shares import RoundShare
 from scheduling.selectors.rounds.stored import Damage
 from scheduling.selectors.sharing.trades import TradeRow
 from scheduling.selectors.visibility import read_visibility
-from tenants.answers import Answer, about, answer_of, plain
-from tenants.api.answer_schemas import answer_serializer
-from tenants.api.cursors import make_cursor, read_cursor, read_limit
+from tenants.answers import Answer, about, answer_of
+from tenants.api.base import Who
 from tenants.api.problems import not_there
-from tenants.api.resources import page_serializer
+from tenants.api.resources import PAGE, Listed, Page, Shown
 from tenants.scopes import site_scope
 
 
@@ -61,37 +57,38 @@ class RoundWhole(RoundRow, frozen=True):
     record: ChainPlace | None
 
 
-class RoundList(SchedulingView):
-    """Rounds of one pool."""
+class RoundList(Listed, SchedulingView):
+    """List the rounds of a pool, newest first."""
 
-    query: ClassVar[tuple[str, ...]] = ("pool", "cursor", "limit")
+    address = "rounds"
+    operation = "round_list"
+    who = Who.POOL
+    row = RoundRow
+    about = "A page of rounds."
+    parameters = (schemas.POOL, *PAGE)
 
-    @extend_schema(
-        operation_id="round_list",
-        responses={200: page_serializer(RoundRow, "A page of rounds.")},
-        parameters=schemas.POOL_QUERY,
-    )
-    def get(self, request: Request) -> Response:
-        """List the rounds of a pool, newest first."""
-        facts, limit = self.query_pool(), read_limit(request)
-        route = f"rounds.{facts.id}"
-        key = read_cursor(request, route)
+    def page(self) -> Page:
+        facts, limit = self.query_pool(), self.limit
+        before = self.before("rounds", facts.id)
         with site_scope():
-            page = rounds_page(facts.id, before=key[0] if key else None, limit=limit)
-        following = None if page.older is None else make_cursor(route, page.older)
-        shown = [plain(answer_of(RoundRow, row, pool=facts.name)) for row in page.rows]
-        return Response({"results": shown, "next": following})
+            page = rounds_page(facts.id, before=before, limit=limit)
+        shown = [answer_of(RoundRow, row, pool=facts.name) for row in page.rows]
+        return Page(shown, None if page.older is None else [page.older])
 
 
-class RoundShow(SchedulingView):
-    """One round."""
+class RoundShow(Shown, SchedulingView):
+    """Show a round: shares, certificate, reasons, prices, trades, hashes of its bytes.
 
-    @extend_schema(operation_id="round_show", responses={200: answer_serializer(RoundWhole)})
-    def get(self, request: Request, name: str, number: int) -> Response:  # noqa: ARG002 - DRF's
-        """Show a round: shares, certificate, reasons, prices, trades, hashes of its bytes.
+    `bundle` is the address from which it can be recomputed, `record` its place in the log.
+    """
 
-        `bundle` is the address from which it can be recomputed, `record` its place in the log.
-        """
+    address = "rounds/<slug:name>/<int:number>"
+    operation = "round_show"
+    who = Who.POOL
+    answer = RoundWhole
+    shows = ("Job.name", "Job.uid", "Profile.name")
+
+    def show(self, name: str, number: int) -> RoundWhole:
         facts = self.pool(name)
         with site_scope():
             visibility = read_visibility(facts.id, self.access)
@@ -100,7 +97,7 @@ class RoundShow(SchedulingView):
             place = read_place(facts.id, number) if view else None
         if view is None:
             raise not_there()
-        return Response(plain(_whole(view, seen, place, facts.name)))
+        return _whole(view, seen, place, facts.name)
 
 
 def _whole(

@@ -15,7 +15,7 @@ from scheduling.selectors.jobs.phases import PHASE_SYNONYMS, PHASES
 from scheduling.selectors.jobs.requests import shown_fields
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.request_schemas import answer_fields, request_serializer
-from tenants.api.resources import PAGE, query
+from tenants.api.resources import query
 
 CREDITS = r"^-?[0-9]+\.[0-9]{6}$"
 
@@ -33,6 +33,7 @@ IDEMPOTENT_REPLAYED = OpenApiParameter(
     description="Only where an earlier request with this key did the work: `true`.",
     response=[201],
 )
+ONCE = (IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED)
 TENANT = query("tenant", "The slug of one of your tenants.")
 POOL = query("pool", "The name of a pool.")
 SINCE = query("since", "The first instant, RFC 3339, of the pool's clock.")
@@ -51,7 +52,6 @@ PHASE = OpenApiParameter(
     enum=[*PHASES, *PHASE_SYNONYMS],
     description="As `state`, with those that start apart from those that run.",
 )
-POOL_QUERY = [POOL, *PAGE]
 LOG_QUERY = [
     query("lease", "The number of a lease; the last one unless told.", OpenApiTypes.INT),
     query("offset", "Bytes from the start, or below 0 from the end.", OpenApiTypes.INT),

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from evenshare_core.money.fixed_point import to_credits
 from scheduling.api import schemas
-from scheduling.api.base import SchedulingView, idempotency_key, replay_header, spec_of
+from scheduling.api.base import (
+    SharedPoolView,
+    TenantInPool,
+    idempotency_key,
+    replay_header,
+    spec_of,
+)
 from scheduling.engine.clock import read_clock
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
 from scheduling.selectors.pools.lines import PoolFacts
@@ -29,16 +34,14 @@ from scheduling.selectors.sharing.views import (
 )
 from scheduling.services.sharing import make_offer, revoke_offer, set_price_limit, set_sharing
 from tenants.answers import Answer, plain
-from tenants.api.answer_schemas import answer_serializer
-from tenants.api.base import Who, actor_of
+from tenants.api.base import actor_of
 from tenants.api.problems import not_there
 from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import PAGE, Listed, Page
+from tenants.api.resources import PAGE, Listed, Page, Shown, described
 from tenants.input.requests import read_request
 from tenants.models import IdleOffer, Tenant
 from tenants.permissions import Action
-from tenants.scopes import site_scope, tenant_scope
-from tenants.selectors.quotas import pools_of
+from tenants.scopes import tenant_scope
 from tenants.tokens import Scope
 
 WRITE = Scope.JOBS_WRITE.value
@@ -65,47 +68,20 @@ class OfferRevoked(OfferRow, frozen=True):
     back: PromisedReturn
 
 
-class TenantInPool(NamedTuple):
-    """A tenant in a pool in which it has or had quota."""
+class PoolSharing(Shown, SharedPoolView):
+    """Say what a tenant lends and borrows: its own settings within its quotas' bounds."""
 
-    facts: PoolFacts
-    tenant: Tenant
-
-
-class SharedPoolView(SchedulingView):
-    """Of a tenant in a pool: whoever sees the tenant reads, its managers change."""
-
-    def there(self, name: str, slug: str, action: Action = Action.SEE_TENANT) -> TenantInPool:
-        """Return the pool and the tenant.
-
-        Raises:
-            Problem: 404 where one is not there for the caller, or the tenant has no quota in the
-                pool; 403 where the caller's role is too low.
-        """
-        tenant = self.tenant(slug, action)
-        facts = self.pool(name)
-        with site_scope():
-            if facts.id not in pools_of(tenant.pk):
-                raise not_there()
-        return TenantInPool(facts, tenant)
-
-
-class PoolSharing(SharedPoolView):
-    """What a tenant lends and borrows in a pool."""
-
+    address = "pools/<slug:name>/sharing/<slug:slug>"
+    operation = "sharing_show"
+    answer = SharingJson
+    shows = ("Tenant.slug", "PriceLimit.max_price")
     scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "PUT": WRITE}
     http_method_names = ["get", "head", "put"]
 
-    @extend_schema(operation_id="sharing_show", responses={200: answer_serializer(SharingJson)})
-    def get(self, request: Request, name: str, slug: str) -> Response:  # noqa: ARG002 - DRF's signature
-        """Say what a tenant lends and borrows: its own settings within its quotas' bounds."""
-        return Response(_sharing_json(self.there(name, slug)))
+    def show(self, name: str, slug: str) -> SharingJson:
+        return _sharing(self.there(name, slug))
 
-    @extend_schema(
-        operation_id="price_limit_put",
-        request=request_serializer(PriceLimitRequest),
-        responses={200: answer_serializer(SharingJson)},
-    )
+    @described("price_limit_put", PriceLimitRequest, SharingJson)
     def put(self, request: Request, name: str, slug: str) -> Response:
         """Set what all jobs of a tenant pay at most for a borrowed GPU-hour in a pool."""
         there = self.there(name, slug, Action.SHARE)
@@ -116,20 +92,18 @@ class PoolSharing(SharedPoolView):
             pool_id=there.facts.id,
             max_price=wanted.max_price,
         )
-        return Response(_sharing_json(there))
+        return Response(plain(_sharing(there)))
+
+
+_SHARING_BODY = request_serializer(SharingRequest, by_offer=s.BooleanField(required=False))
 
 
 class TypeSharing(SharedPoolView):
-    """What a tenant lends and borrows of one GPU type."""
-
+    address = "pools/<slug:name>/sharing/<slug:slug>/<slug:gpu_type>"
     scopes: ClassVar[dict[str, str]] = {"PUT": WRITE}
     http_method_names = ["put"]
 
-    @extend_schema(
-        operation_id="sharing_put",
-        request=request_serializer(SharingRequest, by_offer=s.BooleanField(required=False)),
-        responses={200: answer_serializer(SharingChanged)},
-    )
+    @described("sharing_put", _SHARING_BODY, SharingChanged)
     def put(self, request: Request, name: str, slug: str, gpu_type: str) -> Response:
         """Set a tenant's own settings for a GPU type; the stricter of them and the bounds holds."""
         facts, tenant = self.there(name, slug, Action.SHARE)
@@ -158,7 +132,6 @@ class OfferList(Listed, SharedPoolView):
     operation = "offer_list"
     row = OfferRow
     about = "Offers, newest first."
-    who = Who.TENANT
     parameters = PAGE
     shows = ("Tenant.slug", "IdleOffer.floor_price", "IdleOffer.uid")
     scopes: ClassVar[dict[str, str]] = {"GET": Scope.READ.value, "POST": WRITE}
@@ -171,12 +144,7 @@ class OfferList(Listed, SharedPoolView):
             rows, more = list_offers(facts.id, tenant.pk, at, limit=limit, before=before)
         return Page(rows, [more] if more else None)
 
-    @extend_schema(
-        operation_id="offer_make",
-        request=request_serializer(OfferRequest),
-        responses={201: answer_serializer(OfferRow)},
-        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
-    )
+    @described("offer_make", OfferRequest, OfferRow, 201, *schemas.ONCE)
     def post(self, request: Request, name: str, slug: str) -> Response:
         """Offer idle quota for a floor price or more; with an `Idempotency-Key`, once."""
         key = idempotency_key(request)
@@ -196,14 +164,11 @@ class OfferList(Listed, SharedPoolView):
 
 
 class OfferOne(SharedPoolView):
-    """One offer."""
-
+    address = "pools/<slug:name>/offers/<slug:slug>/<uuid:offer>"
     scopes: ClassVar[dict[str, str]] = {"DELETE": WRITE}
     http_method_names = ["delete"]
 
-    @extend_schema(
-        operation_id="offer_revoke", request=None, responses={200: answer_serializer(OfferRevoked)}
-    )
+    @described("offer_revoke", None, OfferRevoked)
     def delete(self, request: Request, name: str, slug: str, offer: UUID) -> Response:  # noqa: ARG002 - DRF's signature
         """Revoke an offer: nothing more is lent by it; `back` says by when its GPUs return.
 
@@ -240,11 +205,10 @@ def _shown(offer: IdleOffer, facts: PoolFacts, tenant: Tenant) -> dict[str, Any]
     return shown
 
 
-def _sharing_json(there: TenantInPool) -> dict[str, Any]:
+def _sharing(there: TenantInPool) -> SharingJson:
     facts, tenant = there
     with tenant_scope(tenant.pk):
         rows = sharing_views(facts.id, tenant.pk, read_clock(facts.id).pool_at)
         most = price_limit_of(facts.id, tenant.pk)
     max_price = None if most is None else to_credits(most)
-    shown: dict[str, Any] = plain(SharingJson(tenant.slug, facts.name, max_price, tuple(rows)))
-    return shown
+    return SharingJson(tenant.slug, facts.name, max_price, tuple(rows))

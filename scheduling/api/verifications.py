@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,9 +14,8 @@ from scheduling.selectors.rounds.verifications import SaidVerification, said_ver
 from scheduling.services.verifications import OtherHeadError, keep_verification
 from tenants.answers import plain
 from tenants.api import logs
-from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import Problem, bad_field
-from tenants.api.request_schemas import request_serializer
+from tenants.api.resources import described
 from tenants.input.errors import FieldError
 from tenants.models import Tenant
 from tenants.permissions import Action
@@ -36,18 +34,12 @@ EVIDENCE = (
 
 
 class VerificationList(SchedulingView):
-    """What members of tenants verified in a pool."""
-
+    address = "chain/<slug:name>/verifications"
     # It changes nothing that counts: who may read may say what came of it.
     scopes: ClassVar[dict[str, str]] = {"POST": Scope.READ.value}
     http_method_names = ["post"]
 
-    @extend_schema(
-        operation_id="verification_say",
-        request=request_serializer(VerificationRequest),
-        responses={201: answer_serializer(SaidVerification)},
-        parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
-    )
+    @described("verification_say", VerificationRequest, SaidVerification, 201, *schemas.ONCE)
     def post(self, request: Request, name: str) -> Response:
         """Say what you verified: which head, which rounds or time, how many findings.
 

@@ -38,11 +38,12 @@ class Who(StrEnum):
 class ApiView(APIView):
     """A thin view: read the request, make one call of a service or selector, write the answer.
 
-    `scopes` names the token scope that a method needs; `query` the parameters it may have; `who`
-    finds it.
+    `address` is below the API's root. `scopes` names the token scope that a method needs; `query`
+    the parameters it may have; `who` finds it.
     """
 
-    who: ClassVar[Who] = Who.ANYBODY_SIGNED_IN
+    address: ClassVar[str]
+    who: ClassVar[Who]
     scopes: ClassVar[dict[str, str]] = {"GET": "read"}
     query: ClassVar[tuple[str, ...]] = ()
     http_method_names = ["get", "head", "post", "delete"]
@@ -65,9 +66,10 @@ class ApiView(APIView):
     def _parameters(self) -> str:
         return f"Parameters: {', '.join(self.query)}." if self.query else "There are none."
 
-    def scope_of(self, method: str | None) -> str:
+    @classmethod
+    def scope_of(cls, method: str | None) -> str:
         """Return the scope that a token needs for a method; HEAD reads like GET."""
-        return self.scopes.get("GET" if method == "HEAD" else method or "", "")
+        return cls.scopes.get("GET" if method == "HEAD" else method or "", "")
 
     @cached_property
     def access(self) -> Access:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import msgspec
 import structlog
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from evenshare_core.chain.answers import (
     ConsistencyProof,
@@ -19,9 +18,8 @@ from evenshare_core.chain.answers import (
     RecordRow,
 )
 from tenants import transparency
-from tenants.answers import plain
-from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import Problem, bad_field
+from tenants.api.resources import Shown, query
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -30,19 +28,40 @@ RECORDS_MAX = 500
 NUMBER_MAX = 2**62
 
 
-def number_parameter(name: str, about: str, *, required: bool = False) -> OpenApiParameter:
-    """Return the description of a number in the query."""
-    return OpenApiParameter(
-        name, OpenApiTypes.INT, OpenApiParameter.QUERY, description=about, required=required
-    )
+FIRST = query("first", "A smaller size of the log.", OpenApiTypes.INT, required=True)
+SECOND = query("second", "A larger size of the log.", OpenApiTypes.INT, required=True)
+SIZE = query("size", "The size of the head; by default as the log is.", OpenApiTypes.INT)
 
 
-FIRST = number_parameter("first", "A smaller size of the log.", required=True)
-SECOND = number_parameter("second", "A larger size of the log.", required=True)
-SIZE = number_parameter("size", "The size of the head; by default as the log is.")
-RECORDS = {200: answer_serializer(RecordPage)}
-INCLUSION = {200: answer_serializer(InclusionProof)}
-CONSISTENCY = {200: answer_serializer(ConsistencyProof)}
+class LogView(Shown):
+    """What is read of a log, by whoever finds the log."""
+
+    # By the words of its address: the log's origin.
+    log_of: Callable[..., str]
+
+    def show(self, **place: str) -> msgspec.Struct:
+        origin = self.log_of(**place)
+        with log_scope():
+            return self.read(origin)
+
+    def read(self, origin: str) -> msgspec.Struct:
+        raise NotImplementedError
+
+
+class LogConsistency(LogView):
+    """Prove that the log of `second` entries begins with that of `first` (RFC 6962)."""
+
+    answer = ConsistencyProof
+    parameters = (FIRST, SECOND)
+
+    def read(self, origin: str) -> ConsistencyProof:
+        first, second = query_number(self.request, "first"), query_number(self.request, "second")
+        there = transparency.size(origin)
+        if second > there:
+            raise bad_field("second", f"is beyond the log, which has {there} entries")
+        if first > second:
+            raise bad_field("first", "is larger than second")
+        return ConsistencyProof(_hex(transparency.consistency(origin, first, second)))
 
 
 def query_number(request: Request, name: str, default: int | None = None) -> int:
@@ -78,54 +97,30 @@ def log_scope() -> Iterator[None]:
 
 
 def log_head(origin: str) -> LogHead:
-    """Return a log's signed head."""
     head = transparency.signed_head(origin)
     keys = tuple(transparency.public_keys(origin))
     return LogHead(origin, head.note, head.checkpoint.size, keys)
 
 
-def records_answer(entries: Sequence[transparency.StoredRecord], following: int | None) -> Response:
-    """Answer entries as a page."""
+def record_page(entries: Sequence[transparency.StoredRecord], following: int | None) -> RecordPage:
     rows = tuple(RecordRow(entry.place, entry.record.decode()) for entry in entries)
-    return Response(plain(RecordPage(rows, following)))
+    return RecordPage(rows, following)
 
 
-def inclusion_answer(request: Request, origin: str, index: int, field: str) -> Response:
-    """Answer the proof of an entry, in the log of the query's `size`.
+def inclusion(request: Request, origin: str, index: int, field: str) -> InclusionProof:
+    """Return the proof of an entry, in the log of the query's `size`.
 
     Raises:
         Problem: the log has no such size, or the entry is not in it.
     """
-    size = _size(request, origin)
-    if index >= size:
-        raise bad_field(field, f"is not in the first {size} entries of the log")
-    path = transparency.inclusion(origin, index, size)
-    return Response(plain(InclusionProof(index, size, _hex(path))))
-
-
-def consistency_answer(request: Request, origin: str) -> Response:
-    """Answer the proof that the log of `second` entries begins with that of `first`.
-
-    Raises:
-        Problem: the log has no such sizes.
-    """
-    first, second = query_number(request, "first"), query_number(request, "second")
-    there = transparency.size(origin)
-    if second > there:
-        raise bad_field("second", f"is beyond the log, which has {there} entries")
-    if first > second:
-        raise bad_field("first", "is larger than second")
-    path = transparency.consistency(origin, first, second)
-    return Response(plain(ConsistencyProof(_hex(path))))
-
-
-def _hex(path: Iterable[bytes]) -> tuple[str, ...]:
-    return tuple(step.hex() for step in path)
-
-
-def _size(request: Request, origin: str) -> int:
     there = transparency.size(origin)
     size = query_number(request, "size", there)
     if size > there:
         raise bad_field("size", f"is beyond the log, which has {there} entries")
-    return size
+    if index >= size:
+        raise bad_field(field, f"is not in the first {size} entries of the log")
+    return InclusionProof(index, size, _hex(transparency.inclusion(origin, index, size)))
+
+
+def _hex(path: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(step.hex() for step in path)

@@ -1,15 +1,18 @@
-"""Lists of the API, each described once: address, page, cursor, schema and access follow.
+"""Addresses of the API, each described once: path, parameters, schema, cursor and access follow.
 
-A list is a view whose docstring and class variables are its description, and whose `page` asks a
-selector.
+A view's docstring and class variables are its description; `page` of a list and `show` of
+anything else ask a selector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from inspect import getdoc
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import msgspec
 from django.urls import URLPattern, path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
@@ -17,15 +20,22 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tenants.answers import Answer, plain
+from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import ApiView
 from tenants.api.cursors import make_cursor, read_cursor, read_limit
+from tenants.api.request_schemas import request_serializer
+from tenants.input.requests import Request as Wanted
+
+T = TypeVar("T")
+View = TypeVar("View", bound=Callable[..., Response])
 
 
-def query(name: str, about: str, kind: OpenApiTypes = OpenApiTypes.STR) -> OpenApiParameter:
+def query(
+    name: str, about: str, kind: OpenApiTypes = OpenApiTypes.STR, **more: Any
+) -> OpenApiParameter:
     """Return a parameter of an address."""
-    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=about)
+    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=about, **more)
 
 
 CURSOR = query("cursor", "The `next` of the page before.")
@@ -33,8 +43,89 @@ LIMIT = query("limit", "Rows of a page, 1 to 200.", OpenApiTypes.INT)
 PAGE = (CURSOR, LIMIT)
 
 
-# The struct of a row, or what describes it where there is no struct yet.
-Row = type[Answer] | type[s.Serializer[object]]
+# The struct of an answer, or what describes it where there is no struct yet.
+Row = type[msgspec.Struct] | type[s.Serializer[object]]
+
+
+def serializer_of(row: Row) -> type[s.Serializer[object]]:
+    """Return what describes an answer."""
+    return row if issubclass(row, s.Serializer) else answer_serializer(row)
+
+
+def described(
+    operation: str,
+    takes: type[Wanted] | type[s.Serializer[object]] | None,
+    gives: Row | None,
+    status: int = 200,
+    *parameters: OpenApiParameter,
+) -> Callable[[View], View]:
+    """Describe a method that writes: its name, the body that it takes and what it answers."""
+    body = takes if takes is None or issubclass(takes, s.Serializer) else _body_of(takes)
+    made: Callable[[View], View] = extend_schema(
+        operation_id=operation,
+        request=body,
+        responses={status: None if gives is None else serializer_of(gives)},
+        parameters=list(parameters),
+    )
+    return made
+
+
+_body_of = cache(request_serializer)
+
+
+class Described(ApiView):
+    """What is read at `address`; its description is the docstring.
+
+    `operation` is its name there, `parameters` are what it may be asked with.
+    `who` finds it, and `shows` are the fields of a tenant's rows that stand in it, as `Job.name`,
+    for whoever may see them: tests ask for it as everybody by these.
+    """
+
+    operation: ClassVar[str]
+    parameters: ClassVar[Sequence[OpenApiParameter]] = ()
+    shows: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Make the description of a view that has an address."""
+        super().__init_subclass__()
+        if "address" not in cls.__dict__:
+            return
+        cls.query = tuple(one.name for one in cls.parameters)
+        made = extend_schema(
+            operation_id=cls.operation,
+            description=getdoc(cls),
+            responses={200: cls.answered()},
+            parameters=list(cls.parameters),
+        )
+        extend_schema_view(get=made)(cls)
+
+    @classmethod
+    def answered(cls) -> type[s.Serializer[object]]:
+        """Return what describes its answer."""
+        raise NotImplementedError
+
+    def param(self, name: str) -> str:
+        """Return what the request asks by a parameter; empty: nothing."""
+        return str(self.request.query_params.get(name, ""))
+
+
+class Shown(Described):
+    """One thing, an `answer`."""
+
+    answer: ClassVar[Row]
+    # Its own method, by the words of its address: a struct, what JSON has of it, or a response.
+    show: Callable[..., msgspec.Struct | dict[str, Any] | Response]
+
+    @classmethod
+    def answered(cls) -> type[s.Serializer[object]]:
+        return serializer_of(cls.answer)
+
+    def get(self, request: Request, **place: Any) -> Response:  # noqa: ARG002 - DRF's signature
+        """Answer with it."""
+        shown = self.show(**place)
+        if isinstance(shown, Response):
+            return shown
+        return Response(shown if isinstance(shown, dict) else plain(shown))
 
 
 class Page(NamedTuple):
@@ -42,45 +133,45 @@ class Page(NamedTuple):
 
     Rows without a struct are JSON already. `following`: the key after which the next page begins;
     None: there is none. `etag`: what edits of these rows are based on; empty: nothing is.
+    `head` and `tail`: what else there is, before and after the rows.
     """
 
     rows: Iterable[Any]
     following: Sequence[int] | None = None
     etag: str = ""
+    head: Mapping[str, Any] = {}
+    tail: Mapping[str, Any] = {}
 
 
-class Listed(ApiView):
-    """A list at `address`, below the API's root; its description is the docstring.
+def page_of(
+    rows: Sequence[T],
+    limit: int,
+    key: Callable[[T], Sequence[int]],
+    shown: Callable[[T], object] | None = None,
+) -> Page:
+    """Return the page of rows that were read with one more than its limit.
 
-    `operation` is its name there, `row` what it lists, `about` says what a page is of, `parameters`
-    are what it may be asked with.
-    `who` finds it, and `shows` are the fields of a tenant's rows that stand in it, as `Job.name`,
-    for whoever may see them: tests ask for it as everybody by these.
+    `key` of its last row is where the next page begins; `shown` makes answers of rows.
     """
+    part = rows[:limit]
+    following = key(part[-1]) if len(rows) > limit else None
+    return Page(part if shown is None else map(shown, part), following)
 
-    address: ClassVar[str]
-    operation: ClassVar[str]
+
+class Listed(Described):
+    """A list: `row` is what it lists, `about` says what a page is of."""
+
     row: ClassVar[Row]
     about: ClassVar[str]
-    parameters: ClassVar[tuple[OpenApiParameter, ...]] = ()
-    shows: ClassVar[tuple[str, ...]] = ()
+    # What a page has beside its rows.
+    beside: ClassVar[Mapping[str, s.Field[Any, Any, Any, Any]]] = {}
     # A list's own method: what the request asks for, by the words of its address.
     page: Callable[..., Page]
     _route = ""
 
-    def __init_subclass__(cls) -> None:
-        """Make the description of a list that has an address."""
-        super().__init_subclass__()
-        if "address" not in cls.__dict__:
-            return
-        cls.query = tuple(one.name for one in cls.parameters)
-        described = extend_schema(
-            operation_id=cls.operation,
-            description=cls.__doc__,
-            responses={200: page_serializer(cls.row, cls.about)},
-            parameters=list(cls.parameters),
-        )
-        extend_schema_view(get=described)(cls)
+    @classmethod
+    def answered(cls) -> type[s.Serializer[object]]:
+        return page_serializer(cls.row, cls.about, **cls.beside)
 
     def get(self, request: Request, **place: Any) -> Response:  # noqa: ARG002 - DRF's signature
         """Answer with a page."""
@@ -88,11 +179,8 @@ class Listed(ApiView):
         following = page.following and make_cursor(self._route, *page.following)
         headers = {"ETag": page.etag} if page.etag else None
         rows = [row if isinstance(row, dict) else plain(row) for row in page.rows]
-        return Response({"results": rows, "next": following}, headers=headers)
-
-    def param(self, name: str) -> str:
-        """Return what the request asks by a parameter; empty: nothing."""
-        return str(self.request.query_params.get(name, ""))
+        body = {**page.head, "results": rows, **page.tail, "next": following}
+        return Response(body, headers=headers)
 
     @property
     def limit(self) -> int:
@@ -114,18 +202,31 @@ class Listed(ApiView):
 
 
 @cache
-def page_serializer(row: Row, about: str) -> type[s.Serializer[object]]:
-    """Return what describes a page of such rows."""
-    one = row if issubclass(row, s.Serializer) else answer_serializer(row)
+def page_serializer(
+    row: Row, about: str, **beside: s.Field[Any, Any, Any, Any]
+) -> type[s.Serializer[object]]:
+    """Return what describes a page of such rows, and what stands beside them."""
+    one = serializer_of(row)
     name = one.__name__.removesuffix("Row").removesuffix("Json")
-    fields = {"results": one(many=True), "next": s.CharField(allow_null=True)}
+    fields = {"results": one(many=True), **beside, "next": s.CharField(allow_null=True)}
     return type(f"{name}Page", (s.Serializer,), {"__doc__": about, **fields})
 
 
-def list_urls(lists: Iterable[type[Listed]], **wired: object) -> list[URLPattern]:
-    """Return the addresses of lists. Each gets of `wired` what it has a place for."""
+def addressed(modules: Iterable[ModuleType]) -> list[type[ApiView]]:
+    """Return the views of modules that have an address."""
+    everything = ((one, module) for module in modules for one in vars(module).values())
+    return [
+        one
+        for one, module in everything
+        if isinstance(one, type) and issubclass(one, ApiView)
+        if one.__module__ == module.__name__ and "address" in vars(one)
+    ]
 
-    def of(one: type[Listed]) -> dict[str, object]:
+
+def urls_of(views: Iterable[type[ApiView]], **wired: object) -> list[URLPattern]:
+    """Return the addresses of views. Each gets of `wired` what it has a place for."""
+
+    def of(one: type[ApiView]) -> dict[str, object]:
         return {name: value for name, value in wired.items() if hasattr(one, name)}
 
-    return [path(one.address, one.as_view(**of(one)), name=f"api-{one.address}") for one in lists]
+    return [path(one.address, one.as_view(**of(one)), name=f"api-{one.address}") for one in views]

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from django.db import IntegrityError
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tenants.answers import plain
-from tenants.api.answer_schemas import answer_serializer
 from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, request_of
 from tenants.api.problems import bad_field
-from tenants.api.request_schemas import request_serializer
-from tenants.api.resources import Listed, Page
+from tenants.api.resources import Listed, Page, described
 from tenants.models import Tenant
 from tenants.requests import TenantRequest
 from tenants.scopes import site_scope
@@ -43,12 +40,7 @@ class TenantList(Listed, OperateView):
             rows = tenant_sizes()
         return Page(rows, etag=_tag(rows))
 
-    @extend_schema(
-        operation_id="operate_tenant_open",
-        request=request_serializer(TenantRequest),
-        responses={201: answer_serializer(TenantRow)},
-        parameters=[IF_MATCH],
-    )
+    @described("operate_tenant_open", TenantRequest, TenantRow, 201, IF_MATCH)
     def post(self, request: Request) -> Response:
         """Open a tenant with an empty budget in each book; people and quota come next."""
         wanted = request_of(TenantRequest, request.data)

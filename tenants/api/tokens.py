@@ -15,11 +15,10 @@ from rest_framework.response import Response
 
 from tenants.answers import Answer, plain
 from tenants.api import schemas
-from tenants.api.answer_schemas import answer_serializer
-from tenants.api.base import ApiView, actor_of
+from tenants.api.base import ApiView, Who, actor_of
 from tenants.api.operate import refusal
 from tenants.api.problems import Problem, bad_field, fields_only, not_there
-from tenants.api.resources import Listed, Page
+from tenants.api.resources import Listed, Page, described
 from tenants.input.errors import InvalidInputError
 from tenants.input.requests import read_request, request_fields
 from tenants.lockout import WINDOW, is_locked
@@ -54,6 +53,7 @@ class TokenList(Listed):
 
     address = "tokens"
     operation = "tokens_retrieve"
+    who = Who.ANYBODY_SIGNED_IN
     row = TokenRow
     about = "A person's tokens."
     shows = ("ApiToken.name", "ApiToken.uid")
@@ -69,7 +69,8 @@ class TokenList(Listed):
         posts = getattr(self.request, "method", "") == "POST"
         return [AllowAny()] if posts else list(super().get_permissions())
 
-    @extend_schema(request=schemas.TokenAsk, responses={201: answer_serializer(TokenMade)}, auth=[])
+    @extend_schema(auth=[])
+    @described("tokens_create", schemas.TokenAsk, TokenMade, 201)
     def post(self, request: Request) -> Response:
         """Make a token by password. It is shown this once."""
         body = fields_only(request.data, FIELDS)
@@ -97,11 +98,10 @@ class TokenList(Listed):
 
 
 class TokenOne(ApiView):
-    """One token."""
-
+    address = "tokens/<uuid:uid>"
     scopes: ClassVar[dict[str, str]] = {"DELETE": ""}
 
-    @extend_schema(responses={204: None})
+    @described("tokens_destroy", None, None, 204)
     def delete(self, request: Request, uid: UUID) -> Response:
         """Drop a token: itself, or with `jobs:write` (or a session) any of yours."""
         used = request.auth

@@ -17,7 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from portal.site.urls_api import LISTS
+from portal.site.urls_api import VIEWS
+from tenants.api.base import Who
+from tenants.api.resources import Described
+from tenants.tokens import Scope
 
 
 class Row(NamedTuple):
@@ -129,6 +132,7 @@ PATHS = {
     "node": "{node}",
     "gpu_type": "{gpu_type}",
     "role": "researcher",
+    "book": "main",
     "profile": "{profile}",
     "offer": "{offer}",
     "rest": "nothing/here",
@@ -231,9 +235,7 @@ TABLE: dict[str, Route] = {
         "User.username", "User.first_name", "Tenant.name"
     ),
     "operate/credit/": Route(CONSOLE_FORM).showing("Tenant.name", "TransferRequest.reason"),
-    "operate/credit/<slug:slug>/<slug:book>/": Route(CONSOLE_FORM, {"book": "main"}).showing(
-        "Tenant.name"
-    ),
+    "operate/credit/<slug:slug>/<slug:book>/": Route(CONSOLE_FORM).showing("Tenant.name"),
     "operate/pools/<slug:name>/quotas/": Route(CONSOLE_FORM).showing("Tenant.name"),
     "operate/pools/<slug:name>/quotas/undo/": post(CONSOLE_ACTS),
     "operate/pools/<slug:name>/nodes/": Route(CONSOLE_FORM).showing(),
@@ -248,85 +250,41 @@ TABLE: dict[str, Route] = {
         CONSOLE_ACTS, number="{simulation}"
     ),
     "operate/jobs/<uuid:uid>/release/": post(CONSOLE_ACTS),
-    # The API
+    # The API: what it reads follows below from its views.
     "api/v1/tokens": post(everybody(401), {"username": "canaryada", "password": "not this"}),
     "api/v1/tokens/<uuid:uid>": Route({"DELETE": TOKEN_DROP}, {"uid": "{token}"}),
-    # A token needs another scope for it than for other lists.
-    "api/v1/jobs": Route({"GET": API_JOB_LIST, "POST": API_SUBMIT}, body=SPEC),
+    "api/v1/jobs": post(API_SUBMIT, SPEC),
     "api/v1/jobs/bulk": post(API_SUBMIT, {"jobs": [SPEC]}),
     "api/v1/jobs/dry-run": post(API_DRY_RUN, SPEC),
-    "api/v1/jobs/<uuid:uid>": get(API_JOB).showing(
-        "Job.name", "Job.comment", "Job.progress", "Profile.name"
-    ),
     "api/v1/jobs/<uuid:uid>/cancel": post(API_CANCEL),
-    "api/v1/jobs/<uuid:uid>/why": get(API_JOB).showing(),
-    "api/v1/jobs/<uuid:uid>/deadline": get(API_JOB).showing(),
-    "api/v1/jobs/<uuid:uid>/logs": get(API_JOB).showing("Log.text"),
-    "api/v1/jobs/<uuid:uid>/usage": get(API_JOB).showing(),
-    "api/v1/pools/<slug:name>": get(API_POOL).showing(),
-    "api/v1/pools/<slug:name>/queue": get(API_POOL).showing("Job.name", "Job.uid"),
     "api/v1/pools/<slug:name>/profiles/<slug:slug>/<slug:profile>": Route(
-        {"GET": API_TENANT, "PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP},
-        body={"speeds": {"v100": "1"}},
-    ).showing("Profile.name"),
+        {"PUT": API_PROFILE_PUT, "DELETE": API_PROFILE_DROP}, body={"speeds": {"v100": "1"}}
+    ),
     "api/v1/pools/<slug:name>/sharing/<slug:slug>": Route(
-        {"GET": API_TENANT, "PUT": API_SHARE}, body={"max_price": "1"}
-    ).showing("Tenant.slug", "PriceLimit.max_price"),
+        {"PUT": API_SHARE}, body={"max_price": "1"}
+    ),
     "api/v1/pools/<slug:name>/sharing/<slug:slug>/<slug:gpu_type>": Route(
         {"PUT": API_SHARE}, body={"by_offer": True}
     ),
     "api/v1/pools/<slug:name>/offers/<slug:slug>": post(API_OFFER, {"gpu_type": "v100", "gpus": 1}),
     "api/v1/pools/<slug:name>/offers/<slug:slug>/<uuid:offer>": Route({"DELETE": API_SHARE}),
-    "api/v1/price-forecasts/<slug:name>": get(API_POOL).showing(),
-    "api/v1/prices": get(API_POOL, "pool={pool}").showing(),
-    "api/v1/prices/<slug:name>/<slug:gpu_type>": get(API_POOL).showing(),
-    "api/v1/contribution": get(API_TENANT, "tenant={slug}&pool={pool}").showing(),  # sums
-    "api/v1/contribution/lines": get(API_TENANT, "tenant={slug}&pool={pool}").showing(
-        "UsageShare.amount"
-    ),
-    "api/v1/pools/<slug:name>/revenue-fairness": get(OPERATE).showing(),
-    "api/v1/rounds": get(API_POOL, "pool={pool}").showing(),
-    "api/v1/rounds/<slug:name>/<int:number>": get(API_POOL).showing(
-        "Job.name", "Job.uid", "Profile.name"
-    ),
-    "api/v1/chain/<slug:name>": get(API_POOL).showing(),
-    "api/v1/chain/<slug:name>/records": get(API_POOL).showing(),
-    "api/v1/chain/<slug:name>/inclusion": get(API_POOL, "round={round}").showing(),
-    "api/v1/chain/<slug:name>/consistency": get(API_POOL, "first=0&second=1").showing(),
     # An empty verification, by whoever sees the pool: what is missing is said first.
     "api/v1/chain/<slug:name>/verifications": post(API_VERIFY),
-    "api/v1/ledgers/<slug:book>/chain": get(API_LIST, book="main").showing(),
-    "api/v1/ledgers/<slug:book>/chain/records": get(API_LIST, book="main").showing(),
-    "api/v1/ledgers/<slug:book>/chain/inclusion": get(API_LIST, "index=0", book="main").showing(),
-    "api/v1/ledgers/<slug:book>/chain/consistency": get(
-        API_LIST, "first=0&second=1", book="main"
-    ).showing(),
     # Names of others stand in it where the pool shows them, texts and ids nowhere.
     "api/v1/rounds/<slug:name>/<int:number>/bundle": get(API_POOL).showing(),
-    "api/v1/chain/<slug:name>/names": get(API_POOL).showing("Tenant.slug", "Tenant.name"),
     "api/v1/bundle-schema": get(PUBLIC).showing(),
-    "api/v1/income": get(API_TENANT, "tenant={slug}&pool={pool}").showing("UsageShare.amount"),
-    "api/v1/entries": get(API_TENANT, "tenant={slug}&pool={pool}").showing(),
-    "api/v1/usage": get(API_TENANT, "tenant={slug}").showing(
-        "Job.uid", "UsageLine.amount", "UsageLine.price"
-    ),
-    "api/v1/credit": get(API_TENANT, "tenant={slug}").showing("Tenant.slug"),
-    "api/v1/transfers": Route({"GET": API_LIST, "POST": API_ASK}, body=GIFT).showing(
-        "TransferRequest.reason", "TransferRequest.uid"
-    ),
+    "api/v1/transfers": post(API_ASK, GIFT),
     # The operator's REST
-    "api/v1/operate/pools/<slug:name>": Route({"GET": OPERATE, "PATCH": OPERATE_EDIT}).showing(),
+    "api/v1/operate/pools/<slug:name>": Route({"PATCH": OPERATE_EDIT}),
     "api/v1/operate/pools/<slug:name>/pause": post(OPERATE_EDIT),
     "api/v1/operate/pools/<slug:name>/resume": post(OPERATE_EDIT),
     "api/v1/operate/pools/<slug:name>/scale": post(OPERATE_EDIT, {"scale": 2}),
-    "api/v1/operate/pools/<slug:name>/losses": get(OPERATE).showing(),
     "api/v1/operate/pools/<slug:name>/losses/accept": post(OPERATE_EDIT),
     "api/v1/operate/pools/<slug:name>/overdue/<uuid:uid>/<int:number>/end": post(OPERATE_EDIT),
-    "api/v1/operate/quotas": get(OPERATE, "pool={pool}").showing("Tenant.slug"),
     "api/v1/operate/quotas/preview": post(OPERATE_BARE),
     "api/v1/operate/quotas/<slug:name>/<slug:slug>/<slug:gpu_type>": Route(
-        {"GET": OPERATE, "PUT": OPERATE_EDIT}, body={"gpus": 1}
-    ).showing("Tenant.slug"),
+        {"PUT": OPERATE_EDIT}, body={"gpus": 1}
+    ),
     "api/v1/operate/nodes": post(OPERATE_EDIT),
     "api/v1/operate/nodes/<slug:name>/<slug:node>": Route(
         {"PATCH": OPERATE_EDIT, "DELETE": OPERATE_EDIT}
@@ -338,11 +296,8 @@ TABLE: dict[str, Route] = {
         {"DELETE": OPERATE_EDIT}, {"number": "{window}"}
     ),
     "api/v1/operate/tenants": post(OPERATE_EDIT),
-    "api/v1/operate/credit/<slug:slug>/<slug:book>": Route(
-        {"GET": OPERATE, "PUT": OPERATE_EDIT}, {"book": "main"}
-    ).showing("Tenant.slug"),
+    "api/v1/operate/credit/<slug:slug>/<slug:book>": Route({"PUT": OPERATE_EDIT}),
     "api/v1/operate/allowances": post(OPERATE_BARE),
-    "api/v1/operate/transfers": get(OPERATE).showing("TransferRequest.reason", "Tenant.slug"),
     # A job is no request for a transfer.
     "api/v1/operate/transfers/<uuid:uid>/approve": post(OPERATE._replace(operator=404)),
     "api/v1/operate/transfers/<uuid:uid>/refuse": post(OPERATE._replace(operator=404)),
@@ -351,26 +306,37 @@ TABLE: dict[str, Route] = {
     "api/v1/<anything:rest>": Route({"GET": everybody(404)}, others=(404, 405)).showing(),
 }
 
-# Who finds lists that are described once: said here again, so that a slip there is noticed.
+# What a view that reads says of itself: who finds it. A token for jobs has a scope of its own.
 FINDS = {
-    "jobs": API_LIST,
-    "pools": API_LIST,
-    "quotas": API_LIST,
-    "tokens": API_LIST,
-    "pools/<slug:name>/preemptions": API_POOL,
-    "pools/<slug:name>/trades": API_POOL,
-    "pools/<slug:name>/profiles": API_POOL,
-    "pools/<slug:name>/offers/<slug:slug>": API_TENANT,
-    "operate/nodes": OPERATE,
-    "operate/maintenance": OPERATE,
-    "operate/pools/<slug:name>/overdue": OPERATE,
-    "operate/tenants": OPERATE,
-    "operate/audit": OPERATE,
+    Who.ANYBODY_SIGNED_IN: API_LIST,
+    Who.TENANT: API_TENANT,
+    Who.POOL: API_POOL,
+    Who.SITE: OPERATE,
 }
-for _list in LISTS:
-    _others = TABLE.get(f"api/v1/{_list.address}", Route({}))
-    _methods = {"GET": FINDS[_list.address], **_others.methods}
-    TABLE[f"api/v1/{_list.address}"] = replace(_others, methods=_methods, shows=_list.shows)
+# Views whose tenant or pool is in the query, or that ask for a number.
+ASKS = {
+    **dict.fromkeys(("rounds", "prices", "operate/quotas"), "pool={pool}"),
+    **dict.fromkeys(("usage", "credit"), "tenant={slug}"),
+    **dict.fromkeys(
+        ("contribution", "contribution/lines", "income", "entries"), "tenant={slug}&pool={pool}"
+    ),
+    "chain/<slug:name>/inclusion": "round={round}",
+    "chain/<slug:name>/consistency": "first=0&second=1",
+    "ledgers/<slug:book>/chain/inclusion": "index=0",
+    "ledgers/<slug:book>/chain/consistency": "first=0&second=1",
+}
+for _view in VIEWS:
+    if issubclass(_view, Described):
+        _row = FINDS[_view.who]
+        if _view.scope_of("GET") == Scope.JOBS_READ:
+            _row = _row._replace(reader=403)
+        _route = TABLE.get(f"api/v1/{_view.address}", Route({}))
+        TABLE[f"api/v1/{_view.address}"] = replace(
+            _route,
+            methods={"GET": _row, **_route.methods},
+            query=ASKS.get(_view.address, ""),
+            shows=_view.shows,
+        )
 
 # The other roles for the site get by GET what an operator gets, and where not, this; any change is
 # refused to them.

@@ -283,8 +283,8 @@ MUTANTS = (
     stored(
         "usage_is_listed_for_everybody",
         "billing/api/usage.py",
-        "UsageLine.objects.filter(tenant=tenant, **self._asked(request))",
-        "UsageLine.objects.filter(**self._asked(request))",
+        "UsageLine.objects.filter(tenant=tenant, **self._asked())",
+        "UsageLine.objects.filter(**self._asked())",
         f"{CANARY_TESTS}::test_shows_its_own_and_nothing_of_the_other[own]",
     ),
     stored(

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from billing.selectors.contribution import Contribution, IncomeSumRow
-from billing.selectors.income import IncomeLine
 from billing.selectors.quota_use import QuotaUseItem
 from portal.charts.figures import credits_text, thousands
-from tenants.api.times import time_text
+from portal.common.files import Columns
 
 ZERO = Decimal(0)
-COLUMNS = (
-    "counted_at", "hour", "round", "gpu_type", "borrower", "lease", "term", "starts_at", "ends_at",
-    "gpus", "price_credits_per_gpu_h", "held_h", "carried_micro_credits", "charge_credits",
-    "own_part", "own_part_exact", "lent_gpu_h", "earned_credits", "transfer",
-    "charged_until", "borne_credits", "earned_borne_credits",
-)  # fmt: skip # a table
+COLUMNS: Columns = {
+    "counted_at": "counted_at",
+    "hour": "hour",
+    "round": "round",
+    "gpu_type": "gpu_type",
+    "borrower": "borrower",
+    "lease": "lease",
+    "term": "term",
+    "starts_at": "starts_at",
+    "ends_at": "ends_at",
+    "gpus": "gpus",
+    "price_credits_per_gpu_h": "price",
+    "held_h": "held_h",
+    "carried_micro_credits": "carried",
+    "charge_credits": "charge",
+    "own_part": "own_part",
+    "own_part_exact": "own_part_exact",
+    "lent_gpu_h": "lent_gpu_h",
+    "earned_credits": "earned",
+    "transfer": "transfer",
+    "charged_until": "charged_until",
+    "borne_credits": "borne",
+    "earned_borne_credits": "earned_borne",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +74,3 @@ def quota_use_text(total: QuotaUseItem) -> str:
         return "Of the quota nothing was idle"
     share = thousands(100 * total.lent_gpu_h / idle, 1)
     return f"{share} % of the idle quota was lent"
-
-
-def file_rows(lines: Sequence[IncomeLine]) -> Iterator[list[Any]]:
-    """Each line as a row of `COLUMNS`, exact to the micro-credit, oldest first."""
-    for line in reversed(lines):
-        yield [
-            time_text(line.counted_at),
-            time_text(line.hour),
-            "" if line.round is None else line.round,
-            line.gpu_type,
-            line.borrower,
-            line.lease,
-            line.term,
-            time_text(line.starts_at),
-            time_text(line.ends_at),
-            line.gpus,
-            f"{line.price:f}",
-            f"{line.held_h:f}",
-            "" if line.carried is None else f"{line.carried:f}",
-            f"{line.charge:f}",
-            f"{line.own_part:f}",
-            line.own_part_exact,
-            f"{line.lent_gpu_h:f}",
-            f"{line.earned:f}",
-            line.transfer or "",
-            time_text(line.charged_until) or "",
-            f"{line.borne:f}",
-            f"{line.earned_borne:f}",
-        ]

@@ -6,34 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import NamedTuple
 
 from billing.models import Transfer
 from billing.selectors import LATE, CounterpartyTotal, PeriodTotal, StatementLine, StatementPeriod
 from billing.selectors.contribution import OTHERS
 from portal.charts.figures import credits_text
+from portal.common.files import Columns
 from scheduling.selectors.visibility import Visibility
-from tenants.api.times import time_text
 
 ITSELF = "itself, on idle quota of its own"
 OPERATOR = "operator, for unallocated quota"
 OPERATOR_LATE = "operator, for time without rounds"
-COLUMNS = (
-    "effective_at",
-    "transfer",
-    "what",
-    "pool",
-    "hour",
-    "counterparty",
-    "borrowed_gpu_h",
-    "lent_gpu_h",
-    "earned_credits",
-    "paid_credits",
-    "net_credits",
-    "balance_credits",
-    "not_charged_gpu_h",
-    "earned_borne_credits",
-)
 
 
 class VisibleNames:
@@ -131,34 +115,49 @@ def _date_text(day: date) -> str:
     return f"{day.day} {day:%b %Y}"
 
 
-def transfer_rows(
-    lines: Sequence[StatementLine], opening: Decimal, names: VisibleNames, tenant_id: int
-) -> Iterator[list[Any]]:
-    """Each transfer as a row of `COLUMNS`, exact to the micro-credit, with the balance after it."""
-    balance = opening
+class TransferLine(NamedTuple):
+    """A transfer, and the balance after it."""
+
+    line: StatementLine
+    balance: Decimal
+
+
+def transfer_lines(lines: Iterable[StatementLine], balance: Decimal) -> Iterator[TransferLine]:
+    """Each transfer with the balance after it; `balance`: before the first one."""
     for line in lines:
         balance += line.net
-        yield _cells(line, balance, names, tenant_id)
+        yield TransferLine(line, balance)
 
 
-def _cells(line: StatementLine, balance: Decimal, names: VisibleNames, tenant_id: int) -> list[Any]:
-    usage = line.code == Transfer.Code.USAGE
-    borrows = usage and line.borrower_id == tenant_id
-    # What was borrowed may have several lenders; the statement's table tells each.
-    counterparty = "lenders" if borrows else names.of(line.borrower_id) or "another tenant"
-    return [
-        time_text(line.effective_at),
-        line.transfer,
-        ("borrowed" if borrows else "lent") if usage else Transfer.Code(line.code).label,
-        line.pool,
-        time_text(line.hour) or "",
-        counterparty if usage else "",
-        "" if line.borrowed_gpu_h is None else f"{line.borrowed_gpu_h:f}",
-        "" if line.lent_gpu_h is None else f"{line.lent_gpu_h:f}",
-        f"{line.earned:f}",
-        f"{line.paid:f}",
-        f"{line.net:f}",
-        f"{balance:f}",
-        "" if line.not_charged_gpu_h is None else f"{line.not_charged_gpu_h:f}",
-        "" if line.earned_borne is None else f"{line.earned_borne:f}",
-    ]
+def file_columns(names: VisibleNames, tenant_id: int) -> Columns:
+    """The columns of a tenant's file of transfers."""
+
+    def what(line: StatementLine) -> str:
+        if line.code != Transfer.Code.USAGE:
+            return str(Transfer.Code(line.code).label)
+        return "borrowed" if line.borrower_id == tenant_id else "lent"
+
+    def counterparty(line: StatementLine) -> str:
+        if line.code != Transfer.Code.USAGE:
+            return ""
+        # What was borrowed may have several lenders; the statement's table tells each.
+        if line.borrower_id == tenant_id:
+            return "lenders"
+        return names.of(line.borrower_id) or "another tenant"
+
+    return {
+        "effective_at": "line.effective_at",
+        "transfer": "line.transfer",
+        "what": lambda row: what(row.line),
+        "pool": "line.pool",
+        "hour": "line.hour",
+        "counterparty": lambda row: counterparty(row.line),
+        "borrowed_gpu_h": "line.borrowed_gpu_h",
+        "lent_gpu_h": "line.lent_gpu_h",
+        "earned_credits": "line.earned",
+        "paid_credits": "line.paid",
+        "net_credits": "line.net",
+        "balance_credits": "balance",
+        "not_charged_gpu_h": "line.not_charged_gpu_h",
+        "earned_borne_credits": "line.earned_borne",
+    }

@@ -48,6 +48,7 @@ from portal.common.access import (
 from portal.common.clocks import Clocks, clocks, clocks_by_pool, pool_now
 from portal.common.files import csv_file, lines_asked, no_file
 from portal.common.forms import typed_request
+from portal.common.lists import key_asked
 from portal.common.verify import statement_panel
 from portal.ledger.forms import gift_inputs, read_statement, shortcuts
 from portal.ledger.text.credit import credit_context
@@ -59,12 +60,12 @@ from portal.ledger.text.ledger import (
     visible_entries,
 )
 from portal.ledger.text.statement import (
-    COLUMNS,
     VisibleNames,
     counterparty_rows,
+    file_columns,
     headline,
     period_rows,
-    transfer_rows,
+    transfer_lines,
 )
 from portal.site.request_id import request_id_of
 from scheduling.selectors.pools.lines import (
@@ -132,7 +133,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
     since = pool_now(facts).pool_at - PERIOD
     with tenant_scope(tenant.pk):
         summary = account_summary(tenant.pk, facts.book, since=since)
-        page = ledger_page(tenant.pk, facts.book, before=_before(request))
+        page = ledger_page(tenant.pk, facts.book, before=key_asked(request))
         hours = account_hours(tenant.pk, facts.book, since=since + PERIOD - WEEK)
         visibilities = _visibilities(request, page.rows)
     times = _row_clocks(facts, page.rows)
@@ -151,7 +152,7 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         "printed_net": sum((row["net"] for row in rows), ZERO),
         "sums": {key: sum((getattr(r, key) or ZERO for r in page.rows), ZERO) for key in SUMMED},
         "older": page.next_before,
-        "paged": _before(request) is not None,
+        "paged": key_asked(request) is not None,
         "live": "before" not in request.GET,
     }
     return render(request, "ledger/ledger.html", context)
@@ -255,8 +256,8 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         )
         names = _names(request, tenant.pk, _own_pools(tenant.pk, facts.book))
     name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
-    rows = transfer_rows(lines, opening, names, tenant.pk)
-    return csv_file(name, COLUMNS, rows, hint="choose fewer days")
+    columns = file_columns(names, tenant.pk)
+    return csv_file(name, columns, transfer_lines(lines, opening), hint="choose fewer days")
 
 
 def _names(request: HttpRequest, tenant_id: int, pools: Iterable[PoolFacts]) -> VisibleNames:
@@ -289,7 +290,7 @@ def credit(request: HttpRequest, slug: str) -> HttpResponseBase:
         else:
             messages.success(request, "Asked. Somebody who keeps the books decides it.")
             return redirect(f"{reverse('credit', args=[slug])}?book={book}")
-    before = _before(request)
+    before = key_asked(request)
     with tenant_scope(tenant.pk):
         state = next(iter(credit_states(book, book_now(book), tenants=[tenant.pk])), None)
         context = credit_context(state)
@@ -363,15 +364,6 @@ def _pool_of_row(request: HttpRequest, row: LedgerRow | None) -> PoolFacts | Non
     if row is not None and row.pool:
         about(request).pool = next(iter(pools_named([row.pool])), None)
     return pool_of_page(request)
-
-
-def _before(request: HttpRequest) -> int | None:
-    raw = request.GET.get("before", "")
-    if not raw:
-        return None
-    if not raw.isdecimal() or len(raw) > 18:
-        raise Http404
-    return int(raw)
 
 
 def _visibilities(request: HttpRequest, rows: Iterable[LedgerRow]) -> dict[str, Visibility]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 from billing.selectors import PriceRow
@@ -12,25 +11,25 @@ from portal.charts.explore.prices import forecast_chart, price_chart
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Note, price_lines
 from portal.common.clocks import Clocks
+from portal.common.files import Columns
 from scheduling.selectors.sharing.price_forecasts import PriceForecastRow
-from tenants.api.times import time_text
 
 HOUR = timedelta(hours=1)
 FORECAST_EVERY = 2  # of the points, in the table
-COLUMNS = (
-    "posted_at",
-    "valid_from_round",
-    "gpu_type",
-    "price_credits_per_gpu_h",
-    "gpus_used",
-    "gpus",
-    "base_credits",
-    "theta",
-    "surcharge_credits",
-    "gpus_queued",
-    "surcharge_step",
-    "surcharge_cap",
-)
+COLUMNS: Columns = {
+    "posted_at": "posted_at",
+    "valid_from_round": "valid_from_round",
+    "gpu_type": "gpu_type",
+    "price_credits_per_gpu_h": "price",
+    "gpus_used": "used",
+    "gpus": "capacity",
+    "base_credits": "base",
+    "theta": "theta",
+    "surcharge_credits": "surcharge",
+    "gpus_queued": "queued",
+    "surcharge_step": "surcharge_step",
+    "surcharge_cap": "surcharge_cap",
+}
 
 
 def price_headline(present: Sequence[PriceRow]) -> str:
@@ -72,24 +71,6 @@ def price_board_row(
             forecast_chart(forecast, point.price, now, pool=pool) if forecast.points else None
         ),
     }
-
-
-def price_rows(points: Iterable[PriceRow]) -> Iterator[list[Any]]:
-    """Each price as a row of `COLUMNS`, exact to the micro-credit."""
-    for point in points:
-        yield [
-            time_text(point.posted_at),
-            point.valid_from_round,
-            point.gpu_type,
-            *(f"{point.price:f}", point.used, point.capacity),
-            *(f"{point.base:f}", f"{point.theta:f}"),
-            *("" if value is None else f"{value:f}" for value in _surcharge(point)),
-        ]
-
-
-def _surcharge(point: PriceRow) -> tuple[Decimal | None, ...]:
-    queued = None if point.queued is None else Decimal(point.queued)
-    return (point.surcharge, queued, point.surcharge_step, point.surcharge_cap)
 
 
 def _note(point: PriceRow) -> Note:

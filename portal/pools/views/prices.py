@@ -28,7 +28,7 @@ from portal.common.days import read_days
 from portal.common.files import csv_file, lines_asked, no_file
 from portal.pools.text.one_more import one_more_gpu
 from portal.pools.text.posted import posted_context
-from portal.pools.text.prices import COLUMNS, price_board_row, price_headline, price_rows
+from portal.pools.text.prices import COLUMNS, price_board_row, price_headline
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.price_forecasts import no_forecast, price_forecasts
 from scheduling.selectors.tenants.prospects import prospects
@@ -161,6 +161,6 @@ def price_file(request: HttpRequest, name: str) -> HttpResponseBase:
     return csv_file(
         f"prices-{name}{of_type}-{days.first}-{days.last}.csv",
         COLUMNS,
-        price_rows(points),
+        points,
         hint="choose fewer days or one GPU type",
     )

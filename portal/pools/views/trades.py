@@ -8,6 +8,7 @@ from django.views.decorators.http import require_safe
 
 from portal.common.access import access, pool_or_404, signed_in
 from portal.common.clocks import clocks
+from portal.common.lists import DIGITS_MAX, key_asked
 from portal.common.trades import (
     exact_text,
     receipt_sides,
@@ -22,7 +23,6 @@ from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 
 PAGE = 50
-DIGITS_MAX = 18  # of a number of an event
 
 
 @signed_in
@@ -30,7 +30,7 @@ DIGITS_MAX = 18  # of a number of an event
 def trades(request: HttpRequest, name: str) -> HttpResponseBase:
     """Trades that the viewer may see, newest first, by key."""
     facts = pool_or_404(request, name)
-    before = _key(request)
+    before = key_asked(request)
     with site_scope():
         visibility = read_visibility(facts.id, access(request))
         rows, more = list_trades(facts.id, visibility, limit=PAGE, before=before)
@@ -47,15 +47,6 @@ def trades(request: HttpRequest, name: str) -> HttpResponseBase:
         "live": is_first,
     }
     return render(request, "pools/trades.html", context)
-
-
-def _key(request: HttpRequest) -> int | None:
-    raw = request.GET.get("before", "")
-    if not raw:
-        return None
-    if not raw.isdecimal() or len(raw) > DIGITS_MAX:
-        raise Http404
-    return int(raw)
 
 
 @signed_in

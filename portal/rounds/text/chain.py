@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.urls import reverse
-
 from portal.charts.figures import thousands
 from portal.charts.page import VerifyPanel
 from scheduling.selectors.pools.lines import PoolFacts
@@ -22,7 +20,7 @@ def chain_context(
         "chain_text": _text(number, place),
         "verify": verify,
         "bundle_url": (
-            reverse("api-bundle", args=[facts.name, number]) if place and place.is_kept else ""
+            f"/api/v1/rounds/{facts.name}/{number}/bundle" if place and place.is_kept else ""
         ),
     }
 

@@ -14,6 +14,7 @@ from evenshare_core.policies.registry import missing_text
 from evenshare_core.units import MILLISECOND_US
 from portal.common.access import access, pool_or_404, signed_in
 from portal.common.clocks import clocks, pool_now
+from portal.common.lists import key_asked
 from portal.common.trades import trade_rows, trades_title
 from portal.common.verify import round_panel
 from portal.rounds.text import round as round_text
@@ -42,8 +43,9 @@ def _anchors(rounds: Sequence[Round]) -> list[tuple[Any, Any, int]]:
 def round_list(request: HttpRequest, name: str) -> HttpResponseBase:
     """Rounds, newest first, by key."""
     facts = pool_or_404(request, name)
+    before, after = key_asked(request), key_asked(request, "after")
     with site_scope():
-        page = rounds_page(facts.id, before=_key(request, "before"), after=_key(request, "after"))
+        page = rounds_page(facts.id, before=before, after=after)
     times = clocks(facts, _anchors(page.rows))
     context = {
         "pool": facts,
@@ -57,15 +59,6 @@ def round_list(request: HttpRequest, name: str) -> HttpResponseBase:
         "live": not request.GET,
     }
     return render(request, "rounds/round_list.html", context)
-
-
-def _key(request: HttpRequest, name: str) -> int | None:
-    raw = request.GET.get(name, "")
-    if not raw:
-        return None
-    if not raw.isdecimal() or len(raw) > 18:
-        raise Http404
-    return int(raw)
 
 
 @signed_in

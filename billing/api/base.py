@@ -1,0 +1,105 @@
+"""What views of money share: whose, of which pool and of which time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+
+from scheduling.api.base import SchedulingView
+from scheduling.api.schemas import POOL, SINCE, TENANT, UNTIL
+from scheduling.engine.clock import read_clock
+from scheduling.selectors.pools.lines import PoolFacts
+from tenants.api.base import Who
+from tenants.api.problems import bad_field, not_there
+from tenants.api.times import read_time
+from tenants.models import Tenant
+from tenants.permissions import Action
+from tenants.scopes import site_scope
+from tenants.selectors.quotas import pools_of
+
+FIRST_YEAR = 1970
+DEFAULT, LONGEST = timedelta(days=7), timedelta(days=400)
+STRETCH = (TENANT, POOL, SINCE, UNTIL)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTime:
+    """A stretch of a pool's time."""
+
+    since: datetime
+    until: datetime
+
+
+class MoneyView(SchedulingView):
+    """Finds the tenant, the pool and the time of the query."""
+
+    who = Who.TENANT
+
+    def asked_ids(self) -> Sequence[int] | None:
+        """Return ids of the tenant of the query, else of all whose money the caller sees."""
+        tenant = self.filtered_tenant(Action.SEE_MONEY)
+        if tenant is not None:
+            return [tenant.pk]
+        return None if self.sees_all(Action.SEE_MONEY) else sorted(self.access.tenant_ids)
+
+    def asked_tenant(self) -> Tenant:
+        """Return the tenant of the query, or the only one of the caller.
+
+        Raises:
+            Problem: 404, or 400 where one has to be named.
+        """
+        tenant = self.filtered_tenant(Action.SEE_MONEY)
+        if tenant is not None:
+            return tenant
+        if len(self.access.memberships) != 1:
+            raise bad_field("tenant", "is required", "Name one of your tenants.")
+        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
+
+    def asked_pool(self, tenant: Tenant) -> PoolFacts:
+        """Return the pool of the query, or the tenant's only one.
+
+        Raises:
+            Problem: 404 where the tenant has no quota in it, or 400 where one has to be named.
+        """
+        with site_scope():
+            own = pools_of(tenant.pk)
+        if self.request.query_params.get("pool", ""):
+            facts = self.query_pool()
+            if facts.id not in own:
+                raise not_there()
+            return facts
+        mine = [facts for facts in self.pools() if facts.id in own]
+        if len(mine) != 1:
+            raise bad_field("pool", "is required", "GET /api/v1/pools lists your pools.")
+        return mine[0]
+
+    def asked_instants(self) -> tuple[datetime | None, datetime | None]:
+        """Return `since` and `until` of the query.
+
+        Raises:
+            Problem: 400 where one is before all that databases know.
+        """
+        since, until = read_time(self.request, "since"), read_time(self.request, "until")
+        for name, instant in (("since", since), ("until", until)):
+            if instant is not None and instant.year <= FIRST_YEAR:
+                raise bad_field(name, "is too long ago", f"Give one after {FIRST_YEAR}.")
+        return since, until
+
+    def asked_time(self, facts: PoolFacts) -> AskedTime:
+        """Return `since` and `until` of the query; a week up to today unless it says.
+
+        Raises:
+            Problem: 400 where it is empty or longer than `LONGEST`.
+        """
+        since, until = self.asked_instants()
+        if until is None:
+            with site_scope():
+                now = read_clock(facts.id).pool_at
+            until = datetime.combine(now.astimezone(UTC).date(), time(), UTC) + timedelta(days=1)
+        since = until - DEFAULT if since is None else since
+        if since >= until:
+            raise bad_field("until", "is not after `since`", "Give a later one.")
+        if until - since > LONGEST:
+            raise bad_field("since", "is too long before `until`", "Ask for 400 days at most.")
+        return AskedTime(since, until)
