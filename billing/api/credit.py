@@ -57,7 +57,7 @@ from tenants.api.operate import (
     refusal,
     request_of,
 )
-from tenants.api.problems import Problem, bad_field, not_there
+from tenants.api.problems import bad_field, not_there
 from tenants.api.request_schemas import request_serializer
 from tenants.api.resources import CURSOR
 from tenants.input.errors import InvalidInputError
@@ -144,13 +144,7 @@ class TransferList(SchedulingView):
     def _giver(self, slug: str) -> Tenant:
         if not slug and len(self.access.memberships) != 1:
             raise bad_field("tenant", "is required", "Name one of your tenants.")
-        name = slug or self.access.memberships[0].slug
-        try:
-            return self.tenant(name, Action.ASK_TRANSFER)
-        except Problem as problem:
-            if problem.status_code != 404:
-                raise
-            raise bad_field("tenant", "is not one of your tenants") from problem
+        return self.own_tenant(slug or self.access.memberships[0].slug, Action.ASK_TRANSFER)
 
     def handle_exception(self, exc: Exception) -> Response:
         """Tell a refused request by its fields."""

@@ -32,8 +32,6 @@ from tenants.api.cursors import make_cursor, read_cursor, read_limit
 from tenants.api.problems import bad_field, not_there
 from tenants.api.resources import PAGE
 from tenants.api.times import read_time
-from tenants.models import Tenant
-from tenants.permissions import Action
 from tenants.scopes import site_scope, tenant_scope
 
 FIRST_YEAR = 1970
@@ -161,7 +159,7 @@ class UsageList(SchedulingView):
         A term counts in [`since`, `until`) when its hour of pool time closes in it, as its
         transfer does.
         """
-        tenant = self._tenant()
+        tenant = self.asked_tenant()
         key, limit = read_cursor(request, "usage"), read_limit(request)
         lines = UsageLine.objects.filter(tenant=tenant, **self._asked(request)).order_by("-id")
         if key:
@@ -184,11 +182,3 @@ class UsageList(SchedulingView):
         if since is not None and until is not None and since >= until:
             raise bad_field("until", "is not after `since`", "Give a later one.")
         return asked
-
-    def _tenant(self) -> Tenant:
-        tenant = self.filtered_tenant(Action.SEE_MONEY)
-        if tenant is not None:
-            return tenant
-        if len(self.access.memberships) != 1:
-            raise bad_field("tenant", "is required", "Name one of your tenants.")
-        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)

@@ -108,8 +108,7 @@ def log_scope() -> Iterator[None]:
             yield
     except (transparency.LogKeyError, transparency.DamagedLogError) as error:
         log.exception("log.unavailable")
-        detail = "This log cannot be proven at the moment; who runs the site sees why in /readyz."
-        raise Problem(503, "log_unavailable", detail) from error
+        raise Problem("log_unavailable") from error
 
 
 def head_json(origin: str) -> dict[str, Any]:
@@ -158,9 +157,7 @@ def consistency_json(request: Request, origin: str) -> dict[str, Any]:
         Problem: the log has no such sizes.
     """
     first, second = query_number(request, "first"), query_number(request, "second")
-    there = transparency.size(origin)
-    if second > there:
-        raise bad_field("second", f"is beyond the log, which has {there} entries")
+    _in_log("second", second, transparency.size(origin))
     if first > second:
         raise bad_field("first", "is larger than second")
     path = transparency.consistency(origin, first, second)
@@ -170,6 +167,10 @@ def consistency_json(request: Request, origin: str) -> dict[str, Any]:
 def _size(request: Request, origin: str) -> int:
     there = transparency.size(origin)
     size = query_number(request, "size", there)
-    if size > there:
-        raise bad_field("size", f"is beyond the log, which has {there} entries")
+    _in_log("size", size, there)
     return size
+
+
+def _in_log(name: str, size: int, there: int) -> None:
+    if size > there:
+        raise bad_field(name, f"is beyond the log, which has {there} entries")
