@@ -78,8 +78,7 @@ def inclusion_proof(index: int, size: int, read: Reader) -> tuple[bytes, ...]:
     Raises:
         ValueError: there is no such leaf in it.
     """
-    if not 0 <= index < size:
-        raise ValueError(f"a tree of {size} leaves has no leaf {index}")
+    _guard_leaf(index, size)
     begin, end, ranges = 0, size, []
     while end - begin > 1:
         middle = begin + _split(end - begin)
@@ -100,8 +99,7 @@ def consistency_proof(first: int, second: int, read: Reader) -> tuple[bytes, ...
     Raises:
         ValueError: the first tree is larger than the second.
     """
-    if not 0 <= first <= second:
-        raise ValueError(f"a tree of {second} leaves does not begin with one of {first}")
+    _guard_sizes(first, second)
     if first in (0, second):
         return ()
     begin, end, ranges = 0, second, []
@@ -130,21 +128,10 @@ def verify_inclusion(
     Source: RFC 9162, 2.1.3.2.
     """
     _guard_hashes(leaf, root_hash, *path)
-    if not 0 <= index < size:
-        raise ProofError(f"a tree of {size} leaves has no leaf {index}")
-    here, last, value = index, size - 1, leaf
-    for step in path:
-        if last == 0:
-            raise ProofError("the path is longer than the tree is high")
-        if here % 2 or here == last:
-            value = node_hash(step, value)
-            while not here % 2 and here:
-                here, last = here >> 1, last >> 1
-        else:
-            value = node_hash(value, step)
-        here, last = here >> 1, last >> 1
-    if last:
-        raise ProofError("the path is shorter than the tree is high")
+    _guard_leaf(index, size)
+    value = leaf
+    for step, is_left in _climb(path, index, size - 1):
+        value = node_hash(step, value) if is_left else node_hash(value, step)
     if value != root_hash:
         raise ProofError(f"leaf {index} is not in the tree of this root")
 
@@ -160,8 +147,7 @@ def verify_consistency(
     Source: RFC 9162, 2.1.4.2; sizes that are the same, or 0, are outside of it.
     """
     _guard_hashes(first_root, second_root, *path)
-    if not 0 <= first <= second:
-        raise ProofError(f"a tree of {second} leaves does not begin with one of {first}")
+    _guard_sizes(first, second)
     if first in (0, second):
         if path:
             raise ProofError("where sizes are the same, or the first is 0, the path is empty")
@@ -182,22 +168,39 @@ def _verify_growth(
     while here % 2:
         here, last = here >> 1, last >> 1
     old = new = path[0]
-    for step in path[1:]:
-        if last == 0:
-            raise ProofError("the path is longer than the tree is high")
-        if here % 2 or here == last:
-            old, new = node_hash(step, old), node_hash(step, new)
-            while not here % 2 and here:
-                here, last = here >> 1, last >> 1
-        else:
-            new = node_hash(new, step)
-        here, last = here >> 1, last >> 1
-    if last:
-        raise ProofError("the path is shorter than the tree is high")
+    for step, is_left in _climb(path[1:], here, last):
+        old, new = (
+            (node_hash(step, old), node_hash(step, new)) if is_left else (old, node_hash(new, step))
+        )
     if old != first_root:
         raise ProofError(f"the first tree, of {first} leaves, has another root")
     if new != second_root:
         raise ProofError(f"the tree of {second} leaves does not begin with that of {first}")
+
+
+def _climb(path: Sequence[bytes], here: int, last: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield the hashes of a path up the tree, and whether each stands left of what is known."""
+    for step in path:
+        if last == 0:
+            raise ProofError("the path is longer than the tree is high")
+        is_left = here % 2 == 1 or here == last
+        if is_left:
+            while not here % 2 and here:
+                here, last = here >> 1, last >> 1
+        yield step, is_left
+        here, last = here >> 1, last >> 1
+    if last:
+        raise ProofError("the path is shorter than the tree is high")
+
+
+def _guard_leaf(index: int, size: int) -> None:
+    if not 0 <= index < size:
+        raise ProofError(f"a tree of {size} leaves has no leaf {index}")
+
+
+def _guard_sizes(first: int, second: int) -> None:
+    if not 0 <= first <= second:
+        raise ProofError(f"a tree of {second} leaves does not begin with one of {first}")
 
 
 def _guard_hashes(*hashes: bytes) -> None:
