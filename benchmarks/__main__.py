@@ -59,7 +59,6 @@ def write(printed: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--write", action="store_true", help="update docs/performance.md")

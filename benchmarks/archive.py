@@ -27,7 +27,6 @@ COPIES = (
 
 
 def main() -> None:
-    """Start a temporary Postgres, fill it, and time."""
     with temporary_database(), tempfile.TemporaryDirectory() as folder:
         from django.test.utils import override_settings
 

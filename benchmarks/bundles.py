@@ -16,13 +16,12 @@ from functools import partial
 from typing import Any
 
 from benchmarks.round_postgres import GPUS, NODES, PENDING, RENEWALS, TENANTS, filled
-from benchmarks.temporary_database import temporary_database
+from benchmarks.temporary_database import temporary_database, token_of
 
 TURNS, GOAL_MS = 9, 300
 
 
 def main() -> None:
-    """Start a temporary Postgres, fill it, run and seal rounds, and time bundles."""
     with temporary_database():
         compare(filled(PENDING + RENEWALS))
 
@@ -89,15 +88,8 @@ def make_anew(lab: Any) -> bytes:
 def member(lab: Any) -> Any:
     """A client with the token of a member of one tenant."""
     from django.test import Client
-    from django.utils import timezone
 
-    from tenants.models import Membership, User
-    from tenants.tokens import Scope, create_token
-
-    user = User.objects.create(username="ada")
-    tenant = next(iter(lab.tenants.values()))
-    Membership.objects.create(user=user, tenant=tenant, role=Membership.Role.MEMBER)
-    secret = create_token(user=user, name="t", scopes=Scope, days=1, now=timezone.now())[1]
+    secret = token_of(next(iter(lab.tenants.values())))
     return Client(headers={"Authorization": f"Bearer {secret}"}, SERVER_NAME="localhost")
 
 

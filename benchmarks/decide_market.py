@@ -10,25 +10,25 @@ ratio to `fifo`, which answers the same pool by turns.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import statistics
 import time
 
 from msgspec.structs import replace
 
-from benchmarks.decide_policies import TENANTS, TYPES, cluster
-from benchmarks.ltgf_pool import GANGS, LEASE_US, ROUND_US, SHARES, advanced
+from benchmarks.decide_policies import cluster, draw_job
+from benchmarks.ltgf_pool import LEASE_US, ROUND_US, advanced
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.utilities import Utility, UtilityKind
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.registry import policy
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import SimJob
-from evenshare_core.units import CREDIT_MICRO, HOUR_US
+from evenshare_core.units import CREDIT_MICRO
 
 BEFORE, NEW, RUNS, SEED, GOAL_MS = 2000, 1000, 7, 1, 500
 POLICY, YARDSTICK = "market", "fifo"
-ENDLESS_US = 10_000 * HOUR_US
 
 
 def utility(rng: random.Random, job: int) -> Utility | None:
@@ -48,16 +48,8 @@ def jobs(rng: random.Random) -> tuple[SimJob, ...]:
     """Those that came before, and those of the batch, a lease length later."""
     rows = []
     for number in range(1, BEFORE + NEW + 1):
-        tenant = rng.randint(1, TENANTS)
-        (gpus,) = rng.choices(GANGS, SHARES)
-        accepted = () if rng.random() < 0.5 else (rng.choice(TYPES),)
-        rows.append(
-            SimJob(
-                number, tenant, gpus, 0 if number <= BEFORE else LEASE_US // 2, ENDLESS_US,
-                gpu_types=accepted, estimate_us=rng.randint(1, 100 * 60) * HOUR_US // 60,
-                profile=tenant if rng.random() < 0.5 else 0, utility=utility(rng, number),
-            )
-        )  # fmt: skip # rows of what belongs together
+        job = draw_job(rng, number, 0 if number <= BEFORE else LEASE_US // 2)
+        rows.append(dataclasses.replace(job, utility=utility(rng, number)))
     return tuple(rows)
 
 
@@ -80,7 +72,6 @@ def cpu_ms(asked: Snapshot) -> float:
 
 
 def main() -> None:
-    """Print the figures."""
     asked = batch()
     plain = replace(
         asked, policy=YARDSTICK, policy_version=policy(YARDSTICK).version, options={}, memory={}

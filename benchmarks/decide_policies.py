@@ -55,21 +55,22 @@ def cluster(rng: random.Random) -> Cluster:
     return Cluster(make_nodes(sizes, NODE_GPUS), tuple(quotas), profiles=profiles)
 
 
-def jobs(rng: random.Random) -> tuple[SimJob, ...]:
-    """Jobs that are all there at once and do not end."""
-    rows = []
-    for number in range(1, JOBS + 1):
-        tenant = rng.randint(1, TENANTS)
-        (gpus,) = rng.choices(GANGS, SHARES)
-        accepted = () if rng.random() < 0.5 else (rng.choice(TYPES),)
-        rows.append(
-            SimJob(
-                number, tenant, gpus, 0, ENDLESS_US, gpu_types=accepted,
-                estimate_us=rng.randint(1, 100 * 60) * HOUR_US // 60,
-                profile=tenant if rng.random() < 0.5 else 0,
-            )
-        )  # fmt: skip # rows of what belongs together
-    return tuple(rows)
+def draw_job(rng: random.Random, number: int, submitted_us: int = 0) -> SimJob:
+    """A job that does not end."""
+    tenant = rng.randint(1, TENANTS)
+    (gpus,) = rng.choices(GANGS, SHARES)
+    accepted = () if rng.random() < 0.5 else (rng.choice(TYPES),)
+    estimate_us = rng.randint(1, 100 * 60) * HOUR_US // 60
+    return SimJob(
+        number,
+        tenant,
+        gpus,
+        submitted_us,
+        ENDLESS_US,
+        gpu_types=accepted,
+        estimate_us=estimate_us,
+        profile=tenant if rng.random() < 0.5 else 0,
+    )
 
 
 def cpu_ms(names: Sequence[str], snapshot: Snapshot) -> list[float]:
@@ -96,7 +97,9 @@ def measure(name: str) -> list[list[float]]:
     """
     rng = random.Random(SEED)  # noqa: S311 - a seeded workload, not a secret
     rules = Rules(name, {}, round_us=ROUND_US, lease_us=LEASE_US)
-    state = SimulationState(cluster(rng), jobs(rng), rules)
+    state = SimulationState(
+        cluster(rng), tuple(draw_job(rng, n) for n in range(1, JOBS + 1)), rules
+    )
     times = []
     for number in range(3):
         state.advance(number * LEASE_US)
@@ -109,7 +112,6 @@ def measure(name: str) -> list[list[float]]:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decide_policies")
     parser.add_argument("names", nargs="*", metavar="POLICY", help="all, or some of them")
     names = parser.parse_args().names or list(POLICIES)

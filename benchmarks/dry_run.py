@@ -23,7 +23,6 @@ GOAL_S = 2.0
 
 
 def main() -> None:
-    """Start a temporary Postgres, fill a pool, and ask."""
     with temporary_database():
         _compare(filled(), is_plain="--bounded" not in sys.argv)
 

@@ -101,7 +101,6 @@ def ahead(start: Start, history: History, runs: int, *, fast: bool) -> tuple[flo
 
 
 def main() -> None:
-    """Print the figures."""
     print(
         f"{NODES} nodes x {GPUS}, {len(jobs())} jobs in {HOURS} hours; CPU time of 24 hours ahead"
     )

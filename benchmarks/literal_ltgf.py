@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
-from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.cluster import Placement, gpus_by_node
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, Snapshot
@@ -154,10 +154,7 @@ class LiteralLtgf:
 
     def _place(self, gpu_type: str, gpus: int) -> Placement | None:
         """Consolidated, on GPUs that nobody holds first, then on those of ended leases."""
-        held: dict[int, int] = {}
-        for lease in self.ended.values():
-            for node, count in lease.placement:
-                held[node] = held.get(node, 0) + count
+        held = gpus_by_node(lease.placement for lease in self.ended.values())
         nodes = [node for node, name in self.types.items() if name == gpu_type]
         truly_free = {node: max(0, self.free[node] - held.get(node, 0)) for node in nodes}
         size = max((self.sizes[node] for node in nodes), default=0)

@@ -21,7 +21,6 @@ JOBS, TURNS = 100_000, 3
 
 
 def main() -> None:
-    """Start a temporary Postgres, fill a queue, and time the pages."""
     with temporary_database():
         _compare(_filled(int(sys.argv[1]) if len(sys.argv) > 1 else JOBS))
 

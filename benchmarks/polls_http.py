@@ -20,14 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-os.environ.setdefault("LOG_LEVEL", "WARNING")
 # Of this run: sessions are signed here and read by the web processes.
 os.environ["SECRET_KEY"] = secrets.token_hex(32)
 
-from portal.embedded import folders
-from portal.embedded.postgres import Postgres, create_database
+from benchmarks.temporary_database import temporary_database
 from portal.embedded.web_size import web_size
-from tests import plugin, scope  # the first names the temporary database before the settings
 
 PAGES, EVERY_S, ROUND_S = 200, 2.0, 5.0
 WARM_S, SPAN_S = 4.0, 20.0
@@ -111,38 +108,22 @@ class OpenPage:
 
 
 def main() -> None:
-    """Start a temporary Postgres and the web processes, and time both ways."""
     pages = int(sys.argv[1]) if len(sys.argv) > 1 else PAGES
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
-    import django
-
-    django.setup()
-    from portal.site import prepare
-
-    scope.begin()
-    services = plugin.SERVICES
-    services.postgres = Postgres(folders.Folders(services.folder, services.folder / "run"))
-    services.start()
-    try:
-        with services.postgres.connect() as connection:
-            create_database(connection, plugin.SHARED)
-        prepare.migrate()
-        with (
-            socket.create_server(("127.0.0.1", 0), backlog=1024) as listener,
-            _web(listener) as web,
-        ):
-            port = listener.getsockname()[1]
-            pool, sessions = _stage(pages)
-            line = f"/pools/{pool.pool.name}/line/"
-            print(f"{pages} open pages, one poll in {EVERY_S:.0f} s each, {web} web processes")
-            fast = asyncio.run(_run(port, line, sessions, pool))
-            print(fast.line("board", SPAN_S))
-            plain = asyncio.run(_run(port, line + PLAIN, sessions, pool))
-            print(plain.line("plain, the view", SPAN_S))
-            load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-            print(f"  p95 {plain.p95_ms / fast.p95_ms:.1f} x shorter; goal {GOAL_MS} ms; {load}")
-    finally:
-        services.stop()
+    with (
+        temporary_database(durable=True),
+        socket.create_server(("127.0.0.1", 0), backlog=1024) as listener,
+        _web(listener) as web,
+    ):
+        port = listener.getsockname()[1]
+        pool, sessions = _stage(pages)
+        line = f"/pools/{pool.pool.name}/line/"
+        print(f"{pages} open pages, one poll in {EVERY_S:.0f} s each, {web} web processes")
+        fast = asyncio.run(_run(port, line, sessions, pool))
+        print(fast.line("board", SPAN_S))
+        plain = asyncio.run(_run(port, line + PLAIN, sessions, pool))
+        print(plain.line("plain, the view", SPAN_S))
+        load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        print(f"  p95 {plain.p95_ms / fast.p95_ms:.1f} x shorter; goal {GOAL_MS} ms; {load}")
 
 
 async def _run(port: int, path: str, sessions: list[str], pool: object) -> PollTimes:

@@ -44,7 +44,6 @@ ORDER BY stretch, price.posted_at DESC
 
 
 def main() -> None:
-    """Start a temporary Postgres, fill it, and time the board."""
     with temporary_database():
         stage = filled()
         pages(stage)

@@ -20,7 +20,6 @@ NODES, GPUS, TENANTS, PENDING, RENEWALS = 1000, 8, 100, 10_000, 1000
 
 
 def main() -> None:
-    """Start a temporary Postgres, fill it, and time rounds."""
     with temporary_database():
         crowded()
         calm()

@@ -26,7 +26,6 @@ LISTS = {
 
 
 def main() -> None:
-    """Start a temporary Postgres, fill it, and time the lists."""
     with temporary_database():
         compare(filled())
 

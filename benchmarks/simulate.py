@@ -100,7 +100,6 @@ def compare(scenario: Scenario, policy: str) -> None:
 
 
 def main() -> None:
-    """Run on what was given."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulate")
     parser.add_argument("trace", nargs="?", type=Path)
     parser.add_argument("partitions", nargs="?", type=Path)

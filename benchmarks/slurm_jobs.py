@@ -26,7 +26,6 @@ GOALS = "goals: 1.5 s more, 90 % of the throughput, 0.5 s, 1 %"
 
 
 def main() -> None:
-    """Start a temporary Postgres and a cluster, and time."""
     from portal.demo.slurm.packages import how_to_install, missing_packages
 
     if missing := missing_packages():

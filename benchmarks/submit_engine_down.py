@@ -19,7 +19,7 @@ from socket import create_server
 from typing import TYPE_CHECKING
 
 from benchmarks import submit_http
-from benchmarks.temporary_database import temporary_database
+from benchmarks.temporary_database import temporary_database, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def main() -> None:
         ):
             web = submit_http.start_web(listener)
             try:
-                secret = submit_http.token_of(world.lab.tenants["a"])
+                secret = token_of(world.lab.tenants["a"])
                 port = listener.getsockname()[1]
                 pool = world.lab.pool.name
                 server = submit_http.PortalProcess(port, secret, pool, web.pid, LONG)

@@ -19,17 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-os.environ.setdefault("LOG_LEVEL", "WARNING")
 os.environ["SUBMISSIONS_PER_S"] = os.environ["PENDING_JOBS_MAX"] = "1000000"
 
-from portal.embedded import folders
-from portal.embedded.postgres import Postgres, create_database
-from tests import plugin, scope  # the first names the temporary database before the settings
-
-if TYPE_CHECKING:
-    from tenants.models import Tenant
+from benchmarks.temporary_database import temporary_database, token_of
 
 SINGLES, CLIENTS, BULKS, BULK, ALONE = 2000, 8, 10, 1000, 300
 START_S = 30.0
@@ -76,21 +70,7 @@ class PortalProcess:
 
 
 def main() -> None:
-    """Start a temporary Postgres and the web server, and time both ways."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
-    import django
-
-    django.setup()
-    from portal.site import prepare
-
-    scope.begin()
-    services = plugin.SERVICES
-    services.postgres = Postgres(folders.Folders(services.folder, services.folder / "run"))
-    services.start()
-    try:
-        with services.postgres.connect() as connection:
-            create_database(connection, plugin.SHARED)
-        prepare.migrate()
+    with temporary_database(durable=True):
         secret, pool = _stage()
         with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
             web = start_web(listener)
@@ -101,8 +81,6 @@ def main() -> None:
             finally:
                 web.terminate()
                 web.wait(20)
-    finally:
-        services.stop()
 
 
 def run(server: PortalProcess) -> None:
@@ -164,19 +142,6 @@ def _stage() -> tuple[str, str]:
 
     lab = cluster({"aa": 4, "bb": 4})
     return token_of(lab.tenants["aa"]), lab.pool.name
-
-
-def token_of(tenant: Tenant) -> str:
-    """Make a person of a tenant; return the secret of that person's token."""
-    from django.utils import timezone
-
-    from tenants.models import Membership, User
-    from tenants.tokens import Scope, create_token
-
-    user = User.objects.create(username="ada")
-    Membership.objects.create(user=user, tenant=tenant, role=Membership.Role.MEMBER)
-    _, secret = create_token(user=user, name="t", scopes=Scope, days=1, now=timezone.now())
-    return secret
 
 
 def start_web(listener: socket.socket) -> subprocess.Popen[bytes]:

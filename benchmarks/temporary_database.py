@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("LOG_LEVEL", "WARNING")  # a line for each round would be timed as well
 
-from portal.embedded.postgres import create_database
+from portal.embedded.folders import Folders
+from portal.embedded.postgres import Postgres, create_database
 from tests import plugin, scope  # the first names the temporary database before the settings
+
+if TYPE_CHECKING:
+    from tenants.models import Tenant
 
 
 @contextmanager
-def temporary_database() -> Iterator[None]:
-    """Start it, and set Django up on it; modules of the portal are imported inside."""
+def temporary_database(*, durable: bool = False) -> Iterator[None]:
+    """Start it, and set Django up on it; modules of the portal are imported inside.
+
+    `durable`: it writes to the disk before it answers, as a site's does.
+    """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.site.settings")
     import django
 
@@ -22,11 +30,26 @@ def temporary_database() -> Iterator[None]:
     from portal.site import prepare
 
     scope.begin()
-    plugin.SERVICES.start()
+    services = plugin.SERVICES
+    if durable:
+        services.postgres = Postgres(Folders(services.folder, services.folder / "run"))
+    services.start()
     try:
-        with plugin.SERVICES.postgres.connect() as connection:
+        with services.postgres.connect() as connection:
             create_database(connection, plugin.SHARED)
         prepare.migrate()
         yield
     finally:
-        plugin.SERVICES.stop()
+        services.stop()
+
+
+def token_of(tenant: Tenant) -> str:
+    """Make a person of a tenant; return the secret of that person's token."""
+    from django.utils import timezone
+
+    from tenants.models import Membership, User
+    from tenants.tokens import Scope, create_token
+
+    user = User.objects.create(username="ada")
+    Membership.objects.create(user=user, tenant=tenant, role=Membership.Role.MEMBER)
+    return create_token(user=user, name="t", scopes=Scope, days=1, now=timezone.now())[1]

@@ -24,7 +24,6 @@ GOAL_APPEND_MS = 5.0
 
 
 def main() -> None:
-    """Start a temporary Postgres, fill a log, and time what is asked of it."""
     with temporary_database():
         measure(int(sys.argv[1]) if len(sys.argv) > 1 else ENTRIES)
 

@@ -43,6 +43,7 @@ ROUNDS, GOAL_S = 100, 20.0
 ROUND_US, LEASE_US = 300 * SECOND_US, 900 * SECOND_US
 POOL, LOG = "philly", "evenshare/bench/rounds/philly"
 KEY = SigningKey(LOG, bytes(32))
+NOON = "2026-11-25T12:00:00Z"
 
 
 class StoredBytes(NamedTuple):
@@ -100,7 +101,7 @@ def sealed(stored: Iterable[StoredBytes]) -> dict[str, bytes]:
         "checkpoint": sign_note(note_text(head), [KEY]),
         "size": len(rows),
         "round": None,
-        "keys": [{"vkey": make_vkey(LOG, KEY.public)}],
+        "keys": [{"vkey": make_vkey(LOG, KEY.public), "since": NOON, "until": None}],
     }
     return files | {"chain.json": encode(chain), "records.json": encode(rows)}
 
@@ -167,7 +168,6 @@ def _typed(job: SimJob) -> SimJob:
 
 
 def main() -> None:
-    """Print a line for each pool."""
     missed = []
     for name, cluster, jobs, policy in pools():
         stored = rounds_of(cluster, jobs, policy)

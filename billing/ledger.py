@@ -4,7 +4,7 @@ A transfer is balanced entries over accounts of one book. Its id is derived from
 stands for, so posting it again returns the posted one; the same id with another body is an
 error. Nothing is ever changed: a correction is a new transfer that names its source
 (`billing.services.corrections`).
-The database holds the same rules by itself (migration 0002).
+The database holds the same rules by itself (billing/migrations/0001_guards.sql).
 """
 
 from __future__ import annotations

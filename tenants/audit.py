@@ -1,6 +1,6 @@
 """The audit log: who changed what, when, from what to what. Written with the change itself.
 
-The table is append-only: Postgres refuses UPDATE, DELETE and TRUNCATE (migration 0005).
+The table is append-only: Postgres refuses UPDATE, DELETE and TRUNCATE.
 """
 
 from __future__ import annotations

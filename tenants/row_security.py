@@ -26,25 +26,6 @@ OF_JOB = "EXISTS (SELECT FROM scheduling_job j WHERE j.id = job_id)"
 OF_ACCOUNT = "account_id = ANY (ARRAY(SELECT a.id FROM billing_account a))"
 WITH_A_PART = "EXISTS (SELECT FROM billing_entry e WHERE e.transfer_id = billing_transfer.id)"
 
-MAKE_FUNCTIONS = """
-CREATE FUNCTION evenshare_sees_all() RETURNS boolean LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
-DECLARE scope text := coalesce(current_setting('evenshare.scope', true), '');
-BEGIN
-    IF scope = '' THEN
-        RAISE EXCEPTION 'rows of tenants were asked for in no scope' USING
-            ERRCODE = 'insufficient_privilege',
-            HINT = 'Ask in a scope of tenants/scopes.py; by hand, SET evenshare.scope = ''site''.';
-    END IF;
-    RETURN scope ~ '^(site|pool [0-9]+)$';
-END
-$$;
-CREATE FUNCTION evenshare_tenants() RETURNS bigint[] LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN starts_with(current_setting('evenshare.scope', true), '{')
-                THEN current_setting('evenshare.scope', true) ELSE '{}' END::bigint[]
-$$;
-"""
-DROP_FUNCTIONS = "DROP FUNCTION evenshare_tenants(); DROP FUNCTION evenshare_sees_all();"
-
 
 def secure_rows(rules: Mapping[str, str]) -> migrations.RunSQL:
     """Make the operation that gives each table its policy; `rules`: the condition by table."""

@@ -257,18 +257,18 @@ def choices_of(apps: Any, app: str) -> Iterator[tuple[str, str, list[str]]]:
 
 def _hold(cursor: CursorWrapper, table: str, name: str, condition: str) -> None:
     _drop(cursor, table, name)
+    add = f'ALTER TABLE "{table}" ADD CONSTRAINT "{_name(table, name)}" CHECK ({condition})'
     try:
         with transaction.atomic(using=cursor.db.alias):
-            cursor.execute(
-                f'ALTER TABLE "{table}" ADD CONSTRAINT "{_name(table, name)}" CHECK ({condition})'
-            )
+            cursor.execute(add)
     except IntegrityError:
         log.warning(
             "rows.unshaped",
             table=table,
             condition=_name(table, name),
-            hint="Some rows hold what no code can read. Mend or delete them, then add the"
-            " condition: docs/operations.md says how.",
+            statement=add,
+            hint="Some rows hold what no code can read. Mend or delete them, then run the"
+            " statement as the owner: docs/operations.md says how.",
         )
 
 

@@ -1,6 +1,6 @@
 """A migrated PostgreSQL folder, kept between runs, so that each process copies it.
 
-Migrations take ten seconds of a core and depend on the code alone. The first process that wants a
+Migrations take seconds of a core and depend on the code alone. The first process that wants a
 database makes the folder, in `.pytest_cache`; all later ones, of this run or another, copy it.
 """
 
@@ -51,8 +51,9 @@ def copy_cluster(target: Path) -> None:
 def _digest() -> str:
     programs = os.environ.get("EVENSHARE_POSTGRES_BIN", "")
     digest = hashlib.sha256(f"{sys.version} {os.geteuid()} {programs}".encode())
-    sources = (path for name in SOURCES for path in (ROOT / name).rglob("*.py"))
-    for path in (*sorted(sources), LOCK, Path(__file__)):
+    found = (path for name in SOURCES for path in (ROOT / name).rglob("*"))
+    sources = sorted(path for path in found if path.suffix in (".py", ".sql"))
+    for path in (*sources, LOCK, Path(__file__)):
         digest.update(f"{path.relative_to(ROOT)}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -34,7 +34,6 @@ FILES = {
         profiling profiling_local retention sealing settings_impact simulations slurm_check_pool
         slurm_executor_contract slurm_starting slurm_usage slurm_users_hostile
         slurm_users_settings sync_quota unreadable
-        rows_of_before
     """,
     "papers": """
         market_optimum
@@ -213,7 +212,6 @@ TESTS = {
         "TestAJobThat",
         "TestWhat",
     ),
-    "integration/test_state_migration.py": ("TestPoolsOfBefore",),
     "integration/test_supervisor.py": ("TestAWorkerThatStandsStill", "TestStopping"),
     "mutants/test_mutants.py": ("test_what_is_named",),
     "papers/test_gandiva_fair.py": (

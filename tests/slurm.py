@@ -16,7 +16,7 @@ from django.db import connection
 
 from portal.demo.slurm.cluster import SlurmCluster
 from portal.demo.slurm.packages import how_to_install, missing_packages
-from portal.demo.slurm.processes import processes
+from portal.demo.slurm.processes import kill_processes, processes
 from scheduling.engine.executors.slurm.commands import Submission
 from tests.tools import PATIENCE_S, eventually
 
@@ -41,6 +41,17 @@ def require_slurm() -> None:
     if os.environ.get("REQUIRE_ALL") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def kill_node(cluster: SlurmCluster, name: str, *, with_jobs: bool = True) -> None:
+    """Have a node vanish; sinfo tells it within twice SlurmdTimeout.
+
+    Without its jobs only slurmd dies, as where a network is cut: what ran there runs on.
+    """
+    cluster._kill(name)
+    if with_jobs:
+        left = kill_processes(cluster.conf, name)
+        assert not left, f"processes of {name} that cannot be killed"
 
 
 def as_made(*submissions: Submission) -> dict[str, Callable[[], Submission]]:

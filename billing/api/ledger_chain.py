@@ -9,9 +9,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.selectors.ledger_log import book_named
+from evenshare_core.chain.answers import LogHead
 from scheduling.api.base import SchedulingView
 from tenants import transparency
+from tenants.answers import plain
 from tenants.api import logs
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import not_there
 from tenants.permissions import Action
 from tenants.scopes import site_scope
@@ -38,12 +41,12 @@ class LedgerLogView(SchedulingView):
 class LedgerHead(LedgerLogView):
     """Where a book's log ends."""
 
-    @extend_schema(operation_id="ledger_chain_show", responses={200: logs.LogHead})
+    @extend_schema(operation_id="ledger_chain_show", responses={200: answer_serializer(LogHead)})
     def get(self, request: Request, book: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Show the signed head of the log of a book's transfers, and the keys that sign it."""
         log = self.log_of(book)
         with logs.log_scope():
-            return Response(logs.head_json(log))
+            return Response(plain(logs.log_head(log)))
 
 
 class LedgerRecords(LedgerLogView):
@@ -53,7 +56,7 @@ class LedgerRecords(LedgerLogView):
 
     @extend_schema(
         operation_id="ledger_chain_records",
-        responses={200: logs.RecordPage},
+        responses=logs.RECORDS,
         parameters=[
             logs.number_parameter("first", "The index of the first record; by default 0."),
             logs.number_parameter("last", "The index of the last one; by default the log's last."),
@@ -69,9 +72,7 @@ class LedgerRecords(LedgerLogView):
             count = max(0, min(last - first + 1, logs.RECORDS_MAX))
             entries = transparency.entries(log, first, count)
             after = first + len(entries)
-            return Response(
-                logs.records_json(entries, after if entries and after <= last else None)
-            )
+            return logs.records_answer(entries, after if entries and after <= last else None)
 
 
 class LedgerInclusion(LedgerLogView):
@@ -81,7 +82,7 @@ class LedgerInclusion(LedgerLogView):
 
     @extend_schema(
         operation_id="ledger_chain_inclusion",
-        responses={200: logs.InclusionProof},
+        responses=logs.INCLUSION,
         parameters=[
             logs.number_parameter("index", "The index of a record.", required=True),
             logs.SIZE,
@@ -92,7 +93,7 @@ class LedgerInclusion(LedgerLogView):
         log = self.log_of(book)
         index = logs.query_number(request, "index")
         with logs.log_scope():
-            return Response(logs.inclusion_json(request, log, index, "index"))
+            return logs.inclusion_answer(request, log, index, "index")
 
 
 class LedgerConsistency(LedgerLogView):
@@ -102,11 +103,11 @@ class LedgerConsistency(LedgerLogView):
 
     @extend_schema(
         operation_id="ledger_chain_consistency",
-        responses={200: logs.ConsistencyProof},
+        responses=logs.CONSISTENCY,
         parameters=[logs.FIRST, logs.SECOND],
     )
     def get(self, request: Request, book: str) -> Response:
         """Prove that the log of `second` entries begins with that of `first` (RFC 6962)."""
         log = self.log_of(book)
         with logs.log_scope():
-            return Response(logs.consistency_json(request, log))
+            return logs.consistency_answer(request, log)

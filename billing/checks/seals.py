@@ -1,8 +1,8 @@
 """Whether the rows of history are as they were when they were written.
 
 Each row of a sealed table carries a hash over all its columns, which the database makes at insert
-(migration 0006 of tenants); the database computes it again here. Round bytes have the hashes of
-their round instead: `scheduling.selectors.rounds.stored`.
+(tenants/migrations/0001_guards.sql); the database computes it again here. Round bytes have the
+hashes of their round instead: `scheduling.selectors.rounds.stored`.
 """
 
 from __future__ import annotations

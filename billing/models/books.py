@@ -1,9 +1,9 @@
 """Books, accounts, transfers, prices, and the usage that transfers settle.
 
 Amounts are credits, numeric(20,6). Times are pool time but `posted_at`. What is written here
-stays: transfers, entries, prices, usage lines and shares refuse UPDATE, DELETE and TRUNCATE
-(migration 0002), so that a correction is always a new transfer. Their rows carry a seal, which
-the database sets and no model reads (migration 0005).
+stays: transfers, entries, prices, usage lines and shares refuse UPDATE, DELETE and TRUNCATE, so
+that a correction is always a new transfer. Their rows carry a seal, which the database sets and no
+model reads (tenants/append_only.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Account(models.Model):
     """One party's credits in a book. A trigger on entries keeps `balance`; nobody else may.
 
     `credit_limit`: how far below zero transfers may take it (None: no limit). The database copies
-    it from the tenant's budget, where it is set (migration 0010); nobody else may.
+    it from the tenant's budget, where it is set; nobody else may.
     `overrun`: how far the account is below that limit, because GPU-time was used and no round came
     to take the GPUs back, or because the limit was lowered.
     """

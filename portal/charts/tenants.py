@@ -7,7 +7,7 @@ the node map groups the small ones, see `group_small`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from portal.charts.svg import Markup, rect, tag, text
@@ -36,25 +36,7 @@ class TenantBadge:
         return f"url(#p-{self.css})"
 
 
-def candidates(name: str) -> list[str]:
-    """Two-letter codes for a name, the most natural first; never empty."""
-    parts = [word for word in "".join(c if c.isalnum() else " " for c in name).split() if word]
-    joined = "".join(parts).upper() or "?"
-    codes = [parts[0][0].upper() + parts[1][0].upper()] if len(parts) > 1 else []
-    codes += [joined[0] + other for other in joined[1:]]
-    codes += [joined[0] + digit for digit in "123456789"]
-    return codes + [chr(a) + chr(b) for a in range(65, 91) for b in range(65, 91)]
-
-
-def tenant_badges(names: Sequence[str], you: str | None = None) -> dict[str, TenantBadge]:
-    """Badges for all tenants of a pool, in their stable order; initials differ pairwise."""
-    taken: set[str] = set()
-    badges: dict[str, TenantBadge] = {}
-    for place, name in enumerate(names):
-        code = next((option for option in candidates(name) if option not in taken), "??")
-        taken.add(code)
-        badges[name] = TenantBadge(name, place % BADGES, code, you=name == you)
-    return badges
+HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 
 
 def group_small(

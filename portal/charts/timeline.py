@@ -19,22 +19,7 @@ WIDTH, LEFT, RIGHT = 1344, 84, 16
 STATE_TOP, STATE_HEIGHT = 36, 36
 GPUS_TOP, GPUS_HEIGHT = 116, 54
 PRICE_TOP, PRICE_HEIGHT = 200, 66
-# Which texture a reason to wait has; every other reason is a blocked stretch.
-_KINDS = {
-    "lease_turn": "turn",
-    "tenant_passed_over": "turn",
-    "price_above_max": "price",
-    "price_above_value": "price",
-    "planned_later": "turn",
-    "next_batch": "turn",
-    "budget": "price",
-}
 _PATTERNS = {"turn": "p-wait", "price": "p-wait2", "blocked": "p-blk"}
-
-
-def wait_kind(reason: str) -> str:
-    """The kind of a waiting segment for a pending reason: turn, price or blocked."""
-    return _KINDS.get(reason, "blocked")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from portal.charts.tenants import BADGES, OTHERS, TenantBadge, group_small
+from portal.charts.tenants import BADGES, HIDDEN, OTHERS, TenantBadge, group_small
 from scheduling.selectors.visibility import VisibleTenant
 from tenants.models import Tenant
-
-HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 
 
 def badge_of(seen: VisibleTenant | None) -> TenantBadge:

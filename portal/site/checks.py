@@ -38,6 +38,8 @@ DISTINCT = 10
 # What examples, tutorials and Django's own `startproject` put in place of a secret.
 PLACEHOLDERS = ("django-insecure-", "change", "example", "replace", "secret-key", "your-")
 OLDEST_SERVER = 160000
+# The last commit that has each of the migrations that squashed ones replaced.
+BEFORE_SQUASHED = "9bae3794"
 UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT")
 VERIFIED = ("require", "verify-ca", "verify-full")
 TOKEN_WORD = re.compile(r"[A-Za-z0-9]{1,20}")
@@ -71,6 +73,12 @@ def safe_for_production(databases: Sequence[str] | None = None, **_: Any) -> lis
     if not settings.PRODUCTION or not databases:
         return []
     return [Error(line, id="portal.E001") for line in database_problems()]
+
+
+@register(Tags.database)
+def can_migrate(databases: Sequence[str] | None = None, **_: Any) -> list[Error]:
+    """Find a database that is too old for these migrations; asked as the check above is."""
+    return [Error(line, id="portal.E002") for line in age_problems()] if databases else []
 
 
 @register()
@@ -238,6 +246,29 @@ def database_problems() -> Iterator[str]:
     if not os.environ.get("OWNER_DATABASE_URL"):
         yield "OWNER_DATABASE_URL must be set: migrations run as the role that owns the tables"
     yield from serving_problems()
+
+
+def age_problems() -> Iterator[str]:
+    """Name the code that a database has to be started with before this code can migrate it."""
+    # Late: processes that only serve load no migrations.
+    from django.db.migrations.loader import MigrationLoader  # noqa: PLC0415 - as said above
+
+    try:
+        has_any = _has_table("django_migrations")
+        applied = set(_rows("SELECT app, name FROM django_migrations")) if has_any else set()
+    except DatabaseError:
+        return  # The migrations themselves end with the reason.
+    loader = MigrationLoader(None)
+    for squashed in loader.replacements.values():
+        missing = [key for key in squashed.replaces if key not in applied]
+        is_gone = not loader.disk_migrations.keys() & missing
+        # Django itself only says that it does not find a migration.
+        if is_gone and 0 < len(missing) < len(squashed.replaces):
+            yield (
+                f"DATABASE_URL: the database lacks the migration {'.'.join(missing[0])}, which"
+                f" this code has no more; start commit {BEFORE_SQUASHED} on it, then this code"
+            )
+            return
 
 
 def serving_problems(*, may_be_away: bool = False) -> Iterator[str]:

@@ -45,13 +45,14 @@ def main() -> None:
 
 
 def refuse_unsafe_database() -> None:
-    """End here where the roles or the contents of a production's database are unsafe."""
+    """End here if a database is too old to migrate, or if that of a production is unsafe."""
     from django.conf import settings
 
-    from portal.site.checks import database_problems, refuse_unsafe
+    from portal.site.checks import age_problems, database_problems, refuse_unsafe
 
     if settings.PRODUCTION:
         refuse_unsafe(database_problems())
+    refuse_unsafe(age_problems())
 
 
 def migrate() -> None:

@@ -6,24 +6,23 @@ import gzip
 import hashlib
 import re
 from datetime import date
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import structlog
 from django.http import HttpResponse
 from django.utils.http import parse_etags
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import serializers as s
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from evenshare_core.chain.records import read_record
+from evenshare_core.disclosure.answers import DayNamesBody
 from evenshare_core.disclosure.bundle import bundle_schema
 from scheduling.api.base import SchedulingView
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.rounds.bundles import (
-    DayNames,
     bundle_sha256,
     day_names,
     own_form,
@@ -33,6 +32,8 @@ from scheduling.selectors.rounds.bundles import (
 from scheduling.selectors.rounds.lists import find_round
 from scheduling.selectors.rounds.stored import DamagedRoundError
 from scheduling.selectors.visibility import read_visibility
+from tenants.answers import plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.base import ApiView
 from tenants.api.problems import Problem, bad_field, not_there
 from tenants.rate import Rate, take
@@ -51,6 +52,7 @@ _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 DAY = OpenApiParameter(
     "day", OpenApiTypes.DATE, description="UTC day of pool time; the newest one if left out."
 )
+NAMES = answer_serializer(DayNamesBody)
 
 
 class RoundBundleShow(SchedulingView):
@@ -144,38 +146,21 @@ def _unreadable(number: int, error: DamagedRoundError) -> Problem:
     )
 
 
-class TenantKeyRow(s.Serializer[object]):
-    """The key of one of your tenants for a day. Keep it to yourself: it tells your rows apart."""
-
-    tenant = s.CharField()
-    key = s.CharField(help_text="32 bytes, hex.")
-    name = s.CharField(help_text="The tenant's pseudonym of the day.")
-
-
-class DayNamesBody(s.Serializer[object]):
-    """Who is who in the bundles of a pool's day, as far as you may know."""
-
-    pool = s.CharField()
-    day = s.DateField()
-    tenants = TenantKeyRow(many=True)
-    names = s.DictField(child=s.CharField(), help_text="Pseudonym: name of the tenant.")
-
-
 class DayNamesShow(SchedulingView):
     """Pseudonyms of a pool's day."""
 
     query: ClassVar[tuple[str, ...]] = ("day",)
 
-    @extend_schema(operation_id="chain_names", responses={200: DayNamesBody}, parameters=[DAY])
+    @extend_schema(operation_id="chain_names", responses={200: NAMES}, parameters=[DAY])
     def get(self, request: Request, name: str) -> Response:
         """Tell who is who in the bundles of a day: keys of your own tenants, names you may see."""
         facts = self.pool(name)
         day = _day(request.query_params.get("day", ""))
         with site_scope():
-            known = day_names(facts.id, day, read_visibility(facts.id, self.access))
+            known = day_names(facts, day, read_visibility(facts.id, self.access))
         if known is None:
             raise Problem("not_sealed", "No round of this day is sealed.")
-        answer = Response(_names_json(facts.name, known))
+        answer = Response(plain(known))
         answer["Cache-Control"] = "no-store"
         return answer
 
@@ -190,17 +175,6 @@ def _day(text: str) -> date | None:
         return date.fromisoformat(text)
     except ValueError as error:
         raise wrong from error
-
-
-def _names_json(pool: str, known: DayNames) -> dict[str, Any]:
-    return {
-        "pool": pool,
-        "day": known.day.isoformat(),
-        "tenants": [
-            {"tenant": row.tenant, "key": row.key, "name": row.name} for row in known.tenants
-        ],
-        "names": dict(known.names),
-    }
 
 
 class BundleSchema(ApiView):

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from evenshare_core.chain.answers import RoundLogHead
 from scheduling.api.base import SchedulingView
 from scheduling.selectors.rounds.log import logged_rounds, newest_round, place_of_round, round_of
 from tenants import transparency
+from tenants.answers import answer_of, plain
 from tenants.api import logs
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import not_there
-
-
-class RoundLogHead(logs.LogHead):
-    """The signed head of the log of a pool's rounds."""
-
-    round = s.IntegerField(allow_null=True, help_text="The last one in it; null: it has none yet.")
 
 
 class ChainHead(SchedulingView):
     """Where a pool's log ends."""
 
-    @extend_schema(operation_id="chain_show", responses={200: RoundLogHead})
+    @extend_schema(operation_id="chain_show", responses={200: answer_serializer(RoundLogHead)})
     def get(self, request: Request, name: str) -> Response:  # noqa: ARG002 - DRF's signature
         """Show the signed head of a pool's log, and the keys that sign it."""
         log = transparency.round_log(self.pool(name).name)
         with logs.log_scope():
-            return Response(logs.head_json(log) | {"round": newest_round(log)})
+            head = answer_of(RoundLogHead, logs.log_head(log), round=newest_round(log))
+            return Response(plain(head))
 
 
 class ChainRecords(SchedulingView):
@@ -40,7 +37,7 @@ class ChainRecords(SchedulingView):
 
     @extend_schema(
         operation_id="chain_records",
-        responses={200: logs.RecordPage},
+        responses=logs.RECORDS,
         parameters=[
             logs.number_parameter("first", "The first round; by default the log's first."),
             logs.number_parameter("last", "The last round; by default the log's last."),
@@ -52,7 +49,7 @@ class ChainRecords(SchedulingView):
         first = logs.query_number(request, "first", 0)
         last = logs.query_number(request, "last", logs.NUMBER_MAX)
         with logs.log_scope():
-            return Response(_page(log, first, last))
+            return _page(log, first, last)
 
 
 class ChainInclusion(SchedulingView):
@@ -62,7 +59,7 @@ class ChainInclusion(SchedulingView):
 
     @extend_schema(
         operation_id="chain_inclusion",
-        responses={200: logs.InclusionProof},
+        responses=logs.INCLUSION,
         parameters=[
             logs.number_parameter("round", "The number of a round.", required=True),
             logs.SIZE,
@@ -76,7 +73,7 @@ class ChainInclusion(SchedulingView):
             place = place_of_round(log, number)
             if place is None:
                 raise not_there()
-            return Response(logs.inclusion_json(request, log, place, "round"))
+            return logs.inclusion_answer(request, log, place, "round")
 
 
 class ChainConsistency(SchedulingView):
@@ -86,21 +83,21 @@ class ChainConsistency(SchedulingView):
 
     @extend_schema(
         operation_id="chain_consistency",
-        responses={200: logs.ConsistencyProof},
+        responses=logs.CONSISTENCY,
         parameters=[logs.FIRST, logs.SECOND],
     )
     def get(self, request: Request, name: str) -> Response:
         """Prove that the log of `second` entries begins with that of `first` (RFC 6962)."""
         log = transparency.round_log(self.pool(name).name)
         with logs.log_scope():
-            return Response(logs.consistency_json(request, log))
+            return logs.consistency_answer(request, log)
 
 
-def _page(log: str, first: int, last: int) -> dict[str, Any]:
+def _page(log: str, first: int, last: int) -> Response:
     entries = logged_rounds(log, first, last, logs.RECORDS_MAX)
     newest = newest_round(log)
     following = None
     if entries and newest is not None:
         after = round_of(entries[-1]).round + 1
         following = after if after <= min(last, newest) else None
-    return logs.records_json(entries, following)
+    return logs.records_answer(entries, following)

@@ -51,17 +51,6 @@ class RoundPage(s.Serializer[object]):
     next = s.CharField(allow_null=True)
 
 
-class RoundRecordRow(Answer, frozen=True):
-    """A round's record in the log of its pool; `sha256` is its leaf hash."""
-
-    index: int
-    sha256: str
-    bundle_sha256: str
-    follows: Annotated[bool | None, about("Null: nothing to compare with.")]
-    breaks: tuple[str, ...]
-    damage: str
-
-
 class RoundWhole(RoundRow, frozen=True):
     """One round with its shares and certificate and, while its bytes are kept, its decision.
 
@@ -76,7 +65,7 @@ class RoundWhole(RoundRow, frozen=True):
     trades: tuple[TradeRow, ...]
     following: Following | None
     bundle: Annotated[str | None, about("Null: not sealed, damaged, or long ago.")]
-    record: RoundRecordRow | None
+    record: ChainPlace | None
 
 
 class RoundList(SchedulingView):
@@ -139,12 +128,5 @@ def _whole(
         trades=view.trades,
         following=view.following,
         bundle=f"/api/v1/rounds/{pool}/{view.round.number}/bundle" if is_kept else None,
-        record=None if place is None else _record(place),
-    )
-
-
-def _record(place: ChainPlace) -> RoundRecordRow:
-    record = place.record
-    return RoundRecordRow(
-        place.index, place.hash, record.bundle, place.follows, record.breaks, record.damage
+        record=place,
     )

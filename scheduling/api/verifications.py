@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, ClassVar
-from uuid import UUID
+from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -12,9 +10,10 @@ from rest_framework.response import Response
 
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView, idempotency_key, replay_header, spec_of
-from scheduling.requests.verifications import KINDS, VerificationRequest, read_verification
+from scheduling.requests.verifications import VerificationRequest, read_verification
+from scheduling.selectors.rounds.verifications import SaidVerification, said_verification
 from scheduling.services.verifications import OtherHeadError, keep_verification
-from tenants.answers import Answer, answer_of, one_of, plain
+from tenants.answers import plain
 from tenants.api import logs
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import Problem, bad_field, not_yours
@@ -36,26 +35,6 @@ EVIDENCE = (
 )
 
 
-class VerificationJson(Answer, frozen=True):
-    """A verification as it was said; nothing is trusted for it. `said_at`: wall time."""
-
-    id: UUID
-    tenant: str
-    pool: str
-    said_at: datetime
-    kind: Annotated[str, one_of(*KINDS)]
-    size: int
-    root: str
-    first: int | None
-    last: int | None
-    since: datetime | None
-    until: datetime | None
-    checked: int
-    findings: int
-    unproven: int | None
-    client: str
-
-
 class VerificationList(SchedulingView):
     """What members of tenants verified in a pool."""
 
@@ -66,7 +45,7 @@ class VerificationList(SchedulingView):
     @extend_schema(
         operation_id="verification_say",
         request=request_serializer(VerificationRequest),
-        responses={201: answer_serializer(VerificationJson)},
+        responses={201: answer_serializer(SaidVerification)},
         parameters=[schemas.IDEMPOTENCY_KEY, schemas.IDEMPOTENT_REPLAYED],
     )
     def post(self, request: Request, name: str) -> Response:
@@ -89,8 +68,7 @@ class VerificationList(SchedulingView):
             field = FieldError(error.field, error.reason, EVIDENCE, "conflict")
             raise Problem("other_head", f"{error.reason} {EVIDENCE}", [field]) from error
         headers = replay_header(is_replay=made.is_replay)
-        names = {"id": made.row.uid, "tenant": tenant.slug, "pool": facts.name}
-        said = answer_of(VerificationJson, made.row, **names)
+        said = said_verification(made.row, tenant, facts.name)
         return Response(plain(said), status=201, headers=headers)
 
     def _own_tenant(self, slug: str | None, pool_id: int) -> Tenant:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from evenshare_core.domain.cluster import capacity_by_type
+from evenshare_core.domain.cluster import capacity_by_type, placement_gpus
 from evenshare_core.domain.decision import Decision, Trade
 from evenshare_core.domain.snapshot import PoolPrice, Snapshot, Surcharge
 from evenshare_core.money.fixed_point import to_text
@@ -107,7 +107,7 @@ def throughputs(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str],
         if lease.id not in over
     ]
     held += [
-        (grant.job, grant.tenant, grant.gpu_type, sum(gpus for _, gpus in grant.placement))
+        (grant.job, grant.tenant, grant.gpu_type, placement_gpus(grant.placement))
         for grant in decision.grants
     ]
     by_type: dict[tuple[int, str], int] = {}

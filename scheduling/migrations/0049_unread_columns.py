@@ -18,7 +18,7 @@ ALTER TABLE scheduling_node ADD COLUMN ps_slots integer NOT NULL DEFAULT 0;
 
 
 class Migration(migrations.Migration):
-    dependencies = (("scheduling", "0048_numbers"),)
+    dependencies = (("scheduling", "0001_squashed_0048_numbers"),)
 
     operations = (
         migrations.RunSQL(

@@ -43,7 +43,7 @@ class RoundBundle(models.Model):
     pk = models.CompositePrimaryKey("day", "pool_id", "number")
 
     class Meta:
-        managed = False  # partitioned: made in migration 0033
+        managed = False  # partitioned: made in 0001_guards.sql
         db_table = "scheduling_roundbundle"
 
 

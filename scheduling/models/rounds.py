@@ -63,7 +63,7 @@ class RoundBlob(models.Model):
     pk = models.CompositePrimaryKey("day", "pool_id", "number")
 
     class Meta:
-        managed = False  # partitioned: made in migration 0002
+        managed = False  # partitioned: made in 0001_guards.sql
         db_table = "scheduling_roundblob"
 
 
@@ -105,5 +105,5 @@ class RoundState(models.Model):
     pk = models.CompositePrimaryKey("pool_id", "number", "day")
 
     class Meta:
-        managed = False  # partitioned: made in migration 0034
+        managed = False  # partitioned: made in 0001_guards.sql
         db_table = "scheduling_roundstate"

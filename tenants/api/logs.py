@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import structlog
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework import serializers as s
 from rest_framework.request import Request
+from rest_framework.response import Response
 
+from evenshare_core.chain.answers import (
+    ConsistencyProof,
+    InclusionProof,
+    LogHead,
+    RecordPage,
+    RecordRow,
+)
 from tenants import transparency
+from tenants.answers import plain
+from tenants.api.answer_schemas import answer_serializer
 from tenants.api.problems import Problem, bad_field
-from tenants.api.times import time_text
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -33,51 +40,9 @@ def number_parameter(name: str, about: str, *, required: bool = False) -> OpenAp
 FIRST = number_parameter("first", "A smaller size of the log.", required=True)
 SECOND = number_parameter("second", "A larger size of the log.", required=True)
 SIZE = number_parameter("size", "The size of the head; by default as the log is.")
-
-
-class LogKeyRow(s.Serializer[object]):
-    """A public key: what its signatures are checked with, and when it signs, in real time."""
-
-    vkey = s.CharField(help_text="C2SP's form of a key: name, id, Ed25519 key in base64.")
-    since = s.DateTimeField()
-    until = s.DateTimeField(allow_null=True)
-
-
-class LogHead(s.Serializer[object]):
-    """The signed head of a log."""
-
-    log = s.CharField(help_text="Its origin, the first line of the checkpoint.")
-    checkpoint = s.CharField(help_text="A C2SP tlog-checkpoint: origin, size, root, signatures.")
-    size = s.IntegerField()
-    keys = LogKeyRow(many=True)
-
-
-class RecordRow(s.Serializer[object]):
-    """An entry of a log; the leaf is hashed over the bytes of `record`."""
-
-    index = s.IntegerField()
-    record = s.CharField(help_text="Canonical JSON, as it was hashed.")
-
-
-class RecordPage(s.Serializer[object]):
-    """Entries of a log in their order; `next`: where the next ones begin, null at the end."""
-
-    results = RecordRow(many=True)
-    next = s.IntegerField(allow_null=True)
-
-
-class InclusionProof(s.Serializer[object]):
-    """An audit path of RFC 6962: that an entry is in the log of a size."""
-
-    index = s.IntegerField()
-    size = s.IntegerField()
-    path = s.ListField(child=s.CharField())
-
-
-class ConsistencyProof(s.Serializer[object]):
-    """A consistency proof of RFC 6962: that a log begins with what it was."""
-
-    path = s.ListField(child=s.CharField())
+RECORDS = {200: answer_serializer(RecordPage)}
+INCLUSION = {200: answer_serializer(InclusionProof)}
+CONSISTENCY = {200: answer_serializer(ConsistencyProof)}
 
 
 def query_number(request: Request, name: str, default: int | None = None) -> int:
@@ -111,34 +76,21 @@ def log_scope() -> Iterator[None]:
         raise Problem("log_unavailable") from error
 
 
-def head_json(origin: str) -> dict[str, Any]:
-    """Return a log's head."""
+def log_head(origin: str) -> LogHead:
+    """Return a log's signed head."""
     head = transparency.signed_head(origin)
-    return {
-        "log": origin,
-        "checkpoint": head.note,
-        "size": head.checkpoint.size,
-        "keys": [
-            {
-                "vkey": key.vkey,
-                "since": time_text(key.since),
-                "until": time_text(key.until) if key.until else None,
-            }
-            for key in transparency.public_keys(origin)
-        ],
-    }
+    keys = tuple(transparency.public_keys(origin))
+    return LogHead(origin, head.note, head.checkpoint.size, keys)
 
 
-def records_json(
-    entries: Sequence[transparency.StoredRecord], following: int | None
-) -> dict[str, Any]:
-    """Return entries as a page."""
-    rows = [{"index": entry.place, "record": entry.record.decode()} for entry in entries]
-    return {"results": rows, "next": following}
+def records_answer(entries: Sequence[transparency.StoredRecord], following: int | None) -> Response:
+    """Answer entries as a page."""
+    rows = tuple(RecordRow(entry.place, entry.record.decode()) for entry in entries)
+    return Response(plain(RecordPage(rows, following)))
 
 
-def inclusion_json(request: Request, origin: str, index: int, field: str) -> dict[str, Any]:
-    """Return the proof of an entry, in the log of the query's `size`.
+def inclusion_answer(request: Request, origin: str, index: int, field: str) -> Response:
+    """Answer the proof of an entry, in the log of the query's `size`.
 
     Raises:
         Problem: the log has no such size, or the entry is not in it.
@@ -147,11 +99,11 @@ def inclusion_json(request: Request, origin: str, index: int, field: str) -> dic
     if index >= size:
         raise bad_field(field, f"is not in the first {size} entries of the log")
     path = transparency.inclusion(origin, index, size)
-    return {"index": index, "size": size, "path": [step.hex() for step in path]}
+    return Response(plain(InclusionProof(index, size, _hex(path))))
 
 
-def consistency_json(request: Request, origin: str) -> dict[str, Any]:
-    """Return the proof that the log of `second` entries begins with that of `first`.
+def consistency_answer(request: Request, origin: str) -> Response:
+    """Answer the proof that the log of `second` entries begins with that of `first`.
 
     Raises:
         Problem: the log has no such sizes.
@@ -161,7 +113,11 @@ def consistency_json(request: Request, origin: str) -> dict[str, Any]:
     if first > second:
         raise bad_field("first", "is larger than second")
     path = transparency.consistency(origin, first, second)
-    return {"path": [step.hex() for step in path]}
+    return Response(plain(ConsistencyProof(_hex(path))))
+
+
+def _hex(path: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(step.hex() for step in path)
 
 
 def _size(request: Request, origin: str) -> int:

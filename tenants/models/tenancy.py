@@ -220,9 +220,9 @@ class Budget(models.Model):
     `spendable` follows the ledger; `reserved` is the worst case of the terms that run now plus
     the charges not settled yet. A round may promise `spendable + credit_limit - reserved`, and
     no more than the period's budget leaves. `credit_limit` is the one truth: the database copies it
-    to the tenant's account (billing's migration 0010). `overrun`: how far what is promised or owed
-    exceeds the credit, because GPU-time was used for longer than its term or the limit was
-    lowered; no round and no transfer raises it.
+    to the tenant's account. `overrun`: how far what is promised or owed exceeds the credit, because
+    GPU-time was used for longer than its term or the limit was lowered; no round and no transfer
+    raises it.
 
     `period_amount` (None: no budget of a period) holds in each calendar month or quarter of pool
     time, or between `period_starts_at` and `period_ends_at`.

@@ -1,7 +1,7 @@
 """Logs that nobody bends: entries, hashes of complete subtrees, and public keys. Append-only.
 
 The database holds by itself that entries are numbered without gaps and that hashes are those of
-what they stand for (migration 0012). Nothing says a log's size but its entries.
+what they stand for (tenants/migrations/0001_guards.sql). Nothing says a log's size but its entries.
 """
 
 from __future__ import annotations

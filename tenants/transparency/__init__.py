@@ -4,7 +4,7 @@ Source: docs/adr/0196-a-transparency-log.md; the mathematics are in `evenshare_c
 """
 
 from tenants.transparency.heads import SignedHead, checkpoint_note, public_keys, signed_head
-from tenants.transparency.keys import LogKeyError, PublicKey
+from tenants.transparency.keys import LogKeyError
 from tenants.transparency.log import (
     ConflictingEntryError,
     DamagedLogError,
@@ -26,7 +26,6 @@ __all__ = [
     "DamagedLogError",
     "LockedLog",
     "LogKeyError",
-    "PublicKey",
     "SignedHead",
     "StoredRecord",
     "append",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from evenshare_core.chain.answers import LogKeyRow
 from evenshare_core.chain.checkpoints import (
     Checkpoint,
     SigningKey,
@@ -11,7 +12,7 @@ from evenshare_core.chain.checkpoints import (
     note_text,
     sign_note,
 )
-from tenants.transparency.keys import PublicKey, known_keys, signing_seeds
+from tenants.transparency.keys import known_keys, signing_seeds
 from tenants.transparency.log import newest_root
 
 
@@ -39,6 +40,6 @@ def checkpoint_note(log: str) -> str:
     return signed_head(log).note
 
 
-def public_keys(log: str) -> list[PublicKey]:
+def public_keys(log: str) -> list[LogKeyRow]:
     """Return the keys that sign, or signed, a log's heads, as vkeys, oldest first."""
-    return [PublicKey(make_vkey(log, key.public), key.since, key.until) for key in known_keys()]
+    return [LogKeyRow(make_vkey(log, key.public), key.since, key.until) for key in known_keys()]

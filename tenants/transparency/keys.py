@@ -28,14 +28,6 @@ class LogKeyError(Exception):
     """A private key is not there, or not kept as it must be; the text says what to do."""
 
 
-class PublicKey(NamedTuple):
-    """A public key as a vkey, and when it signs (real time); `until` may be open."""
-
-    vkey: str
-    since: datetime
-    until: datetime | None
-
-
 class KnownKey(NamedTuple):
     """A row of the table, its newest."""
 

@@ -290,7 +290,7 @@ def head_of_another_key(folder: Path) -> None:
     key = SigningKey(chain["log"], b"k" * 32)
     head = Checkpoint(chain["log"], chain["size"], b"r" * 32)
     chain["checkpoint"] = sign_note(note_text(head), [key])
-    chain["keys"] = [{"vkey": make_vkey(key.name, key.public)}]
+    chain["keys"] = [chain["keys"][0] | {"vkey": make_vkey(key.name, key.public)}]
     keep(folder, "chain", chain)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from importlib import import_module
 
 import pytest
-from django.db import connection
 
 from billing.checks import CHECKS
 from billing.models import UsageLine
@@ -98,19 +96,3 @@ def test_of_the_old_period_counts_what_its_last_hour_cost_when_it_is_settled(sto
     assert list(rows.values_list("day", "amount", "unsettled")) == [
         (at(MIDNIGHT - 1).date(), Decimal("9.6"), Decimal(0))
     ]
-
-
-def test_knows_charges_that_were_not_settled_before_they_were_kept_by_day(story: Story) -> None:
-    lease = story.run(MIDNIGHT - 90, "a", borrowed=4, price="3.000000")
-    story.renew(MIDNIGHT - 70, lease)
-    story.end(MIDNIGHT - 2, lease)
-    story.post_round(MIDNIGHT - 1)
-    story.meter()
-    story.settle()
-    DailySpend.objects.update(unsettled=0)
-    migration = import_module("billing.migrations.0013_unsettled_spend")
-    with connection.cursor() as cursor:
-        cursor.execute(migration.FILL)
-    assert CHECKS["daily_spend_equals_lines"]().violations == []
-    row = DailySpend.objects.get(tenant=story.tenants["a"])
-    assert (row.unsettled > 0, row.amount > 0) == (True, True)

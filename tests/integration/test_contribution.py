@@ -190,7 +190,7 @@ class TestWhatBecameOfTheQuota:
         """In the first 90 minutes a uses all, b lends of 4 and c of 1 what 2 borrowed GPUs take."""
         shown = {slug: self.of(story, slug, 0, 90) for slug in "abc"}
         quarter = 90 * 60 * 10**6
-        assert (shown["a"].own_us, shown["a"].idle_us) == (4 * quarter, 0)
+        assert shown["a"].own_us == shown["a"].quota_us == 4 * quarter
         # Lendable: 4 of b, 1 of c, 2 of nobody.
         assert shown["b"].lent_us == Fraction(4, 7) * 2 * quarter
         assert shown["c"].kept_us == quarter

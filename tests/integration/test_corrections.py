@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 from decimal import Decimal
-from importlib import import_module
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from billing.checks import CHECKS
 from billing.ledger import CreditLimitError
 from billing.models import Account, Transfer
 from billing.selectors.corrections import corrected_charges
 from billing.services.corrections import OverCorrectedError, correct_transfer
-from evenshare_core.money.fixed_point import to_credits, to_micro
+from evenshare_core.money.fixed_point import to_micro
 from tenants.models import Budget, DailySpend
 from tenants.selectors.credit import credit_left
 from tests.integration.metering_story import NOON, Story, at
@@ -147,15 +146,3 @@ class TestTheCheck:
         rows = DailySpend.objects.filter(tenant=story.tenants["a"])
         with pytest.raises(IntegrityError), transaction.atomic():
             rows.update(amount=-1)
-
-
-class TestTheMigration:
-    def test_counts_what_was_corrected_before(self, story: Story) -> None:
-        """Run over books whose days do not know their corrections, it says what a service says."""
-        correct(charge_of(story), a=2 * CREDIT, b=-2 * CREDIT)
-        correct(charge_of(story), "and again", a=-CREDIT, b=CREDIT)
-        DailySpend.objects.filter(tenant=story.tenants["a"]).update(amount=to_credits(CHARGED))
-        assert len(broken()) == 1
-        with connection.cursor() as cursor:
-            cursor.execute(import_module("billing.migrations.0011_corrections_are_spent").COUNT)
-        assert (spent(story), broken()) == (8 * CREDIT, [])

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from importlib import import_module
 from io import StringIO
 
 import pytest
-from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
 
 from billing.checks import CHECKS, run_checks
-from billing.metering import meter_pool
 from billing.models import MeterCursor, UsageLine
-from tenants.models import Budget
 from tests.integration.metering_story import Story
 from tests.integration.test_metering import eventful
 
@@ -39,26 +35,6 @@ class TestHonestBooks:
         assert broken() == set()
         story.meter(5)
         assert broken() == set()
-
-    @pytest.mark.parametrize("events", [0, 4, 5000])
-    def test_pass_after_reservations_were_rounded_up(self, events: int) -> None:
-        """Terms that were open when the rounding changed: read by the meter, waiting, unread."""
-        story = Story()
-        story.post_round(0, price="0.000001")
-        for minute in range(3):
-            story.run(minute, "a", borrowed=1, price="0.000001")
-        if events:
-            meter_pool(story.pool.pk, limit=events)
-        budgets = Budget.objects.filter(tenant=story.tenants["a"])
-        assert budgets.get().reserved == Decimal("0.000003")
-        budgets.update(reserved=0)  # half of a micro-credit each, to even
-        migration = import_module("billing.migrations.0004_reserved_rounds_up")
-        with connection.schema_editor() as editor:
-            migration.round_up(apps, editor)
-        assert broken() == set()
-        with connection.schema_editor() as editor:
-            migration.round_half_even(apps, editor)
-        assert budgets.get().reserved == 0
 
     def test_pass_for_a_pool_that_rests(self) -> None:
         story = Story()

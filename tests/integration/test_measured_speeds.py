@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 
 from evenshare_core.domain.instants import to_us
 from evenshare_core.units import SECOND_US
@@ -339,20 +338,3 @@ class TestTheTables:
         pool = Pool.objects.get()
         assert drop_profile(tenant=tenant, actor=actor, pool_id=pool.pk, name="gru")
         assert not Measurement.objects.exists()
-
-
-class TestAnUpgrade:
-    def test_keeps_what_there_is_as_declared_and_published_speeds_as_the_truth(
-        self, lab: Cluster
-    ) -> None:
-        old = lab.profile("a", "old", **TRUE)
-        published = lab.profile("a", "published", k80=1000, v100=8770)
-        Profile.objects.filter(pk=published.pk).update(source=Profile.Source.PUBLISHED)
-        assert (old.declared, old.as_declared) == ({}, TRUE)
-        with connections["owner"].cursor() as cursor:
-            cursor.execute(import_module("scheduling.migrations.0027_measured_speeds").KEEP)
-        old.refresh_from_db()
-        assert (old.declared, old.speedups, old.measured) == (TRUE, TRUE, {})
-        truth = VirtualSpeeds.objects.get()
-        assert (truth.profile, truth.speedups) == (published, {"k80": 1000, "v100": 8770})
-        assert (truth.tenant_id, truth.iteration_us) == (published.tenant_id, SECOND_US)

@@ -14,7 +14,6 @@ from billing.models import MeterCursor
 from billing.selectors import citations
 from billing.selectors.citations import cited_from, open_since
 from billing.tasks import drop_files as drop_files_task
-from evenshare_core.chain.records import read_record
 from scheduling.engine import retention
 from scheduling.engine.clock import wall_now
 from scheduling.engine.retention import drop_files
@@ -91,8 +90,8 @@ class TestAnOldFile:
         assert kept_days() == [DAY + timedelta(days=1)]
         after = read_place(lab.pool.pk, 2)
         assert after is not None
-        assert (after.raw, after.root, after.is_kept) == (place.raw, place.root, False)
-        assert read_record(after.raw).bundle
+        assert (after.sha256, after.root, after.is_kept) == (place.sha256, place.root, False)
+        assert after.bundle_sha256
         assert round_of(lab.pool, 2).snapshot_sha256 == row.snapshot_sha256
         assert bundle_sha256(lab.pool.pk, 2) is None
         assert packed_bundle(lab.pool.pk, 2) is None

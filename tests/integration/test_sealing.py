@@ -79,7 +79,7 @@ class TestSealing:
         assert all(not record.damage and not record.breaks for record in found)
         place = read_place(lab.pool.pk, 3)
         assert place is not None
-        assert (place.index, place.hash, place.size) == (2, record_hash(raw[2]), 4)
+        assert (place.index, place.sha256, place.size) == (2, record_hash(raw[2]), 4)
         assert place.follows
 
     def test_commits_to_the_bytes_that_are_kept(self, lab: Cluster) -> None:

@@ -186,6 +186,6 @@ def test_rows_of_before_keep_their_table_without_its_condition(committed_db: str
         assert [(line["event"], line["table"]) for line in logs] == [("rows.unshaped", "odd_row")]
         cursor.execute("UPDATE odd_row SET two = 'x'")
         cursor.execute("DELETE FROM odd_row")
-        operation.code(cast("StateApps", apps), editor)
+        cursor.execute(logs[0]["statement"])
         with pytest.raises(IntegrityError, match="odd_row_one_shaped"), atomic("owner"):
             cursor.execute("INSERT INTO odd_row VALUES ('7')")

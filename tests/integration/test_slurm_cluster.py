@@ -16,7 +16,7 @@ from portal.demo.slurm import packages
 from portal.demo.slurm.cluster import SlurmCluster, SlurmError
 from portal.demo.slurm.config import NODES
 from portal.demo.slurm.processes import PROC, processes
-from tests.slurm import own_slurm, require_slurm
+from tests.slurm import kill_node, own_slurm, require_slurm
 from tests.tools import eventually
 
 # Much longer than any test: a job ends because something ends it.
@@ -114,7 +114,7 @@ class TestALostNode:
     def test_is_down_with_its_job_and_comes_back(self, own_cluster: SlurmCluster) -> None:
         job = submit(own_cluster, LONG_JOB, "--nodelist=node-4,node-5", "--nodes=2", "--gres=gpu:1")
         eventually(lambda: processes(own_cluster.conf, "node-5"))
-        own_cluster.kill_node("node-5")
+        kill_node(own_cluster, "node-5")
         assert not processes(own_cluster.conf, "node-5")
         eventually(lambda: own_cluster.node_states()["node-5"].startswith("down"))
         await_state(own_cluster, job, "NODE_FAIL")
@@ -124,7 +124,7 @@ class TestALostNode:
     def test_that_was_only_cut_off_keeps_its_processes(self, own_cluster: SlurmCluster) -> None:
         submit(own_cluster, LONG_JOB, "--nodelist=node-4,node-5", "--nodes=2", "--gres=gpu:1")
         eventually(lambda: processes(own_cluster.conf, "node-5"))
-        own_cluster.kill_node("node-5", with_jobs=False)
+        kill_node(own_cluster, "node-5", with_jobs=False)
         assert own_cluster.dead_daemons() == ["node-5"]
         assert processes(own_cluster.conf, "node-5")
 

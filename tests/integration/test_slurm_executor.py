@@ -26,7 +26,7 @@ from scheduling.engine.executors.slurm.lease_submission import lease_submission
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.models import Job, Pool
 from tests.integration.slurm_world import SlurmWorld, own_slurm_world, slurm_world
-from tests.slurm import as_made, declare_down
+from tests.slurm import as_made, declare_down, kill_node
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -402,7 +402,7 @@ class TestALostNode:
         world = own_world
         token = world.run(sys.executable, "-c", CHECKPOINTS, "99", gpus=(1, 1))
         world.says(token, "ready 0", "ready 1")
-        world.slurm.kill_node("node-2")
+        kill_node(world.slurm, "node-2")
         declare_down(world.slurm, "node-2")
         report = world.ended(token)
         assert (report.state, report.exit_code) == (STOPPED, None)
@@ -412,7 +412,7 @@ class TestALostNode:
         world = own_world
         token = world.shell("echo ready; sleep 6000")
         world.says(token, "ready")
-        world.slurm.kill_node("node-1", with_jobs=False)
+        kill_node(world.slurm, "node-1", with_jobs=False)
         declare_down(world.slurm, "node-1")
         assert world.ended(token).state is STOPPED
         eventually(lambda: world.executor._is_open(token) is False)

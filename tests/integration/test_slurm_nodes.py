@@ -21,6 +21,7 @@ from tenants.audit import Actor
 from tenants.models import AuditRecord, User
 from tests.factories import cluster
 from tests.integration.slurm_world import SlurmWorld, own_slurm_world, slurm_world
+from tests.slurm import kill_node
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -243,7 +244,7 @@ class TestANodeThatAnOperatorDrains:
 @pytest.mark.usefixtures("_every_round")
 class TestANodeThatIsGone:
     def test_is_lost_here_and_taken_again_when_it_is_back(self, own_world: SlurmWorld) -> None:
-        own_world.slurm.kill_node("node-1")
+        kill_node(own_world.slurm, "node-1")
         eventually(lambda: taken(own_world) == ["node-2"])
         eventually(lambda: own_world.slurm.node_states()["node-1"].startswith("down"))
         own_world.lab.round(after_s=2)

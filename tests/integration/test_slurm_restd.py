@@ -26,7 +26,7 @@ from scheduling.engine.executors.slurm.nodes import read_nodes
 from scheduling.engine.executors.slurm.options import RestdOptions, SlurmOptions
 from scheduling.engine.executors.slurm.restd import RestdSlurm, connect
 from scheduling.engine.executors.slurm.restd_nodes import read_restd_nodes
-from tests.slurm import as_made
+from tests.slurm import as_made, kill_node
 from tests.slurm_restd import NOBODY, RealRestd, own_restd
 from tests.tools import eventually
 
@@ -142,7 +142,7 @@ class TestTheNodes:
         with own_restd(tmp_path / "slurm", slurmd_timeout_s=4) as restd:
             slurm = connect(options_of(restd))
             assert isinstance(slurm, RestdSlurm)
-            restd.cluster.kill_node("node-5")
+            kill_node(restd.cluster, "node-5")
             eventually(lambda: read_restd_nodes(slurm)[4].state is EngineNodeState.DOWN)
             eventually(lambda: read_restd_nodes(slurm) == read_nodes(Slurm(slurm.options)))
 

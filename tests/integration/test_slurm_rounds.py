@@ -19,7 +19,7 @@ from scheduling.selectors.rounds.replay import find_rounds, replay_stored_round
 from tenants.faults import POINTS, arm_faults
 from tests.integration.injected import CUT_OFF, InjectedError, cut_database, fail, once
 from tests.integration.slurm_rounds import SlurmRounds, ended_events, slurm_rounds
-from tests.slurm import declare_down, own_slurm
+from tests.slurm import declare_down, kill_node, own_slurm
 from tests.tools import eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -136,7 +136,7 @@ class TestJobsOfThreeTenants:
             eventually(lambda: world.turn_that_is_killed("dispatch.after_call"))
         elif policy == "evenshare":
             lost = self.busy_node(world)
-            world.slurm.kill_node(lost)
+            kill_node(world.slurm, lost)
             declare_down(world.slurm, lost)
             eventually(lambda: world.turn() and self.lost(world))
             world.slurm.start_daemon(lost)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
 
+from evenshare_research.market.gains import _charges
 from evenshare_research.market.model import (
+    OPERATOR,
     BidUtility,
     ConvexUtility,
     LinearUtility,
@@ -16,6 +19,7 @@ from evenshare_research.market.model import (
     Owner,
     Utility,
 )
+from evenshare_research.market.rounds import MarketRound
 
 PAPER_F = LinearUtility(-2, 100)
 # Four servers with 2 workers and 1 PS; two users with 4 workers and 2 PSs (4.2).
@@ -72,3 +76,15 @@ def _seeded_utility(draw: random.Random, work: Fraction) -> Utility:
     if kind == "convex":
         return ConvexUtility(draw.choice([5.0, 40.0]), draw.choice([1.0, 1.5, 2.0]))
     return BidUtility(draw.choice([0.5, 2.0, 5.0]), float(work))
+
+
+def exact_income(row: MarketRound, slots: range) -> dict[int, Fraction]:
+    """Return what each owner earns in these slots by (2), in micro-credits, not rounded."""
+    income: dict[int, Fraction] = defaultdict(Fraction)
+    for schedule in row.borrowed:
+        for charge in _charges(row, schedule):
+            total = sum(charge.idle.values())
+            if charge.slot in slots and charge.amount_micro:
+                for owner, idle in (charge.idle if total else {OPERATOR: 1}).items():
+                    income[owner] += Fraction(charge.amount_micro * idle, total or 1)
+    return dict(income)

@@ -15,7 +15,6 @@ from benchmarks.literal_market import LiteralRound, LiteralSchedule
 from evenshare_core.units import CREDIT_MICRO
 from evenshare_research.market.book import MarketBook
 from evenshare_research.market.gains import (
-    exact_income,
     fairness_of,
     payments,
     revenues,
@@ -40,7 +39,7 @@ from evenshare_research.market.rounds import (
     schedule_round,
 )
 
-from .market_pools import PAPER_F, PAPER_POOL, paper_job, seeded_case
+from .market_pools import PAPER_F, PAPER_POOL, exact_income, paper_job, seeded_case
 
 GEOMETRIC = MarketRules("geometric", rounds=2, intervals=2)
 # Workers here, PSs there: nothing can be on one server.

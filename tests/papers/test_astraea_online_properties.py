@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from evenshare_core.units import CREDIT_MICRO
 from evenshare_research.market.book import MarketBook
 from evenshare_research.market.gains import (
-    exact_income,
     fairness_of,
     payments,
     revenues,
@@ -33,7 +32,7 @@ from evenshare_research.market.model import (
 )
 from evenshare_research.market.rounds import MarketRules, MarketRun, run_market
 
-from .market_pools import paper_job, seeded_case
+from .market_pools import exact_income, paper_job, seeded_case
 
 SEEDS = st.integers(0, 10**6)
 MODES = st.sampled_from(

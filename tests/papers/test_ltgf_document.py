@@ -27,4 +27,4 @@ class TestDocument:
 
     def test_tells_every_reason(self) -> None:
         explained = set(re.findall(r"`(\w+)`", TEXT[TEXT.index("## Why a job is queued") :]))
-        assert {reason.value for reason in Reason} - explained == {Reason.QUARANTINED.value}
+        assert {reason.value for reason in Reason} <= explained

@@ -14,13 +14,13 @@ import pytest
 from evenshare_core.units import CREDIT_MICRO
 from evenshare_research.formulations.market_optimum import MarketOptimum, choices, values_micro
 from evenshare_research.formulations.market_ortools import solve_by_ortools
-from evenshare_research.formulations.market_pyomo import solve_by_pyomo
 from evenshare_research.market.gains import true_utility_micro
 from evenshare_research.market.model import MarketJob, MarketPool, MarketServer, Owner
 from evenshare_research.market.rounds import MarketRules, run_market, schedule_round
 from evenshare_research.reproduce.market_runs import ratio
 
 from .market_pools import PAPER_POOL, paper_job, seeded_case
+from .market_slots import solve_by_pyomo
 
 ONE_SERVER = MarketPool([MarketServer(2, 1)], [Owner(1, 2, 1)])
 

@@ -20,7 +20,7 @@ from evenshare_core.estimation.curves import (
     StopEstimate,
     estimate_stop,
 )
-from evenshare_core.estimation.durations import estimate_duration
+from evenshare_core.estimation.durations import expected_interruptions
 from evenshare_core.estimation.evaluations import MetricPoint, StopCriterion
 from evenshare_core.estimation.families import FAMILIES, fit_curve
 from evenshare_core.estimation.values import Estimate
@@ -199,24 +199,16 @@ def errors(*families: str) -> list[float]:
     each = []
     for family in families:
         for run, answer in at_half(family):
-            each.append(abs(duration(answer.iterations) / duration(exact(run.stopped)) - 1))
+            each.append(abs(duration(answer.iterations.amount) / duration(run.stopped) - 1))
     return each
 
 
-def exact(iterations: int) -> Estimate:
-    return Estimate(iterations, 0, EstimateSource.MEASURED)
-
-
-def duration(iterations: Estimate) -> int:
+def duration(iterations: int) -> float:
     """Of a job with a deadline at two days, ten-minute leases, 20 s lost by an interruption."""
-    answer = estimate_duration(
-        iterations,
-        Estimate(SECOND_US, 20, EstimateSource.MEASURED),
-        Estimate(20 * SECOND_US, 100, EstimateSource.MEASURED),
-        lease_us=10 * MINUTE_US,
-        deadline_us=2 * 24 * 60 * MINUTE_US,
-    )
-    return answer.total.amount
+    work_us, lease_us = iterations * SECOND_US, 10 * MINUTE_US
+    leases = -(-work_us // lease_us)
+    count = expected_interruptions(leases, 2 * 24 * 60 * MINUTE_US // lease_us)
+    return float(work_us + count * 20 * SECOND_US)
 
 
 class TestDurationsAtHalfOfTheTraining:

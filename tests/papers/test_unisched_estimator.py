@@ -1,4 +1,4 @@
-"""UniSched's estimator: interruptions (3), durations (1), speeds (2), and averages that run."""
+"""UniSched's estimator: interruptions (3), speeds (2), and averages that run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from benchmarks.estimation_data import held_out_errors, profiled_errors
 from evenshare_core.domain.averages import RECENT, Average, add_report
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.durations import (
-    estimate_duration,
     expected_interruptions,
     history_estimate,
     interruption_variance,
-    lease_count,
-    leases_until,
 )
 from evenshare_core.estimation.speeds import (
     HUBER,
@@ -29,8 +26,8 @@ from evenshare_core.estimation.speeds import (
     MeasuredIteration,
     fit_speeds,
 )
-from evenshare_core.estimation.values import Estimate, declared, estimate_of, least_sure
-from evenshare_core.units import MICROSECOND_NS, MINUTE_US, SECOND_US
+from evenshare_core.estimation.values import Estimate, estimate_of, least_sure
+from evenshare_core.units import MICROSECOND_NS
 
 LEASES = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(n, 90)))
 
@@ -71,69 +68,12 @@ class TestInterruptions:
     ) -> None:
         assert expected_interruptions(n, m) == interruption_variance(n, m) == 0
 
-    def test_leases_are_whole(self) -> None:
-        assert [lease_count(work, 10) for work in (0, 1, 10, 11)] == [0, 1, 1, 2]
-        assert [leases_until(time, 10) for time in (-5, 9, 10, 29)] == [0, 0, 1, 2]
-
     def test_of_nonsense_are_refused(self) -> None:
         with pytest.raises(ValueError, match="leases"):
             expected_interruptions(-1, 3)
-        with pytest.raises(ValueError, match="lease_us"):
-            lease_count(5, 0)
 
 
-class TestADuration:
-    def test_of_best_effort_is_interrupted_at_half_of_its_leases_give_or_take_a_half_root(
-        self,
-    ) -> None:
-        """Each lease with chance one half: 16 are 8 times, and 2 more or less."""
-        known = [Estimate(amount, 0, EstimateSource.MEASURED) for amount in (16, 100, 1_000)]
-        answer = estimate_duration(*known, lease_us=100, deadline_us=None)
-        assert answer.leases == 16
-        assert (answer.interrupted.amount, answer.interrupted.error_milli) == (8_000, 250)
-
-    ITERATION = Estimate(SECOND_US // 2, 30, EstimateSource.FITTED)
-    OVERHEAD = Estimate(30 * SECOND_US, 100, EstimateSource.MEASURED)
-
-    def test_is_work_and_what_interruptions_lose(self) -> None:
-        """2,400 iterations of half a second: two leases of ten minutes; the deadline at three."""
-        answer = estimate_duration(
-            declared(2400, 40), self.ITERATION, self.OVERHEAD,
-            lease_us=10 * MINUTE_US, deadline_us=35 * MINUTE_US,
-        )  # fmt: skip
-        assert answer.leases == 2
-        assert answer.work == Estimate(20 * MINUTE_US, 50, EstimateSource.DECLARED)
-        assert answer.interrupted.amount == 10 * SECOND_US
-        assert answer.total.amount == 1210 * SECOND_US
-        # 60 s of work's error, and 30 s with chance 1/3, whose deviation is 14 s: 61.7 of 1,210.
-        assert answer.total.error_milli == 51
-        assert answer.total.source is EstimateSource.DECLARED
-
-    def test_of_best_effort_is_interrupted_after_half_of_its_leases(self) -> None:
-        answer = estimate_duration(
-            declared(2400, 0), self.ITERATION, self.OVERHEAD,
-            lease_us=5 * MINUTE_US, deadline_us=None,
-        )  # fmt: skip
-        assert (answer.leases, answer.interrupted.amount) == (4, 60 * SECOND_US)
-
-    def test_is_longer_where_a_later_deadline_leaves_room_to_be_interrupted(self) -> None:
-        several = [
-            estimate_duration(
-                declared(6000, 0), self.ITERATION, self.OVERHEAD,
-                lease_us=10 * MINUTE_US, deadline_us=minutes * MINUTE_US,
-            )
-            for minutes in (40, 50, 60, 75)
-        ]  # fmt: skip
-        lost = [row.interrupted.amount / 30 / SECOND_US for row in several]
-        # Five leases of work: too near, at once, (4)(1)/6 and (4)(2)/7.
-        assert lost == pytest.approx([0, 0, 4 / 6, 8 / 7], abs=1e-6)
-
-    def test_of_what_is_done_is_nothing(self) -> None:
-        answer = estimate_duration(
-            declared(0, 0), self.ITERATION, self.OVERHEAD, lease_us=MINUTE_US, deadline_us=0
-        )
-        assert (answer.total.amount, answer.total.error_milli, answer.leases) == (0, 0, 0)
-
+class TestAnEstimate:
     def test_is_as_sure_as_its_weakest_part(self) -> None:
         sources = [EstimateSource.MEASURED, EstimateSource.CAP, EstimateSource.FITTED]
         assert least_sure(sources) is EstimateSource.CAP

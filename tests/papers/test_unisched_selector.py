@@ -32,11 +32,10 @@ from evenshare_core.formulations.selector import select
 from evenshare_core.formulations.selector_lp import relax
 from evenshare_core.units import ONE_MILLI, REWARD_MICRO, SECOND_US
 from evenshare_research.formulations.selector_literal import LiteralOptimum, literal_optimum
-from evenshare_research.formulations.selector_ortools import optimum_by_ortools
-from evenshare_research.formulations.selector_pyomo import optimum_by_pyomo
 from tests.papers.proposition_1 import fits_cells
 
 from .selector_cases import best_effort, nodes, options, small_case, strict
+from .selector_solvers import reward_by_ortools, reward_by_pyomo
 
 SMALL = range(24)
 # Between 24 small cases and the literal program, as fractions of its optimum.
@@ -138,7 +137,7 @@ class TestTheOracle:
     @pytest.mark.parametrize("seed", SMALL)
     def test_plan_literal_compact_and_bound_come_in_this_order(self, seed: int) -> None:
         problem, plan = small_case(seed), planned(seed)
-        whole = optimum_by_pyomo(compact_program(problem), whole=True).reward_micro
+        whole = reward_by_pyomo(compact_program(problem), whole=True)
         assert plan.reward_micro <= oracle(seed).reward_micro <= whole <= plan.bound_micro
         assert faults(problem, plan) == []
         assert plan.reward_micro >= (1 - MOST_LOST) * oracle(seed).reward_micro
@@ -146,7 +145,7 @@ class TestTheOracle:
 
     def test_compact_is_the_literal_optimum_in_most(self) -> None:
         equal = sum(
-            optimum_by_pyomo(compact_program(small_case(seed)), whole=True).reward_micro
+            reward_by_pyomo(compact_program(small_case(seed)), whole=True)
             == oracle(seed).reward_micro
             for seed in SMALL
         )
@@ -155,13 +154,13 @@ class TestTheOracle:
     @pytest.mark.parametrize("seed", SMALL)
     def test_three_solvers_agree(self, seed: int) -> None:
         program = compact_program(small_case(seed))
-        whole = optimum_by_ortools(program, whole=True).reward_micro
-        assert whole == optimum_by_pyomo(program, whole=True).reward_micro
+        whole = reward_by_ortools(program, whole=True)
+        assert whole == reward_by_pyomo(program, whole=True)
         relaxed = relax(program)
         assert relaxed.is_complete
         value = float((program.rewards * relaxed.shares).sum())
-        for solve in (optimum_by_ortools, optimum_by_pyomo):
-            assert solve(program, whole=False).reward_micro == pytest.approx(value, rel=1e-6)
+        for solve in (reward_by_ortools, reward_by_pyomo):
+            assert solve(program, whole=False) == pytest.approx(value, rel=1e-6)
         assert program.bound_micro(relaxed.prices) == pytest.approx(value, rel=1e-6)
 
     def test_of_a_job_that_gets_what_running_leases_leave(self) -> None:

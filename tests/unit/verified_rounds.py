@@ -267,7 +267,10 @@ class StagedPool:
 
     def chain(self) -> dict[str, Any]:
         newest = read_record(self.records[-1]).round
-        keys = [{"vkey": vkey_of(key), "since": None, "until": None} for key in self.keys]
+        keys = [
+            {"vkey": vkey_of(key), "since": "2026-01-01T00:00:00Z", "until": None}
+            for key in self.keys
+        ]
         return {
             "log": LOG, "checkpoint": self.note(), "size": self.size, "round": newest, "keys": keys,
         }  # fmt: skip
@@ -300,6 +303,8 @@ class StagedPool:
         return 200, {
             "schema": 1,
             "form": "own",
+            "pool": POOL,
+            "round": number,
             "record": json.loads(record_bytes(record)),
             "own": [{"tenant": self.reader, "excerpt": excerpt}],
             "not_recomputable": NOT_RECOMPUTABLE,

@@ -355,34 +355,27 @@ def _head_room(chart: PageChart) -> int:
 
 
 def _band(band: Band) -> dict[str, Any]:
-    return {
-        "type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": band.low, "y1": band.high,
-        "fillcolor": band.fill, "line": {"width": 0}, "layer": "below",
-    }  # fmt: skip # rows of what belongs together
+    return _FILLED | {**_WIDE, "y0": band.low, "y1": band.high, "fillcolor": band.fill}
 
 
 def _span(span: Span) -> dict[str, Any]:
-    return {
-        "type": "rect", "yref": "paper", "x0": span.first, "x1": span.last, "y0": 0, "y1": 1,
-        "fillcolor": span.fill, "line": {"width": 0}, "layer": "below",
-    }  # fmt: skip # rows of what belongs together
+    return _FILLED | {**_HIGH, "x0": span.first, "x1": span.last, "fillcolor": span.fill}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
     at = _plain(rule.at)
-    return {
-        "type": "line", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1,
-        "line": {"color": "var(--ink-2)", "dash": "dash", "width": 1},
-    }  # fmt: skip # rows of what belongs together
+    line = {"color": "var(--ink-2)", "dash": "dash", "width": 1}
+    return {**_HIGH, "type": "line", "x0": at, "x1": at, "line": line}
 
 
 def _rule_label(rule: Rule) -> dict[str, Any]:
-    return {
-        "x": _plain(rule.at), "yref": "paper", "y": 1, "text": said(rule.text), "showarrow": False,
-        "xanchor": "left", "yanchor": "bottom", "font": {"color": "var(--ink)"},
-    }  # fmt: skip # rows of what belongs together
+    place = {"x": _plain(rule.at), "yref": "paper", "y": 1, "xanchor": "left", "yanchor": "bottom"}
+    return {**place, "text": said(rule.text), "showarrow": False, "font": {"color": "var(--ink)"}}
 
 
+_FILLED = {"type": "rect", "line": {"width": 0}, "layer": "below"}
+_WIDE = {"xref": "paper", "x0": 0, "x1": 1}
+_HIGH = {"yref": "paper", "y0": 0, "y1": 1}
 _BESIDE = {"xref": "paper", "x": 1, "xshift": 4, "yanchor": "middle"}
 _INSIDE = {"xref": "paper", "x": 0, "xshift": 4, "yanchor": "bottom"}
 

@@ -19,14 +19,13 @@ from portal.charts.explore.chart import (
 )
 from portal.charts.explore.looks import LENT, OWN, QUOTA, Look, tenant_area, tenant_line
 from portal.charts.figures import plural, ratio, thousands
-from portal.charts.tenants import OTHERS, TenantBadge
+from portal.charts.tenants import HIDDEN, OTHERS, TenantBadge
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, PoolHistory, TenantCourse
 
 LEAST_RHO = 0.5  # the axis of rho is at least so high: 0.99 is a flat line at the fair share
 NAME_MOST = 12
 FAIR = Band(1 - AT_SHARE, 1 + AT_SHARE, "var(--ok-wash)")
 OTHERS_KEY = "others"
-HIDDEN = TenantBadge("other tenants", OTHERS, "\N{MIDDLE DOT}\N{MIDDLE DOT}")
 
 
 def use_chart(

@@ -199,15 +199,6 @@ class SlurmCluster:
         self.start_daemon(CONTROLLER)
         self._wait(self._controller_listens, CONTROLLER)
 
-    def kill_node(self, name: str, *, with_jobs: bool = True) -> None:
-        """Have a node vanish; sinfo tells it within twice SlurmdTimeout.
-
-        Without its jobs only slurmd dies, as where a network is cut: what ran there runs on.
-        """
-        self._kill(name)
-        if with_jobs and (left := kill_processes(self.conf, name)):
-            raise SlurmError(f"processes of {name} that cannot be killed: {sorted(left)}")
-
     def _start(self) -> None:
         missing = missing_packages()
         if missing:

@@ -15,17 +15,14 @@ from billing.selectors.quota_use import CountedQuota
 from evenshare_core.units import HOUR_US
 from portal.charts.figures import credits_text, thousands
 from portal.charts.notes import Instant
-from portal.charts.tenants import OTHERS as GREY
-from portal.charts.tenants import TenantBadge
 from portal.common.clocks import Clocks
-from portal.ledger.text.statement import OPERATOR, VisibleNames
+from portal.ledger.text.statement import VisibleNames
 from scheduling.selectors.visibility import Visibility
 from tenants.api.times import time_text
 
 MICROSECOND = timedelta(microseconds=1)
 ZERO = Decimal(0)
 MICRO_HOURS = 10**6
-OPERATOR_BADGE = TenantBadge(OPERATOR, GREY, "OP")
 COLUMNS = (
     "counted_at", "hour", "round", "gpu_type", "borrower", "lease", "term", "starts_at", "ends_at",
     "gpus", "price_credits_per_gpu_h", "held_h", "carried_micro_credits", "charge_credits",

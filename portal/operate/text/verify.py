@@ -36,7 +36,7 @@ def verify_rows(rows: Sequence[SaidVerification]) -> list[VerifyingTenant]:
     """The table's rows, as they come."""
     return [
         VerifyingTenant(
-            tenant=row.tenant,
+            tenant=row.tenant_name,
             said_at=row.said_at,
             what=_what(row),
             checked=plural(row.checked, "round" if row.last is not None else "amount"),

@@ -23,8 +23,8 @@ from portal.charts.nodemap import MapLease, MapNode, node_map
 from portal.charts.notes import PRICE_FORMULA, LineItem, Link, Note, count_note
 from portal.charts.roundstrip import RoundBar, round_strip
 from portal.charts.svg import Markup
-from portal.charts.tenants import TenantBadge
-from portal.common.tenant_badges import HIDDEN, map_badges
+from portal.charts.tenants import HIDDEN, TenantBadge
+from portal.common.tenant_badges import map_badges
 from scheduling.models import Node
 from scheduling.selectors.jobs.reasons import ReasonText, why
 from scheduling.selectors.pools.now import (

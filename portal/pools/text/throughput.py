@@ -13,8 +13,7 @@ from portal.charts.explore.throughputs import throughput_chart
 from portal.charts.figures import plural
 from portal.charts.notes import Note
 from portal.charts.speeds import value_text
-from portal.charts.tenants import TenantBadge
-from portal.common.tenant_badges import HIDDEN
+from portal.charts.tenants import HIDDEN, TenantBadge
 from scheduling.selectors.pools.throughput import PolicyPeriod, TenantSpeed, Throughput
 
 SHOWN = 5

@@ -31,19 +31,18 @@ def _state(place: ChainPlace | None) -> str:
     """How the panel is marked: `bad`, `warn`, or not at all."""
     if place is None:
         return "warn"
-    return "bad" if place.record.damage or place.record.breaks else ""
+    return "bad" if place.damage or place.breaks else ""
 
 
 def _text(number: int, place: ChainPlace | None) -> str:
     """One sentence: whether the round follows from the one before."""
     if place is None:
         return "Not sealed yet. A round is sealed within seconds of its end."
-    record = place.record
-    if record.damage:
-        return f"Sealed as damaged: {record.damage}."
-    if record.breaks:
-        return f"It does not follow from round {thousands(number - 1)}. {' '.join(record.breaks)}"
-    if not record.previous:
+    if place.damage:
+        return f"Sealed as damaged: {place.damage}."
+    if place.breaks:
+        return f"It does not follow from round {thousands(number - 1)}. {' '.join(place.breaks)}"
+    if place.is_first:
         return "The first round of the log: there is none before it to follow from."
     if place.follows is None:
         return (

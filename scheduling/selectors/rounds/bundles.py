@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
+from typing import Annotated
 
 import msgspec
 
-from evenshare_core.chain.records import RoundRecord, read_record, record_hash
+from evenshare_core.chain.records import read_record, record_hash
+from evenshare_core.disclosure.answers import (
+    OWN_FORM,
+    OWN_SCHEMA,
+    DayNamesBody,
+    OwnForm,
+    OwnRows,
+    TenantKeyRow,
+)
 from evenshare_core.disclosure.bundle import read_bundle
 from evenshare_core.disclosure.own import NOT_RECOMPUTABLE, own_excerpts
 from evenshare_core.disclosure.pseudonyms import tenant_key, tenant_name
 from scheduling.models import PseudonymKey, Round, RoundBundle, RoundSealing
+from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.rounds import files as round_files
 from scheduling.selectors.rounds.files import ArchiveError, archive_of, read_part
 from scheduling.selectors.rounds.stored import (
@@ -25,51 +33,25 @@ from scheduling.selectors.rounds.stored import (
 )
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants import transparency
+from tenants.answers import Answer, Hidden, about
 from tenants.transparency.log import root
 
-OWN_SCHEMA = 1
 
+class ChainPlace(Answer, frozen=True):
+    """A round's record in the log of its pool; `sha256` is its leaf hash."""
 
-@dataclass(frozen=True, slots=True)
-class ChainPlace:
-    """Where a round stands in the log of its pool: its record, and the head over all of them.
+    COMPONENT = "RoundRecordRow"
 
-    `index` counts from 0; `hash` is the record's leaf hash, `root` that of the tree, both hex.
-    `is_compared`: whether the round before it has a bundle too, from which it must follow.
-    `is_kept`: whether its bundle is there.
-    """
-
-    index: int
-    record: RoundRecord
-    raw: bytes
-    hash: str
-    size: int
-    root: str
-    is_compared: bool
-    is_kept: bool
-
-    @property
-    def follows(self) -> bool | None:
-        """Whether the round follows from the one before; None: that was not looked at."""
-        return not self.record.breaks if self.is_compared else None
-
-
-@dataclass(frozen=True, slots=True)
-class TenantKey:
-    """The key of one tenant for a pool's day, from which it knows its own rows; for it alone."""
-
-    tenant: str
-    key: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class DayNames:
-    """What a viewer may know of a day's pseudonyms: keys of own tenants, names by pseudonym."""
-
-    day: date
-    tenants: tuple[TenantKey, ...]
-    names: Mapping[str, str]
+    index: int  # from 0
+    sha256: str
+    bundle_sha256: str
+    follows: Annotated[bool | None, about("Null: nothing to compare with.")]
+    breaks: tuple[str, ...]
+    damage: str
+    is_first: Hidden[bool]
+    size: Hidden[int]  # and `root`: of the head over all records
+    root: Hidden[str]
+    is_kept: Hidden[bool]  # whether its bundle is there
 
 
 def read_place(pool_id: int, number: int) -> ChainPlace | None:
@@ -80,14 +62,17 @@ def read_place(pool_id: int, number: int) -> ChainPlace | None:
     log, index, before, raw = there
     size = transparency.size(log)
     record = read_record(raw)
+    is_compared = bool(before and read_record(before).bundle and record.bundle)
     return ChainPlace(
         index=index,
-        record=record,
-        raw=raw,
-        hash=record_hash(raw),
+        sha256=record_hash(raw),
+        bundle_sha256=record.bundle,
+        follows=not record.breaks if is_compared else None,
+        breaks=record.breaks,
+        damage=record.damage,
+        is_first=not record.previous,
         size=size,
         root=root(log, size).hex(),
-        is_compared=bool(before and read_record(before).bundle and record.bundle),
         is_kept=bundle_sha256(pool_id, number) is not None,
     )
 
@@ -188,51 +173,51 @@ def own_form(pool_id: int, number: int, visibility: Visibility) -> bytes | None:
         for number, name in enumerate(disclosed.names.tenants, start=1)
         if name in slugs
     }
-    own = [
-        {"tenant": numbers[number], "excerpt": msgspec.Raw(excerpt)}
+    own = tuple(
+        OwnRows(numbers[number], msgspec.Raw(excerpt))
         for number, excerpt in own_excerpts(disclosed, numbers).items()
-    ]
+    )
     return msgspec.json.encode(
-        {
-            "schema": OWN_SCHEMA,
-            "form": "own",
-            "pool": disclosed.pool,
-            "round": disclosed.round,
-            "record": msgspec.Raw(raw),
-            "own": own,
-            "not_recomputable": NOT_RECOMPUTABLE,
-        }
+        OwnForm(
+            OWN_SCHEMA,
+            OWN_FORM,
+            disclosed.pool,
+            disclosed.round,
+            msgspec.Raw(raw),
+            own,
+            NOT_RECOMPUTABLE,
+        )
     )
 
 
-def day_names(pool_id: int, day: date | None, visibility: Visibility) -> DayNames | None:
+def day_names(pool: PoolFacts, day: date | None, visibility: Visibility) -> DayNamesBody | None:
     """Return what a viewer may know of a day's pseudonyms; None: no round of it is sealed.
 
     `day`: UTC, of pool time; None: the newest that has any.
     """
     if day is None:
-        rows = PseudonymKey.objects.filter(pool_id=pool_id).order_by("-day")
+        rows = PseudonymKey.objects.filter(pool_id=pool.id).order_by("-day")
         day = rows.values_list("day", flat=True).first()
-    secret = _secret(pool_id, day) if day else None
+    secret = _secret(pool.id, day) if day else None
     if day is None or secret is None:
         return None
     named = [row for row in visibility.known.values() if _is_named(row, visibility)]
     names = {tenant_name(tenant_key(secret, row.id)): row.name for row in named}
-    return DayNames(day, tuple(_keys(pool_id, day, visibility)), names)
+    return DayNamesBody(pool.name, day, tuple(_keys(pool.id, day, visibility)), names)
 
 
 def _is_named(row: VisibleTenant, visibility: Visibility) -> bool:
     return row.you or not (visibility.hides or visibility.disguises)
 
 
-def _keys(pool_id: int, day: date, visibility: Visibility) -> list[TenantKey]:
+def _keys(pool_id: int, day: date, visibility: Visibility) -> list[TenantKeyRow]:
     """The keys of the viewer's own tenants: nobody else gets one, whoever runs the site neither."""
     secret = _secret(pool_id, day)
     if secret is None:
         return []
     own = [(row.slug, row.id) for row in visibility.known.values() if row.you and row.slug]
     keys = [(slug, tenant_key(secret, tenant_id)) for slug, tenant_id in own]
-    return [TenantKey(slug, key.hex(), tenant_name(key)) for slug, key in keys]
+    return [TenantKeyRow(slug, key.hex(), tenant_name(key)) for slug, key in keys]
 
 
 def _secret(pool_id: int, day: date) -> bytes | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.cluster import Placement, gpus_by_node
 from evenshare_core.domain.decision import Decision, End, Grant, Preemption, Renew, Skip, Solve
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
@@ -356,13 +356,11 @@ class _RowReader:
 
     def _largest_free(self) -> int:
         """The most GPUs that are free on one node after the round."""
-        free = {node.id: node.gpus for node in self.snapshot.nodes}
         ended = {end.lease for end in self.decision.ends}
         kept = [lease.placement for lease in self.snapshot.leases if lease.id not in ended]
-        for placement in (*kept, *(grant.placement for grant in self.decision.grants)):
-            for node, gpus in placement:
-                free[node] = free.get(node, 0) - gpus
-        return max(free.values(), default=0)
+        used = gpus_by_node((*kept, *(grant.placement for grant in self.decision.grants)))
+        free = (node.gpus - used.get(node.id, 0) for node in self.snapshot.nodes)
+        return max(free, default=0)
 
     def _smallest_gang(self) -> int | None:
         """The fewest GPUs that a waiting job needs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from evenshare_core.domain.cluster import placement_gpus
+from evenshare_core.domain.cluster import gpus_by_node, placement_gpus
 from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.domain.invariants import violations
 from evenshare_core.domain.snapshot import Snapshot
@@ -89,11 +89,8 @@ def check_decision(snapshot: Snapshot, decision: Decision) -> DecisionCounts:
 def _fullest(snapshot: Snapshot, decision: Decision) -> tuple[int, int]:
     """(GPUs given, GPUs there) of the node that is the fullest after the round."""
     ended = {end.lease for end in decision.ends}
-    given: Counter[int] = Counter()
     placements = [lease.placement for lease in snapshot.leases if lease.id not in ended]
-    for placement in (*placements, *(grant.placement for grant in decision.grants)):
-        for node_id, gpus in placement:
-            given[node_id] += gpus
+    given = gpus_by_node((*placements, *(grant.placement for grant in decision.grants)))
     there = {node.id: node.gpus for node in snapshot.nodes if node.gpus}
-    pairs = [(given[node_id], gpus) for node_id, gpus in there.items()]
+    pairs = [(given.get(node_id, 0), gpus) for node_id, gpus in there.items()]
     return max(pairs, key=lambda pair: (pair[0] - pair[1], pair[0]), default=(0, 0))

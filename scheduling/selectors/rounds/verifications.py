@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
+from uuid import UUID
 
 from scheduling.models import Verification
+from tenants.answers import Answer, Hidden, answer_of, one_of
+from tenants.models import Tenant
 from tenants.transparency import DamagedLogError, round_log
 from tenants.transparency.log import newest_root
 
@@ -19,29 +23,28 @@ class ShownHead:
     root: str
 
 
-@dataclass(frozen=True, slots=True)
-class SaidVerification:
-    """A verification as a client said it. `said_at`: wall time; `since`, `until`: pool time."""
+class SaidVerification(Answer, frozen=True):
+    """A verification as it was said; nothing is trusted for it. `said_at`: wall time."""
 
-    tenant_id: int
+    COMPONENT = "VerificationJson"
+
+    id: UUID
+    tenant_id: Hidden[int]
+    tenant_name: Hidden[str]
     tenant: str
-    kind: str
+    pool: str
     said_at: datetime
+    kind: Annotated[str, one_of(*Verification.Kind.values)]
     size: int
     root: str
     first: int | None
     last: int | None
-    since: datetime | None
+    since: datetime | None  # and `until`: pool time
     until: datetime | None
     checked: int
     findings: int
     unproven: int | None
-
-
-_COLUMNS = (
-    "tenant_id", "tenant__name", "kind", "said_at", "size", "root", "first", "last", "since",
-    "until", "checked", "findings", "unproven",
-)  # fmt: skip # a table
+    client: str
 
 
 def log_head(pool: str) -> ShownHead:
@@ -60,13 +63,23 @@ def last_verification(
     rows = Verification.objects.filter(user_id=user_id, pool_id=pool_id, kind=kind)
     if tenant_id is not None:
         rows = rows.filter(tenant_id=tenant_id)
-    row = rows.order_by("-id").values_list(*_COLUMNS).first()
-    return None if row is None else SaidVerification(*row)
+    row = rows.select_related("tenant", "pool").order_by("-id").first()
+    return None if row is None else said_verification(row, row.tenant, row.pool.name)
 
 
 def verifying_tenants(pool_id: int, tenant_ids: Collection[int]) -> list[SaidVerification]:
     """Return what was said last of each tenant, of rounds and of statements, by name. One query."""
     rows = Verification.objects.filter(pool_id=pool_id, tenant_id__in=tenant_ids)
     newest = rows.order_by("tenant_id", "kind", "-id").distinct("tenant_id", "kind")
-    said = [SaidVerification(*row) for row in newest.values_list(*_COLUMNS)]
-    return sorted(said, key=lambda row: (row.tenant, row.tenant_id, row.kind))
+    said = [
+        said_verification(row, row.tenant, row.pool.name)
+        for row in newest.select_related("tenant", "pool")
+    ]
+    return sorted(said, key=lambda row: (row.tenant_name, row.tenant_id, row.kind))
+
+
+def said_verification(row: Verification, tenant: Tenant, pool: str) -> SaidVerification:
+    """Return a verification as pages and the API show it."""
+    return answer_of(
+        SaidVerification, row, id=row.uid, tenant=tenant.slug, tenant_name=tenant.name, pool=pool
+    )

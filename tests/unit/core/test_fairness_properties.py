@@ -16,7 +16,6 @@ from evenshare_core.fairness.properties import (
     capacity_use,
     envy_matrix,
     misreport,
-    probe,
     sharing_incentive,
     throughput_spread,
     throughputs,
@@ -149,27 +148,3 @@ class TestAMisreport:
     def test_leaves_a_type_that_cannot_run(self) -> None:
         assert misreport(arr(0, 2, 4), 2).tolist() == [0, 2, 8]
         assert misreport(arr(0, 0), 2).tolist() == [0, 0]
-
-    def test_is_valued_by_the_true_speeds(self) -> None:
-        """A rule that gives the fast GPU to who reports the most of it."""
-
-        def greedy(reported: Array) -> Array:
-            first = int(reported[0, 1] > reported[1, 1])
-            return arr((0, 1), (1, 0)) if first else arr((1, 0), (0, 1))
-
-        truth, over = probe(W6, 0, greedy, (1.1, 3.0))
-        assert (truth.honest, truth.misreported, truth.gain) == (1, 1, 0)
-        assert (over.factor, over.misreported, over.gain) == (3.0, 2, 1)
-
-    def test_down_can_gain_under_equal_throughputs(self) -> None:
-        """OEF (9), W = (1,2), (1,5): u2 says 2 and gets 3.75 instead of 2.142857."""
-
-        def equal(reported: Array) -> Array:
-            a, b = reported[0, 1], reported[1, 1]
-            # All of the slow type to the first: 1 + a y = b (1 - y).
-            y = (b - 1) / (a + b)
-            return arr((1, y), (0, 1 - y))
-
-        (down,) = probe(W6, 1, equal, (0.4,))
-        assert down.honest == pytest.approx(15 / 7)
-        assert down.misreported == pytest.approx(3.75)

@@ -43,7 +43,7 @@ class TestAWorkedExample:
     def test_counts_what_lies_in_the_time_alone(self) -> None:
         uses = (UseStep(-5, 1, 4, 0), UseStep(8, 1, -4, 0), UseStep(30, 2, 4, 0))
         result = quota_use(1, self.QUOTAS, uses, since_us=6, until_us=10)
-        assert (result.quota_us, result.own_us, result.idle_us) == (16, 8, 8)
+        assert (result.quota_us, result.own_us) == (16, 8)
 
     def test_refuses_a_time_that_ends_before_it_begins(self) -> None:
         with pytest.raises(ValueError, match="ends before"):

@@ -163,7 +163,7 @@ class TestAnOwnTenant:
         files = pool.files()
         for name in [name for name in files if name.startswith("names/")]:
             answer = json.loads(files[name])
-            answer["tenants"].append({"tenant": "idle", "key": "00" * 32})
+            answer["tenants"].append({"tenant": "idle", "key": "00" * 32, "name": "t0"})
             files[name] = json.dumps(answer).encode()
         findings = list(RoundHistory(files.get).rounds(lambda _: ""))
         assert [row.absent for row in findings] == [[]] * len(findings)

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from evenshare_core.chain.records import RecordError, read_record, record_bytes
 from evenshare_core.verification.excerpts import is_excerpt
-from evenshare_core.verification.heads import HeadCheck, HeadFinding, HeadProblem
+from evenshare_core.verification.heads import HeadCheck, HeadFinding
 from evenshare_core.verification.history import EvidenceError, RoundHistory
 from evenshare_core.verification.rounds import RoundCheck
 from evenshare_core.verification.texts import Tally, gap_lines, summary
-from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven
+from evenshare_core.verification.verdict import Gap, Problem, ProofVerdict, Unproven
 from tests.unit.core.test_verify_rounds import gaps, verified, wrong
 from tests.unit.verified_rounds import LOG, StagedPool
 
@@ -100,7 +100,7 @@ class TestFiles:
         fine = Tally(rows=[(1, proven), (2, proven)])
         assert summary(fine) == "2 rounds proven"
         tally = Tally(rows=[(1, proven), (2, wrong), (3, left)])
-        tally.add_head(HeadFinding(LOG, problems=[HeadProblem(HeadCheck.KEY, "other")]))
+        tally.add_head(HeadFinding(LOG, problems=[Problem(HeadCheck.KEY, "other")]))
         assert summary(tally) == (
             "1 of 3 rounds proven; 1 wrong (2); 1 not proven (3); the head is WRONG"
         )

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from django.contrib.auth.hashers import make_password
+from django.core.management import CommandError, call_command
 from django.db import connections
+from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
 
 from portal.site import prepare
-from portal.site.checks import database_problems, safe_for_production
+from portal.site.checks import age_problems, can_migrate, database_problems, safe_for_production
+from portal.site.health import known_migrations
 from tenants.models import User
 from tenants.services.tenants import DEMO_PASSWORD
 from tests.factories import cluster
@@ -203,3 +206,35 @@ class TestADatabase:
         assert len(safe_for_production(databases=["owner"])) == 1
         with pytest.raises(SystemExit, match="refused: OWNER_DATABASE_URL must be set"):
             prepare.refuse_unsafe_database()
+
+
+class TestAnOlderDatabase:
+    @pytest.mark.parametrize("app", ["tenants", "scheduling", "billing"])
+    def test_is_not_migrated_before_the_commit_that_it_has_to_go_through(
+        self, committed_db: str, app: str
+    ) -> None:
+        """As of a checkout whose newest migrations are not among those that it applied."""
+        assert committed_db
+        assert (list(age_problems()), can_migrate(databases=["owner"])) == ([], [])
+        with connections["owner"].cursor() as cursor:
+            cursor.execute(
+                "DELETE FROM django_migrations WHERE app = %s AND name >= '0012' RETURNING name",
+                [app],
+            )
+            assert len(cursor.fetchall()) > 1
+            cursor.execute("DELETE FROM django_migrations WHERE name LIKE '%_squashed_%'")
+        with pytest.raises(SystemExit, match=f"lacks the migration {app}.001._.* commit 9bae3794"):
+            prepare.refuse_unsafe_database()
+        with pytest.raises(CommandError, match="commit 9bae3794"):
+            call_command("migrate", database="owner", skip_checks=False)
+
+    def test_that_has_each_replaced_migration_is_migrated(self, committed_db: str) -> None:
+        assert committed_db
+        with connections["owner"].cursor() as cursor:
+            cursor.execute("DELETE FROM django_migrations WHERE name LIKE '%_squashed_%'")
+        prepare.refuse_unsafe_database()
+        prepare.migrate()
+        assert (
+            known_migrations()
+            <= MigrationRecorder(connections["owner"]).applied_migrations().keys()
+        )

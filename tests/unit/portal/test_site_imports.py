@@ -16,9 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # They state a policy's program anew, for tests and `make reproduce`.
 ORACLES = {
     "evenshare_research.formulations.market_ortools": "pandas",
-    "evenshare_research.formulations.market_pyomo": "pyomo",
     "evenshare_core.formulations.oef_pyomo": "pyomo",
-    "evenshare_research.formulations.selector_pyomo": "pyomo",
 }
 PRODUCTION = {
     "EVENSHARE_MODE": "production",

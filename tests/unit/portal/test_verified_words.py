@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from uuid import uuid4
 
 import pytest
 
@@ -23,8 +24,8 @@ def test_a_page_says_no_more_than_the_client(
     findings: int, unproven: int | None, text: str
 ) -> None:
     said = SaidVerification(
-        tenant_id=1, tenant="a", kind="rounds", said_at=datetime(2030, 1, 1, tzinfo=UTC), size=1,
-        root="", first=1, last=9, since=None, until=None, checked=9, findings=findings,
-        unproven=unproven,
+        id=uuid4(), tenant_id=1, tenant_name="A", tenant="a", pool="p", kind="rounds",
+        said_at=datetime(2030, 1, 1, tzinfo=UTC), client="c", size=1, root="", first=1, last=9,
+        since=None, until=None, checked=9, findings=findings, unproven=unproven,
     )  # fmt: skip
     assert came_out(said) == text

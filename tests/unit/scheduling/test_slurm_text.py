@@ -14,7 +14,8 @@ from scheduling.engine.executors.slurm.cluster_text import (
     parse_gpus,
     parse_nodes,
 )
-from scheduling.engine.executors.slurm.observation import ObservedRow, join, look, parse_look
+from scheduling.engine.executors.slurm.commands import Slurm
+from scheduling.engine.executors.slurm.observation import ObservedRow, join, look
 from scheduling.engine.executors.slurm.options import SlurmOptions
 
 
@@ -143,8 +144,19 @@ class TestALongListOfNodes:
         assert len(row.nodes) == 64
 
 
+class ListedJobs(Slurm):
+    """squeue that prints this table."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(SlurmOptions(partition="gpu"))
+        self._table = table
+
+    def ask(self, tool: str, *arguments: str) -> str:
+        return self._table
+
+
 def seen(at: int, *lines: str, tenant: str = "account") -> dict[tuple[str, int], ObservedRow]:
-    return parse_look("\n".join(lines), at, tenant=tenant)
+    return look(ListedJobs("\n".join(lines)), at, tenant=tenant)
 
 
 class TestALook:

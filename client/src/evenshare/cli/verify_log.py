@@ -67,7 +67,7 @@ def plain_head(head: HeadFinding) -> dict[str, Any]:
         "log": head.log,
         "size": head.size,
         "root": head.root.hex(),
-        "problems": [{"check": row.check.value, "text": row.text} for row in head.problems],
+        "problems": [row._asdict() for row in head.problems],
         "unproven": plain_gaps(head.unproven),
         "remarks": head.remarks,
     }
@@ -75,7 +75,7 @@ def plain_head(head: HeadFinding) -> dict[str, Any]:
 
 def plain_gaps(unproven: Iterable[Unproven]) -> list[dict[str, str]]:
     """What was not proven, for programs."""
-    return [{"gap": row.gap.value, "text": row.text, "to_do": TO_DO[row.gap]} for row in unproven]
+    return [{**row._asdict(), "to_do": TO_DO[row.gap]} for row in unproven]
 
 
 def keep_head(path: Path, head: HeadFinding, pin: Pin | None, *, from_files: bool) -> None:

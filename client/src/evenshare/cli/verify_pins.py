@@ -15,7 +15,6 @@ import msgspec
 
 from evenshare_core.verification.heads import (
     HeadFinding,
-    HeadProblem,
     Pin,
     Proof,
     compare_heads,
@@ -23,7 +22,7 @@ from evenshare_core.verification.heads import (
     short_key,
     verify_head,
 )
-from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict
+from evenshare_core.verification.verdict import EXIT_CODES, Problem, ProofVerdict
 
 from .api import ApiError, Client, UnreachableError, part
 from .config import UsageError
@@ -44,7 +43,7 @@ def pin(options: argparse.Namespace, client: Client, screen: Terminal) -> int:
     with tempfile.TemporaryDirectory(prefix="evenshare-") as folder, answers():
         answer = fetch_chain(client, Files(Path(folder)), options.pool)
         finding = _verified(options, client, answer, known)
-    problems: tuple[HeadProblem, ...] = tuple(finding.problems)
+    problems: tuple[Problem, ...] = tuple(finding.problems)
     if finding.pin is not None:
         keep_newer(path, finding.pin)
         if other is not None:
@@ -107,7 +106,7 @@ def _given(path: Path) -> Pin:
         raise UsageError(f"{path} is no pin: {problem}") from None
 
 
-def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[HeadProblem, ...]:
+def _compared(client: Client, pool: str, mine: Pin, other: Pin) -> tuple[Problem, ...]:
     first, second = sorted((mine.size, other.size))
     try:
         proof = proof_of(client, pool, first, second)
@@ -123,7 +122,7 @@ def _print(
     screen: Terminal,
     options: argparse.Namespace,
     shown: Pin | None,
-    problems: tuple[HeadProblem, ...],
+    problems: tuple[Problem, ...],
     remarks: list[str],
 ) -> None:
     path = options.file
@@ -132,7 +131,7 @@ def _print(
             {
                 "file": str(path),
                 "pin": None if shown is None else msgspec.to_builtins(shown),
-                "problems": [{"check": row.check.value, "text": row.text} for row in problems],
+                "problems": [row._asdict() for row in problems],
                 "remarks": remarks,
             }
         )

@@ -294,7 +294,7 @@ def _plain_round(finding: RoundFinding, tally: Tally) -> dict[str, Any]:
         "ok": verdict is ProofVerdict.PROVEN,
         "verdict": verdict.value,
         "recomputed": [check.value for check in dict.fromkeys(finding.recomputed)],
-        "problems": [{"check": row.check.value, "text": row.text} for row in finding.problems],
+        "problems": [row._asdict() for row in finding.problems],
         "unproven": plain_gaps(finding.unproven),
         "remarks": finding.remarks,
         "figures": None

@@ -129,9 +129,7 @@ def verify_inclusion(
     """
     _guard_hashes(leaf, root_hash, *path)
     _guard_leaf(index, size)
-    value = leaf
-    for step, is_left in _climb(path, index, size - 1):
-        value = node_hash(step, value) if is_left else node_hash(value, step)
+    _, value = _climb(index, size - 1, path, leaf)
     if value != root_hash:
         raise ProofError(f"leaf {index} is not in the tree of this root")
 
@@ -167,30 +165,33 @@ def _verify_growth(
     here, last = first - 1, second - 1
     while here % 2:
         here, last = here >> 1, last >> 1
-    old = new = path[0]
-    for step, is_left in _climb(path[1:], here, last):
-        old, new = (
-            (node_hash(step, old), node_hash(step, new)) if is_left else (old, node_hash(new, step))
-        )
+    old, new = _climb(here, last, path[1:], path[0])
     if old != first_root:
         raise ProofError(f"the first tree, of {first} leaves, has another root")
     if new != second_root:
         raise ProofError(f"the tree of {second} leaves does not begin with that of {first}")
 
 
-def _climb(path: Sequence[bytes], here: int, last: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield the hashes of a path up the tree, and whether each stands left of what is known."""
+def _climb(here: int, last: int, path: Sequence[bytes], start: bytes) -> tuple[bytes, bytes]:
+    """The roots over a node: of the tree that ends with it, and of the one that ends with `last`.
+
+    Raises:
+        ProofError: the path is not as long as the tree is high.
+    """
+    old = new = start
     for step in path:
         if last == 0:
             raise ProofError("the path is longer than the tree is high")
-        is_left = here % 2 == 1 or here == last
-        if is_left:
+        if here % 2 or here == last:
+            old, new = node_hash(step, old), node_hash(step, new)
             while not here % 2 and here:
                 here, last = here >> 1, last >> 1
-        yield step, is_left
+        else:
+            new = node_hash(new, step)
         here, last = here >> 1, last >> 1
     if last:
         raise ProofError("the path is shorter than the tree is high")
+    return old, new
 
 
 def _guard_leaf(index: int, size: int) -> None:

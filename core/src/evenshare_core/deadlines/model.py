@@ -29,7 +29,6 @@ from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass
 from evenshare_core.units import COUNT_MAX, MINUTE_US
 
 BEST_EFFORT_LEASE_US = 5 * MINUTE_US
-SLO_LEASE_US = 2 * BEST_EFFORT_LEASE_US
 HORIZON_MOST = 4032  # SLO leases: four weeks
 HORIZON = 1008  # SLO leases that are planned where nobody says otherwise: a week
 

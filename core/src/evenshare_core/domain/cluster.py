@@ -42,6 +42,14 @@ def capacity_by_type(nodes: Iterable[Node]) -> dict[str, int]:
     return capacity
 
 
+def largest_nodes(nodes: Iterable[Node]) -> dict[str, int]:
+    """Return the GPUs of the largest node of each type."""
+    sizes: dict[str, int] = {}
+    for node in nodes:
+        sizes[node.gpu_type] = max(node.gpus, sizes.get(node.gpu_type, 0))
+    return sizes
+
+
 def fits_pool(gpus: int, gpu_types: Iterable[str], capacity: Mapping[str, int]) -> bool:
     """Return whether a pool has so many GPUs of one of these types, free or not (none: of any)."""
     return any(gpus <= capacity.get(name, 0) for name in tuple(gpu_types) or capacity)
@@ -50,3 +58,12 @@ def fits_pool(gpus: int, gpu_types: Iterable[str], capacity: Mapping[str, int]) 
 def placement_gpus(placement: Placement) -> int:
     """Return the GPUs of a placement over all its nodes."""
     return sum(gpus for _, gpus in placement)
+
+
+def gpus_by_node(placements: Iterable[Placement]) -> dict[int, int]:
+    """Return the GPUs that placements take together, by node."""
+    taken: dict[int, int] = {}
+    for placement in placements:
+        for node, gpus in placement:
+            taken[node] = taken.get(node, 0) + gpus
+    return taken

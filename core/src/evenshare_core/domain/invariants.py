@@ -108,7 +108,7 @@ def _gang(facts: _Facts) -> Iterator[str]:
     """All GPUs of a gang or none."""
     for grant in facts.decision.grants:
         job = facts.jobs.get(grant.job)
-        given = sum(gpus for _, gpus in grant.placement)
+        given = placement_gpus(grant.placement)
         if job is not None and given != job.gpus:
             yield f"job {job.id} needs {job.gpus} GPUs, gets {given}"
 
@@ -308,9 +308,7 @@ def _own_and_borrowed(facts: _Facts) -> Iterator[str]:
 
 
 def _gpus(term: Term) -> int:
-    if isinstance(term, Renew):
-        return term.gpus
-    return sum(gpus for _, gpus in term.placement)
+    return term.gpus if isinstance(term, Renew) else placement_gpus(term.placement)
 
 
 def _limits(facts: _Facts) -> Iterator[str]:

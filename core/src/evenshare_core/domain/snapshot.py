@@ -17,7 +17,6 @@ from evenshare_core.domain.measured_speeds import MeasuredProfile
 from evenshare_core.domain.profiles import Profile
 from evenshare_core.domain.utilities import Utility
 from evenshare_core.domain.values import Value
-from evenshare_core.units import SECOND_US
 
 # Version 9 has profilers or what was measured of job types, version 8 deadlines or estimates,
 # version 7 surcharges, version 6 utilities of jobs, version 5 resources besides GPUs, version 4
@@ -261,8 +260,3 @@ class Snapshot(Value, frozen=True, array_like=True):
     def longest_us(self) -> int:
         """The longest that a term may last."""
         return max((self.lease_us, *self.lease_bounds_us))
-
-    @property
-    def at_s(self) -> float:
-        """The round's instant in seconds, for display only."""
-        return self.at_us / SECOND_US

@@ -11,7 +11,7 @@ although fits are made of floats.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import ceil, sqrt
+from math import ceil
 
 from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.domain.values import Value
@@ -45,19 +45,7 @@ def estimate_of(amount: float, deviation: float, source: EstimateSource) -> Esti
     return Estimate(whole, ceil(ONE_MILLI * deviation / amount) if whole else 0, source)
 
 
-def declared(amount: int, error_milli: int) -> Estimate:
-    """Return what a person says, with the error that the caller ascribes to such words."""
-    return Estimate(amount, error_milli, EstimateSource.DECLARED)
-
-
 def least_sure(sources: Iterable[EstimateSource]) -> EstimateSource:
     """Return the source of what was made from several: that of its weakest part."""
     order = list(EstimateSource)
     return max(sources, key=order.index)
-
-
-def product(one: Estimate, other: Estimate) -> Estimate:
-    """Return the product of two independent estimates; errors add in squares, to first order."""
-    error = sqrt(one.error_milli**2 + other.error_milli**2)
-    source = least_sure((one.source, other.source))
-    return Estimate(one.amount * other.amount, ceil(error), source)

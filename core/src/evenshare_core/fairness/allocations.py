@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evenshare_core.domain.cluster import placement_gpus
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.profiles import Profile
@@ -203,5 +204,5 @@ def held_shares(allocation: Allocation, snapshot: Snapshot, held: list[HeldLease
         row = rows.get((hold.tenant, profile_of.get(hold.job, 0)))
         column = types.get(hold.gpu_type)
         if row is not None and column is not None:
-            shares[row, column] += sum(gpus for _, gpus in hold.placement)
+            shares[row, column] += placement_gpus(hold.placement)
     return shares

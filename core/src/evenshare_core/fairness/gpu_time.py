@@ -38,8 +38,6 @@ from evenshare_core.domain.snapshot import (
 )
 from evenshare_core.fairness.rho import rho_of
 
-ClaimKey = tuple[int, str]
-
 # A fairness window is kept as this many marks, so it forgets at most 1/16 of itself too early.
 MARKS_PER_WINDOW = 16
 

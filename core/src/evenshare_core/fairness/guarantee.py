@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from evenshare_core.domain.cluster import gpus_by_node, largest_nodes, placement_gpus
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -87,9 +88,7 @@ class _Round:
         self._claims = {(row.tenant, row.gpu_type): row for row in decision.service.claims}
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._speeds = {row.id: dict(row.speedups) for row in snapshot.profiles}
-        self._sizes: dict[str, int] = {}
-        for node in snapshot.nodes:
-            self._sizes[node.gpu_type] = max(node.gpus, self._sizes.get(node.gpu_type, 0))
+        self._sizes = largest_nodes(snapshot.nodes)
         withdrawn = [skip for skip in decision.skips if skip.numbers.get("withdrawn")]
         self._unclear_types = {skip.numbers.get("gpu_type") for skip in withdrawn}
         self._unclear_jobs = {job for skip in withdrawn for job in skip.jobs}
@@ -106,7 +105,7 @@ class _Round:
         # At most so many its tenant held while the round was decided: ended leases included.
         self._most: Counter[ClaimKey] = Counter()
         for row in held:
-            self._most[row.tenant, row.gpu_type] += sum(gpus for _, gpus in row.placement)
+            self._most[row.tenant, row.gpu_type] += placement_gpus(row.placement)
         for lease in snapshot.leases:
             if lease.id in early:
                 self._most[lease.tenant, lease.gpu_type] += lease.gpus
@@ -144,10 +143,7 @@ class _Round:
         return self._rooms[gpu_type]
 
     def _find_room(self, gpu_type: str) -> int:
-        load: Counter[int] = Counter()
-        for row in self._held:
-            for place, gpus in row.placement:
-                load[place] += gpus
+        load = gpus_by_node(row.placement for row in self._held)
         leases: dict[int, dict[int, list[int]]] = {}  # by node and tenant: GPUs of each
         spare: Counter[int] = Counter()
         for lease in self._lasting:
@@ -160,7 +156,7 @@ class _Round:
             spare[tenant] -= _share(self._claims.get((tenant, gpu_type)))
         rooms = [0]
         for node in self._snapshot.nodes:
-            free = node.gpus - load[node.id]
+            free = node.gpus - load.get(node.id, 0)
             if node.gpu_type != gpu_type or node.id in self._exchanged or free < 0:
                 continue
             of_node = leases.get(node.id, {})

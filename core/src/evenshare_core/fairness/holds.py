@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.cluster import Placement, gpus_by_node, placement_gpus
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 
@@ -57,13 +57,9 @@ def gangs(snapshot: Snapshot, held: list[HeldLease]) -> RuleCount:
     broken = {
         hold.job
         for hold in held
-        if sum(gpus for _, gpus in hold.placement) != sizes.get(hold.job, _total(hold))
+        if (gpus := placement_gpus(hold.placement)) != sizes.get(hold.job, gpus)
     }
     return RuleCount(len(held), tuple(sorted(broken)))
-
-
-def _total(hold: HeldLease) -> int:
-    return sum(gpus for _, gpus in hold.placement)
 
 
 def double_holders(held: list[HeldLease]) -> RuleCount:
@@ -78,11 +74,8 @@ def overfull_nodes(snapshot: Snapshot, held: list[HeldLease]) -> RuleCount:
     A node that was drained keeps its leases until their end: it counts only where the round
     itself gave GPUs on it.
     """
-    used: Counter[int] = Counter()
+    used = gpus_by_node(hold.placement for hold in held)
     fresh = {node for hold in held if hold.fresh for node, _ in hold.placement}
-    for hold in held:
-        for node, gpus in hold.placement:
-            used[node] += gpus
     sizes = {node.id: node.gpus for node in snapshot.nodes}
     broken = sorted(node for node in fresh if used[node] > sizes.get(node, 0))
     return RuleCount(len(snapshot.nodes), tuple(broken))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
+from evenshare_core.domain.cluster import placement_gpus
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness import holds, properties
@@ -120,26 +122,33 @@ class Measured:
 
     # ---- what is held ----
 
-    def _counted(self, name: Property, count: holds.RuleCount) -> CertificateItem:
+    def _line(
+        self, name: Property, basis: Basis, checked: int, broken: Sequence[int], **more: Any
+    ) -> CertificateItem:
+        """The line of a rule that each of `broken` breaks."""
         return CertificateItem(
-            name=name,
-            verdict=self.verdict(name, bool(count.broken)),
-            basis=Basis.LEASES,
-            checked=count.checked,
-            count=len(count.broken),
-            broken=count.broken[:MAX_NAMED],
+            name,
+            self.verdict(name, bool(broken)),
+            basis,
+            checked,
+            len(broken),
+            broken=tuple(broken)[:MAX_NAMED],
+            **more,
         )
+
+    def _counted(self, name: Property, count: holds.RuleCount) -> CertificateItem:
+        return self._line(name, Basis.LEASES, count.checked, count.broken)
 
     def _capacity(self) -> CertificateItem:
         """Nodes by what they give; and, where there are ideals, types by their sum."""
         item = self._counted(Property.CAPACITY, holds.overfull_nodes(self.snapshot, self.held))
-        given = sum(gpus for hold in self.held for _, gpus in hold.placement)
+        given = sum(placement_gpus(hold.placement) for hold in self.held)
         if not self.has_ideals or not self.judged.gpu_types:
-            return _with(item, total=figure(given))
+            return structs.replace(item, total=figure(given))
         capacity = self.judged.capacity
         over = properties.capacity_use(self.judged.shares) - capacity
         broken = bool(item.count) or bool((over > TOLERANCE * np.maximum(1, capacity)).any())
-        return _with(
+        return structs.replace(
             item,
             verdict=self.verdict(Property.CAPACITY, broken),
             worst=figure(over.max()),
@@ -161,13 +170,11 @@ class Measured:
         check = check_order(self.snapshot, self.decision, self.order)
         broken = sorted({*check.early, *check.idle})
         tenant, other = check.passed or (None, None)
-        return CertificateItem(
-            name=name,
-            verdict=self.verdict(name, bool(broken)),
-            basis=Basis.SUMS,
-            checked=check.picks,
-            count=len(broken),
-            broken=tuple(broken)[:MAX_NAMED],
+        return self._line(
+            name,
+            Basis.SUMS,
+            check.picks,
+            broken,
             worst=figure(check.largest) if check.idle else None,
             tenant=tenant,
             other=other,
@@ -193,13 +200,11 @@ class Measured:
         if not check.owed and not check.borrowed:
             why = "nobody waits for GPUs of its quota, and nothing was borrowed in this round"
             return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.TERMS, why=why)
-        return CertificateItem(
-            name=name,
-            verdict=self.verdict(name, bool(check.broken)),
-            basis=Basis.TERMS,
-            checked=check.owed,
-            count=len(check.broken),
-            broken=check.broken[:MAX_NAMED],
+        return self._line(
+            name,
+            Basis.TERMS,
+            check.owed,
+            check.broken,
             worst=None if check.latest_us is None else figure(check.latest_us / SECOND_US),
             tenant=check.tenant,
             total=figure(check.borrowed),
@@ -215,13 +220,11 @@ class Measured:
         if least is None:
             why = "nothing was borrowed in this round"
             return CertificateItem(RATIONALITY, Verdict.NOT_APPLICABLE, Basis.VALUES, why=why)
-        return CertificateItem(
-            name=RATIONALITY,
-            verdict=self.verdict(RATIONALITY, bool(check.broken)),
-            basis=Basis.VALUES,
-            checked=check.checked,
-            count=len(check.broken),
-            broken=check.broken[:MAX_NAMED],
+        return self._line(
+            RATIONALITY,
+            Basis.VALUES,
+            check.checked,
+            check.broken,
             worst=figure(float(least / CREDIT_MICRO)),
             tenant=check.tenant,
             total=figure(check.gpus),
@@ -240,13 +243,11 @@ class Measured:
             return CertificateItem(name, Verdict.NOT_APPLICABLE, Basis.TRADES, why=why)
         check = check_trades(self.snapshot, self.decision)
         least = check.least
-        return CertificateItem(
-            name=name,
-            verdict=self.verdict(name, bool(check.broken)),
-            basis=Basis.TRADES,
-            checked=check.checked,
-            count=len(check.broken),
-            broken=check.broken[:MAX_NAMED],
+        return self._line(
+            name,
+            Basis.TRADES,
+            check.checked,
+            check.broken,
             worst=None if least is None else figure(float(least.gain)),
             tenant=None if least is None else least.tenant,
             other=None if least is None else least.other,
@@ -437,9 +438,3 @@ def _spread(allocation: Allocation, rows: Array) -> float:
 def _tenants(allocation: Allocation, broken: Iterable[bool]) -> tuple[int, ...]:
     named = {tenant for (tenant, _), bad in zip(allocation.rows, broken, strict=True) if bad}
     return tuple(sorted(named))[:MAX_NAMED]
-
-
-def _with(item: CertificateItem, **changes: object) -> CertificateItem:
-    return CertificateItem(
-        **{name: getattr(item, name) for name in item.__struct_fields__} | changes
-    )

@@ -28,7 +28,7 @@ from collections import Counter
 from itertools import product
 from typing import NamedTuple
 
-from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.cluster import Placement, largest_nodes
 from evenshare_core.domain.decision import Decision, Grant, Renew
 from evenshare_core.domain.jobs import Job, arrival_order
 from evenshare_core.domain.snapshot import Snapshot
@@ -112,9 +112,7 @@ class _OwnersRound:
         self._snapshot = snapshot
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._speeds = {row.id: dict(row.speedups) for row in snapshot.profiles}
-        self._sizes: dict[str, int] = {}
-        for node in snapshot.nodes:
-            self._sizes[node.gpu_type] = max(node.gpus, self._sizes.get(node.gpu_type, 0))
+        self._sizes = largest_nodes(snapshot.nodes)
         self._own: Counter[ClaimKey] = Counter()  # within quota, after the round
         self._most: Counter[ClaimKey] = Counter()  # at most while it was decided
         self._borrowers: set[ClaimKey] = set()

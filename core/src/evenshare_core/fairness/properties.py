@@ -18,14 +18,13 @@ Source: OEF (Middleware 2024) 2.3 and (9), (10).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-SharesOf = Callable[[Array], Array]
 
 # Solvers answer to about 1e-7; what is smaller than this part of a row's throughput is noise.
 TOLERANCE = 1e-6
@@ -189,20 +188,3 @@ def misreport(speedups: Array, factor: float, types: Collection[int] | None = No
         scaled &= np.isin(np.arange(len(row)), list(types))
     reported = np.where(scaled, np.maximum(slowest, row * factor), row)
     return np.where(usable, reported, 0.0)
-
-
-def probe(speedups: Array, row: int, shares_of: SharesOf, factors: Iterable[float]) -> list[Probe]:
-    """Try misreports of one row, all others telling the truth.
-
-    `shares_of(reported)` is the rule that is probed. Shares are valued by true speeds. What it
-    raises passes through.
-    """
-    truth = np.asarray(speedups, float)
-    honest = float(truth[row] @ shares_of(truth)[row])
-    probes = []
-    for factor in factors:
-        reported = truth.copy()
-        reported[row] = misreport(truth[row], factor)
-        got = float(truth[row] @ shares_of(reported)[row])
-        probes.append(Probe(row, float(factor), honest, got))
-    return probes

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from evenshare_core.domain.cluster import Node, Placement
+from evenshare_core.domain.cluster import Node, Placement, gpus_by_node, placement_gpus
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Snapshot
@@ -50,7 +50,7 @@ def picked_terms(snapshot: Snapshot, decision: Decision) -> list[PickedTerm]:
     places = {lease.id: lease.placement for lease in snapshot.leases} if decision.renewals else {}
     terms = [
         PickedTerm(
-            row.order, row.job, row.tenant, row.gpu_type, sum(gpus for _, gpus in row.placement),
+            row.order, row.job, row.tenant, row.gpu_type, placement_gpus(row.placement),
             row.placement, row.key.note, is_renewal=False,
         )
         for row in decision.grants
@@ -68,10 +68,7 @@ def picked_terms(snapshot: Snapshot, decision: Decision) -> list[PickedTerm]:
 
 def free_at_start(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, dict[int, int]]:
     """Return the GPUs of each type and node that no lease holds which goes on; those are `kept`."""
-    held: dict[int, int] = {}
-    for lease in kept:
-        for node, gpus in lease.placement:
-            held[node] = held.get(node, 0) + gpus
+    held = gpus_by_node(lease.placement for lease in kept)
     free: dict[str, dict[int, int]] = {}
     for row in nodes:
         free.setdefault(row.gpu_type, {})[row.id] = max(0, row.gpus - held.get(row.id, 0))

@@ -45,7 +45,7 @@ class Highs:
 
     def envy_free(self, program: EnvyFree) -> SolverResult:
         """Solve `EnvyFree` with all its rows."""
-        tenants, types = program.speedups.shape
+        tenants = len(program.speedups)
         rows = bounds(program.speedups, program.capacity, program.caps)
         floors(rows, program)
         for tenant in np.flatnonzero(program.watched):
@@ -57,19 +57,16 @@ class Highs:
         values = min_max(
             model, values, program.speedups, 1 / program.weights, complete=lambda _: True
         )
-        return SolverResult(
-            shares=clean(values.reshape(tenants, types), program.capacity),
-            prices=duals[:types],
-            cap_prices=cap_prices(duals[types:], program.caps),
-            level_prices=np.zeros(tenants),
-            backend=self.name,
-        )
+        return self._of_rows(program, values, duals)
 
     def efficiency(self, program: Efficiency) -> SolverResult:
-        tenants, types = program.speedups.shape
         rows = bounds(program.speedups, program.capacity, program.caps)
         model = LinearProgram(program.speedups.ravel(), uppers(program.speedups), rows)
         values, duals = model.solve()
+        return self._of_rows(program, values, duals)
+
+    def _of_rows(self, program: EnvyFree | Efficiency, values: Array, duals: Array) -> SolverResult:
+        tenants, types = program.speedups.shape
         return SolverResult(
             shares=clean(values.reshape(tenants, types), program.capacity),
             prices=duals[:types],

@@ -58,11 +58,6 @@ class QuotaUse:
     free_us: Fraction = Fraction(0)
     without_gpu_us: Fraction = Fraction(0)
 
-    @property
-    def idle_us(self) -> int:
-        """Quota that its tenant did not use."""
-        return self.quota_us - self.own_us
-
 
 def quota_use(
     tenant: int,

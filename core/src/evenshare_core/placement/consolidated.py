@@ -277,12 +277,22 @@ class FreeCapacity:
 
 
 def free_capacity_by_type(
-    nodes: Iterable[Node], leases: Iterable[Lease], at_us: int, *, spread: bool = False
+    nodes: Iterable[Node],
+    leases: Iterable[Lease],
+    at_us: int,
+    *,
+    spread: bool = False,
+    types: Iterable[str] = (),
 ) -> dict[str, FreeCapacity]:
-    """Return what is free of each GPU type at a round; leases that end by then are available."""
+    """Return what is free of each GPU type at a round; leases that end by then are available.
+
+    `types`: GPU types that are there too, though all their nodes may be gone.
+    """
     gpus: dict[str, dict[int, int]] = {}
     for node in nodes:
         gpus.setdefault(node.gpu_type, {})[node.id] = node.gpus
+    for gpu_type in types:
+        gpus.setdefault(gpu_type, {})
     kept: dict[int, int] = {}
     ended: dict[int, int] = {}
     for lease in leases:

@@ -114,6 +114,8 @@ class Policy(ABC):
     # Where its memory has ids; it has no keys but these.
     memory_ids: Shape = Fields({})
     options_type: type[Options] = Options
+    # What `reads` says besides what its traits say.
+    also_reads: frozenset[Private] = frozenset()
     # What rounds are certified for besides `ALWAYS_PROMISED`.
     promised: frozenset[Property] = frozenset()
 
@@ -234,7 +236,7 @@ class Policy(ABC):
             Private.DEADLINES: self.traits.answers_deadlines,
             Private.PROFILERS: self.traits.answers_deadlines,
         }
-        return frozenset(name for name, is_read in asks.items() if is_read)
+        return self.also_reads | {name for name, is_read in asks.items() if is_read}
 
     def deadline_horizon_us(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from evenshare_core.domain.cluster import Node, Placement, capacity_by_type
+from evenshare_core.domain.cluster import Node, Placement, capacity_by_type, gpus_by_node
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity, FreeGpus, free_capacity_by_type
 
@@ -109,10 +109,7 @@ class Occupancy:
 
     def unused(self, due: Iterable[Lease]) -> dict[str, int]:
         """GPUs by type that no lease holds but those in `due`."""
-        ended: dict[int, int] = {}
-        for lease in due:
-            for node_id, gpus in lease.placement:
-                ended[node_id] = ended.get(node_id, 0) + gpus
+        ended = gpus_by_node(lease.placement for lease in due)
         return {
             gpu_type: sum(
                 max(0, gpus - self._load[node] + ended.get(node, 0)) for node, gpus in sizes.items()

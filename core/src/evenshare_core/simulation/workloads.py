@@ -14,7 +14,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from math import isqrt
 
-from evenshare_core.domain.cluster import Node, Placement, Resources, capacity_by_type
+from evenshare_core.domain.cluster import (
+    Node,
+    Placement,
+    Resources,
+    capacity_by_type,
+    largest_nodes,
+)
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.domain.profiles import Profile
@@ -184,10 +190,7 @@ class Cluster:
     @property
     def node_sizes(self) -> dict[str, int]:
         """GPUs of the largest node of each type, while none is lost."""
-        sizes: dict[str, int] = {}
-        for node in self.nodes:
-            sizes[node.gpu_type] = max(node.gpus, sizes.get(node.gpu_type, 0))
-        return sizes
+        return largest_nodes(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)

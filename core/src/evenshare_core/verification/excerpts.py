@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from evenshare_core.chain.records import RoundRecord, record_bytes
+from evenshare_core.disclosure.answers import OWN_FORM, OwnForm
 from evenshare_core.disclosure.own import own_digest
 from evenshare_core.disclosure.pseudonyms import own_salt
 from evenshare_core.verification.verdict import Gap, Unproven
 
-FORM = "own"
 OWN_ROWS = "own rows alone were answered, so its decision was not recomputed"
-
-
-class ExcerptAnswer(msgspec.Struct, frozen=True):
-    """The rows of one tenant, their bytes as they are."""
-
-    tenant: str
-    excerpt: msgspec.Raw
-
-
-class OwnAnswer(msgspec.Struct, frozen=True):
-    """What the portal answers for a bundle where the pool shows own rows alone."""
-
-    form: str
-    record: dict[str, Any]
-    own: tuple[ExcerptAnswer, ...]
-    not_recomputable: str
 
 
 class ExcerptFinding(NamedTuple):
@@ -47,7 +31,7 @@ class _Form(msgspec.Struct, frozen=True):
 def is_excerpt(data: bytes) -> bool:
     """Whether bytes are own rows, not a bundle."""
     try:
-        return msgspec.json.decode(data, type=_Form).form == FORM
+        return msgspec.json.decode(data, type=_Form).form == OWN_FORM
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
@@ -59,7 +43,7 @@ def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes])
     """
     own_rows = Unproven(Gap.OWN_ROWS, OWN_ROWS)
     try:
-        answer = msgspec.json.decode(data, type=OwnAnswer)
+        answer = msgspec.json.decode(data, type=OwnForm)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return ExcerptFinding((f"its own rows cannot be read: {error}",), (own_rows,))
     absent = sorted(keys.keys() - {row.tenant for row in answer.own})
@@ -73,9 +57,9 @@ def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes])
     )
 
 
-def _breaks(answer: OwnAnswer, record: RoundRecord, keys: Mapping[str, bytes]) -> Iterator[str]:
+def _breaks(answer: OwnForm, record: RoundRecord, keys: Mapping[str, bytes]) -> Iterator[str]:
     # Floats have one shortest form, so that reading and writing gives the bytes of the digest.
-    if msgspec.json.decode(record_bytes(record)) != answer.record:
+    if msgspec.json.decode(record_bytes(record)) != msgspec.json.decode(answer.record):
         yield "the record beside its own rows is not the one of the log"
     pool = record.log.rpartition("/")[2]
     for row in answer.own:

@@ -8,7 +8,8 @@ Source: `scheduling.engine.apply`, `grants`, `observe` and `revoke`, which write
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from evenshare_core.domain.cluster import Placement
 from evenshare_core.domain.decision import Renew
@@ -17,23 +18,8 @@ from evenshare_core.domain.snapshot import Change, ChangeKind, JobService
 from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
 
-
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """A lease as the round before left it; `lease` 0: granted in it."""
-
-    lease: int
-    job: int
-    tenant: int
-    gpu_type: str
-    placement: Placement
-    started_us: int
-    expires_us: int
-    term: int
-    own: int
-    borrowed: int
-    price_micro: int
-    protected_until_us: int | None  # None: not known
+# In place of an instant, of a lease that was granted by a policy that is gone.
+NOT_KNOWN = -1
 
 
 def lease_breaks(
@@ -53,10 +39,10 @@ def lease_breaks(
                 f" round {number} {'ended' if job in over else 'did not grant'}."
             )
             continue
-        if ids.by_name and (lease.id != was.lease if was.lease else lease.id in known):
+        if ids.by_name and (lease.id != was.id if was.id else lease.id in known):
             yield (
                 f"The lease of {text.job(job)} is another one than round {number}"
-                f" {'left' if was.lease else 'granted'}."
+                f" {'left' if was.id else 'granted'}."
             )
         wrong = [*_altered(was, lease, text), *holds.wrong_start(was, lease)]
         if wrong:
@@ -75,14 +61,17 @@ def lease_breaks(
             )
 
 
-def _left(before: FollowedRound, ids: Pairing) -> tuple[dict[int, _Left], set[int]]:
-    """The leases that go on after a round, by job as in the round after; jobs of those it ended."""
+def _left(before: FollowedRound, ids: Pairing) -> tuple[dict[int, Lease], set[int]]:
+    """The leases that go on after a round, by job as in the round after; jobs of those it ended.
+
+    The id of one that it granted is 0.
+    """
     snapshot, decision = before.snapshot, before.decision
     left_out = {(row["item"], row["id"]) for row in before.superseded}
     lengths = {row.job: row.lease_us for row in decision.lengths}
     renewals = {row.lease: row for row in decision.renewals}
     ends = {row.lease for row in decision.ends}
-    left: dict[int, _Left] = {}
+    left: dict[int, Lease] = {}
     over: set[int] = set()
     for lease in snapshot.leases:
         if ("renewal", lease.id) in left_out or (
@@ -98,7 +87,7 @@ def _left(before: FollowedRound, ids: Pairing) -> tuple[dict[int, _Left], set[in
         if ("grant", grant.job) in left_out:
             continue
         until_us = snapshot.at_us + lengths.get(grant.job, snapshot.lease_us)
-        left[ids.job(grant.job)] = _Left(
+        left[ids.job(grant.job)] = Lease(
             0, ids.job(grant.job), ids.tenant(grant.tenant), grant.gpu_type, grant.placement,
             snapshot.at_us, until_us, 1, grant.own, grant.borrowed, grant.price_micro,
             protected_us,
@@ -106,28 +95,28 @@ def _left(before: FollowedRound, ids: Pairing) -> tuple[dict[int, _Left], set[in
     return left, over
 
 
-def _of_lease(lease: Lease, renewal: Renew | None, until_us: int, ids: Pairing) -> _Left:
-    terms = (
-        (lease.expires_us, lease.term, lease.own, lease.borrowed, lease.price_micro)
-        if renewal is None
-        else (until_us, lease.term + 1, renewal.own, renewal.borrowed, renewal.price_micro)
+def _of_lease(lease: Lease, renewal: Renew | None, until_us: int, ids: Pairing) -> Lease:
+    left = replace(
+        lease, id=ids.lease(lease.id), job=ids.job(lease.job), tenant=ids.tenant(lease.tenant)
     )
-    return _Left(
-        ids.lease(lease.id), ids.job(lease.job), ids.tenant(lease.tenant), lease.gpu_type,
-        lease.placement, lease.started_us, *terms, lease.protected_until_us,
+    if renewal is None:
+        return left
+    return replace(
+        left, expires_us=until_us, term=lease.term + 1, own=renewal.own,
+        borrowed=renewal.borrowed, price_micro=renewal.price_micro,
     )  # fmt: skip # rows of what belongs together
 
 
-def _protection(before: FollowedRound) -> int | None:
-    """Until when no policy may end what a round grants; None of a policy that is gone."""
+def _protection(before: FollowedRound) -> int:
+    """Until when no policy may end what a round grants; not known of a policy that is gone."""
     snapshot = before.snapshot
     if snapshot.policy not in registry.POLICIES:
-        return None
+        return NOT_KNOWN
     min_us = registry.options(snapshot.policy, snapshot.options).min_runtime_us
     return snapshot.at_us + min_us if min_us else 0
 
 
-def _altered(was: _Left, now: Lease, text: RoundText) -> Iterator[str]:
+def _altered(was: Lease, now: Lease, text: RoundText) -> Iterator[str]:
     """What of a lease is not as it was left; its start and its protection aside."""
     if now.tenant != was.tenant:
         yield f"{text.tenant(now.tenant)} instead of {text.tenant(was.tenant)}"
@@ -136,11 +125,11 @@ def _altered(was: _Left, now: Lease, text: RoundText) -> Iterator[str]:
     for name in ("gpu_type", "expires_us", "term", "own", "borrowed", "price_micro"):
         if getattr(now, name) != getattr(was, name):
             yield f"{name} {getattr(now, name)} instead of {getattr(was, name)}"
-    late_us = max(now.started_us - was.started_us, 0)
     until_us = was.protected_until_us
     if until_us:
-        until_us += late_us
-    if until_us is not None and now.protected_until_us != until_us:
+        until_us += max(now.started_us - was.started_us, 0)
+    is_known = was.id or was.protected_until_us != NOT_KNOWN
+    if is_known and now.protected_until_us != until_us:
         yield f"protected_until_us {now.protected_until_us} instead of {until_us}"
 
 
@@ -160,19 +149,19 @@ class _Holds:
             if change.kind in (ChangeKind.HOLD, ChangeKind.RELEASE, ChangeKind.INACTIVE):
                 self._changes.setdefault(change.job, []).append(change)
 
-    def holds(self, lease: _Left) -> bool:
+    def holds(self, lease: Lease) -> bool:
         """Whether a lease held GPUs, and nothing says that it gave them back."""
         changes = self._changes.get(lease.job, [])
         if changes:
             return changes[-1].kind is ChangeKind.HOLD
         return self._held(lease)
 
-    def _held(self, lease: _Left) -> bool:
+    def _held(self, lease: Lease) -> bool:
         """Whether the round before counted it: not the lease before, whose GPUs it waits for."""
         row = self._rows.get(lease.job)
-        return row is not None and bool(lease.lease) and row.held_since_us >= lease.started_us
+        return row is not None and bool(lease.id) and row.held_since_us >= lease.started_us
 
-    def wrong_start(self, was: _Left, now: Lease) -> Iterator[str]:
+    def wrong_start(self, was: Lease, now: Lease) -> Iterator[str]:
         """A lease starts once, when its job begins to hold; one that goes on gave nothing back."""
         changes = self._changes.get(now.job, [])
         holds = [change for change in changes if change.kind is ChangeKind.HOLD]

@@ -16,7 +16,7 @@ import msgspec
 
 from evenshare_core.chain.checkpoints import Checkpoint, NoteError, read_vkey, verify_note
 from evenshare_core.chain.merkle import ProofError, verify_consistency
-from evenshare_core.verification.verdict import Gap, Unproven
+from evenshare_core.verification.verdict import Gap, Problem, Unproven
 
 PIN_SCHEMA = 1
 
@@ -29,13 +29,6 @@ class HeadCheck(StrEnum):
     LOG = "log"  # it is the log that was pinned
     HISTORY = "history"  # it begins with what was pinned
     RECORDS = "records"  # the records that were read are under it
-
-
-class HeadProblem(NamedTuple):
-    """What is wrong with a head."""
-
-    check: HeadCheck
-    text: str
 
 
 class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,14 +57,14 @@ class HeadFinding:
     log: str
     size: int = 0
     root: bytes = b""
-    problems: list[HeadProblem] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     unproven: list[Unproven] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     pin: Pin | None = None
 
     def refuse(self, check: HeadCheck, text: str) -> None:
         """Record what is wrong."""
-        self.problems.append(HeadProblem(check, text))
+        self.problems.append(Problem(check, text))
 
 
 def verify_head(
@@ -118,7 +111,7 @@ def verify_head(
     return finding
 
 
-def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[HeadProblem, ...]:
+def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[Problem, ...]:
     """Return what is wrong between two pins of one log, by two readers.
 
     `proof`: that the smaller is the beginning of the larger; not needed where sizes are the same.
@@ -126,17 +119,17 @@ def compare_heads(mine: Pin, other: Pin, proof: Proof | None) -> tuple[HeadProbl
     """
     if mine.log != other.log:
         text = f"it is of the log {other.log}, not of {mine.log}"
-        return (HeadProblem(HeadCheck.LOG, text),)
+        return (Problem(HeadCheck.LOG, text),)
     try:
         theirs = verify_note(other.note, mine.keys, mine.log)
         ours = verify_note(mine.note, mine.keys, mine.log)
     except NoteError as error:
-        return (HeadProblem(HeadCheck.SIGNATURE, f"a head is not signed by a known key: {error}"),)
+        return (Problem(HeadCheck.SIGNATURE, f"a head is not signed by a known key: {error}"),)
     old, new = sorted((ours, theirs), key=lambda head: head.size)
     pin = msgspec.structs.replace(mine, size=old.size, root=old.root.hex())
     unproven: list[str] = []
     problems = list(_history(pin, new, proof, unproven))
-    return (*problems, *(HeadProblem(HeadCheck.HISTORY, text) for text in unproven))
+    return (*problems, *(Problem(HeadCheck.HISTORY, text) for text in unproven))
 
 
 def short_key(vkey: str) -> str:
@@ -187,10 +180,10 @@ def _signers(note: str, log: str, keys: Sequence[str]) -> Iterator[str]:
 
 def _history(
     pin: Pin, head: Checkpoint, proof: Proof | None, remarks: list[str]
-) -> Iterator[HeadProblem]:
+) -> Iterator[Problem]:
     """Whether the head begins with what was pinned."""
     if head.size < pin.size:
-        yield HeadProblem(
+        yield Problem(
             HeadCheck.HISTORY,
             f"the history was shortened: {head.size} rounds now, pinned are {pin.size}",
         )
@@ -198,7 +191,7 @@ def _history(
     if head.size == pin.size:
         if head.root.hex() != pin.root:
             text = f"the history was forked: two heads of {pin.size} rounds have different roots"
-            yield HeadProblem(HeadCheck.HISTORY, f"{text}, {head.root.hex()} and {pin.root}")
+            yield Problem(HeadCheck.HISTORY, f"{text}, {head.root.hex()} and {pin.root}")
         return
     if proof is None or (proof.first, proof.second) != (pin.size, head.size):
         remarks.append(
@@ -208,7 +201,7 @@ def _history(
     try:
         verify_consistency(pin.size, head.size, proof.path, bytes.fromhex(pin.root), head.root)
     except ProofError as error:
-        yield HeadProblem(
+        yield Problem(
             HeadCheck.HISTORY,
             f"the history was rewritten or forked: the {pin.size} rounds that were pinned are not"
             f" the beginning of the {head.size} now ({error})",

@@ -15,6 +15,12 @@ from typing import TypeVar
 
 import msgspec
 
+from evenshare_core.chain.answers import (
+    ConsistencyProof,
+    InclusionProof,
+    RecordRow,
+    RoundLogHead,
+)
 from evenshare_core.chain.merkle import (
     Place,
     ProofError,
@@ -24,6 +30,7 @@ from evenshare_core.chain.merkle import (
     verify_inclusion,
 )
 from evenshare_core.chain.records import RecordError, RoundRecord, read_record, record_hash
+from evenshare_core.disclosure.answers import DayNamesBody
 from evenshare_core.disclosure.bundle import BundleError, Disclosed, read_bundle
 from evenshare_core.disclosure.pseudonyms import day_of
 from evenshare_core.domain.instants import to_us
@@ -54,56 +61,11 @@ class EvidenceError(ValueError):
     """A file that is needed is missing or is not what it should be; the message names it."""
 
 
-class LogKeyAnswer(msgspec.Struct, frozen=True):
-    """A public key of a log, as the portal tells it."""
-
-    vkey: str
-
-
-class ChainAnswer(msgspec.Struct, frozen=True):
-    """The head of a log; `round`: the newest that it has."""
-
-    log: str
-    checkpoint: str
-    size: int
-    round: int | None
-    keys: tuple[LogKeyAnswer, ...]
-
-
-class RecordAnswer(msgspec.Struct, frozen=True):
-    """An entry of the log by its place in it."""
-
-    index: int
-    record: str
-
-
-class InclusionAnswer(msgspec.Struct, frozen=True):
-    """That an entry is in the log of a size; hashes in hex."""
-
-    index: int
-    size: int
-    path: tuple[str, ...]
-
-
-class ConsistencyAnswer(msgspec.Struct, frozen=True):
-    """That a log begins with what it was; hashes in hex."""
+class ConsistencyAnswer(ConsistencyProof, frozen=True):
+    """A consistency proof with both sizes, as `evenshare round verify` keeps it."""
 
     first: int
     second: int
-    path: tuple[str, ...]
-
-
-class TenantKeyAnswer(msgspec.Struct, frozen=True):
-    """The key of a tenant of the reader's, of one day, in hex."""
-
-    tenant: str
-    key: str
-
-
-class NamesAnswer(msgspec.Struct, frozen=True):
-    """The reader's own keys of a day."""
-
-    tenants: tuple[TenantKeyAnswer, ...]
 
 
 class OwnJobAnswer(msgspec.Struct, frozen=True):
@@ -141,7 +103,7 @@ class RoundHistory:
     """What the portal answered of a pool's log of rounds, read from files."""
 
     read: Reader
-    chain: ChainAnswer = field(init=False)
+    chain: RoundLogHead = field(init=False)
     entries: tuple[RecordEntry, ...] = field(init=False)
     _days: dict[str, OwnNames] = field(init=False, default_factory=dict)
 
@@ -151,8 +113,8 @@ class RoundHistory:
         Raises:
             EvidenceError: it is missing, or wrong.
         """
-        self.chain = self._needed("chain.json", ChainAnswer)
-        rows = self._needed("records.json", tuple[RecordAnswer, ...])
+        self.chain = self._needed("chain.json", RoundLogHead)
+        rows = self._needed("records.json", tuple[RecordRow, ...])
         self.entries = tuple(map(_entry, rows))
 
     @property
@@ -213,7 +175,7 @@ class RoundHistory:
     def _proof_breaks(self, head: HeadFinding) -> Iterator[str]:
         """Whether the newest record is under the head; those before it are, by their hashes."""
         newest = self.entries[-1]
-        inclusion = self._read("inclusion.json", InclusionAnswer)
+        inclusion = self._read("inclusion.json", InclusionProof)
         leaves = [leaf_hash(entry.data) for entry in self.entries]
         if self.entries[0].index == 0 and len(leaves) == head.size:
             if _root(leaves) != head.root:
@@ -330,7 +292,7 @@ class RoundHistory:
 
     def keys(self, day: str) -> dict[str, bytes]:
         """Return the reader's tenant keys of a day; none where it has none."""
-        answer = self._read(f"names/{day}.json", NamesAnswer)
+        answer = self._read(f"names/{day}.json", DayNamesBody)
         rows = answer.tenants if answer else ()
         try:
             return {row.tenant: bytes.fromhex(row.key) for row in rows}
@@ -362,7 +324,7 @@ class RoundHistory:
         return value
 
 
-def _entry(row: RecordAnswer) -> RecordEntry:
+def _entry(row: RecordRow) -> RecordEntry:
     data = row.record.encode()
     try:
         return RecordEntry(row.index, data, read_record(data))

@@ -41,7 +41,7 @@ from evenshare_core.verification.names import (
     own_numbers,
 )
 from evenshare_core.verification.plans import plan_breaks, plan_remarks
-from evenshare_core.verification.verdict import Gap, ProofVerdict, Unproven, combined
+from evenshare_core.verification.verdict import Gap, Problem, ProofVerdict, Unproven, combined
 
 # Whose versions may change what a policy with a program answers.
 ORTOOLS = "ortools"
@@ -65,13 +65,6 @@ class RoundCheck(StrEnum):
     FOLLOWS = "follows"  # the snapshot follows from the round before
     CARRIED = "carried"  # what was not carried out has a reason that the records show
     NAMES = "names"  # the reader's rows stand under its pseudonyms
-
-
-class RoundProblem(NamedTuple):
-    """What is wrong with a round."""
-
-    check: RoundCheck
-    text: str
 
 
 class OwnClaim(NamedTuple):
@@ -111,7 +104,7 @@ class RoundFinding:
     round: int
     at_us: int
     recomputed: list[RoundCheck] = field(default_factory=list)
-    problems: list[RoundProblem] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     unproven: list[Unproven] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     figures: RoundFigures | None = None
@@ -145,10 +138,10 @@ class RoundFinding:
         """Record that a check was made, with what is wrong by it; or that it cannot be made."""
         self.recomputed.append(check)
         try:
-            self.problems += [RoundProblem(check, text) for text in broken]
+            self.problems += [Problem(check, text) for text in broken]
         except REFUSED as error:
             text = f"cannot be recomputed: {type(error).__name__}: {error}"
-            self.problems.append(RoundProblem(check, text))
+            self.problems.append(Problem(check, text))
 
 
 def verify_record(
@@ -177,7 +170,7 @@ def verify_record(
         if error.is_unknown:
             finding.leave(Gap.VERSION, f"its bundle cannot be read here: {error}")
         else:
-            finding.problems.append(RoundProblem(RoundCheck.BYTES, f"is no bundle: {error}"))
+            finding.problems.append(Problem(RoundCheck.BYTES, f"is no bundle: {error}"))
     else:
         finding.note(RoundCheck.RECORD, _described(record, finding.disclosed))
     return finding

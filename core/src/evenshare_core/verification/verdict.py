@@ -37,6 +37,13 @@ class Gap(StrEnum):
     ROUNDS = "rounds"  # rows of a statement were not compared with their rounds
 
 
+class Problem(NamedTuple):
+    """Something that is wrong with a head or a round, and what was looked at."""
+
+    check: StrEnum
+    text: str
+
+
 class Unproven(NamedTuple):
     """Something that was not proven; `text` says what, without a full stop."""
 

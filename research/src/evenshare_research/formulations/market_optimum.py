@@ -7,8 +7,8 @@ A choice is (workers, slots, centralised). Of all numbers of workers with one du
 the smallest is enough: fewer workers fit wherever more do, and give the same f. A distributed job
 may have all its workers beside its PSs: it is only slower than it could be there.
 
-`evenshare_research.formulations.market_ortools` states it by intervals, CP-SAT;
-`evenshare_research.formulations.market_pyomo` slot by slot, as a linear program in whole numbers.
+`evenshare_research.formulations.market_ortools` states it by intervals, CP-SAT; a test slot by
+slot, as a linear program in whole numbers.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 |---|---|---|
 | c_w(t), c_p(t) | price x workers, price x PSs of a borrowed schedule | micro-credits a slot |
 | (q_w^u - own use) / a_w(t) | `MarketRound.idle_workers[u][t]` over their sum | ratio |
-| rho | `SlotPayment.amount_micro`; `exact_income` before rounding | micro-credits a slot |
+| rho | `SlotPayment.amount_micro` | micro-credits a slot |
 | g_u | `TenantRevenue.gain` of `revenues` | micro-credits |
 
 Idle is the own quota that its owner does not use, before the shared phase places anything. A tenant
@@ -15,7 +15,6 @@ charged; ties go by tenant id, the operator last.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
@@ -52,18 +51,6 @@ def payments(row: MarketRound) -> Iterator[SlotPayment]:
             for owner, amount in split_amount(charge.amount_micro, charge.idle):
                 if amount:
                     yield SlotPayment(charge.slot, schedule.job, schedule.tenant, owner, amount)
-
-
-def exact_income(row: MarketRound, slots: range) -> dict[int, Fraction]:
-    """Return what each owner earns in these slots by (2), in micro-credits, not rounded."""
-    income: dict[int, Fraction] = defaultdict(Fraction)
-    for schedule in row.borrowed:
-        for charge in _charges(row, schedule):
-            total = sum(charge.idle.values())
-            if charge.slot in slots and charge.amount_micro:
-                for owner, idle in (charge.idle if total else {OPERATOR: 1}).items():
-                    income[owner] += Fraction(charge.amount_micro * idle, total or 1)
-    return dict(income)
 
 
 def _charges(row: MarketRound, schedule: MarketSchedule) -> Iterator[_Charge]:

@@ -48,12 +48,7 @@ from evenshare_core.fairness.gpu_time import received
 from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared.admission import Admission
-from evenshare_core.policies.shared.estimates import (
-    UNKNOWN_S,
-    UnknownSeconds,
-    remaining_us,
-    whole_us,
-)
+from evenshare_core.policies.shared.estimates import UNKNOWN_S, UnknownSeconds, left_us
 from evenshare_core.policies.shared.ordered import (
     OrderedPicks,
     QueuedJob,
@@ -63,7 +58,7 @@ from evenshare_core.policies.shared.ordered import (
     pool_capacity,
     queued_jobs,
 )
-from evenshare_core.units import ONE_MILLI, SECOND_US
+from evenshare_core.units import ONE_MILLI
 from evenshare_research.policies.assignment import assign
 
 MATCHED, LEFT_OVER = "matched", "left_over"
@@ -99,8 +94,6 @@ class AlloxOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Allox(Policy):
-    """The policy; see the module's docstring."""
-
     name = "allox"
     version = "1"
     title = "Matched to GPU types"
@@ -128,7 +121,6 @@ class Allox(Policy):
     options_type = AlloxOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         options = parse_options(AlloxOptions, snapshot.options)
         matching = _Matching(snapshot, options)
         queue = queued_jobs(snapshot)
@@ -136,8 +128,6 @@ class Allox(Policy):
         matched = {one.job.id for one in ordered.matched}
         rule = QueueRule(
             order=by_arrival,
-            queue=lambda one: (one.job.id, one.gpu_type),
-            strict=False,
             spread=options.spread,
             admits=lambda one: one.lease is not None or matching.can_run(one.job, one.gpu_type),
             note=lambda one: MATCHED if one.job.id in matched else LEFT_OVER,
@@ -149,7 +139,6 @@ class Allox(Policy):
         return picks.decision(snapshot)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
         options = parse_options(AlloxOptions, snapshot.options)
         queue = queued_jobs(snapshot)
         renewed = sorted((one for one in queue if one.lease is not None), key=by_start)
@@ -188,9 +177,8 @@ class _Matching:
         return ONE_MILLI if speeds is None else speeds.get(gpu_type, 0)
 
     def _left_us(self, job: Job) -> int:
-        whole = whole_us(job, self._options.unknown_s * SECOND_US)
-        sums = self._sums.get(job.id)
-        return whole if sums is None else remaining_us(job, sums, self._snapshot.at_us, whole)
+        at_us = self._snapshot.at_us
+        return left_us(job, self._sums.get(job.id), at_us, self._options.unknown_s)
 
     def _processing_ms(self, job: Job, gpu_type: str) -> int:
         """p_ij, rounded up; the job can run there."""

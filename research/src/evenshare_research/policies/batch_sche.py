@@ -43,25 +43,19 @@ from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.entitlements import Entitlement
 from evenshare_core.domain.jobs import Job, arrival_order
-from evenshare_core.domain.snapshot import JobService, Snapshot
+from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.claims import accepted_types
 from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.quota_promise import QuotaPromiseKind
 from evenshare_core.policies.shared.admission import Admission
-from evenshare_core.policies.shared.estimates import (
-    UNKNOWN_S,
-    UnknownSeconds,
-    remaining_us,
-    whole_us,
-)
+from evenshare_core.policies.shared.estimates import UNKNOWN_S, UnknownSeconds, left_us
 from evenshare_core.policies.shared.ordered import (
     QueueRule,
     by_arrival,
     decide_in_order,
     order_of,
 )
-from evenshare_core.units import SECOND_US
 
 PLANNED = "planned"
 
@@ -91,8 +85,6 @@ class BatchScheOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class BatchSche(Policy):
-    """The policy; see the module's docstring."""
-
     name = "batch_sche"
     version = "1"
     title = "Private partitions"
@@ -116,7 +108,6 @@ class BatchSche(Policy):
     options_type = BatchScheOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         options = parse_options(BatchScheOptions, snapshot.options)
         private = _without_sharing(snapshot, oversized=options.oversized)
         return decide_in_order(private, _rule(options, PartitionPlans(private, options)))
@@ -153,8 +144,6 @@ def _without_sharing(snapshot: Snapshot, *, oversized: bool) -> Snapshot:
 def _rule(options: BatchScheOptions, plans: PartitionPlans) -> QueueRule:
     return QueueRule(
         order=by_arrival,
-        queue=lambda one: (one.job.id, one.gpu_type),
-        strict=False,
         spread=options.spread,
         admits=lambda one: one.lease is not None or plans.starts(one.job.id) == one.gpu_type,
         note=lambda _: PLANNED,
@@ -212,7 +201,7 @@ class PartitionPlans:
     """When each job that waits would start, of every tenant."""
 
     def __init__(self, snapshot: Snapshot, options: BatchScheOptions) -> None:
-        self._snapshot, self._unknown_us = snapshot, options.unknown_s * SECOND_US
+        self._snapshot, self._unknown_s = snapshot, options.unknown_s
         self._oversized = options.oversized
         self._alone: dict[int, Admission] = {}
         self._sums = {row.job: row for row in snapshot.service.jobs}
@@ -268,9 +257,7 @@ class PartitionPlans:
         }
 
     def _left_us(self, job: Job) -> int:
-        whole = whole_us(job, self._unknown_us)
-        sums: JobService | None = self._sums.get(job.id)
-        return whole if sums is None else remaining_us(job, sums, self._snapshot.at_us, whole)
+        return left_us(job, self._sums.get(job.id), self._snapshot.at_us, self._unknown_s)
 
     def _plan(self, job: Job) -> None:
         """Plan a job where it starts first; of equals on the type that it claims."""

@@ -68,12 +68,7 @@ from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_op
 from evenshare_core.policies.policy import Policy, Private, Traits
 from evenshare_core.policies.shared.admission import Admission
 from evenshare_core.policies.shared.deadline_jobs import steps_left
-from evenshare_core.policies.shared.estimates import (
-    UNKNOWN_S,
-    UnknownSeconds,
-    remaining_us,
-    whole_us,
-)
+from evenshare_core.policies.shared.estimates import UNKNOWN_S, UnknownSeconds, left_us
 from evenshare_core.policies.shared.ordered import (
     OrderedPicks,
     QueuedJob,
@@ -83,7 +78,7 @@ from evenshare_core.policies.shared.ordered import (
     pool_capacity,
     queued_jobs,
 )
-from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO, SECOND_US
+from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
 
 PLANNED, LEFT = "planned_lease", "left_over"
 FIRST, OTHERS, LATER = range(3)
@@ -130,8 +125,6 @@ class ChronusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Chronus(Policy):
-    """The policy; see the module's docstring."""
-
     name = "chronus"
     version = "1"
     title = "Leases planned for deadlines"
@@ -149,14 +142,10 @@ class Chronus(Policy):
         }
     )
     traits = Traits(needs_estimates=True, preempts=True)
+    also_reads = frozenset({Private.DEADLINES, Private.ESTIMATES})
     options_type = ChronusOptions
 
-    def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and deadlines with how sure estimates are."""
-        return super().reads(options) | {Private.DEADLINES, Private.ESTIMATES}
-
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         planned = LeasePlan(snapshot)
         picks = ChronusPicks(snapshot, planned)
         for candidate in sorted(queued_jobs(snapshot), key=planned.rule.order):
@@ -199,8 +188,6 @@ class LeasePlan:
         """The order of this round."""
         return QueueRule(
             order=self._order,
-            queue=lambda one: (one.job.id, one.gpu_type),
-            strict=False,
             preempts=True,
             spread=self._options.spread,
             note=lambda one: PLANNED if one.job.id in self.placements else LEFT,
@@ -225,8 +212,7 @@ class LeasePlan:
         return (rank, self._remaining(one.job, one.sums), *by_arrival(one))
 
     def _remaining(self, job: Job, sums: JobService) -> int:
-        whole = whole_us(job, self._options.unknown_s * SECOND_US)
-        return remaining_us(job, sums, self._at_us, whole)
+        return left_us(job, sums, self._at_us, self._options.unknown_s)
 
     def _plan(self, gpu_type: str, rows: list[QueuedJob]) -> None:
         jobs = [job for one in rows if (job := self._selector_job(one.job, one.lease)) is not None]

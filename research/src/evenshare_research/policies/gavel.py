@@ -35,18 +35,17 @@ from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.measure import Measured
 from evenshare_core.formulations.shares import ShareProblem, ShareRule, ShareSolution
 from evenshare_core.policies.options import Options
-from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
+from evenshare_core.policies.sharing.base import SharingPolicy
 
 
 class Gavel(SharingPolicy):
-    """The policy; see the module's docstring."""
-
     name = "gavel"
     title = "Gavel"
     version = f"{SharingPolicy.version}, 2"  # 2: the equal split is as published, without caps
     promise = "The tenant that gains least over an equal split gains as much as possible."
     suits = "Mixed GPU types, where the tenant that gains least counts most; to compare with oef."
     promised = frozenset({Property.SHARING_INCENTIVE})
+    program = ShareRule.GAVEL
 
     share_options = MappingProxyType(
         {"time_fractions": ("true", "false"), **SharingPolicy.share_options}
@@ -58,10 +57,6 @@ class Gavel(SharingPolicy):
             ones = np.minimum(problem.cap, 1.0)
             problem = ShareProblem(problem.speedups, problem.capacity, problem.pi, ones)
         return super().share(problem, chosen)
-
-    def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
-        """The program whose optimum is shared."""
-        return ShareRule.GAVEL
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
         """Return what it promises: where a cap binds, the sharing incentive is not true."""

@@ -32,25 +32,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
-from evenshare_core.policies.policy import Policy, Private, Traits
+from evenshare_core.policies.orders.base import OrderedPolicy
+from evenshare_core.policies.policy import Private, Traits
 from evenshare_core.policies.shared.deadline_jobs import laxity_us, steps_left
-from evenshare_core.policies.shared.estimates import (
-    UNKNOWN_S,
-    UnknownSeconds,
-    remaining_us,
-    whole_us,
-)
-from evenshare_core.policies.shared.ordered import (
-    QueuedJob,
-    QueueRule,
-    by_arrival,
-    decide_in_order,
-    order_of,
-)
-from evenshare_core.units import SECOND_US
+from evenshare_core.policies.shared.estimates import UNKNOWN_S, UnknownSeconds, left_us
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival
 
 LAXITY, LATE, BEST_EFFORT = "least_laxity", "late", "best_effort"
 CLASSES = (LAXITY, LATE, BEST_EFFORT)
@@ -70,9 +58,7 @@ class GenieOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
-class Genie(Policy):
-    """The policy; see the module's docstring."""
-
+class Genie(OrderedPolicy):
     name = "genie"
     version = "1"
     title = "Least laxity first"
@@ -90,46 +76,32 @@ class Genie(Policy):
         }
     )
     traits = Traits(needs_estimates=True)
+    also_reads = frozenset({Private.DEADLINES})
     options_type = GenieOptions
 
-    def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and deadlines."""
-        return super().reads(options) | {Private.DEADLINES}
+    def rule(self, snapshot: Snapshot) -> QueueRule:
+        options = parse_options(GenieOptions, snapshot.options)
+        at_us = snapshot.at_us
+        by_job = steps_left(snapshot.deadlines, at_us)
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
-        return decide_in_order(snapshot, _rule(snapshot))
+        def key(one: QueuedJob) -> tuple[int, int]:
+            """The place of its class in `CLASSES`, and its laxity."""
+            steps = by_job.get(one.job.id)
+            if steps is None:
+                return CLASSES.index(BEST_EFFORT), 0
+            left = left_us(one.job, one.sums, at_us, options.unknown_s)
+            laxity = laxity_us(steps, at_us, left)
+            is_late = laxity < 0 and not options.late_first
+            return CLASSES.index(LATE if is_late else LAXITY), laxity
 
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
-        return order_of(snapshot, _rule(snapshot))
+        def order(one: QueuedJob) -> tuple[Any, ...]:
+            return (*key(one), *by_arrival(one))
 
-
-def _rule(snapshot: Snapshot) -> QueueRule:
-    options = parse_options(GenieOptions, snapshot.options)
-    at_us = snapshot.at_us
-    left = steps_left(snapshot.deadlines, at_us)
-
-    def key(one: QueuedJob) -> tuple[int, int]:
-        """The place of its class in `CLASSES`, and its laxity."""
-        steps = left.get(one.job.id)
-        if steps is None:
-            return CLASSES.index(BEST_EFFORT), 0
-        whole = whole_us(one.job, options.unknown_s * SECOND_US)
-        laxity = laxity_us(steps, at_us, remaining_us(one.job, one.sums, at_us, whole))
-        is_late = laxity < 0 and not options.late_first
-        return CLASSES.index(LATE if is_late else LAXITY), laxity
-
-    def order(one: QueuedJob) -> tuple[Any, ...]:
-        return (*key(one), *by_arrival(one))
-
-    return QueueRule(
-        order=order,
-        queue=lambda one: (one.job.id, one.gpu_type),
-        strict=False,
-        spread=options.spread,
-        note=lambda one: CLASSES[key(one)[0]],
-    )
+        return QueueRule(
+            order=order,
+            spread=options.spread,
+            note=lambda one: CLASSES[key(one)[0]],
+        )
 
 
 POLICY = Genie()

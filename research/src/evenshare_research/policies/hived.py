@@ -42,7 +42,13 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from evenshare_core.domain.cluster import Node, Placement, capacity_by_type, placement_gpus
+from evenshare_core.domain.cluster import (
+    Node,
+    Placement,
+    capacity_by_type,
+    largest_nodes,
+    placement_gpus,
+)
 from evenshare_core.domain.decision import Decision, End, Preemption
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -101,8 +107,6 @@ class HivedOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Hived(Policy):
-    """The policy; see the module's docstring."""
-
     name = "hived"
     version = "1"
     title = "Buddy cells"
@@ -128,7 +132,6 @@ class Hived(Policy):
     options_type = HivedOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         options = parse_options(HivedOptions, snapshot.options)
         cells = _cells(snapshot)
         use = CellUse(snapshot, cells, queued_jobs(snapshot), spread=options.spread)
@@ -146,7 +149,6 @@ class Hived(Policy):
         )
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
         options = parse_options(HivedOptions, snapshot.options)
         queue = queued_jobs(snapshot)
         use = CellUse(snapshot, _cells(snapshot), queue, spread=options.spread)
@@ -209,9 +211,7 @@ class CellUse:
                 room[cell.node] = room.get(cell.node, 0) + cell.gpus
         self._quotas = {(row.tenant, row.gpu_type): row.gpus for row in snapshot.entitlements}
         self._held: dict[tuple[int, str], int] = {}
-        self._sizes: dict[str, int] = {}
-        for node in snapshot.nodes:
-            self._sizes[node.gpu_type] = max(node.gpus, self._sizes.get(node.gpu_type, 0))
+        self._sizes = largest_nodes(snapshot.nodes)
         # GPUs that nobody holds for whom no lease would have to end before its expiry.
         self._free = {node.id: node.gpus for node in snapshot.nodes}
         self.spot: list[Lease] = []
@@ -311,8 +311,6 @@ class HivedPicks(OrderedPicks):
     def __init__(self, snapshot: Snapshot, use: CellUse, options: HivedOptions) -> None:
         rule = QueueRule(
             order=by_arrival,
-            queue=lambda one: (one.job.id, one.gpu_type),
-            strict=False,
             preempts=True,
             spread=options.spread,
             note=self._note,

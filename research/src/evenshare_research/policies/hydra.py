@@ -30,25 +30,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
-from evenshare_core.policies.policy import Policy, Private, Traits
+from evenshare_core.policies.orders.base import OrderedPolicy
+from evenshare_core.policies.policy import Private, Traits
 from evenshare_core.policies.shared.deadline_jobs import steps_left
-from evenshare_core.policies.shared.estimates import (
-    UNKNOWN_S,
-    UnknownSeconds,
-    remaining_us,
-    whole_us,
-)
-from evenshare_core.policies.shared.ordered import (
-    QueuedJob,
-    QueueRule,
-    by_arrival,
-    decide_in_order,
-    order_of,
-)
-from evenshare_core.units import SECOND_US
+from evenshare_core.policies.shared.estimates import UNKNOWN_S, UnknownSeconds, left_us
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival
 
 SLO, BEST_EFFORT = "slo", "best_effort"
 
@@ -60,9 +48,7 @@ class HydraOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
-class Hydra(Policy):
-    """The policy; see the module's docstring."""
-
+class Hydra(OrderedPolicy):
     name = "hydra"
     version = "1"
     title = "Deadlines, then shortest remaining time"
@@ -79,38 +65,23 @@ class Hydra(Policy):
         }
     )
     traits = Traits(needs_estimates=True)
+    also_reads = frozenset({Private.DEADLINES})
     options_type = HydraOptions
 
-    def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and deadlines."""
-        return super().reads(options) | {Private.DEADLINES}
+    def rule(self, snapshot: Snapshot) -> QueueRule:
+        options = parse_options(HydraOptions, snapshot.options)
+        at_us = snapshot.at_us
+        with_deadline = steps_left(snapshot.deadlines, at_us)
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
-        return decide_in_order(snapshot, _rule(snapshot))
+        def order(one: QueuedJob) -> tuple[Any, ...]:
+            left = left_us(one.job, one.sums, at_us, options.unknown_s)
+            return (one.job.id not in with_deadline, left, *by_arrival(one))
 
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
-        return order_of(snapshot, _rule(snapshot))
-
-
-def _rule(snapshot: Snapshot) -> QueueRule:
-    options = parse_options(HydraOptions, snapshot.options)
-    at_us = snapshot.at_us
-    left = steps_left(snapshot.deadlines, at_us)
-
-    def order(one: QueuedJob) -> tuple[Any, ...]:
-        whole = whole_us(one.job, options.unknown_s * SECOND_US)
-        remaining = remaining_us(one.job, one.sums, at_us, whole)
-        return (one.job.id not in left, remaining, *by_arrival(one))
-
-    return QueueRule(
-        order=order,
-        queue=lambda one: (one.job.id, one.gpu_type),
-        strict=False,
-        spread=options.spread,
-        note=lambda one: SLO if one.job.id in left else BEST_EFFORT,
-    )
+        return QueueRule(
+            order=order,
+            spread=options.spread,
+            note=lambda one: SLO if one.job.id in with_deadline else BEST_EFFORT,
+        )
 
 
 POLICY = Hydra()

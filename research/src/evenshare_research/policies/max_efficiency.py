@@ -8,21 +8,16 @@ from __future__ import annotations
 
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.formulations.shares import ShareRule
-from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
+from evenshare_core.policies.sharing.base import SharingPolicy
 
 
 class MaxEfficiency(SharingPolicy):
-    """The policy; see the module's docstring."""
-
     name = "max_efficiency"
     title = "Max efficiency"
     promise = "All tenants together get the most work done; a tenant alone is promised nothing."
     suits = "The most throughput that there can be, fair to nobody; to compare with others."
     promised = frozenset({Property.PARETO})
-
-    def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
-        """The program whose optimum is shared."""
-        return ShareRule.MAX_EFFICIENCY
+    program = ShareRule.MAX_EFFICIENCY
 
 
 POLICY = MaxEfficiency()

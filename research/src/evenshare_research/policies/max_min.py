@@ -10,23 +10,18 @@ from types import MappingProxyType
 
 from evenshare_core.fairness.certificate import Property
 from evenshare_core.formulations.shares import ShareRule
-from evenshare_core.policies.sharing.base import SharingOptions, SharingPolicy
+from evenshare_core.policies.sharing.base import SharingPolicy
 
 
 class MaxMin(SharingPolicy):
-    """The policy; see the module's docstring."""
-
     name = "max_min"
     title = "Max-min"
     promise = "Each tenant gets its part of every GPU type."
     suits = "An equal part of every GPU type for everybody; to compare with oef."
     promised = frozenset({Property.SHARING_INCENTIVE})
+    program = ShareRule.MAX_MIN
 
     share_options = MappingProxyType({})
-
-    def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - it has one rule
-        """The program whose optimum is shared."""
-        return ShareRule.MAX_MIN
 
 
 POLICY = MaxMin()

@@ -33,26 +33,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
-from evenshare_core.policies.policy import Policy, Traits
-from evenshare_core.policies.shared.estimates import (
-    UNKNOWN_S,
-    UnknownSeconds,
-    remaining_us,
-    whole_us,
-)
-from evenshare_core.policies.shared.ordered import (
-    QueuedJob,
-    QueueRule,
-    by_arrival,
-    decide_in_order,
-    order_of,
-)
+from evenshare_core.policies.orders.base import OrderedPolicy
+from evenshare_core.policies.policy import Traits
+from evenshare_core.policies.shared.estimates import UNKNOWN_S, UnknownSeconds, left_us
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Session
-from evenshare_core.units import SECOND_US
 
 GAIN = "marginal_gain"
 
@@ -64,9 +52,7 @@ class OptimusOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
-class Optimus(Policy):
-    """The policy; see the module's docstring."""
-
+class Optimus(OrderedPolicy):
     name = "optimus"
     version = "1"
     title = "Largest marginal gain"
@@ -81,32 +67,22 @@ class Optimus(Policy):
     traits = Traits(needs_estimates=True, preempts=True)
     options_type = OptimusOptions
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
+    def rule(self, snapshot: Snapshot) -> QueueRule:
         options = parse_options(OptimusOptions, snapshot.options)
-        return decide_in_order(snapshot, _rule(options, snapshot.at_us, snapshot.lease_us))
-
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
-        options = parse_options(OptimusOptions, snapshot.options)
-        return order_of(snapshot, _rule(options, snapshot.at_us, snapshot.lease_us))
+        return _rule(options, snapshot.at_us, snapshot.lease_us)
 
     def session(self, options: dict[str, Any]) -> Session:
-        """Return a queue that goes on from round to round."""
         chosen = parse_options(OptimusOptions, options)
         return OrderedSession(lambda view: _rule(chosen, view.at_us, view.lease_us))
 
 
 def _rule(options: OptimusOptions, at_us: int, lease_us: int) -> QueueRule:
     def gain(one: QueuedJob) -> Fraction:
-        whole = whole_us(one.job, options.unknown_s * SECOND_US)
-        left = remaining_us(one.job, one.sums, at_us, whole)
+        left = left_us(one.job, one.sums, at_us, options.unknown_s)
         return Fraction(min(lease_us, left), left * one.job.gpus)
 
     return QueueRule(
         order=lambda one: (-gain(one), *by_arrival(one)),
-        queue=lambda one: (one.job.id, one.gpu_type),
-        strict=False,
         preempts=True,
         spread=options.spread,
         note=lambda _: GAIN,

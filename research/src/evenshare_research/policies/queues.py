@@ -19,19 +19,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.orders.base import OrderedPolicy
 from evenshare_core.policies.orders.fifo import Fifo
-from evenshare_core.policies.policy import Policy, Traits
-from evenshare_core.policies.shared.ordered import (
-    QueuedJob,
-    QueueRule,
-    by_arrival,
-    decide_in_order,
-    order_of,
-)
+from evenshare_core.policies.policy import Traits
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Queued, Session
 
@@ -61,7 +55,7 @@ class Sjf(Fifo):
         return (known, job.submitted_us, job.id)
 
 
-class Srtf(Policy):
+class Srtf(OrderedPolicy):
     """Shortest remaining time first by estimate, preemptive where leases end."""
 
     name = "srtf"
@@ -73,18 +67,11 @@ class Srtf(Policy):
     traits = Traits(needs_estimates=True, preempts=True)
     options_type = SrtfOptions
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
+    def rule(self, snapshot: Snapshot) -> QueueRule:
         options = parse_options(SrtfOptions, snapshot.options)
-        return decide_in_order(snapshot, _preemptive(snapshot.at_us, spread=options.spread))
-
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
-        options = parse_options(SrtfOptions, snapshot.options)
-        return order_of(snapshot, _preemptive(snapshot.at_us, spread=options.spread))
+        return _preemptive(snapshot.at_us, spread=options.spread)
 
     def session(self, options: dict[str, Any]) -> Session:
-        """Return a queue that goes on from round to round."""
         chosen = parse_options(SrtfOptions, options)
         return OrderedSession(lambda view: _preemptive(view.at_us, spread=chosen.spread))
 
@@ -100,8 +87,6 @@ def _preemptive(at_us: int, *, spread: bool) -> QueueRule:
 
     return QueueRule(
         order=remaining,
-        queue=lambda one: (one.job.id, one.gpu_type),
-        strict=False,
         preempts=True,
         spread=spread,
     )

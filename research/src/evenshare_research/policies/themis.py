@@ -36,24 +36,18 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
-from evenshare_core.policies.policy import Policy, Traits
+from evenshare_core.policies.orders.base import OrderedPolicy
+from evenshare_core.policies.policy import Traits
 from evenshare_core.policies.shared.estimates import (
     UNKNOWN_S,
     UnknownSeconds,
     remaining_us,
     whole_us,
 )
-from evenshare_core.policies.shared.ordered import (
-    QueuedJob,
-    QueueRule,
-    by_arrival,
-    decide_in_order,
-    order_of,
-)
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival
 from evenshare_core.units import SECOND_US
 
 FINISH_TIME = "finish_time"
@@ -83,9 +77,7 @@ class ThemisOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return 1 + Fraction(self.estimate_error) * drawn
 
 
-class Themis(Policy):
-    """The policy; see the module's docstring."""
-
+class Themis(OrderedPolicy):
     name = "themis"
     version = "2"  # errors are drawn by no id (0195)
     title = "Finish-time fairness"
@@ -101,39 +93,28 @@ class Themis(Policy):
     traits = Traits(needs_estimates=True, preempts=True)
     options_type = ThemisOptions
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
-        return decide_in_order(snapshot, _rule(snapshot))
+    def rule(self, snapshot: Snapshot) -> QueueRule:
+        options = parse_options(ThemisOptions, snapshot.options)
+        at_us = snapshot.at_us
 
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
-        return order_of(snapshot, _rule(snapshot))
+        def alone_us(job: Job) -> int:
+            whole = whole_us(job, options.unknown_s * SECOND_US)
+            if not options.estimate_error:
+                return whole
+            return max(1, int(whole * options.error_factor(job)))
 
+        def rho(one: QueuedJob) -> Fraction:
+            """rho x N."""
+            alone = alone_us(one.job)
+            left = remaining_us(one.job, one.sums, at_us, alone)
+            return Fraction(at_us - one.job.submitted_us + left, alone)
 
-def _rule(snapshot: Snapshot) -> QueueRule:
-    options = parse_options(ThemisOptions, snapshot.options)
-    at_us = snapshot.at_us
-
-    def alone_us(job: Job) -> int:
-        whole = whole_us(job, options.unknown_s * SECOND_US)
-        if not options.estimate_error:
-            return whole
-        return max(1, int(whole * options.error_factor(job)))
-
-    def rho(one: QueuedJob) -> Fraction:
-        """rho x N."""
-        alone = alone_us(one.job)
-        left = remaining_us(one.job, one.sums, at_us, alone)
-        return Fraction(at_us - one.job.submitted_us + left, alone)
-
-    return QueueRule(
-        order=lambda one: (-rho(one), *by_arrival(one)),
-        queue=lambda one: (one.job.id, one.gpu_type),
-        strict=False,
-        preempts=True,
-        spread=options.spread,
-        note=lambda _: FINISH_TIME,
-    )
+        return QueueRule(
+            order=lambda one: (-rho(one), *by_arrival(one)),
+            preempts=True,
+            spread=options.spread,
+            note=lambda _: FINISH_TIME,
+        )
 
 
 POLICY = Themis()

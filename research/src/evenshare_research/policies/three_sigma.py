@@ -58,7 +58,7 @@ from evenshare_core.policies.shared.deadline_jobs import Steps, laxity_us, steps
 from evenshare_core.policies.shared.estimates import (
     UNKNOWN_S,
     UnknownSeconds,
-    remaining_us,
+    left_us,
     whole_us,
 )
 from evenshare_core.policies.shared.ordered import (
@@ -115,8 +115,6 @@ class ThreeSigmaOptions(Options, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ThreeSigma(Policy):
-    """The policy; see the module's docstring."""
-
     name = "three_sigma"
     version = "1"
     title = "Starts planned over distributions"
@@ -136,14 +134,10 @@ class ThreeSigma(Policy):
         }
     )
     traits = Traits(needs_estimates=True, preempts=True)
+    also_reads = frozenset({Private.DEADLINES, Private.ESTIMATES})
     options_type = ThreeSigmaOptions
 
-    def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and deadlines with how sure estimates are."""
-        return super().reads(options) | {Private.DEADLINES, Private.ESTIMATES}
-
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         planned = _PlannedRound(snapshot)
         return replace(decide_in_order(snapshot, planned.rule), solve=planned.solve)
 
@@ -181,8 +175,6 @@ class _PlannedRound:
         """The order of this round; who is planned for later is let in by nothing."""
         return QueueRule(
             order=self._order,
-            queue=lambda one: (one.job.id, one.gpu_type),
-            strict=False,
             preempts=True,
             spread=self._options.spread,
             admits=lambda one: (
@@ -216,8 +208,7 @@ class _PlannedRound:
         return (laxity_us(steps, self._at_us, self._remaining(one)), *by_arrival(one))
 
     def _remaining(self, one: QueuedJob) -> int:
-        whole = whole_us(one.job, self._options.unknown_s * SECOND_US)
-        return remaining_us(one.job, one.sums, self._at_us, whole)
+        return left_us(one.job, one.sums, self._at_us, self._options.unknown_s)
 
     def _lengths_left(self, job: Job, sums: JobService) -> Slots:
         whole = whole_us(job, self._options.unknown_s * SECOND_US)

@@ -31,18 +31,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.policies.options import SPREAD_TEXT, UNIT, Options, parse_options
-from evenshare_core.policies.policy import Policy, Traits
-from evenshare_core.policies.shared.ordered import (
-    QueuedJob,
-    QueueRule,
-    by_arrival,
-    decide_in_order,
-    order_of,
-)
+from evenshare_core.policies.orders.base import OrderedPolicy
+from evenshare_core.policies.policy import Traits
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Session
 from evenshare_core.units import SECOND_US
@@ -87,9 +81,7 @@ class TiresiasOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
         return bisect_right(thresholds, received_gpu_us)
 
 
-class TiresiasL(Policy):
-    """The policy; see the module's docstring."""
-
+class TiresiasL(OrderedPolicy):
     name = "tiresias_l"
     version = "1"
     title = "Least attained service"
@@ -109,15 +101,9 @@ class TiresiasL(Policy):
     traits = Traits(preempts=True)
     options_type = TiresiasOptions
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
+    def rule(self, snapshot: Snapshot) -> QueueRule:
         options = parse_options(TiresiasOptions, snapshot.options)
-        return decide_in_order(snapshot, _rule(options, snapshot.at_us))
-
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
-        options = parse_options(TiresiasOptions, snapshot.options)
-        return order_of(snapshot, _rule(options, snapshot.at_us))
+        return _rule(options, snapshot.at_us)
 
     def session(self, options: dict[str, Any]) -> Session | None:
         """Return a queue that goes on from round to round; none where time alone promotes jobs."""
@@ -146,8 +132,6 @@ def _rule(options: TiresiasOptions, at_us: int) -> QueueRule:
 
     return QueueRule(
         order=lambda one: (queue(one), *by_arrival(one)),
-        queue=lambda one: (one.job.id, one.gpu_type),
-        strict=False,
         preempts=True,
         spread=options.spread,
         note=note,

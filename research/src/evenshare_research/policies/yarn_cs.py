@@ -15,20 +15,13 @@ from typing import Annotated, Any, Protocol
 
 from msgspec import Meta
 
-from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
-from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.orders.base import OrderedPolicy
 from evenshare_core.policies.quota_promise import QuotaPromiseKind
 from evenshare_core.policies.shared.admission import Refusal
-from evenshare_core.policies.shared.ordered import (
-    QueuedJob,
-    QueueRule,
-    by_arrival,
-    decide_in_order,
-    order_of,
-)
+from evenshare_core.policies.shared.ordered import QueuedJob, QueueRule, by_arrival
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Session
 
@@ -52,9 +45,7 @@ class YarnCsOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
-class YarnCs(Policy):
-    """The policy; see the module's docstring."""
-
+class YarnCs(OrderedPolicy):
     name = "yarn_cs"
     version = "2"
     title = "Capacity scheduler"
@@ -68,18 +59,11 @@ class YarnCs(Policy):
     quota_kind = QuotaPromiseKind.RESERVED
     options_type = YarnCsOptions
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
+    def rule(self, snapshot: Snapshot) -> QueueRule:
         options = parse_options(YarnCsOptions, snapshot.options)
-        return decide_in_order(snapshot, _rule(options, _SnapshotUse(snapshot)))
-
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who was submitted before whom; each within the quota of its tenant."""
-        options = parse_options(YarnCsOptions, snapshot.options)
-        return order_of(snapshot, _rule(options, _SnapshotUse(snapshot)))
+        return _rule(options, _SnapshotUse(snapshot))
 
     def session(self, options: dict[str, Any]) -> Session:
-        """Return a queue that goes on from round to round."""
         chosen = parse_options(YarnCsOptions, options)
         return OrderedSession(lambda view: _rule(chosen, view), borrows=False)
 
@@ -113,6 +97,7 @@ def _rule(options: YarnCsOptions, use: Use) -> QueueRule:
     return QueueRule(
         order=by_arrival,
         queue=lambda one: (one.job.tenant, one.gpu_type),
+        strict=True,
         whole_nodes=options.whole_nodes,
         spread=options.spread,
         admits=held.admits,

@@ -57,10 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
         processes=options.processes,
         say=lambda text: print(text, flush=True),
     )
-    measured = f"{datetime.now(UTC).date().isoformat()} on {machine()}."
+    measured = f"{datetime.now(UTC).date().isoformat()}."
     path = KEPT / "report.html"
     KEPT.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(_all_parts(), f"Made {measured}"), encoding="utf-8")
+    path.write_text(page(_all_parts(), f"Made {measured[:-1]} on {machine()}."), encoding="utf-8")
     print(f"\nThe report with charts: {path}")
     if options.write:
         before = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}

@@ -23,7 +23,7 @@ from evenshare_core.simulation.workloads import (
     read_workload,
 )
 from evenshare_core.units import HOUR_US, MINUTE_US, SECOND_US
-from evenshare_research.reproduce.compare import COLD_US, NODE_GPUS
+from evenshare_research.reproduce.philly import COLD_US, NODE_GPUS
 from evenshare_research.reproduce.runs import DATA, KeptRun
 
 TRACE = DATA / "chronus.csv.gz"

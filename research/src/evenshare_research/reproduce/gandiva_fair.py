@@ -6,7 +6,7 @@ the paper's do not leave, and nothing else is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evenshare_research.reproduce.model import (
@@ -16,9 +16,10 @@ from evenshare_research.reproduce.model import (
     Part,
     ReportChart,
     Results,
+    verdict_of,
 )
 from evenshare_research.reproduce.runs import KeptRun
-from evenshare_research.reproduce.shown import number
+from evenshare_research.reproduce.shown import curve, listed, number
 from evenshare_research.reproduce.turn_figures import least_use, mean_gpus, progress
 from evenshare_research.reproduce.turns import turns
 
@@ -123,27 +124,22 @@ def shares_verdict(
     return ClaimVerdict.NOT_REPRODUCED, why
 
 
-def _listed(values: Sequence[float], places: int = 2) -> str:
-    return ", ".join(number(value, places) for value in values)
-
-
 def _shares(
     place: str, text: str, ours: Sequence[float], paper: Sequence[float], names: Sequence[str] = ()
 ) -> Claim:
     verdict, why = shares_verdict(ours, paper, names)
-    return Claim(place, text, f"{_listed(paper)} GPUs", f"{_listed(ours)} GPUs", verdict, why)
+    return Claim(place, text, f"{listed(paper)} GPUs", f"{listed(ours)} GPUs", verdict, why)
 
 
 def _use(place: str, text: str, paper: int, least: int, least_part: float = 0.98) -> Claim:
     """Throughput close to capacity, but for the turn of a departure."""
-    held = least >= least_part * paper
-    return Claim(
+    return Claim.of(
         place,
         text,
         f"close to {paper}",
         f"{least} GPUs in use in the worst turn",
-        ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
-        "" if held else f"{paper - least} GPUs idle in one turn",
+        held=least >= least_part * paper,
+        why_not=f"{paper - least} GPUs idle in one turn",
     )
 
 
@@ -220,8 +216,8 @@ def _types(results: Results) -> Findings:
         verdict, why = shares_verdict(
             ours, list(fair) * len(tenants), [f"user {who}, {name}" for who, name in keys]
         )
-        shown = "; ".join(_listed(ours[at : at + 3], 1) for at in range(0, len(ours), 3))
-        claims.append(Claim("5.4", when, f"{_listed(fair, 1)} GPUs each", shown, verdict, why))
+        shown = "; ".join(listed(ours[at : at + 3], 1) for at in range(0, len(ours), 3))
+        claims.append(Claim("5.4", when, f"{listed(fair, 1)} GPUs each", shown, verdict, why))
     claims += trade_claims(
         progress(off, SPEEDS, SETTLED, LEAVES), progress(on, SPEEDS, SETTLED, LEAVES)
     )
@@ -230,16 +226,15 @@ def _types(results: Results) -> Findings:
         _use("5.5", "Total throughput does not suffer from trades", 100,
              min(least_use(on, 0, LEAVES), least_use(on, LEAVES + 2, LASTS)))
     )  # fmt: skip # rows of what belongs together
-    speeds = {tenant: _throughput_curve(tenant) for tenant in SPEEDS}
     charts = [
         ReportChart(
             "Progress with trading and without (figure 8)",
             "minutes",
             "throughput, in K80s",
             [
-                _trace(f"user {tenant}, trading {name}", _smooth(curve(result)))
+                _smooth_curve(f"user {tenant}, trading {name}", _throughputs(result, tenant))
                 for name, result in (("off", off), ("on", on))
-                for tenant, curve in speeds.items()
+                for tenant in SPEEDS
             ],
         ),
         *(_of_type(name, on) for name in TYPES),
@@ -260,35 +255,37 @@ def trade_claims(off: Mapping[int, float], on: Mapping[int, float]) -> list[Clai
     faster = [tenant for tenant in (1, 4) if gains[tenant] >= 0.1]
     near = all(abs(gains[tenant] - 0.3) <= 0.1 for tenant in (1, 4))
     slow = min(gains, key=gains.__getitem__)
-    thirty = (
-        ClaimVerdict.REPRODUCED
-        if near
-        else ClaimVerdict.IN_DIRECTION
-        if faster == [1, 4]
-        else ClaimVerdict.NOT_REPRODUCED
-    )
     missing = " and ".join(f"user {tenant}" for tenant in (1, 4) if tenant not in faster)
-    held = gains[slow] >= -NEAR
     return [
-        Claim("5.5", "With trading users 1 and 4 are about 30 % faster", "+30 %, +30 %", shown,
-              thirty, f"{missing} gains less than 10 %" if missing else ""),
-        Claim("5.5", f"Nobody is slower with trading (here: by more than {NEAR:.0%})", "said",
-              shown, ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
-              "" if held else f"user {slow} is {-100 * gains[slow]:.0f} % slower"),
-    ]  # fmt: skip # rows of what belongs together
+        Claim(
+            "5.5",
+            "With trading users 1 and 4 are about 30 % faster",
+            "+30 %, +30 %",
+            shown,
+            verdict_of(near, in_direction=not missing),
+            f"{missing} gains less than 10 %" if missing else "",
+        ),
+        Claim.of(
+            "5.5",
+            f"Nobody is slower with trading (here: by more than {NEAR:.0%})",
+            "said",
+            shown,
+            held=gains[slow] >= -NEAR,
+            why_not=f"user {slow} is {-100 * gains[slow]:.0f} % slower",
+        ),
+    ]
 
 
 def _undone(on: Mapping[str, Any]) -> Claim:
     """Trades are undone at the departure, and new ones follow."""
     undone, after = on["undone"][LEAVES], sum(on["made"][LEAVES:])
-    held = undone > 0 and after > 0
-    return Claim(
+    return Claim.of(
         "5.5",
         "When a user leaves, trades are undone and new ones are made",
         "figures 8 and 9",
         f"{sum(on['made'][:LEAVES])} made before, {undone} undone then, {after} made after",
-        ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
-        "" if held else "none was undone" if not undone else "none was made after",
+        held=undone > 0 and after > 0,
+        why_not="none was made after" if undone else "none was undone",
     )
 
 
@@ -308,8 +305,8 @@ def _curves(title: str, result: Mapping[str, Any], keys: Mapping[str, list[str]]
         name: [sum(turn) for turn in zip(*(result["gpus"][key] for key in some), strict=True)]
         for name, some in keys.items()
     }
-    traces = [_trace(name, _smooth(row)) for name, row in rows.items()]
-    return ReportChart(title, "minutes", "GPUs", traces)
+    curves = [_smooth_curve(name, row) for name, row in rows.items()]
+    return ReportChart(title, "minutes", "GPUs", curves)
 
 
 def _of_type(name: str, result: Mapping[str, Any]) -> ReportChart:
@@ -317,55 +314,27 @@ def _of_type(name: str, result: Mapping[str, Any]) -> ReportChart:
     return _curves(f"GPUs of type {name} with trading (figure 11)", result, keys)
 
 
-def _throughput_curve(tenant: int) -> Callable[[Mapping[str, Any]], list[float]]:
-    def curve(result: Mapping[str, Any]) -> list[float]:
-        rows = [
-            [gpus * SPEEDS[tenant][name] / 1000 for gpus in result["gpus"][f"{tenant} {name}"]]
-            for name in TYPES
-        ]
-        return [sum(turn) for turn in zip(*rows, strict=True)]
-
-    return curve
-
-
-def _smooth(row: Sequence[float]) -> list[float]:
-    """Averages over the last `WINDOW` quanta."""
-    return [
-        round(sum(part) / len(part), 3)
-        for end in range(1, len(row) + 1)
-        if (part := row[max(0, end - WINDOW) : end])
+def _throughputs(result: Mapping[str, Any], tenant: int) -> list[float]:
+    rows = [
+        [gpus * SPEEDS[tenant][name] / 1000 for gpus in result["gpus"][f"{tenant} {name}"]]
+        for name in TYPES
     ]
+    return [sum(turn) for turn in zip(*rows, strict=True)]
 
 
-def _trace(name: str, row: Sequence[float]) -> dict[str, Any]:
-    return {
-        "type": "scatter", "mode": "lines", "name": name, "x": list(range(len(row))), "y": row,
-    }  # fmt: skip # rows of what belongs together
+def _smooth_curve(name: str, row: Sequence[float]) -> dict[str, Any]:
+    """Averages over the last `WINDOW` quanta."""
+    parts = [row[max(0, end - WINDOW) : end] for end in range(1, len(row) + 1)]
+    means = [round(sum(part) / len(part), 3) for part in parts]
+    return curve(name, list(range(len(row))), means)
 
 
+SMALL_TITLE = "Gandiva_fair: turns on one and two nodes"
+MANY_TITLE = "Gandiva_fair: many users on one GPU type"
+TYPES_TITLE = "Gandiva_fair: three GPU types, trading off and on"
+TYPES_RAN = f"{RAN} Speeds of Table 1. Progress is compared from 40 turns after the start."
 PARTS = (
-    Part(
-        "gandiva_fair",
-        "Gandiva_fair: turns on one and two nodes",
-        SOURCE,
-        RAN,
-        [ONE_NODE, TWO_NODES],
-        _small,
-    ),
-    Part(
-        "gandiva_fair-many",
-        "Gandiva_fair: many users on one GPU type",
-        SOURCE,
-        RAN,
-        [USERS, GROUPS],
-        _many,
-    ),
-    Part(
-        "gandiva_fair-types",
-        "Gandiva_fair: three GPU types, trading off and on",
-        SOURCE,
-        RAN + " Speeds of Table 1. Progress is compared from 40 turns after the start.",
-        [NO_TRADES, TRADES],
-        _types,
-    ),
+    Part("gandiva_fair", SMALL_TITLE, SOURCE, RAN, [ONE_NODE, TWO_NODES], _small),
+    Part("gandiva_fair-many", MANY_TITLE, SOURCE, RAN, [USERS, GROUPS], _many),
+    Part("gandiva_fair-types", TYPES_TITLE, SOURCE, TYPES_RAN, [NO_TRADES, TRADES], _types),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from evenshare_research.reproduce.market_runs import (
     KINDS,
@@ -20,8 +21,9 @@ from evenshare_research.reproduce.model import (
     ReportChart,
     ReportTable,
     Results,
+    verdict_of,
 )
-from evenshare_research.reproduce.shown import number, percent
+from evenshare_research.reproduce.shown import bars, number, percent
 
 SOURCE = (
     "N. Wang et al., Online Scheduling of Distributed Machine Learning Jobs for Incentivizing"
@@ -73,11 +75,10 @@ BASELINES = {
 
 def gain_verdict(ratios: Mapping[str, float], paper: Mapping[str, float]) -> ClaimVerdict:
     """Of the worst rival: three quarters of the paper's gain is reproduced, 1 % in direction."""
-    if all(ratios[name] - 1 >= 0.75 * (paper[name] - 1) for name in paper):
-        return ClaimVerdict.REPRODUCED
-    if all(ratios[name] > 1.01 for name in paper):
-        return ClaimVerdict.IN_DIRECTION
-    return ClaimVerdict.NOT_REPRODUCED
+    return verdict_of(
+        all(ratios[name] - 1 >= 0.75 * (paper[name] - 1) for name in paper),
+        in_direction=all(ratios[name] > 1.01 for name in paper),
+    )
 
 
 def revenue_claim(
@@ -85,11 +86,10 @@ def revenue_claim(
 ) -> Claim:
     """Revenue over that of each rival, by mode; the first mode is the paper's."""
     verdicts = {mode: gain_verdict(ratios, paper) for mode, ratios in by_mode.items()}
-    verdict = verdicts[MODES[0]]
-    if verdict is not ClaimVerdict.REPRODUCED and any(
-        one is not ClaimVerdict.NOT_REPRODUCED for one in verdicts.values()
-    ):
-        verdict = ClaimVerdict.IN_DIRECTION
+    verdict = verdict_of(
+        verdicts[MODES[0]] is ClaimVerdict.REPRODUCED,
+        in_direction=set(verdicts.values()) != {ClaimVerdict.NOT_REPRODUCED},
+    )
     behind = [
         f"{mode}: {name} not below it" if ratios[name] <= 1.01 else f"{mode}: {name} by less"
         for mode, ratios in by_mode.items()
@@ -166,31 +166,36 @@ def fairness_claims(alphas: Mapping[str, Sequence[tuple[float, float]]]) -> list
     """5.2 of (mean, variance) of alpha over tenants."""
     variances = {name: fmean(variance for _, variance in rows) for name, rows in alphas.items()}
     mine = variances["Astraea"]
-    rivals = {name: variances[name] for name in POLICIES}
-    least = all(mine <= 0.99 * variance for variance in rivals.values())
     shown = ", ".join(f"{name} {number(value, 2)}" for name, value in variances.items())
-    not_above = ", ".join(name for name, value in rivals.items() if mine > 0.99 * value)
-    in_range = 0.95 * 0.7053 <= mine <= 1.05 * 0.7979
+    not_above = ", ".join(name for name in POLICIES if mine > 0.99 * variances[name])
     private = variances[BATCH]
     return [
-        Claim(
-            "5.2", "Least variance of revenue fairness alpha of those that share", "figure 8",
-            shown, ClaimVerdict.REPRODUCED if least else ClaimVerdict.NOT_REPRODUCED,
-            "" if least else f"{not_above} not above it",
+        Claim.of(
+            "5.2",
+            "Least variance of revenue fairness alpha of those that share",
+            "figure 8",
+            shown,
+            held=not not_above,
+            why_not=f"{not_above} not above it",
         ),
-        Claim(
-            "5.2", "The variance itself", "0.71 to 0.80", number(mine, 2),
-            ClaimVerdict.REPRODUCED if in_range else ClaimVerdict.NOT_REPRODUCED,
-            "" if in_range else "by how unequal the tenants' load is, which is not public",
+        Claim.of(
+            "5.2",
+            "The variance itself",
+            "0.71 to 0.80",
+            number(mine, 2),
+            held=0.95 * 0.7053 <= mine <= 1.05 * 0.7979,
+            why_not="by how unequal the tenants' load is, which is not public",
         ),
-        Claim(
-            "5.2", "BatchSche has alpha 1 for every tenant", "1, variance 0",
+        Claim.of(
+            "5.2",
+            "BatchSche has alpha 1 for every tenant",
+            "1, variance 0",
             f"variance {number(private, 2)}",
-            ClaimVerdict.REPRODUCED if private < 0.01 else ClaimVerdict.NOT_REPRODUCED,
-            "" if private < 0.01 else "alpha compares revenue with resources, and no tenant's load"
-            " is in proportion to its servers",
+            held=private < 0.01,
+            why_not="alpha compares revenue with resources, and no tenant's load is in proportion"
+            " to its servers",
         ),
-    ]  # fmt: skip # rows of what belongs together
+    ]
 
 
 def _makespans(results: Results) -> tuple[dict[str, float], float]:
@@ -209,50 +214,46 @@ def makespan_claim(ratios: Mapping[str, float], part: float) -> Claim:
     """5.2: at most the paper's ratio and a quarter of its gain; a scheduler that runs all jobs."""
     paper = {GANDIVA: 0.83, HIVED: 0.67}
     held = all(ratios[name] <= 1 - 0.75 * (1 - paper[name]) for name in paper)
-    verdict = ClaimVerdict.NOT_REPRODUCED
-    if all(ratio < 0.99 for ratio in ratios.values()):
-        verdict = ClaimVerdict.REPRODUCED if held and part > 0.99 else ClaimVerdict.IN_DIRECTION
+    below = all(ratio < 0.99 for ratio in ratios.values())
+    verdict = verdict_of(below and held and part > 0.99, in_direction=below)
     why = "" if part > 0.99 else f"it runs {percent(part, 0)} of the jobs, the others all"
-    return Claim(
-        "5.2", "Makespan below Gandiva_fair's and HiveD's", _listed(paper), _listed(ratios),
-        verdict, why,
-    )  # fmt: skip # rows of what belongs together
+    text = "Makespan below Gandiva_fair's and HiveD's"
+    return Claim("5.2", text, _listed(paper), _listed(ratios), verdict, why)
 
 
 def _theta_claim(results: Results) -> Claim:
     rule = fmean(results[run]["revenue"] for run in PAPER_THETA.values())
     least = fmean(results[ASTRAEA["linear", MANY, "geometric", seed]]["revenue"] for seed in SEEDS)
-    held = least > 1.01 * rule
-    return Claim(
+    return Claim.of(
         "5.2",
         "Under load an underestimated theta earns more (here: 2 instead of the rule's)",
         "figure 11: 80 %",
         f"{number(least / rule, 2)}x the rule's revenue",
-        ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
-        "" if held else "it earns no more",
+        held=least > 1.01 * rule,
+        why_not="it earns no more",
     )
 
 
 def _speed_claim(results: Results) -> Claim:
     slowest = max(results[run]["cpu_s_per_job"] for run in ASTRAEA.values())
-    return Claim(
+    return Claim.of(
         "5.2",
         "One job is scheduled quickly on a laptop (here: all its rounds together)",
         "1.56 s",
         f"{number(1000 * slowest)} ms in the slowest run",
-        ClaimVerdict.REPRODUCED if slowest <= 1.56 else ClaimVerdict.NOT_REPRODUCED,
+        held=slowest <= 1.56,
     )
 
 
 def _gain_claim(results: Results) -> Claim:
     without = sum(results[run]["without_gain"] for run in ASTRAEA.values())
     jobs = sum(results[run]["scheduled"] for run in ASTRAEA.values())
-    return Claim(
+    return Claim.of(
         "5.2",
         "The ideal revenue of every job is above its cost (figure 12)",
         "all jobs",
         f"{number(jobs - without)} of {number(jobs)} jobs",
-        ClaimVerdict.NOT_REPRODUCED if without else ClaimVerdict.REPRODUCED,
+        held=not without,
     )
 
 
@@ -275,22 +276,17 @@ def _cells(results: Results, kind: str, place: Place) -> dict[str, list[str]]:
     for mode in MODES_OF[kind]:
         rows = [results[ASTRAEA[kind, place, mode, seed]] for seed in SEEDS]
         for name, prefix in (("Astraea", ""), (BATCH, "private_")):
-            cells[f"{name}, {mode}"] = [
-                *(
-                    number(fmean(row[prefix + key] for row in rows))
-                    for key in ("revenue", "scheduled", "makespan")
-                ),
-                number(fmean(spread_of(row[prefix + "alpha"])[1] for row in rows), 2),
-            ]
+            cells[f"{name}, {mode}"] = _mean_cells(rows, prefix)
     for name in POLICIES:
         theirs = [results[BASELINES[name, place, seed]][kind] for seed in SEEDS]
-        cells[name] = [
-            number(fmean(row["revenue"] for row in theirs)),
-            number(place[0]),
-            number(fmean(row["makespan"] for row in theirs)),
-            number(fmean(spread_of(row["alpha"])[1] for row in theirs), 2),
-        ]
+        cells[name] = _mean_cells([row | {"scheduled": place[0]} for row in theirs])
     return cells
+
+
+def _mean_cells(rows: Sequence[Mapping[str, Any]], prefix: str = "") -> list[str]:
+    keys = [prefix + key for key in ("revenue", "scheduled", "makespan")]
+    variance = fmean(spread_of(row[f"{prefix}alpha"])[1] for row in rows)
+    return [*(number(fmean(row[key] for row in rows)) for key in keys), number(variance, 2)]
 
 
 def _chart(results: Results) -> ReportChart:
@@ -300,11 +296,8 @@ def _chart(results: Results) -> ReportChart:
     for place in places:
         for name, cells in _cells(results, "linear", place).items():
             curves.setdefault(name, []).append(float(cells[0].replace(",", "")))
-    traces = [
-        {"type": "bar", "name": name.replace("`", ""), "x": shown, "y": values}
-        for name, values in curves.items()
-    ]
-    return ReportChart("Total revenue, linear utilities (figure 4)", "", "credits", traces)
+    columns = [bars(name, shown, values) for name, values in curves.items()]
+    return ReportChart("Total revenue, linear utilities (figure 4)", "", "credits", columns)
 
 
 # The offline optimum.
@@ -347,19 +340,13 @@ def _optimum(results: Results) -> Findings:
 
 def ratio_claim(kind: str, least: Mapping[str, float]) -> Claim:
     """5.2 of the least mean ratio by mode."""
-    held = {mode: ratio > 0.6 for mode, ratio in least.items()}
-    verdict = ClaimVerdict.NOT_REPRODUCED
-    if held[MODES[0]]:
-        verdict = ClaimVerdict.REPRODUCED
-    elif any(held.values()):
-        verdict = ClaimVerdict.IN_DIRECTION
-    below = [mode for mode, is_held in held.items() if not is_held]
+    below = [mode for mode, ratio in least.items() if ratio <= 0.6]
     return Claim(
         "5.2",
         f"Revenue over that of the best plan made afterwards, in small cases ({kind})",
         "above 0.6",
         ", ".join(f"{mode} {number(ratio, 2)}" for mode, ratio in least.items()),
-        verdict,
+        verdict_of(MODES[0] not in below, in_direction=len(below) < len(least)),
         f"{' and '.join(below)} is not above it" if below else "",
     )
 

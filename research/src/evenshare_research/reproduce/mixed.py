@@ -26,7 +26,7 @@ from evenshare_core.simulation.simulator import SimulationResult, check_conserva
 from evenshare_core.simulation.state import Rules, SimulationState
 from evenshare_core.simulation.workloads import Cluster, SimJob
 from evenshare_core.units import GPU_MICRO, HOUR_US, MINUTE_US, ONE_MILLI, SECOND_US
-from evenshare_research.reproduce.compare import COLD_US, LOAD
+from evenshare_research.reproduce.philly import COLD_US, LOAD
 from evenshare_research.reproduce.runs import TWO_DAYS, KeptRun
 
 TYPES = ("type 1", "type 2", "type 3")  # the slowest first

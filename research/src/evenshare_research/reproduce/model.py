@@ -19,7 +19,13 @@ class ClaimVerdict(Enum):
     IN_DIRECTION = "in direction"
     NOT_REPRODUCED = "not reproduced"
     NOT_TESTABLE = "not testable with public data"
-    NOT_RUN = "not run yet"
+
+
+def verdict_of(reproduced: bool, *, in_direction: bool = False) -> ClaimVerdict:
+    """Return what a claim is; `in_direction`: if it is not reproduced."""
+    if reproduced:
+        return ClaimVerdict.REPRODUCED
+    return ClaimVerdict.IN_DIRECTION if in_direction else ClaimVerdict.NOT_REPRODUCED
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,13 @@ class Claim:
     ours: str
     verdict: ClaimVerdict
     why: str = ""
+
+    @classmethod
+    def of(
+        cls, place: str, text: str, paper: str, ours: str, *, held: bool, why_not: str = ""
+    ) -> Claim:
+        """Return a claim that is reproduced if it `held`, and else is not."""
+        return cls(place, text, paper, ours, verdict_of(held), "" if held else why_not)
 
 
 @dataclass(frozen=True, slots=True)

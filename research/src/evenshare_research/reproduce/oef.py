@@ -20,8 +20,9 @@ from evenshare_research.reproduce.model import (
     ReportChart,
     ReportTable,
     Results,
+    verdict_of,
 )
-from evenshare_research.reproduce.shown import number, percent
+from evenshare_research.reproduce.shown import bars, curve, dotted, number, percent, signed
 
 SOURCE = (
     "Z. Mo et al., Optimal Resource Efficiency with Fairness in Heterogeneous GPU Clusters,"
@@ -39,6 +40,8 @@ SPEEDS = (
     " fastest type of 1.39 to 2.15, the two speedups that the paper tells, and a middle one between"
     " 1 and that. Drawn with seeds; the paper's own are not public."
 )
+THROUGHPUT = "throughput, in GPUs of the slowest type"
+SAME = 'Tenants and speeds as under "OEF: shares of 20 tenants".'
 SEEDS = (1, 2, 3)
 POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("`oef`, cooperative", "oef", {}),
@@ -55,23 +58,17 @@ COOPERATIVE, NONCOOPERATIVE, GAVEL, GANDIVA, _ = (name for name, _, _ in POLICIE
 
 def gain_verdict(gain: float, paper: float) -> ClaimVerdict:
     """A gain of at least three quarters of the paper's is reproduced; above 1 %, in direction."""
-    if gain >= 0.75 * paper:
-        return ClaimVerdict.REPRODUCED
-    return ClaimVerdict.IN_DIRECTION if gain > 0.01 else ClaimVerdict.NOT_REPRODUCED
+    return verdict_of(gain >= 0.75 * paper, in_direction=gain > 0.01)
 
 
-def _signed(value: float) -> str:
-    return f"{100 * value:+.1f} %"
+def _over(gains: Mapping[str, float], quote: str = "") -> str:
+    return ", ".join(f"{signed(gain)} over {quote}{rival}{quote}" for rival, gain in gains.items())
 
 
 # 6.3.1, estimated: shares by program.
 
 TENANTS, SHARE_SEEDS = 20, 20
 _ESTIMATES = {source: estimates_run(source, TENANTS, SHARE_SEEDS) for source in SOURCES}
-
-
-def _mean_totals(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {rule: fmean(row[rule] for row in rows) for rule in RULES}
 
 
 def over(rows: Sequence[Mapping[str, float]], rule: str, rival: str) -> float:
@@ -85,17 +82,10 @@ def _estimated(results: Results) -> Findings:
         rows = results[_ESTIMATES[source]]
         claims += estimate_claims(rows, said)
         tables.append(_totals(rows, said))
-        charts.append(
-            ReportChart(
-                f"Estimated throughput by seed, {said} (figures 7a, 8a)", "seed",
-                "throughput, in GPUs of the slowest type",
-                [
-                    {"type": "scatter", "mode": "lines+markers", "name": rule,
-                     "x": list(range(1, len(rows) + 1)), "y": [round(row[rule], 2) for row in rows]}
-                    for rule in RULES
-                ],
-            )
-        )  # fmt: skip # rows of what belongs together
+        seeds = range(1, len(rows) + 1)
+        lines = [dotted(rule, list(seeds), [round(row[rule], 2) for row in rows]) for rule in RULES]
+        title = f"Estimated throughput by seed, {said} (figures 7a, 8a)"
+        charts.append(ReportChart(title, "seed", THROUGHPUT, lines))
     return Findings(claims, tables, charts)
 
 
@@ -109,33 +99,35 @@ def estimate_claims(rows: Sequence[Mapping[str, float]], said: str) -> list[Clai
     if max(most.values()) < 0.2:
         why += (
             "; no shares at all could reach 20 %: the largest total, fair to nobody, is"
-            f" {_signed(max(most.values()))}"
+            f" {signed(max(most.values()))}"
         )
     near = {rival: over(rows, "noncooperative", rival) for rival in RIVALS}
     worst = min(near, key=near.__getitem__)
+    above = f"Estimated throughput of cooperative OEF above both others ({said})"
     return [
-        Claim(
-            "6.3.1", f"Estimated throughput of cooperative OEF above both others ({said})", "+20 %",
-            ", ".join(f"{_signed(gain)} over `{rival}`" for rival, gain in gains.items()),
-            verdict, why,
+        Claim("6.3.1", above, "+20 %", _over(gains, "`"), verdict, why),
+        Claim.of(
+            "6.3.1",
+            f"Estimated throughput of non-cooperative OEF is comparable ({said})",
+            "said",
+            _over(near, "`"),
+            held=near[worst] >= -0.05,
+            why_not=f"{percent(-near[worst], 1)} below `{worst}`",
         ),
-        Claim(
-            "6.3.1", f"Estimated throughput of non-cooperative OEF is comparable ({said})", "said",
-            ", ".join(f"{_signed(gain)} over `{rival}`" for rival, gain in near.items()),
-            ClaimVerdict.REPRODUCED if near[worst] >= -0.05 else ClaimVerdict.NOT_REPRODUCED,
-            "" if near[worst] >= -0.05 else f"{percent(-near[worst], 1)} below `{worst}`",
-        ),
-    ]  # fmt: skip # rows of what belongs together
+    ]
 
 
 def _totals(rows: Sequence[Mapping[str, float]], said: str) -> ReportTable:
-    means = _mean_totals(rows)
     return ReportTable(
         f"Total throughput of shares, {said}",
         ["rule", "mean, in GPUs of the slowest type", "over `max_min`"],
         [
-            [f"`{rule}`", number(total, 2), _signed(over(rows, rule, "max_min"))]
-            for rule, total in means.items()
+            [
+                f"`{rule}`",
+                number(fmean(row[rule] for row in rows), 2),
+                signed(over(rows, rule, "max_min")),
+            ]
+            for rule in RULES
         ],
     )
 
@@ -157,10 +149,7 @@ def _errors(results: Results) -> Findings:
             means = [fmean(row) for row in by_error]
             name = f"{rule}, {SOURCES[source]}"
             rows.append([name, *(percent(mean, 1) for mean in means)])
-            traces.append(
-                {"type": "scatter", "mode": "lines+markers", "name": name,
-                 "x": list(ERRORS), "y": [round(mean, 4) for mean in means]}
-            )  # fmt: skip # rows of what belongs together
+            traces.append(dotted(name, ERRORS, [round(mean, 4) for mean in means]))
     table = ReportTable(
         "Actual throughput off the expected one, mean of 20 seeds",
         ["profiles wrong by up to", *(f"{error:.0%}" for error in ERRORS)],
@@ -175,19 +164,12 @@ def _errors(results: Results) -> Findings:
 def error_claim(deviations: Sequence[float], said: str) -> Claim:
     """6.4.2 of the deviations of the seeds, with profiles wrong by up to 20 %."""
     mean = fmean(deviations)
-    verdict = (
-        ClaimVerdict.REPRODUCED
-        if mean <= 0.04
-        else ClaimVerdict.IN_DIRECTION
-        if mean <= 0.1
-        else ClaimVerdict.NOT_REPRODUCED
-    )
     return Claim(
         "6.4.2",
         f"Profiles wrong by 20 % cost about 3 % of what they promise ({said})",
         "about 3 %",
         f"{percent(mean, 1)} on average, {percent(max(deviations), 1)} at worst",
-        verdict,
+        verdict_of(mean <= 0.04, in_direction=mean <= 0.1),
     )
 
 
@@ -210,15 +192,12 @@ def _actual(results: Results) -> Findings:
         "Throughput of 20 tenants for a day, in GPUs of the slowest type",
         ["", *(f"seed {seed}" for seed in SEEDS), "over `max_min`"],
         [
-            [name, *(number(total, 1) for total in row), _signed(_gain(totals, name, "`max_min`"))]
+            [name, *(number(total, 1) for total in row), signed(_gain(totals, name, "`max_min`"))]
             for name, row in totals.items()
         ],
     )
-    chart = ReportChart(
-        "Actual throughput (figures 7b, 8b)", "seed", "throughput, in GPUs of the slowest type",
-        [{"type": "bar", "name": name.replace("`", ""), "x": list(SEEDS), "y": row}
-         for name, row in totals.items()],
-    )  # fmt: skip # rows of what belongs together
+    columns = [bars(name, SEEDS, row) for name, row in totals.items()]
+    chart = ReportChart("Actual throughput (figures 7b, 8b)", "seed", THROUGHPUT, columns)
     return Findings(claims, [table], [chart])
 
 
@@ -237,29 +216,27 @@ def actual_claims(totals: Mapping[str, Sequence[float]]) -> list[Claim]:
         gains = {rival: _gain(totals, name, rival) for rival in (GAVEL, GANDIVA)}
         least = min(gains, key=gains.__getitem__)
         verdict = gain_verdict(gains[least], paper)
-        claims.append(
-            Claim(
-                "6.3.1",
-                text,
-                f"{_signed(paper)}",
-                ", ".join(f"{_signed(gain)} over {rival}" for rival, gain in gains.items()),
-                verdict,
-                "" if verdict is ClaimVerdict.REPRODUCED else f"over {least} it is the least",
-            )
-        )
+        why = "" if verdict is ClaimVerdict.REPRODUCED else f"over {least} it is the least"
+        claims.append(Claim("6.3.1", text, signed(paper), _over(gains), verdict, why))
     return [
         *claims,
         Claim(
-            "6.2.2", "The placer adds 1.24x by less contention in the network", "1.24x",
-            "-", ClaimVerdict.NOT_TESTABLE, "the simulator has no network, and no trace of it is"
-            " public",
+            "6.2.2",
+            "The placer adds 1.24x by less contention in the network",
+            "1.24x",
+            "-",
+            ClaimVerdict.NOT_TESTABLE,
+            "the simulator has no network, and no trace of it is public",
         ),
         Claim(
-            "6.3.3", "Fewer workers are slowed down by others of a slower type", "-14 %, -26 %",
-            "0 under every policy", ClaimVerdict.NOT_TESTABLE,
+            "6.3.3",
+            "Fewer workers are slowed down by others of a slower type",
+            "-14 %, -26 %",
+            "0 under every policy",
+            ClaimVerdict.NOT_TESTABLE,
             "a lease here has one GPU type, whatever the policy",
         ),
-    ]  # fmt: skip # rows of what belongs together
+    ]
 
 
 # 6.3.2.
@@ -281,11 +258,10 @@ def _completion(results: Results) -> Findings:
         [[name, *(number(jct) for jct in row)] for name, row in jcts.items()],
     )
     first = SEEDS[0]
+    steps = [step / 100 for step in range(101)]
     curves = [
-        {"type": "scatter", "mode": "lines", "name": name.replace("`", ""),
-         "x": results[_DAYS[name, first]]["quantiles"], "y": [step / 100 for step in range(101)]}
-        for name, _, _ in POLICIES
-    ]  # fmt: skip # a table
+        curve(name, results[_DAYS[name, first]]["quantiles"], steps) for name, _, _ in POLICIES
+    ]
     chart = ReportChart("JCT, seed 1 (figure 9)", "JCT, s", "share of jobs with no more", curves)
     return Findings(jct_claims(jcts), [table], [chart])
 
@@ -296,16 +272,13 @@ def jct_claims(jcts: Mapping[str, Sequence[float]]) -> list[Claim]:
     for rival, paper in ((GANDIVA, 0.17), (GAVEL, 0.19)):
         best = {name: -_gain(jcts, name, rival) for name in (COOPERATIVE, NONCOOPERATIVE)}
         verdict = gain_verdict(best[COOPERATIVE], paper)
-        claims.append(
-            Claim(
-                "6.3.2", f"Mean JCT below that of {rival}", f"{_signed(-paper)}",
-                ", ".join(f"{_signed(-gain)} with {name}" for name, gain in best.items()),
-                verdict,
-                "" if verdict is ClaimVerdict.REPRODUCED
-                else "less than three quarters of that" if best[COOPERATIVE] > 0.01
-                else "not shorter",
-            )
-        )  # fmt: skip # rows of what belongs together
+        ours = ", ".join(f"{signed(-gain)} with {name}" for name, gain in best.items())
+        why = {
+            ClaimVerdict.IN_DIRECTION: "less than three quarters of that",
+            ClaimVerdict.NOT_REPRODUCED: "not shorter",
+        }.get(verdict, "")
+        text = f"Mean JCT below that of {rival}"
+        claims.append(Claim("6.3.2", text, signed(-paper), ours, verdict, why))
     return claims
 
 
@@ -314,12 +287,12 @@ PARTS = (
          " those of the programs, with endless jobs. `gandiva_fair`: its trades from the equal"
          " split, one quantum after another, until there are none.",
          list(_ESTIMATES.values()), _estimated),
-    Part("oef-errors", "OEF: profiles that are wrong", SOURCE, f"{SPEEDS} Each speedup is wrong by"
+    Part("oef-errors", "OEF: profiles that are wrong", SOURCE, f"{SAME} Each speedup is wrong by"
          " up to the error, evenly drawn.", list(_WRONG.values()), _errors),
-    Part("oef-actual", "OEF: throughput of 20 tenants", SOURCE, f"{SPEEDS} Nodes of 4; every tenant"
+    Part("oef-actual", "OEF: throughput of 20 tenants", SOURCE, f"{SAME} Nodes of 4; every tenant"
          " has jobs of 1, 1, 2 and 4 GPUs that never end; a day of rounds and leases of 5 minutes,"
          " cold starts of 30 s; Gavel's table, seeds 1 to 3.", list(_STEADY.values()), _actual),
-    Part("oef-jct", "OEF: three days of 50 tenants", SOURCE, f"{SPEEDS} Nodes of 4; 50 tenants come"
+    Part("oef-jct", "OEF: three days of 50 tenants", SOURCE, f"{SAME} Nodes of 4; 50 tenants come"
          " within three days, at random, each with its 20 jobs of one type, gangs of 1, 2 and 4 as"
          " often as in Philly, durations log-normal, 1.135 times what an equal split could do in"
          " three days; rounds and leases of 5 minutes, cold starts of 30 s; Gavel's table, seeds 1"

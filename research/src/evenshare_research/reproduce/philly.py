@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -11,17 +12,29 @@ from evenshare_core.simulation.scenario import Scenario, infinite
 from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.trace_formats import trace_lines
-from evenshare_core.simulation.workloads import Workload, make_nodes, noisy_estimates
-from evenshare_core.units import SECOND_US
-from evenshare_research.reproduce.compare import (
-    COLD_US,
-    LEASE_US,
-    NODE_GPUS,
-    SLICE_DAYS,
-    nodes_for,
-    slice_of,
+from evenshare_core.simulation.trace_reads import Read, TraceLine
+from evenshare_core.simulation.workloads import (
+    Cluster,
+    SimJob,
+    Workload,
+    make_nodes,
+    noisy_estimates,
+    read_workload,
 )
+from evenshare_core.units import HOUR_US, SECOND_US
 from evenshare_research.reproduce.runs import DATA, KeptRun
+
+NODE_GPUS = 8
+LEASE_US, COLD_US = 900 * SECOND_US, 30 * SECOND_US
+
+# Two weeks each of philly_82k, chosen before any policy ran on them: rules are chosen on the first
+# ones alone, and the others are for the verdict. No two overlap.
+SLICE_DAYS, DAY_US = 14, 24 * HOUR_US
+TUNING = ("2017-09-25", "2017-10-09")
+VERDICT = ("2017-10-23", "2017-11-06", "2017-11-20", "2017-12-04")
+# GPU-time that the jobs of a slice ask for, over what its cluster has in two weeks: that of the
+# slice of 2017-10-09 on 60 nodes.
+LOAD = 1.135
 
 TRACE = DATA / "philly.csv.gz"
 ORIGIN = date(2017, 9, 4)
@@ -87,10 +100,7 @@ def run(
     if not policy:
         return figures_row(infinite(scenario, Rules(round_us=round_us)).figures, count)
     rules = Rules(policy, options, round_us, lease_us, cold_us=cold_us)
-    result = simulate(scenario.cluster, workload.jobs, rules)
-    if result.stranded:
-        raise RuntimeError(f"{policy}: {len(result.stranded)} jobs never end")
-    return figures_row(figures_of(scenario.cluster, workload.jobs, result.books), count)
+    return simulated_row(scenario.cluster, workload.jobs, rules)
 
 
 def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
@@ -98,6 +108,32 @@ def philly_slice(start: str, days: int = SLICE_DAYS) -> Workload:
     with TRACE.open("rb") as file:
         workload = slice_of(trace_lines(file)[1], ORIGIN, date.fromisoformat(start), days)
     return replace(workload, jobs=noisy_estimates(workload.jobs, SEED, ERROR))
+
+
+def simulated_row(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> dict[str, Any]:
+    """Simulate until all jobs have ended, and return the figures."""
+    result = simulate(cluster, jobs, rules)
+    if result.stranded:
+        raise RuntimeError(f"{rules.policy}: {len(result.stranded)} jobs never end")
+    return figures_row(figures_of(cluster, jobs, result.books), len(cluster.nodes))
+
+
+def slice_of(lines: Iterable[Read], origin: date, start: date, days: int = SLICE_DAYS) -> Workload:
+    """The jobs of two weeks, or so many days, of a trace that counts from `origin`."""
+    from_us = (start - origin).days * DAY_US
+    until_us = from_us + days * DAY_US
+    return read_workload(
+        replace(line, submit_us=line.submit_us - from_us)
+        for line in lines
+        if isinstance(line, TraceLine) and from_us <= line.submit_us < until_us
+    )
+
+
+def nodes_for(workload: Workload, days: int = SLICE_DAYS) -> int:
+    """The nodes on which a slice has the load of `LOAD`, or that its largest job needs."""
+    asked_us = sum(job.gpus * job.duration_us for job in workload.jobs)
+    nodes = round(asked_us / (LOAD * NODE_GPUS * days * DAY_US))
+    return max(nodes, -(-max(job.gpus for job in workload.jobs) // NODE_GPUS))
 
 
 def figures_row(figures: Figures, nodes: int) -> dict[str, Any]:

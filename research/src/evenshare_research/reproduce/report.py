@@ -36,15 +36,19 @@ def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> d
     if any(verdicts.values()):
         table = _markdown_table(_linked_sums(done, verdicts))
         texts[SUMMARY] += [f"{_sums_text(verdicts)}\n", table]
+    ran: dict[tuple[str, str], str] = {}  # the title under which a run was described first
     for part, findings in done:
-        text = texts.setdefault(document_name(part), [_heading(part)])
+        name = document_name(part)
+        text = texts.setdefault(name, [_heading(part)])
         text.append(f"## {part.title}\n")
+        first = ran.setdefault((name, part.ran), part.title)
         if findings is None and part.title in known:
             text.append(known[part.title].text)
         elif findings is None:
             text.append(f"{_not_run(part)}\n")
         else:
-            text += _section(part, findings, measured)
+            same = part.ran if first == part.title else f'as under "{first}".'
+            text += _section(findings, measured, same)
     return {name: "\n".join(text).rstrip() + "\n" for name, text in texts.items()}
 
 
@@ -69,8 +73,8 @@ def _heading(part: Part) -> str:
     )
 
 
-def _section(part: Part, findings: Findings, measured: str) -> list[str]:
-    parts = [f"{MEASURED}{measured}\n", f"*Run*: {part.ran}\n"]
+def _section(findings: Findings, measured: str, ran: str) -> list[str]:
+    parts = [f"{MEASURED}{measured}\n", f"*Run*: {ran}\n"]
     if findings.claims:
         rows = [_claim_row(claim) for claim in findings.claims]
         parts.append(_markdown_table(ReportTable("", CLAIM_HEAD, rows)))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from evenshare_research.reproduce.model import ReportTable
+from evenshare_research.reproduce.model import ReportChart, ReportTable
 
 DASH = "-"
 
@@ -25,29 +25,54 @@ def thousandths(value: float | None) -> str:
     return number(value, 3)
 
 
-def rho_curve(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The distribution of rho over a run's jobs, for a chart; rho cut at 2."""
-    return _curve(name, [min(value, 2) for value in row["rho_quantiles"]])
+def signed(value: float) -> str:
+    """0.0123 -> "+1.2 %"."""
+    return f"{100 * value:+.1f} %"
 
 
-def slowdown_curve(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The distribution of slowdowns over a run's jobs, cut at 5."""
-    return _curve(name, [min(value, 5) for value in row["slowdown_quantiles"]])
+def listed(values: Iterable[float], places: int = 2) -> str:
+    """Numbers with commas between."""
+    return ", ".join(number(value, places) for value in values)
 
 
-def _curve(name: str, values: Sequence[float]) -> dict[str, Any]:
-    last = max(1, len(values) - 1)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name.replace("`", ""),
-        "x": values,
-        "y": [step / last for step in range(len(values))],
-    }
+def curve(name: str, x: Sequence[Any], y: Sequence[float], mode: str = "lines") -> dict[str, Any]:
+    """A line of a chart."""
+    return {"type": "scatter", "mode": mode, "name": name.replace("`", ""), "x": x, "y": y}
+
+
+def dotted(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
+    """A line with a mark at each point."""
+    return curve(name, x, y, "lines+markers")
+
+
+def bars(name: str, x: Sequence[Any], y: Sequence[float]) -> dict[str, Any]:
+    """Bars of a chart."""
+    return {"type": "bar", "name": name.replace("`", ""), "x": x, "y": y}
+
+
+def rho_chart(title: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> ReportChart:
+    """The distribution of rho over the jobs of each run, rho cut at 2."""
+    return _distributions(title, "rho", 2, rows)
+
+
+def slowdown_chart(title: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> ReportChart:
+    """The distribution of slowdowns over the jobs of each run, cut at 5."""
+    return _distributions(title, "slowdown", 5, rows)
+
+
+def _distributions(
+    title: str, figure: str, most: int, rows: Iterable[tuple[str, Mapping[str, Any]]]
+) -> ReportChart:
+    curves = []
+    for name, row in rows:
+        values = [min(value, most) for value in row[f"{figure}_quantiles"]]
+        last = max(1, len(values) - 1)
+        curves.append(curve(name, values, [step / last for step in range(len(values))]))
+    return ReportChart(title, f"{figure}, cut at {most}", "share of jobs with no more", curves)
 
 
 # Of a run of `philly.run`: the column, the figure's name, how it is shown.
-COLUMNS = (
+COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("sharing loss", "sharing_loss_jobs", percent),
     ("hours under 0.99", "tenant_unfair_intervals", percent),
     ("deficit", "tenant_deficit", percent),
@@ -61,10 +86,14 @@ COLUMNS = (
 )
 
 
-def figures_table(title: str, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> ReportTable:
+def figures_table(
+    title: str,
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    columns: Iterable[tuple[str, str, Callable[[float | None], str]]] = COLUMNS,
+) -> ReportTable:
     """The figures of runs beside each other; docs/metrics.md says what they are."""
     return ReportTable(
         title,
-        ["", *(column for column, _, _ in COLUMNS)],
-        [[name, *(show(row[field]) for _, field, show in COLUMNS)] for name, row in rows],
+        ["", *(column for column, _, _ in columns)],
+        [[name, *(show(row[field]) for _, field, show in columns)] for name, row in rows],
     )

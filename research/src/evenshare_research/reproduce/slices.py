@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evenshare_research.reproduce.compare import TUNING, VERDICT
-from evenshare_research.reproduce.model import Findings, Part, ReportChart, ReportTable, Results
-from evenshare_research.reproduce.philly import ERROR, FLOOR, SAID, philly
+from evenshare_research.reproduce.model import Findings, Part, ReportTable, Results
+from evenshare_research.reproduce.philly import ERROR, FLOOR, TUNING, VERDICT, philly
 from evenshare_research.reproduce.runs import KeptRun
-from evenshare_research.reproduce.shown import COLUMNS, figures_table, rho_curve
+from evenshare_research.reproduce.shown import COLUMNS, figures_table, rho_chart
 
 # Name in the tables, policy, options.
 POLICIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -83,8 +82,10 @@ def _judge(asked: Asked, results: Results) -> Findings:
         nodes, jobs = rows[1][1]["nodes"], rows[0][1]["jobs"]
         title = f"From {place[0]}: {jobs:,} jobs on {nodes} nodes"
         tables.append(figures_table(title, rows))
-        charts.append(_losses(title, rows))
-    return Findings(tables=[_ahead(asked, results, places), *tables], charts=charts)
+        charts.append(rho_chart(f"{title}: rho of jobs", rows[1:]))
+    # Of one slice its own table says it.
+    summary = [_ahead(asked, results, places)] if len(places) > 1 else []
+    return Findings(tables=[*summary, *tables], charts=charts)
 
 
 def _ahead(asked: Asked, results: Results, places: Sequence[Place]) -> ReportTable:
@@ -117,13 +118,6 @@ def _ahead(asked: Asked, results: Results, places: Sequence[Place]) -> ReportTab
         rows.append(row)
     heads = [f"{day} ({nodes or 'load 1.135'})" for day, nodes in places]
     return ReportTable("Least of each figure", ["", *heads], rows)
-
-
-def _losses(title: str, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> ReportChart:
-    curves = [rho_curve(name, row) for name, row in rows if name != SAID[FLOOR]]
-    return ReportChart(
-        f"{title}: rho of jobs", "rho, cut at 2", "share of jobs with no more", curves
-    )
 
 
 PARTS = (

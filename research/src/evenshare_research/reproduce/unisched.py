@@ -15,8 +15,9 @@ from evenshare_research.reproduce.model import (
     ReportChart,
     ReportTable,
     Results,
+    verdict_of,
 )
-from evenshare_research.reproduce.shown import DASH, number, percent
+from evenshare_research.reproduce.shown import DASH, bars, figures_table, number, percent
 
 SOURCE = (
     "UniSched: A Unified Scheduler for Deep Learning Training Jobs With Different User Demands,"
@@ -145,11 +146,9 @@ def ahead_claim(claimed: _Ahead, rows: Rows) -> Claim:
     }
     wanted = 1 + 0.75 * (claimed.factor - 1) if claimed.factor > 1 else claimed.factor
     behind = [key for key, factor in factors.items() if factor < min(wanted, 1.01)]
-    verdict = ClaimVerdict.NOT_REPRODUCED
-    if all(factor >= wanted for factor in factors.values()):
-        verdict = ClaimVerdict.REPRODUCED
-    elif 2 * len(behind) < len(factors):
-        verdict = ClaimVerdict.IN_DIRECTION
+    verdict = verdict_of(
+        min(factors.values()) >= wanted, in_direction=2 * len(behind) < len(factors)
+    )
     why = _named("not ahead of", behind)
     if not why and verdict is not ClaimVerdict.REPRODUCED:
         why = _named("by less against", [key for key, one in factors.items() if one < wanted])
@@ -180,18 +179,13 @@ def suspensions_claim(rows: Rows) -> Claim:
     """V-B, figure 8: SLO jobs are suspended 2 to 6 times on average."""
     counts = {workload: rows[workload, OURS]["slo_suspensions"] for workload in WORKLOADS}
     inside = [workload for workload, count in counts.items() if 2 <= count <= 6]
-    verdict = ClaimVerdict.NOT_REPRODUCED
-    if inside:
-        verdict = (
-            ClaimVerdict.IN_DIRECTION if len(inside) < len(counts) else (ClaimVerdict.REPRODUCED)
-        )
     outside = ", ".join(workload for workload in counts if workload not in inside)
     return Claim(
         "V-B",
         "SLO jobs are suspended and resumed a few times each, on average",
         "2 to 6",
         "; ".join(f"{workload}: {number(count, 2)}" for workload, count in counts.items()),
-        verdict,
+        verdict_of(not outside, in_direction=bool(inside)),
         f"not in {outside}" if outside else "",
     )
 
@@ -200,14 +194,13 @@ def noise_claim(exact: Mapping[str, Any], noisy: Mapping[Noise, Mapping[str, Any
     """VI-A, figure 9(d), by figures of MIX2; alike is a point of the miss rate."""
     rates = {"0 %": exact[MISS], **{_noise(noise): row[MISS] for noise, row in noisy.items()}}
     more = max(rates.values()) - exact[MISS]
-    held = more <= ALIKE
-    return Claim(
+    return Claim.of(
         "VI-A",
         "Deadlines are kept alike where run times are wrong by up to 40 %",
         "said",
         ", ".join(f"{noise}: {percent(rate)}" for noise, rate in rates.items()),
-        ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
-        "" if held else f"{percent(more)} more are missed",
+        held=more <= ALIKE,
+        why_not=f"{percent(more)} more are missed",
     )
 
 
@@ -220,11 +213,10 @@ def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
     """VI-A, figure 9(c): the longest wait of all runs that profile a job."""
     waits = {workload: row["profiling_wait_max_s"] for workload, row in profiled.items()}
     static = {workload: row["static_profiling_wait_max_s"] for workload, row in profiled.items()}
-    verdict = ClaimVerdict.NOT_REPRODUCED
-    if max(waits.values()) <= PROFILING_WAIT_S:
-        verdict = ClaimVerdict.REPRODUCED
-    elif all(waits[workload] < static[workload] for workload in waits):
-        verdict = ClaimVerdict.IN_DIRECTION
+    verdict = verdict_of(
+        max(waits.values()) <= PROFILING_WAIT_S,
+        in_direction=all(waits[workload] < static[workload] for workload in waits),
+    )
     ours = "; ".join(
         f"{workload}: {number(wait)} s (mean {number(profiled[workload]['profiling_wait_s'])} s),"
         f" with static nodes {number(static[workload])} s"
@@ -243,13 +235,12 @@ def profiling_claim(profiled: Mapping[str, Mapping[str, Any]]) -> Claim:
 def speed_claim(rows: Rows) -> Claim:
     """VI-B: the slowest round of all runs."""
     slowest = max(rows[workload, OURS]["slowest_round_s"] for workload in WORKLOADS)
-    held = slowest < 10
-    return Claim(
+    return Claim.of(
         "VI-B",
         "A plan for the next leases is made in time",
         "under 10 s",
         f"{number(slowest, 2)} s in the slowest round",
-        ClaimVerdict.REPRODUCED if held else ClaimVerdict.NOT_REPRODUCED,
+        held=slowest < 10,
     )
 
 
@@ -259,17 +250,17 @@ def chronus_claim(rows: Rows) -> Claim:
         workload: rows[workload, "chronus"][MISS] - rows[workload, OURS][MISS] for workload in MIXES
     }
     behind = [workload for workload, points in less.items() if points < 0]
-    verdict = ClaimVerdict.NOT_REPRODUCED
-    if not behind and max(less.values()) >= 0.75 * POINTS_LESS:
-        verdict = ClaimVerdict.REPRODUCED
-    elif max(less.values()) > ALIKE and len(behind) < len(less):
-        verdict = ClaimVerdict.IN_DIRECTION
     return Claim(
-        "VI-C", "Weighted deadline miss rate below Chronus", "up to 5.2 points",
-        "; ".join(f"{workload}: {number(100 * points, 2)} points"
-                  for workload, points in less.items()),
-        verdict, f"above it in {', '.join(behind)}" if behind else "",
-    )  # fmt: skip # rows of what belongs together
+        "VI-C",
+        "Weighted deadline miss rate below Chronus",
+        "up to 5.2 points",
+        "; ".join(f"{name}: {number(100 * points, 2)} points" for name, points in less.items()),
+        verdict_of(
+            not behind and max(less.values()) >= 0.75 * POINTS_LESS,
+            in_direction=max(less.values()) > ALIKE and len(behind) < len(less),
+        ),
+        f"above it in {', '.join(behind)}" if behind else "",
+    )
 
 
 def claims_of(
@@ -301,15 +292,11 @@ def greedy_note(rows: Rows, noisy: Mapping[tuple[Noise, str], Mapping[str, Any]]
     pairs = {workload: (rows[workload, OURS], rows[workload, GREEDY]) for workload in WORKLOADS}
     for noise in NOISES:
         pairs[f"MIX2 with noise of {_noise(noise)}"] = (noisy[noise, OURS], noisy[noise, GREEDY])
-    said = [
-        f"{name}: {percent(ours[MISS])} against {percent(greedy[MISS])}"
-        for name, (ours, greedy) in pairs.items()
-    ]
     lost = [name for name, (ours, greedy) in pairs.items() if ours[MISS] > greedy[MISS]]
-    verdict = f"The program loses in {', '.join(lost)}" if lost else "The program loses nowhere"
+    verdict = f"the program loses in {', '.join(lost)}" if lost else "the program loses nowhere"
     return (
         f"Against a greedy rule (`{GREEDY}`, estimates `deadlines`: tenants by fairness, of each"
-        f" the job with the least GPU-time left), missed: {'; '.join(said)}. {verdict}."
+        f" the job with the least GPU-time left): {verdict}."
     )
 
 
@@ -317,22 +304,16 @@ def greedy_note(rows: Rows, noisy: Mapping[tuple[Noise, str], Mapping[str, Any]]
 
 COLUMNS = (
     ("miss rate", MISS, percent),
-    ("reward rate", "deadline_reward_rate", percent),
     ("strict missed", "strict_miss_rate", percent),
     ("soft missed", "soft_miss_rate", percent),
     ("best-effort JCT s", BEST_EFFORT, number),
     ("suspensions per SLO job", "slo_suspensions", lambda value: number(value, 2)),
     ("JCT s", "jct_s", number),
-    ("slowest round s", "slowest_round_s", lambda value: number(value, 2)),
 )
 
 
 def _table(title: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> ReportTable:
-    return ReportTable(
-        title,
-        ["", *(column for column, _, _ in COLUMNS)],
-        [[name, *(show(row[field]) for _, field, show in COLUMNS)] for name, row in rows],
-    )
+    return figures_table(title, rows, COLUMNS)
 
 
 def _judge(results: Results) -> Findings:
@@ -361,31 +342,29 @@ def _judge(results: Results) -> Findings:
             [(f"{workload}: {name}", results[run]) for (workload, name), run in ABLATIONS.items()],
         )
     )
-    bars = [
-        {"type": "bar", "name": name, "x": list(WORKLOADS),
-         "y": [rows[workload, name][MISS] for workload in WORKLOADS]}
+    rates = [
+        bars(name, WORKLOADS, [rows[workload, name][MISS] for workload in WORKLOADS])
         for name in COMPARED
-    ]  # fmt: skip # a table
-    chart = ReportChart("Weighted deadline miss rate (figure 6a)", "", "miss rate", bars)
+    ]
+    chart = ReportChart("Weighted deadline miss rate (figure 6a)", "", "miss rate", rates)
     notes = [greedy_note(rows, noisy)]
     profiled = {workload: results[run] for workload, run in PROFILED.items()}
-    tables.append(
-        _table(
-            "UniSched with a profiling run for each job",
-            list(profiled.items()),
-        )
-    )
+    tables.append(_table("UniSched with a profiling run for each job", profiled.items()))
     return Findings(claims_of(rows, ours_noisy, profiled), tables, [chart], notes)
 
 
 PARTS = (
     Part(
-        "unisched", "UniSched: deadlines", SOURCE, RAN,
-        (
-            *RUNS.values(), *NOISY.values(), *OWN_ABLATIONS.values(), *ABLATIONS.values(),
-            *PROFILED.values(),
-        ),
+        "unisched",
+        "UniSched: deadlines",
+        SOURCE,
+        RAN,
+        [
+            run
+            for runs in (RUNS, NOISY, OWN_ABLATIONS, ABLATIONS, PROFILED)
+            for run in runs.values()
+        ],
         _judge,
         is_long=True,
     ),
-)  # fmt: skip # a table
+)

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import csv
 import random
-from dataclasses import replace
 from typing import Any
 
 from evenshare_core.domain.entitlements import Entitlement
-from evenshare_core.simulation.figures import figures_of
-from evenshare_core.simulation.simulator import simulate
 from evenshare_core.simulation.state import Rules
 from evenshare_core.simulation.trace_formats import trace_lines
 from evenshare_core.simulation.workloads import (
@@ -26,12 +23,19 @@ from evenshare_core.simulation.workloads import (
     read_workload,
 )
 from evenshare_core.units import HOUR_US
-from evenshare_research.reproduce.compare import COLD_US, LEASE_US, NODE_GPUS
 from evenshare_research.reproduce.ltgf import ABOUT_S, SEVEN, SOURCE, least_claims
-from evenshare_research.reproduce.model import Findings, Part, ReportChart, Results
-from evenshare_research.reproduce.philly import ERROR, SEED, TRACE, figures_row
+from evenshare_research.reproduce.model import Findings, Part, Results
+from evenshare_research.reproduce.philly import (
+    COLD_US,
+    ERROR,
+    LEASE_US,
+    NODE_GPUS,
+    SEED,
+    TRACE,
+    simulated_row,
+)
 from evenshare_research.reproduce.runs import DATA, KeptRun
-from evenshare_research.reproduce.shown import figures_table, rho_curve, slowdown_curve
+from evenshare_research.reproduce.shown import figures_table, rho_chart, slowdown_chart
 
 GPUS_BY_DAY = DATA / "venus_gpus.csv"
 # Named before anything ran on it. As many tenants as the paper's slice has.
@@ -92,10 +96,7 @@ def run(
     )
     cluster = Cluster(nodes, rows)
     rules = Rules(policy, options, 0, LEASE_US, cold_us=COLD_US)
-    result = simulate(cluster, jobs, rules)
-    if result.stranded:
-        raise RuntimeError(f"{policy}: {len(result.stranded)} jobs never end")
-    return figures_row(figures_of(cluster, jobs, result.books), len(nodes))
+    return simulated_row(cluster, jobs, rules)
 
 
 def _run(name: str, policy: str, options: dict[str, Any]) -> KeptRun:
@@ -110,18 +111,11 @@ _RUNS = {name: _run(name, policy, options) for name, policy, options in SEVEN}
 
 def _judge(results: Results) -> Findings:
     rows = {name: results[run] for name, run in _RUNS.items()}
-    claims = [
-        replace(claim, text=f"{claim.text}, on Venus's quotas") for claim in least_claims(rows)
-    ]
     charts = [
-        ReportChart(f"{what} on Venus's quotas", x, "share of jobs with no more",
-                    [curve(name, row) for name, row in rows.items()])
-        for what, x, curve in (
-            ("Job-level fairness", "rho, cut at 2", rho_curve),
-            ("Slowdown of jobs", "slowdown, cut at 5", slowdown_curve),
-        )
-    ]  # fmt: skip # a table
-    return Findings(claims, [figures_table("Seven policies", list(rows.items()))], charts)
+        rho_chart("Job-level fairness on Venus's quotas", rows.items()),
+        slowdown_chart("Slowdown of jobs on Venus's quotas", rows.items()),
+    ]
+    return Findings(least_claims(rows), [figures_table("Seven policies", rows.items())], charts)
 
 
 _RAN = (

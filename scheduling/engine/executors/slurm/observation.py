@@ -93,12 +93,8 @@ def look(slurm: Slurm, at: int, *, tenant: str = "account") -> dict[tuple[str, i
             row["nodelist"] = whole.get(row["jobarrayid"], "")
             if not row["nodelist"]:
                 raise ExecutorError(f"squeue did not list the nodes of job {row['jobarrayid']}")
-    return _observed_rows(rows, at, tenant)
-
-
-def parse_look(table: str, at: int, *, tenant: str) -> dict[tuple[str, int], ObservedRow]:
-    """Return the rows of a look that was taken at `at`."""
-    return _observed_rows(_named_rows(table), at, tenant)
+    observed = (_row(cells, at, tenant) for cells in rows)
+    return {row.key: row for row in observed if row is not None}
 
 
 def _named_rows(table: str) -> list[dict[str, str]]:
@@ -112,13 +108,6 @@ def _named_rows(table: str) -> list[dict[str, str]]:
         for cells in rows
         if len(cells) == len(_COLUMNS) + 1
     ]
-
-
-def _observed_rows(
-    named: Iterable[Mapping[str, str]], at: int, tenant: str
-) -> dict[tuple[str, int], ObservedRow]:
-    rows = (_row(cells, at, tenant) for cells in named)
-    return {row.key: row for row in rows if row is not None}
 
 
 def _row(named: Mapping[str, str], at: int, tenant: str) -> ObservedRow | None:

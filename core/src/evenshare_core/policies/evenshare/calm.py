@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from evenshare_core.fairness.gpu_time import ClaimSums
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.evenshare.given import Given
 from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.progress import RoundProgress
 from evenshare_core.policies.evenshare.queues import ClaimKey, Kind
 from evenshare_core.policies.evenshare.quiet import has_choice_of_types, owed_from
 from evenshare_core.policies.shared.renewals import NO_GANG, NONE, Least, have_no_use, least_of
@@ -57,13 +57,15 @@ class Calm(NamedTuple):
         )
 
 
-def calm_of(given: Given, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int) -> Calm | None:
+def calm_of(
+    progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
+) -> Calm | None:
     """Return what stays after a round that gave nothing but renewals; None where that is not known.
 
     `claims`: the sums at the round, by (tenant, GPU type).
     """
-    pool, options = given.pool, given.options
-    if options.estimates != "none" or has_choice_of_types(given):
+    pool, options = progress.pool, progress.options
+    if options.estimates != "none" or has_choice_of_types(progress):
         return None
     until_us = next_mark_us
     least: dict[str, Least] = {}
@@ -72,7 +74,7 @@ def calm_of(given: Given, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: in
         waiting = [kind for kind, entries in kinds.items() if entries]
         if not waiting:
             continue
-        free = given.free_by_type.get(key[1])
+        free = progress.free_by_type.get(key[1])
         if free is None:
             return None
         size, gangs = free.available.size, [kind[0] for kind in waiting]
@@ -81,7 +83,7 @@ def calm_of(given: Given, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: in
         small, large = least_of(gangs, size)
         known = least.get(key[1], NO_GANG)
         least[key[1]] = (min(small, known[0]), min(large, known[1]))
-        mine = given.standings[key]
+        mine = progress.standings[key]
         if not options.guarantee or small == NONE:
             continue
         above = mine.held + small - mine.quota

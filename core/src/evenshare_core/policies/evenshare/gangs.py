@@ -10,7 +10,7 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.fairness.gpu_time import ClaimSums, job_received
 from evenshare_core.placement.consolidated import FreeCapacity
-from evenshare_core.policies.evenshare.given import NOTE_OF, Given
+from evenshare_core.policies.evenshare.progress import NOTE_OF, RoundProgress
 from evenshare_core.policies.evenshare.queues import (
     LONG_GPU_US,
     ClaimKey,
@@ -27,13 +27,13 @@ class GangRoom:
 
     def __init__(
         self,
-        given: Given,
+        progress: RoundProgress,
         owed: Callable[[Job, str], dict[str, int] | None],
         index: Callable[[str], LeaseIndex],
         clear: Callable[[EvenCandidate, str, ClearedNode, PreemptionRule, dict[str, int]], None],
     ) -> None:
         """What it shares with rule 4 on one node: who is owed, which leases, and how they end."""
-        self._given, self._options = given, given.options
+        self._progress, self._options = progress, progress.options
         self._owed, self._index, self._clear = owed, index, clear
         self._ranks: dict[int, Rank] = {}
         self._known: dict[tuple[str, bool], dict[int, list[Ranked]]] = {}
@@ -57,7 +57,7 @@ class GangRoom:
         if not self._options.gangs_overtake or self._options.is_tight:
             return False
         numbers = {"threshold_gpu_us": LONG_GPU_US}
-        mine = self._given.pool.order.now(one._replace(lease=None))
+        mine = self._progress.pool.order.now(one._replace(lease=None))
         parts = self._search(one, gpu_type, free, mine)
         return parts is not None and self._take(one, gpu_type, parts, PreemptionRule.GANG, numbers)
 
@@ -71,7 +71,7 @@ class GangRoom:
         for tenant, rows in self._endable(gpu_type, only_long=before is not None).items():
             limit = None
             if before is None or tenant != one.job.tenant:
-                limit = self._given.standings[tenant, gpu_type].spare
+                limit = self._progress.standings[tenant, gpu_type].spare
                 if limit <= 0:
                     continue
             spare[tenant] = limit
@@ -105,8 +105,8 @@ class GangRoom:
         self, one: EvenCandidate, gpu_type: str, parts: list[NodePart], rule: PreemptionRule,
         numbers: dict[str, int],
     ) -> bool:  # fmt: skip # rows of what belongs together
-        given, job = self._given, one.job
-        free = given.free_by_type[gpu_type]
+        progress, job = self._progress, one.job
+        free = progress.free_by_type[gpu_type]
         for part in parts:
             node = part.cleared.node
             self._clear(one, gpu_type, part.cleared, rule, numbers)
@@ -117,20 +117,20 @@ class GangRoom:
                     free.put(((node, left),))
                 self._index(gpu_type).leave_out(node)
         placement = tuple(sorted((part.cleared.node, part.gpus) for part in parts))
-        given.give(job, gpu_type, placement, NOTE_OF[rule])
+        progress.give(job, gpu_type, placement, NOTE_OF[rule])
         return True
 
     def _rank(self, lease: Lease) -> Rank:
         """Where its job would stand if the lease ended in this round."""
         rank = self._ranks.get(lease.id)
         if rank is None:
-            pool = self._given.pool
+            pool = self._progress.pool
             one = EvenCandidate(pool.jobs[lease.job], pool.sums[lease.job], lease)
             rank = self._ranks[lease.id] = pool.order.now(one)
         return rank
 
     def _attained(self, lease: Lease) -> float:
-        return job_received(self._given.pool.sums[lease.job], self._given.pool.at_us)
+        return job_received(self._progress.pool.sums[lease.job], self._progress.pool.at_us)
 
 
 # ---- when time alone lets a gang come before others ----
@@ -147,10 +147,12 @@ class Gang(NamedTuple):
     rate: float
 
 
-def waiting_gangs(given: Given, key: ClaimKey, kinds: Kinds, claim: ClaimSums) -> Iterator[Gang]:
+def waiting_gangs(
+    progress: RoundProgress, key: ClaimKey, kinds: Kinds, claim: ClaimSums
+) -> Iterator[Gang]:
     """Those of a claim for which rule 6 may end leases; the round looked at them, and they wait."""
-    free, order = given.free_by_type[key[1]], given.pool.order
-    if not given.options.gangs_overtake or given.options.is_tight:
+    free, order = progress.free_by_type[key[1]], progress.pool.order
+    if not progress.options.gangs_overtake or progress.options.is_tight:
         return
     for kind, entries in kinds.items():
         gpus, weight = kind[0], kind[5]
@@ -164,7 +166,7 @@ def waiting_gangs(given: Given, key: ClaimKey, kinds: Kinds, claim: ClaimSums) -
 
 
 def overtaken_from(
-    given: Given, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
+    progress: RoundProgress, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
     may_lose: bool,
 ) -> int | None:  # fmt: skip # rows of what belongs together
     """An instant before which rule 6 ends a lease for no gang for which it may not end yet.
@@ -173,7 +175,7 @@ def overtaken_from(
     tenant; `may_lose`: whether that keeps min(D, Q) without it. Ranks are lines while nothing
     happens: that of a gang that waits falls, that of a job that runs rises.
     """
-    pool = given.pool
+    pool = progress.pool
     at_us, row = pool.at_us, pool.sums[lease.job]
     rivals = [gang for gang in gangs if may_lose or gang.tenant == lease.tenant]
     if not rivals:

@@ -8,8 +8,8 @@ from heapq import heapify, heappop, heapreplace
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.fairness.claims import accepted_types
-from evenshare_core.policies.evenshare.given import LEFT_OVER, Given, RoundPool
 from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.progress import LEFT_OVER, RoundPool, RoundProgress
 from evenshare_core.policies.evenshare.queues import (
     ClaimKey,
     Entry,
@@ -28,16 +28,16 @@ class EvenPicks:
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
         self._pool, self._options = pool, options
-        self._given = Given(pool, options)
-        self._standings = self._given.standings
+        self._progress = RoundProgress(pool, options)
+        self._standings = self._progress.standings
         self._free_by_type, self._admission = pool.free_by_type, pool.admission
         self._failed: dict[str, int] = {}  # by type: the least gang that did not fit
         self._types: dict[tuple[str, tuple[str, ...], int], tuple[str, ...]] = {}
-        self._room = RoomMaker(self._given)
+        self._room = RoomMaker(self._progress)
 
     # Rule 1.
 
-    def run(self) -> Given:
+    def run(self) -> RoundProgress:
         """Serve tenants below what they deserve, then all that is left."""
         lines, ended = self._lines()
         self._serve_tenants(lines, ended)
@@ -46,7 +46,7 @@ class EvenPicks:
             rest.join(line)
         while rest:
             self._serve(rest, ended, LEFT_OVER)
-        return self._given
+        return self._progress
 
     def _lines(self) -> tuple[dict[ClaimKey, JobLine], dict[int, EvenCandidate]]:
         pool = self._pool
@@ -142,15 +142,15 @@ class EvenPicks:
     def _try(self, one: EvenCandidate, note: str) -> bool:
         """Give a candidate its gang: where it is, where nobody is, or where room is made."""
         job, lease = one.job, one.lease
-        self._given.nominate(job)
+        self._progress.nominate(job)
         if lease is not None:
             refusal = self._refusal(job, lease.gpu_type)
             if refusal is not None:
-                self._given.skip(job, refusal)
+                self._progress.skip(job, refusal)
                 self._free_by_type[lease.gpu_type].drop(lease.placement)
                 return False
             if self._free_by_type[lease.gpu_type].renew(lease.placement):
-                self._given.renew(lease, note)
+                self._progress.renew(lease, note)
                 return True
         types = self._types_of(one)
         if not types:
@@ -158,7 +158,7 @@ class EvenPicks:
         refusals = [self._refusal(job, gpu_type) for gpu_type in types]
         allowed = [name for name, refusal in zip(types, refusals, strict=True) if refusal is None]
         if not allowed:
-            self._given.skip(job, next(refusal for refusal in refusals if refusal))
+            self._progress.skip(job, next(refusal for refusal in refusals if refusal))
             return False
         if len(allowed) > 1:  # within quota before it borrows
             allowed.sort(key=lambda name: not self._admission.is_own(job, name))
@@ -167,7 +167,7 @@ class EvenPicks:
                 continue
             placement = self._free_by_type[gpu_type].place(job.gpus)
             if placement is not None:
-                self._given.give(job, gpu_type, placement, note)
+                self._progress.give(job, gpu_type, placement, note)
                 return True
             self._failed[gpu_type] = min(job.gpus, self._failed.get(gpu_type, job.gpus))
         return self._room.make(one, allowed)

@@ -62,20 +62,20 @@ from evenshare_core.fairness.certificate import Property
 from evenshare_core.fairness.claims import reported_type_first
 from evenshare_core.fairness.guarantee import OWED_PERCENT, Guarantee
 from evenshare_core.fairness.measure import Measured
-from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
-from evenshare_core.policies.evenshare.given import (
+from evenshare_core.placement.consolidated import free_capacity_by_type
+from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums
+from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.picks import EvenPicks
+from evenshare_core.policies.evenshare.progress import (
     DEFRAGMENTED,
     GUARANTEE,
     LARGE_GANG,
     LEFT_OVER,
     MOVED,
     PAYS,
-    Given,
     RoundPool,
+    RoundProgress,
 )
-from evenshare_core.policies.evenshare.memory import MEMORY_IDS, DecayedSums
-from evenshare_core.policies.evenshare.options import EvenshareOptions
-from evenshare_core.policies.evenshare.picks import EvenPicks
 from evenshare_core.policies.evenshare.queues import (
     AttainedOrder,
     ClaimKey,
@@ -127,8 +127,6 @@ LONG_TERM_TEXT = (
 
 
 class Evenshare(Policy):
-    """The policy; see the module's docstring."""
-
     name = "evenshare"
     version = "4"  # a highest price that refuses nothing changes no order (0195)
     title = "Even sharing with preemption"
@@ -157,18 +155,18 @@ class Evenshare(Policy):
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
         waiting, ended = _candidates(snapshot)
-        given = EvenPicks(_pool(snapshot, options, sums, (waiting, ended)), options).run()
-        grants, renewals = given.stay([one.lease for one in ended if one.lease is not None])
+        progress = EvenPicks(_pool(snapshot, options, sums, (waiting, ended)), options).run()
+        grants, renewals = progress.stay([one.lease for one in ended if one.lease is not None])
         renewed = {renewal.lease for renewal in renewals}
-        ends = expired_ends(snapshot, renewed, given.refused)
+        ends = expired_ends(snapshot, renewed, progress.refused)
         return Decision(
             at_us=snapshot.at_us,
             grants=tuple(grants),
             renewals=tuple(renewals),
-            ends=tuple(sorted([*ends, *given.ends], key=lambda end: end.lease)),
-            skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], given, snapshot),
+            ends=tuple(sorted([*ends, *progress.ends], key=lambda end: end.lease)),
+            skips=_skips([*waiting, *[(one.job, one.sums) for one in ended]], progress, snapshot),
             memory=sums.memory,
-            preemptions=tuple(given.preemptions),
+            preemptions=tuple(progress.preemptions),
         )
 
     def reads(self, options: Options) -> frozenset[Private]:
@@ -262,9 +260,8 @@ def _pool(
     at_us = snapshot.at_us
     waiting, ended = candidates
     claims = {(row.tenant, row.gpu_type): row for row in snapshot.service.claims}
-    free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, at_us)
-    for row in snapshot.service.claims:  # a type whose nodes are all gone
-        free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+    types = [gpu_type for _, gpu_type in claims]
+    free_by_type = free_capacity_by_type(snapshot.nodes, snapshot.leases, at_us, types=types)
     running = [lease for lease in snapshot.leases if not lease.ends_by(at_us)]
     kept: dict[ClaimKey, int] = {}
     for lease in running:
@@ -312,9 +309,11 @@ def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
 # ---- why jobs wait ----
 
 
-def _skips(candidates: list[Waiting], given: Given, snapshot: Snapshot) -> tuple[Skip, ...]:
+def _skips(
+    candidates: list[Waiting], progress: RoundProgress, snapshot: Snapshot
+) -> tuple[Skip, ...]:
     """Every candidate that was not picked, and every job that was preempted, with its reason."""
-    served = {row.job for row in given.grants} | {row.job for row in given.renewals}
+    served = {row.job for row in progress.grants} | {row.job for row in progress.renewals}
     capacity = capacity_by_type(snapshot.nodes)
     types_of: dict[tuple[tuple[str, ...], str, int], tuple[str, ...]] = {}
     waits: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
@@ -334,8 +333,8 @@ def _skips(candidates: list[Waiting], given: Given, snapshot: Snapshot) -> tuple
         explain.Queue(tenant, types[0], _by_arrival(jobs), None, None, None, types[1:])
         for (tenant, types), jobs in sorted(waits.items())
     ]
-    rows = explain.skips(queues, given.free_by_type, given.admission)
-    return (*rows, *_preempted(given, snapshot))
+    rows = explain.skips(queues, progress.free_by_type, progress.admission)
+    return (*rows, *_preempted(progress, snapshot))
 
 
 def _by_arrival(jobs: list[Job]) -> list[Job]:
@@ -348,11 +347,11 @@ def _by_arrival(jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=arrival_order)
 
 
-def _preempted(given: Given, snapshot: Snapshot) -> list[Skip]:
-    jobs = given.pool.jobs
-    types = {lease.id: lease.gpu_type for lease in snapshot.leases} if given.ends else {}
+def _preempted(progress: RoundProgress, snapshot: Snapshot) -> list[Skip]:
+    jobs = progress.pool.jobs
+    types = {lease.id: lease.gpu_type for lease in snapshot.leases} if progress.ends else {}
     waits: dict[ClaimKey, list[Job]] = {}
-    for end in given.ends:
+    for end in progress.ends:
         if end.reason is EndReason.PREEMPTED:
             waits.setdefault((end.tenant, types[end.lease]), []).append(jobs[end.job])
     return [

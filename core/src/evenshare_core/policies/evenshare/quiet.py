@@ -30,7 +30,7 @@ from evenshare_core.domain.snapshot import JobService
 from evenshare_core.fairness.gpu_time import ClaimSums
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS
 from evenshare_core.policies.evenshare.gangs import Gang, overtaken_from, waiting_gangs
-from evenshare_core.policies.evenshare.given import Given
+from evenshare_core.policies.evenshare.progress import RoundProgress
 from evenshare_core.policies.evenshare.queues import LONG_GPU_US, ClaimKey, TenantStanding
 
 
@@ -47,7 +47,9 @@ class _Rules(NamedTuple):
     gangs: dict[str, list[Gang]]
 
 
-def stays_until(given: Given, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int) -> int:
+def stays_until(
+    progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
+) -> int:
     """Return the instant before which the answer of a round that gave nothing stays, in us.
 
     `claims`: the sums at the round, by (tenant, GPU type). The round's own instant where that is
@@ -55,8 +57,8 @@ def stays_until(given: Given, claims: Mapping[ClaimKey, ClaimSums], next_mark_us
     GPU types, whose claim may move with time; and where a gang over several nodes has room, but was
     tried after a smaller one that has none (rule 3).
     """
-    pool, options = given.pool, given.options
-    if options.estimates != "none" or has_choice_of_types(given):
+    pool, options = progress.pool, progress.options
+    if options.estimates != "none" or has_choice_of_types(progress):
         return pool.at_us
     rules = _Rules(set(), set(), {}, {})
     until_us = next_mark_us
@@ -65,7 +67,7 @@ def stays_until(given: Given, claims: Mapping[ClaimKey, ClaimSums], next_mark_us
         if not gangs:
             continue
         gpu_type = key[1]
-        free = given.free_by_type.get(gpu_type)
+        free = progress.free_by_type.get(gpu_type)
         if free is None or any(
             free.available.size < gpus <= free.available.total for gpus in gangs
         ):
@@ -75,9 +77,9 @@ def stays_until(given: Given, claims: Mapping[ClaimKey, ClaimSums], next_mark_us
         is_new = any(kind[4] for kind, entries in kinds.items() if entries)
         if is_new and options.pays and not options.is_tight:
             rules.pays.setdefault(gpu_type, set()).add(key[0])
-        gangs_of_claim = waiting_gangs(given, key, kinds, claims[key])
+        gangs_of_claim = waiting_gangs(progress, key, kinds, claims[key])
         rules.gangs.setdefault(gpu_type, []).extend(gangs_of_claim)
-        mine = given.standings[key]
+        mine = progress.standings[key]
         if not options.guarantee or mine.held + min(gangs) > mine.quota:
             continue
         if options.is_tight or mine.is_owed():
@@ -85,15 +87,15 @@ def stays_until(given: Given, claims: Mapping[ClaimKey, ClaimSums], next_mark_us
         else:
             owed_us = owed_from(mine, claims[key], pool.at_us)
             until_us = until_us if owed_us is None else min(until_us, owed_us)
-    return _until_victims(given, rules, until_us, claims)
+    return _until_victims(progress, rules, until_us, claims)
 
 
-def has_choice_of_types(given: Given) -> bool:
+def has_choice_of_types(progress: RoundProgress) -> bool:
     """Whether a job that waits could go to a type of the pool that it does not claim."""
-    offered = {name for name, free in given.free_by_type.items() if free.capacity}
+    offered = {name for name, free in progress.free_by_type.items() if free.capacity}
     return any(
         entries and not offered.isdisjoint({*(kind[1] or offered)} - {gpu_type})
-        for (_, gpu_type), kinds in given.pool.queues.items()
+        for (_, gpu_type), kinds in progress.pool.queues.items()
         for kind, entries in kinds.items()
     )
 
@@ -107,12 +109,12 @@ def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
 
 
 def _until_victims(
-    given: Given, rules: _Rules, until_us: int, claims: Mapping[ClaimKey, ClaimSums]
+    progress: RoundProgress, rules: _Rules, until_us: int, claims: Mapping[ClaimKey, ClaimSums]
 ) -> int:
     """When the first lease may end or move for somebody that may not yet."""
     if not (rules.guarantee or rules.defragment or rules.pays or rules.gangs):
         return until_us
-    pool, least_us = given.pool, given.options.min_runtime_us
+    pool, least_us = progress.pool, progress.options.min_runtime_us
     at_us, nobody = pool.at_us, set[int]()
     spares: dict[ClaimKey, int] = {}
     for lease in pool.running():
@@ -121,7 +123,7 @@ def _until_victims(
         gpu_type, gpus, key = lease.gpu_type, lease.placement[0][1], (lease.tenant, lease.gpu_type)
         spare = spares.get(key)
         if spare is None:
-            spare = spares[key] = given.standings[key].spare
+            spare = spares[key] = progress.standings[key].spare
         may_lose = spare >= gpus
         payers = rules.pays.get(gpu_type, nobody)
         pays = bool(payers) and (may_lose or lease.tenant in payers)
@@ -136,7 +138,9 @@ def _until_victims(
         instant_us = _preemptible_from(lease, least_us)
         if gangs:
             claim = claims[row.tenant, row.gpu_type]
-            overtaken_us = overtaken_from(given, lease, instant_us, gangs, claim, may_lose=may_lose)
+            overtaken_us = overtaken_from(
+                progress, lease, instant_us, gangs, claim, may_lose=may_lose
+            )
             until_us = until_us if overtaken_us is None else min(until_us, overtaken_us)
         ends_us = _from_when(row, instant_us, at_us, by_age=guarantees or moves, pays=pays)
         until_us = until_us if ends_us is None else min(until_us, ends_us)

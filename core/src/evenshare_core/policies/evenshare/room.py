@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from evenshare_core.domain.cluster import gpus_by_node
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import PreemptionRule
@@ -14,7 +15,7 @@ from evenshare_core.fairness.gpu_time import job_received
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.placement.defragmentation import MOVABLE_GPUS, make_room
 from evenshare_core.policies.evenshare.gangs import GangRoom
-from evenshare_core.policies.evenshare.given import NOTE_OF, Given
+from evenshare_core.policies.evenshare.progress import NOTE_OF, RoundProgress
 from evenshare_core.policies.evenshare.queues import LONG_GPU_US, EvenCandidate, remaining_us
 from evenshare_core.policies.shared.preemption import (
     ClearedNode,
@@ -34,15 +35,15 @@ RESTART_US = 60 * SECOND_US
 class RoomMaker:
     """Makes room in one round; what failed once is not tried again in it."""
 
-    def __init__(self, given: Given) -> None:
-        self._given, self._options = given, given.options
+    def __init__(self, progress: RoundProgress) -> None:
+        self._progress, self._options = progress, progress.options
         self._indices: dict[str, LeaseIndex] | None = None
         self._gangs = self._moves = 0
         # The least gang for which a rule failed, by type, and by tenant where it matters.
         self._failed: dict[tuple[object, ...], int] = {}
         self._searches: dict[tuple[str, int, int, float], VictimSearch] = {}
         self._failed_needs: dict[tuple[int, str, int], float] = {}
-        self._gang_room = GangRoom(given, self._owed, self._index, self._clear)
+        self._gang_room = GangRoom(progress, self._owed, self._index, self._clear)
 
     def may_differ(self, one: EvenCandidate) -> bool:
         """Whether jobs of the same kind may still get room where this one does not."""
@@ -52,7 +53,7 @@ class RoomMaker:
         """Give the job its gang on one node that is cleared for it; whether that was done."""
         gpus = one.job.gpus
         for gpu_type in gpu_types:
-            free = self._given.free_by_type[gpu_type]
+            free = self._progress.free_by_type[gpu_type]
             if gpus > free.available.size:
                 if self._gang_room.make(one, gpu_type, free):
                     return True
@@ -86,7 +87,7 @@ class RoomMaker:
         """Rule 4 (a): by which numbers its tenant is owed the gang; None where it is not."""
         if not self._options.guarantee:
             return None
-        mine = self._given.standings[job.tenant, gpu_type]
+        mine = self._progress.standings[job.tenant, gpu_type]
         if mine.held + job.gpus > mine.quota:
             return None
         if not (self._options.is_tight or mine.is_owed()):
@@ -153,7 +154,7 @@ class RoomMaker:
 
     def _rule(self, gpu_type: str, gpus: int, most_gpus: int, above: float) -> VictimRule:
         """What each tenant may lose and still hold min(D, Q)."""
-        standings = self._given.standings
+        standings = self._progress.standings
 
         def spare(tenant: int) -> int | None:
             return max(0, standings[tenant, gpu_type].spare)
@@ -181,7 +182,7 @@ class RoomMaker:
         self._clear(one, gpu_type, ClearedNode(room.node, moved), rule, numbers)
         for move, row in zip(room.moves, moved, strict=True):
             free.put(((move.to_node, move.gpus),))
-            self._given.move(row, move.to_node)
+            self._progress.move(row, move.to_node)
         self._gangs += 1
         self._moves += len(moved)
         return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved), rule)
@@ -201,8 +202,8 @@ class RoomMaker:
         """Whether its job may go on elsewhere: a new lease is a new term, with its limits."""
         if lease.placement[0][1] > MOVABLE_GPUS:
             return False
-        given = self._given
-        job, admission = given.pool.jobs[lease.job], given.admission
+        progress = self._progress
+        job, admission = progress.pool.jobs[lease.job], progress.admission
         if not admission.may_refuse(job):
             return True
         admission.let_go(lease)
@@ -225,20 +226,20 @@ class RoomMaker:
         numbers: dict[str, int],
     ) -> None:  # fmt: skip # rows of what belongs together
         """End the leases."""
-        given = self._given
+        progress = self._progress
         self._index(gpu_type).remove(cleared.victims)
         for lease in cleared.victims:
-            given.free_by_type[gpu_type].clear(lease.placement)
-            given.admission.let_go(lease)
-            more = {} if not given.pool.explains else self._rank_number(lease, rule)
-            given.end(lease, rule, one.job, {**numbers, **more})
+            progress.free_by_type[gpu_type].clear(lease.placement)
+            progress.admission.let_go(lease)
+            more = {} if not progress.pool.explains else self._rank_number(lease, rule)
+            progress.end(lease, rule, one.job, {**numbers, **more})
 
     def _rank_number(self, lease: Lease, rule: PreemptionRule) -> dict[str, int]:
         if rule is PreemptionRule.PAYS:
             name = "remaining_us" if self._options.estimates == "given" else "attained_gpu_us"
             return {name: int(self._rank(lease))}
         if rule is PreemptionRule.GANG:
-            pool = self._given.pool
+            pool = self._progress.pool
             return {"attained_gpu_us": job_received(pool.sums[lease.job], pool.at_us)}
         return {}
 
@@ -250,13 +251,13 @@ class RoomMaker:
         What the leases held beyond it is nobody's in this round, so that they can go on where a
         limit withdraws the grant (`terms.settle_exchanges`).
         """
-        given, job = self._given, one.job
-        free = given.free_by_type[gpu_type]
+        progress, job = self._progress, one.job
+        free = progress.free_by_type[gpu_type]
         free.put(((node, job.gpus),))
         if taken > job.gpus:
             free.put(((node, taken - job.gpus),))
         self._index(gpu_type).leave_out(node)  # one exchange per node, each of which is needed
-        given.give(job, gpu_type, ((node, job.gpus),), NOTE_OF[rule])
+        progress.give(job, gpu_type, ((node, job.gpus),), NOTE_OF[rule])
         return True
 
     def _is_hopeless(self, memo: tuple[object, ...], gpus: int) -> bool:
@@ -276,7 +277,7 @@ class RoomMaker:
         return index
 
     def _make_indices(self) -> dict[str, LeaseIndex]:
-        pool = self._given.pool
+        pool = self._progress.pool
         running = pool.running()
         over = _overfull(running, pool.gpus) if pool.may_be_overfull else ()
         indices: dict[str, LeaseIndex] = {}
@@ -291,7 +292,7 @@ class RoomMaker:
 
     def _rank(self, lease: Lease) -> float:
         """What of two victims the better one has more of: attained GPU-time, or work left."""
-        pool = self._given.pool
+        pool = self._progress.pool
         attained = job_received(pool.sums[lease.job], pool.at_us)
         if self._options.estimates != "given":
             return attained
@@ -301,8 +302,5 @@ class RoomMaker:
 
 def _overfull(leases: Iterable[Lease], gpus: Mapping[int, int]) -> set[int]:
     """Nodes with fewer GPUs than leases hold there: they have none when one of them ends."""
-    load: dict[int, int] = {}
-    for lease in leases:
-        for node, count in lease.placement:
-            load[node] = load.get(node, 0) + count
+    load = gpus_by_node(lease.placement for lease in leases)
     return {node for node, count in load.items() if count > gpus.get(node, 0)}

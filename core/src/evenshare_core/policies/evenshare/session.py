@@ -8,10 +8,10 @@ from collections.abc import Collection
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
 from evenshare_core.policies.evenshare.calm import Calm, calm_of
-from evenshare_core.policies.evenshare.given import Given, RoundPool
 from evenshare_core.policies.evenshare.memory import DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
 from evenshare_core.policies.evenshare.picks import EvenPicks
+from evenshare_core.policies.evenshare.progress import RoundPool, RoundProgress
 from evenshare_core.policies.evenshare.queues import (
     AttainedOrder,
     ClaimKey,
@@ -42,7 +42,7 @@ class IncrementalEvenshare:
         self._queues: dict[ClaimKey, Kinds] = {}
         self._entries: dict[int, tuple[list[Entry], Entry]] = {}
         self._given: list[int] = []
-        self._last: tuple[Given, KeptRound] | None = None  # of a round that chose
+        self._last: tuple[RoundProgress, KeptRound] | None = None  # of a round that chose
         self._calm: Calm | None = None  # after rounds that gave nothing but renewals
         self._sweep_in = SWEEP_ROUNDS
 
@@ -58,21 +58,21 @@ class IncrementalEvenshare:
             return answer
         if self._calm is not None and view.is_still and self._calm.only_renews(view):
             return SessionDecision((), view.due, (), self._sums.memory)
-        given = EvenPicks(self._pool(view), self._options).run()
-        self._last = (given, view)
-        grants, renewals = given.stay(view.due)
+        progress = EvenPicks(self._pool(view), self._options).run()
+        self._last = (progress, view)
+        grants, renewals = progress.stay(view.due)
         self._given = [grant.job for grant in grants]
         renewed = {renewal.lease for renewal in renewals}
-        ends, early = ends_of(view.due, view.gpus, renewed, given.refused), given.ends
+        ends, early = ends_of(view.due, view.gpus, renewed, progress.refused), progress.ends
         is_calm = not (grants or ends or early or view.is_limited)
         sums = view.sums.claims
-        self._calm = calm_of(given, sums, self._sums.next_mark_us) if is_calm else None
+        self._calm = calm_of(progress, sums, self._sums.next_mark_us) if is_calm else None
         return SessionDecision(
             grants,
             [lease for lease in view.due if lease.id in renewed],
             sorted([*ends, *early], key=lambda end: end.lease) if early else ends,
             self._sums.memory,
-            given.preemptions,
+            progress.preemptions,
         )
 
     def quiet_until(self, at_us: int) -> int | None:
@@ -81,8 +81,8 @@ class IncrementalEvenshare:
             return self._calm.until_us
         if self._last is None or self._last[0].renewals:
             return at_us
-        given, view = self._last
-        return stays_until(given, view.sums.claims, self._sums.next_mark_us)
+        progress, view = self._last
+        return stays_until(progress, view.sums.claims, self._sums.next_mark_us)
 
     def _pool(self, view: KeptRound) -> RoundPool:
         at_us, options = view.at_us, self._options

@@ -7,9 +7,9 @@ from typing import Any
 
 from evenshare_core.domain.cluster import placement_gpus
 from evenshare_core.domain.decision import Decision, Grant, Renew
-from evenshare_core.policies.evenshare.given import MOVED
 from evenshare_core.policies.evenshare.memory import DecayedSums
 from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.progress import MOVED
 from evenshare_core.policies.evenshare.queues import ClaimKey, TenantStanding
 
 

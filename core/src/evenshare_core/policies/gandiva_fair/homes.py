@@ -234,7 +234,7 @@ class Placer:
         for one, gpu_type in _by_turns(chosen, self.tenants):
             row = self.homes[gpu_type]
             row.put(one, row.find(one.job.gpus), self.tenants.load(one.job.tenant, gpu_type))
-            self._join(one, row)
+            one.passes.raise_to(least_pass_us(row, one))
 
     def _count(self, one: StrideJob, gpu_type: str, sign: int) -> None:
         key = (one.job.tenant, gpu_type)
@@ -251,18 +251,6 @@ class Placer:
             return (-self.types.speed_milli(job, name) * part, part < 1, -self.types.rank[name])
 
         return min(usable, key=rank)
-
-    @staticmethod
-    def _join(one: StrideJob, row: TypeHomes) -> None:
-        """A new job starts at the least pass of its node."""
-        others = [
-            other.passes.floor_us
-            for node, _ in one.home
-            for other in row.jobs[node]
-            if other is not one and other.passes.rate
-        ]
-        if others:
-            one.passes.raise_to(min(others))
 
     # ---- moves ----
 

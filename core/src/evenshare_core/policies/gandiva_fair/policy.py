@@ -88,8 +88,6 @@ from evenshare_core.policies.shared.terms import expired_ends
 
 
 class GandivaFair(Policy):
-    """The policy; see the module's docstring."""
-
     name = "gandiva_fair"
     version = "3"  # no id is hashed in its memory (0195)
     title = "Gang-aware stride with trading"
@@ -121,7 +119,6 @@ class GandivaFair(Policy):
     options_type = GandivaFairOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         options = parse_options(GandivaFairOptions, snapshot.options)
         memory = read_memory(snapshot.memory)
         types = GpuTypes(snapshot.nodes, snapshot.profiles)

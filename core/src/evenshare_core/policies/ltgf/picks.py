@@ -142,11 +142,10 @@ class LtgfPicks:
     @classmethod
     def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> LtgfPicks:
         """The free GPUs and the limits of a snapshot."""
+        types = [row.gpu_type for row in snapshot.service.claims]
         free_by_type = free_capacity_by_type(
-            snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread
+            snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread, types=types
         )
-        for row in snapshot.service.claims:  # a type whose nodes are all gone
-            free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
         return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission.of(snapshot))
 
     def may_run(self, job: Job, gpu_type: str) -> bool:

@@ -83,8 +83,6 @@ from evenshare_core.policies.shared.terms import ends_of, expired_ends
 
 
 class Ltgf(Policy):
-    """The policy; see the module's docstring."""
-
     name = "ltgf"
     version = "4"
     title = "Long-term GPU-time fairness"

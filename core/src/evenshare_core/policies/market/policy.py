@@ -72,8 +72,6 @@ ROOM_TEXT = (
 
 
 class Market(Policy):
-    """The policy; see the module's docstring."""
-
     name = "market"
     version = "2"  # the node that is clear first is kept for an owner (0174)
     title = "Posted-price market"
@@ -101,7 +99,6 @@ class Market(Policy):
     promised = frozenset({Property.QUOTA_GUARANTEE, Property.INDIVIDUAL_RATIONALITY})
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         options = parse_options(MarketOptions, snapshot.options)
         memory = MarketMemory.of(snapshot, options)
         pool = PricedPool.of(snapshot, options)

@@ -84,8 +84,6 @@ class DrfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Drf(Policy):
-    """The policy; see the module's docstring."""
-
     name = "drf"
     version = "2"
     title = "Dominant resource fairness"
@@ -110,13 +108,10 @@ class Drf(Policy):
     options_type = DrfOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         options = parse_options(DrfOptions, snapshot.options)
         shares = DominantShares(snapshot, by_quota=options.weights == "quota")
         rule = QueueRule(
             order=by_arrival,
-            queue=lambda one: (one.job.id, one.gpu_type),
-            strict=False,
             preempts=True,
             spread=options.spread,
             note=lambda one: shares.dominant(one.job),
@@ -128,7 +123,6 @@ class Drf(Policy):
         return picks.decision(snapshot)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
         options = parse_options(DrfOptions, snapshot.options)
         shares = DominantShares(snapshot, by_quota=options.weights == "quota")
         order = []

@@ -16,11 +16,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
-from evenshare_core.policies.policy import Policy
-from evenshare_core.policies.shared.ordered import QueueRule, decide_in_order, order_of
+from evenshare_core.policies.orders.base import OrderedPolicy
+from evenshare_core.policies.shared.ordered import QueueRule
 from evenshare_core.policies.shared.ordered_session import OrderedSession
 from evenshare_core.policies.shared.session import Queued, Session, StaticQueue
 
@@ -44,7 +43,7 @@ class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
-class Fifo(Policy):
+class Fifo(OrderedPolicy):
     """Strict arrival order, without preemption."""
 
     name = "fifo"
@@ -55,16 +54,10 @@ class Fifo(Policy):
     order_text = "Whoever was submitted first goes first."
     options_type = QueueOptions
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
-        return decide_in_order(snapshot, self._rule(snapshot.options))
-
-    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
-        return order_of(snapshot, self._rule(snapshot.options))
+    def rule(self, snapshot: Snapshot) -> QueueRule:
+        return self._rule(snapshot.options)
 
     def session(self, options: dict[str, Any]) -> Session:
-        """Return a queue that goes on from round to round."""
         rule = self._rule(options)
         return OrderedSession(lambda _: rule)
 

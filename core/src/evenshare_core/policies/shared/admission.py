@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from evenshare_core.domain.cluster import Node
+from evenshare_core.domain.cluster import Node, gpus_by_node
 from evenshare_core.domain.entitlements import Entitlement, Tenant
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -300,10 +300,7 @@ class Admission:
 
 def _unused(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, int]:
     """GPUs per type that no lease uses which goes on through this round."""
-    load: dict[int, int] = {}
-    for lease in kept:
-        for node_id, gpus in lease.placement:
-            load[node_id] = load.get(node_id, 0) + gpus
+    load = gpus_by_node(lease.placement for lease in kept)
     unused: dict[str, int] = {}
     for node in nodes:
         count = max(0, node.gpus - load.get(node.id, 0))

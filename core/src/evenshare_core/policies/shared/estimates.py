@@ -14,6 +14,7 @@ from msgspec import Meta
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import JobService
 from evenshare_core.fairness.gpu_time import job_received
+from evenshare_core.units import SECOND_US
 
 LEAST_PERCENT = 5  # of the estimate: what a job that outlived it is taken to need
 
@@ -42,3 +43,9 @@ def remaining_us(job: Job, sums: JobService, at_us: int, whole: int) -> int:
     """
     ran_us = job_received(sums, at_us) // job.gpus
     return max(whole - ran_us, whole * LEAST_PERCENT // 100, 1)
+
+
+def left_us(job: Job, sums: JobService | None, at_us: int, unknown_s: int) -> int:
+    """Return what a job is taken to need from `at_us` on, in us; all of it without `sums`."""
+    whole = whole_us(job, unknown_s * SECOND_US)
+    return whole if sums is None else remaining_us(job, sums, at_us, whole)

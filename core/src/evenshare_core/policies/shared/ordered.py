@@ -70,14 +70,15 @@ class QueueCandidates:
 class QueueRule(NamedTuple):
     """What a baseline is: an order, and how strictly it is kept.
 
-    `order` must end in (submission, id). `queue` names what a blocked job blocks. `limit` refuses
-    a job that may not run at all; one that `admits` does not let in waits like one that does
-    not fit. `given` is called with every new lease. `note` names what decided about a pick.
+    `order` must end in (submission, id). `strict`: a job that does not fit blocks its `queue`.
+    `limit` refuses a job that may not run at all; one that `admits` does not let in waits like one
+    that does not fit. `given` is called with every new lease. `note` names what decided about a
+    pick.
     """
 
     order: Callable[[QueuedJob], tuple[Any, ...]]
-    queue: Callable[[QueuedJob], tuple[int, str]]
-    strict: bool = True
+    queue: Callable[[QueuedJob], tuple[int, str]] = lambda one: (one.job.id, one.gpu_type)
+    strict: bool = False
     preempts: bool = False
     whole_nodes: bool = False
     spread: bool = False
@@ -110,12 +111,10 @@ def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
 
 def pool_capacity(snapshot: Snapshot, rule: QueueRule) -> dict[str, FreeCapacity]:
     """Return where gangs of each GPU type may go, of those whose nodes are all gone too."""
-    free_by_type = free_capacity_by_type(
-        snapshot.nodes, snapshot.leases, snapshot.at_us, spread=rule.spread
+    types = [row.gpu_type for row in snapshot.service.claims]
+    return free_capacity_by_type(
+        snapshot.nodes, snapshot.leases, snapshot.at_us, spread=rule.spread, types=types
     )
-    for row in snapshot.service.claims:
-        free_by_type.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
-    return free_by_type
 
 
 def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:

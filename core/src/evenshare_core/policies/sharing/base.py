@@ -22,7 +22,6 @@ Source: OEF (Middleware 2024), 4.2.4 and 4.3.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import version
 from types import MappingProxyType
@@ -127,10 +126,11 @@ class SharingPolicy(Policy):
     traits = Traits(trades_types=True, needs_profiles=True, preempts=True)
     memory_ids = MEMORY_IDS
     options_type: type[SharingOptions] = SharingOptions
+    program: ShareRule
 
-    @abstractmethod
-    def rule(self, options: SharingOptions) -> ShareRule:
-        """The program whose optimum is shared."""
+    def rule(self, options: SharingOptions) -> ShareRule:  # noqa: ARG002 - where several may be
+        """Return the program whose optimum is shared."""
+        return self.program
 
     def share(self, problem: ShareProblem, chosen: Mapping[str, str]) -> ShareSolution:
         """Solve a problem apart from any round; `chosen` of `share_options`.
@@ -159,7 +159,6 @@ class SharingPolicy(Policy):
         return _with_ideals(job_types, types, shares)
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         options = parse_options(self.options_type, snapshot.options)
         return decide_shares(snapshot, options, self.rule(options))
 

@@ -59,8 +59,6 @@ class OefOptions(SharingOptions, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Oef(SharingPolicy):
-    """The policy; see the module's docstring."""
-
     name = "oef"
     title = "Optimal efficiency with fairness"
     promise = "Tenants trade GPU types so that all gain, and nobody would rather have another's."
@@ -74,7 +72,6 @@ class Oef(SharingPolicy):
     )
 
     def rule(self, options: SharingOptions) -> ShareRule:
-        """The program whose optimum is shared."""
         return ShareRule(_environment(options))
 
     def proofs(self, options: Options) -> Mapping[Property, str]:

@@ -44,7 +44,7 @@ from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.domain.values import Value, canonical_bytes, sha256_hex
 from evenshare_core.fairness.claims import reported_type_first
-from evenshare_core.placement.consolidated import FreeCapacity, free_capacity_by_type
+from evenshare_core.placement.consolidated import free_capacity_by_type
 from evenshare_core.policies.options import Options, parse_options
 from evenshare_core.policies.policy import Policy, Traits
 from evenshare_core.policies.shared import explain
@@ -61,8 +61,6 @@ DEADLINE, PROFILER, BEST_EFFORT = "deadline", "profiler", "best_effort"
 
 
 class UniSched(Policy):
-    """The policy; see the module's docstring."""
-
     name = "unisched"
     version = "3"  # no id is hashed in its memory (0195)
     title = "Deadlines and best effort"
@@ -90,7 +88,6 @@ class UniSched(Policy):
         return HORIZON * multiple * lease_us
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
         return _UniSchedRound(snapshot).decision()
 
 
@@ -106,9 +103,10 @@ class _UniSchedRound:
         self.renewals: list[Renew] = []
         self.lengths: list[TermLength] = []
         self.refused: dict[int, Any] = {}
-        self.free = free_capacity_by_type(snapshot.nodes, snapshot.leases, snapshot.at_us)
-        for row in snapshot.service.claims:
-            self.free.setdefault(row.gpu_type, FreeCapacity({}, {}, {}))
+        types = [row.gpu_type for row in snapshot.service.claims]
+        self.free = free_capacity_by_type(
+            snapshot.nodes, snapshot.leases, snapshot.at_us, types=types
+        )
 
     def decision(self) -> Decision:
         pool, snapshot = self.pool, self.snapshot

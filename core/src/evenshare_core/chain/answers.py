@@ -1,0 +1,61 @@
+"""What the REST API answers of a log, and a verification reads again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class LogKeyRow(Struct, frozen=True):
+    """A public key: what its signatures are checked with, and when it signs, in real time."""
+
+    vkey: Annotated[str, Meta(description="C2SP's form of a key: name, id, Ed25519 key in base64.")]
+    since: datetime
+    until: datetime | None
+
+
+class LogHead(Struct, frozen=True):
+    """The signed head of a log."""
+
+    log: Annotated[str, Meta(description="Its origin, the first line of the checkpoint.")]
+    checkpoint: Annotated[
+        str, Meta(description="A C2SP tlog-checkpoint: origin, size, root, signatures.")
+    ]
+    size: int
+    keys: tuple[LogKeyRow, ...]
+
+
+class RoundLogHead(LogHead, frozen=True):
+    """The signed head of the log of a pool's rounds."""
+
+    round: Annotated[int | None, Meta(description="The last one in it; null: it has none yet.")]
+
+
+class RecordRow(Struct, frozen=True):
+    """An entry of a log; the leaf is hashed over the bytes of `record`."""
+
+    index: int
+    record: Annotated[str, Meta(description="Canonical JSON, as it was hashed.")]
+
+
+class RecordPage(Struct, frozen=True):
+    """Entries of a log in their order; `next`: where the next ones begin, null at the end."""
+
+    results: tuple[RecordRow, ...]
+    next: int | None
+
+
+class InclusionProof(Struct, frozen=True):
+    """An audit path of RFC 6962: that an entry is in the log of a size."""
+
+    index: int
+    size: int
+    path: tuple[str, ...]
+
+
+class ConsistencyProof(Struct, frozen=True):
+    """A consistency proof of RFC 6962: that a log begins with what it was."""
+
+    path: tuple[str, ...]

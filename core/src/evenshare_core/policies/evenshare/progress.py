@@ -1,0 +1,215 @@
+"""What a round gave so far, and whom it takes GPUs from: an entry for each job whose turn came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from evenshare_core.domain.cluster import Placement
+from evenshare_core.domain.decision import End, Grant, Key, Preemption, Renew
+from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.leases import Lease
+from evenshare_core.domain.profiles import Profile
+from evenshare_core.domain.reasons import EndReason, PreemptionRule
+from evenshare_core.domain.snapshot import JobService
+from evenshare_core.placement.consolidated import FreeCapacity
+from evenshare_core.placement.stability import keep_placements
+from evenshare_core.policies.evenshare.options import EvenshareOptions
+from evenshare_core.policies.evenshare.queues import (
+    ClaimKey,
+    Entry,
+    EvenCandidate,
+    JobOrder,
+    Kinds,
+    TenantStanding,
+)
+from evenshare_core.policies.shared.admission import Admission, Refusal
+from evenshare_core.policies.shared.session import NO_KEY
+
+# Notes of picks that were not made by rule 1's order.
+LEFT_OVER, GUARANTEE, PAYS, DEFRAGMENTED, MOVED, LARGE_GANG = (
+    "left over",
+    "guarantee",
+    "pays",
+    "defragmented",
+    "moved",
+    "large gang",
+)
+
+NOTE_OF = {
+    PreemptionRule.GUARANTEE: GUARANTEE,
+    PreemptionRule.PAYS: PAYS,
+    PreemptionRule.DEFRAGMENT: DEFRAGMENTED,
+    PreemptionRule.GANG: LARGE_GANG,
+}
+
+
+class RoundPool(NamedTuple):
+    """What a round looks at, from a snapshot or from a state that is kept.
+
+    `queues` have the jobs that wait; `ended` the jobs whose lease ends, each with its rank by
+    `order`. `standing` makes the numbers of a claim; `running` gives the leases that go on;
+    `gpus` are those of each node that may be scheduled now.
+    `is_waiting`: None: all queued jobs wait. `may_be_overfull`: some nodes may have fewer
+    GPUs than leases hold there.
+    """
+
+    at_us: int
+    lease_us: int
+    jobs: Mapping[int, Job]
+    sums: Mapping[int, JobService]
+    profiles: Mapping[int, Profile]
+    gpus: Mapping[int, int]
+    queues: Mapping[ClaimKey, Kinds]
+    order: JobOrder
+    ended: Sequence[tuple[Entry, EvenCandidate]]
+    standing: Callable[[ClaimKey], TenantStanding]
+    running: Callable[[], Collection[Lease]]
+    free_by_type: dict[str, FreeCapacity]
+    admission: Admission
+    is_waiting: Callable[[int], bool] | None = None
+    may_be_overfull: bool = True
+    explains: bool = True
+
+
+class Standings(dict[ClaimKey, TenantStanding]):
+    """The claims that a round looked at, made as they turn up."""
+
+    def __init__(self, make: Callable[[ClaimKey], TenantStanding]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: ClaimKey) -> TenantStanding:
+        row = self[key] = self._make(key)
+        return row
+
+
+class PickState(Enum):
+    """How far a job is whose turn came."""
+
+    NOMINATED = auto()  # tried; where it stays so, it does not fit
+    GRANTED = auto()
+    RENEWED = auto()
+    PREEMPTING = auto()  # leases end or move for it, so that its place must stay
+    MOVED = auto()  # it makes way, and goes on elsewhere
+    SKIPPED = auto()  # `because` of a limit, or of its size
+
+
+@dataclass(slots=True)
+class PickEntry:
+    """A job in its round; `preemptions` end leases for it."""
+
+    state: PickState
+    row: Grant | Renew | None = None
+    because: Refusal | None = None
+    preemptions: tuple[Preemption, ...] = ()
+
+
+class RoundProgress:
+    """Entries by job, in the order of their turns; claims are charged as they are served."""
+
+    def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
+        self.pool, self.options = pool, options
+        self.standings = Standings(pool.standing)
+        self.free_by_type, self.admission = pool.free_by_type, pool.admission
+        self.entries: dict[int, PickEntry] = {}
+        self._order = 0
+
+    @property
+    def grants(self) -> list[Grant]:
+        rows = (entry.row for entry in self.entries.values())
+        return [row for row in rows if isinstance(row, Grant)]
+
+    @property
+    def renewals(self) -> list[Renew]:
+        rows = (entry.row for entry in self.entries.values())
+        return [row for row in rows if isinstance(row, Renew)]
+
+    @property
+    def preemptions(self) -> list[Preemption]:
+        return [row for entry in self.entries.values() for row in entry.preemptions]
+
+    @property
+    def ends(self) -> list[End]:
+        """Leases that end before their expiry."""
+        return [End(row.lease, row.job, row.tenant, _why(row.rule)) for row in self.preemptions]
+
+    @property
+    def refused(self) -> dict[int, Refusal]:
+        entries = self.entries.items()
+        return {job: entry.because for job, entry in entries if entry.because is not None}
+
+    def nominate(self, job: Job) -> None:
+        self.entries[job.id] = PickEntry(PickState.NOMINATED)
+
+    def skip(self, job: Job, because: Refusal) -> None:
+        entry = self.entries[job.id]
+        entry.state, entry.because = PickState.SKIPPED, because
+
+    def give(self, job: Job, gpu_type: str, placement: Placement, note: str) -> None:
+        """Grant a gang on GPUs that are taken already, and charge its tenant."""
+        standing, entry = self.standings[job.tenant, gpu_type], self.entries[job.id]
+        if entry.state is PickState.NOMINATED:
+            entry.state = PickState.GRANTED
+        key = self._pick_key(standing, note)
+        entry.row = Grant(self._next(), job.id, job.tenant, gpu_type, placement, key)
+        self._charge(standing, job.gpus, gpu_type)
+
+    def renew(self, lease: Lease, note: str) -> None:
+        standing, entry = self.standings[lease.tenant, lease.gpu_type], self.entries[lease.job]
+        entry.state, key = PickState.RENEWED, self._pick_key(standing, note)
+        entry.row = Renew(
+            self._next(), lease.id, lease.job, lease.tenant, lease.gpu_type, lease.gpus, key
+        )
+        self._charge(standing, lease.gpus, lease.gpu_type)
+
+    def move(self, lease: Lease, node: int) -> None:
+        """Grant a moved job its new place; what its tenant holds stays."""
+        key = Key(None, None, MOVED) if self.pool.explains else NO_KEY
+        place = ((node, lease.gpus),)
+        row = Grant(self._next(), lease.job, lease.tenant, lease.gpu_type, place, key)
+        self.entries[lease.job] = PickEntry(PickState.MOVED, row)
+        self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
+
+    def end(self, lease: Lease, rule: PreemptionRule, job: Job, numbers: dict[str, int]) -> None:
+        """End a lease before its expiry."""
+        entry = self.entries[job.id]
+        entry.state = PickState.PREEMPTING
+        row = Preemption(lease.id, lease.job, lease.tenant, rule, job.id, job.tenant, numbers)
+        entry.preemptions = (*entry.preemptions, row)
+        if _why(rule) is EndReason.PREEMPTED:
+            self.standings[lease.tenant, lease.gpu_type].kept -= lease.gpus
+
+    def stay(self, due: Iterable[Lease]) -> tuple[list[Grant], list[Renew]]:
+        """Let jobs stay where they are, but for those that leases ended for, or that moved."""
+        free: list[Grant] = []
+        fixed: list[Grant] = []
+        for entry in self.entries.values():
+            if isinstance(entry.row, Grant):
+                (free if entry.state is PickState.GRANTED else fixed).append(entry.row)
+        grants, renewals = keep_placements(free, self.renewals, due)
+        if fixed:
+            grants = sorted([*grants, *fixed], key=lambda grant: grant.order)
+        return grants, renewals
+
+    def _next(self) -> int:
+        self._order += 1
+        return self._order
+
+    def _pick_key(self, standing: TenantStanding, note: str) -> Key:
+        if not self.pool.explains:
+            return NO_KEY
+        value = standing.tight_key() if self.options.is_tight else standing.key()
+        return Key(None if value == float("inf") else value, None, note)
+
+    def _charge(self, standing: TenantStanding, gpus: int, gpu_type: str) -> None:
+        """Rule 1: one lease of GPU-time, for the rest of this round only."""
+        self.admission.take(standing.tenant, gpu_type, gpus)
+        standing.given += gpus
+        standing.granted_us += gpus * self.pool.lease_us
+
+
+def _why(rule: PreemptionRule) -> EndReason:
+    return EndReason.MOVED if rule is PreemptionRule.DEFRAGMENT else EndReason.PREEMPTED

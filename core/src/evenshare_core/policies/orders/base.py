@@ -1,0 +1,26 @@
+"""What policies that are an order of jobs have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.policies.policy import Policy
+from evenshare_core.policies.shared.ordered import QueueRule, decide_in_order, order_of
+
+
+class OrderedPolicy(Policy):
+    """A policy whose rounds are those of a `QueueRule`."""
+
+    @abstractmethod
+    def rule(self, snapshot: Snapshot) -> QueueRule:
+        """Return the order of a round."""
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Answer one round."""
+        return decide_in_order(snapshot, self.rule(snapshot))
+
+    def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """Return who is placed before whom."""
+        return order_of(snapshot, self.rule(snapshot))
