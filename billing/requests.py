@@ -16,6 +16,7 @@ from tenants.input.readers import REASON_MAX
 from tenants.input.requests import Input, Request
 from tenants.requests import Reason, SlugName
 
+BookName = Annotated[SlugName, Meta(description="The book; main is that of real time.")]
 KINDS = tuple(kind.value for kind in BudgetPeriod)
 ACTIONS = tuple(action.value for action in BudgetAction)
 AMOUNT_HINT = "Credits above 0, with at most six decimals."
@@ -106,7 +107,7 @@ class AllowanceRequest(Request, frozen=True, kw_only=True):
     NOUN: ClassVar[str] = "an allowance"
 
     tenant: SlugName
-    book: Book = "main"
+    book: BookName = "main"
     amount: Amount
     name: Annotated[
         str,
@@ -133,7 +134,7 @@ class GiftRequest(Request, frozen=True, kw_only=True):
     NOUN: ClassVar[str] = "a transfer"
 
     tenant: Annotated[SlugName, Meta(description="Who gives; yours, if you manage one only.")] = ""
-    book: Book = "main"
+    book: BookName = "main"
     to: Annotated[
         SlugName,
         Meta(description="Who gets it: a tenant of your pools."),

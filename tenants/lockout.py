@@ -23,6 +23,7 @@ from tenants.models import LoginAttempt, User
 from tenants.scopes import site_scope
 
 WINDOW = timedelta(minutes=15)
+LOCKED_TEXT = f"Too many wrong passwords: try again in {WINDOW // timedelta(minutes=1)} minutes."
 log = structlog.get_logger(__name__)
 
 

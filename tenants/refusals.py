@@ -17,6 +17,7 @@ from tenants.models import AuditRecord, User
 from tenants.scopes import site_scope
 
 ACTION = "access.refused"
+ROLE_GONE = "The role for the site was taken away meanwhile."
 # A person's attempts at one address are one record of a window, and at all addresses so many.
 WINDOW, MOST = timedelta(days=1), 20
 # What of a form says what was wanted. Never a password.

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from django.db import Error, connection, transaction
 
 IDLE_S, LOCK_S = 20, 10
+ONE_STATE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 SET_SCOPE = "SELECT set_config('evenshare.scope', %s, true)"
 SWAP_SCOPE = (
     "SELECT current_setting('evenshare.scope', true), set_config('evenshare.scope', %s, true)"
@@ -54,7 +55,7 @@ def engine_view(pool_id: int) -> Iterator[None]:
         RuntimeError: it is called inside a transaction, whose view began earlier.
     """
     with transaction.atomic(durable=True), connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        cursor.execute(ONE_STATE)
         cursor.execute(SET_SCOPE, [f"pool {pool_id:d}"])
         yield
 

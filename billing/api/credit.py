@@ -42,7 +42,7 @@ from scheduling.api.schemas import ONCE, TENANT
 from tenants.answers import answer_of, plain
 from tenants.api.base import Who, actor_of
 from tenants.api.operate import IF_MATCH, OperateView, answer, etag_of, refusal, request_of
-from tenants.api.problems import Problem, bad_field, not_there
+from tenants.api.problems import bad_field, not_there
 from tenants.api.resources import CURSOR, Listed, Page, Shown, described
 from tenants.input.errors import InvalidInputError
 from tenants.models import Tenant
@@ -128,13 +128,7 @@ class TransferList(TransferView, MoneyView):
     def _giver(self, slug: str) -> Tenant:
         if not slug and len(self.access.memberships) != 1:
             raise bad_field("tenant", "is required", "Name one of your tenants.")
-        name = slug or self.access.memberships[0].slug
-        try:
-            return self.tenant(name, Action.ASK_TRANSFER)
-        except Problem as problem:
-            if problem.status_code != 404:
-                raise
-            raise bad_field("tenant", "is not one of your tenants") from problem
+        return self.own_tenant(slug or self.access.memberships[0].slug, Action.ASK_TRANSFER)
 
     def handle_exception(self, exc: Exception) -> Response:
         """Tell a refused request by its fields."""

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from billing.checks import books, history, logs, seals, usage
 from billing.checks.base import CheckReport
-from tenants.scopes import SET_SCOPE, SITE
+from tenants.scopes import ONE_STATE, SET_SCOPE, SITE
 
 CHECKS: dict[str, Callable[[], CheckReport]] = {
     "transfers_sum_to_zero": books.transfers_sum_to_zero,
@@ -74,6 +74,6 @@ def _one_state() -> Iterator[None]:
     nested = connection.in_atomic_block
     with transaction.atomic(), connection.cursor() as cursor:
         if not nested:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            cursor.execute(ONE_STATE)
         cursor.execute(SET_SCOPE, [SITE])
         yield

@@ -62,31 +62,6 @@ _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("full", "capacity", "resource", "gpu", "memory"), _FULL),
 )
 
-# The published reasons in words; a page may say more, with numbers.
-_REASON_TEXTS: dict[str, str] = {
-    "lease_turn": "lower priority now",
-    "tenant_passed_over": "behind the first job",
-    "no_free_gpus": "no free GPUs",
-    "fragmented": "free GPUs are scattered",
-    "cpus_or_memory": "no CPUs or memory beside the GPUs",
-    "reserved_for_gang": "kept for a larger job",
-    "reserved_quota": "others do not lend",
-    "quota_limit": "quota limit",
-    "price_above_max": "price above your max",
-    "price_above_value": "price above its value",
-    "planned_later": "starts later by its plan",
-    "next_batch": "waits for the next batch",
-    "budget": "budget spent",
-    "too_large": "larger than what is schedulable",
-    "backing_off": "backing off after losses",
-    "quarantined": "set aside",
-}
-
-
-def reason_text(code: str) -> str:
-    """A reason in words; an unknown code is read out."""
-    return _REASON_TEXTS.get(code, code.replace("_", " "))
-
 
 def _icon(drawing: str, css: str) -> Markup:
     # The drawings are constants of this file, so they are markup by construction.

@@ -8,9 +8,10 @@ from django.template import loader
 from django.urls import reverse
 from django.views.defaults import page_not_found
 
-from portal.site.errors import REFUSALS, early_problem
+from portal.site.errors import early_problem
 from portal.site.lanes import RETRY_AFTER_S, RequestRefusedError
 from portal.site.request_id import request_id_of
+from tenants.api.problems import PROBLEMS
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -72,5 +73,5 @@ def _page(request: HttpRequest, template: str, status: int, code: str = "") -> H
         return problem
     context = {"request_id": request_id_of(request), "status": status}
     if code:
-        context["text"] = str(REFUSALS[code].detail)
+        context["text"] = PROBLEMS[code][1]
     return HttpResponse(loader.get_template(template).render(context), status=status)

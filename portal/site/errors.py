@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Any
 
 import structlog
-from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.signals import got_request_exception
 from django.db import InterfaceError, OperationalError
@@ -40,6 +39,17 @@ CODES: dict[type[drf.APIException], str] = {
     drf.Throttled: "throttled",
     drf.ParseError: "invalid_json",
 }
+# Other errors -> published codes, and after how many seconds to try again.
+ERRORS: dict[type[Exception], tuple[str, int | None]] = {
+    Http404: ("not_found", None),
+    PermissionDenied: ("forbidden", None),
+    RequestDataTooBig: ("too_large", None),
+    OperationalError: ("database_unavailable", RETRY_AFTER_S),
+    InterfaceError: ("database_unavailable", RETRY_AFTER_S),
+    MismatchError: ("idempotency_mismatch", None),
+    InFlightError: ("idempotency_in_flight", 1),
+    HashingBusyError: ("busy", RETRY_AFTER_S),
+}
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
@@ -50,7 +60,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
         log.error("api.failed", path=request.path, exc_info=error)
         # Django's own handler would send it; tests and monitors listen.
         got_request_exception.send(sender=handle, request=request._request)  # noqa: SLF001 - DRF has no other way
-        problem = Problem(500, "internal", "Something failed here; it has been noted.")
+        problem = Problem("internal")
     response = problem_response(problem, request_id_of(request._request))  # noqa: SLF001 - as above
     header = getattr(error, "auth_header", None)
     if header:
@@ -73,45 +83,18 @@ def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
     }
 
 
-# What is refused before any view: by a guard, or because of the request's host.
-EARLY = {
-    400: Problem(400, "invalid", "The request cannot be read: its host, or a NUL in its address."),
-    500: Problem(500, "internal", "Something failed here; it has been noted."),
-    503: Problem(503, "database_unavailable", "The database cannot be reached; try again."),
-}
-# What the gate before Django refuses (portal/site/gate.py), by its code; pages say the same.
-REFUSALS = {
-    "too_large": Problem(
-        413,
-        "too_large",
-        f"The body is too large: at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
-        " Nothing was changed; send less at once.",
-    ),
-    "too_slow": Problem(
-        408, "too_slow", "The body did not arrive in time. Nothing was changed; send it again."
-    ),
-    "busy": Problem(
-        503,
-        "busy",
-        "Too many requests of this kind wait already. Nothing was changed; try again in a moment.",
-    ),
-    "no_answer": Problem(
-        503, "database_unavailable", "The database did not answer in time; try again."
-    ),
-}
+# What is refused before any view where no guard says why.
+EARLY = {400: "invalid", 500: "internal", 503: "database_unavailable"}
 
 
 def early_problem(request: HttpRequest, status: int, code: str = "") -> HttpResponse | None:
     """Return the answer of the API to what no view of it saw; None for a page's address."""
     if not request.path.startswith("/api/"):
         return None
-    problem = REFUSALS[code] if code else EARLY[status]
-    body = json.dumps({**problem_body(problem, request_id_of(request)), **_status(status)})
+    problem = Problem(code or EARLY[status])
+    problem.status_code = status
+    body = json.dumps(problem_body(problem, request_id_of(request)))
     return HttpResponse(body, status=status, content_type=PROBLEM)
-
-
-def _status(status: int) -> dict[str, Any]:
-    return {"title": HTTPStatus(status).phrase, "status": status}
 
 
 def problem_response(problem: Problem, request_id: str) -> Response:
@@ -129,47 +112,24 @@ def _problem(error: Exception) -> Problem | None:
         return error
     if isinstance(error, drf.APIException):
         return _of_drf(error)
-    return _of_django(error) or _of_domain(error)
-
-
-def _of_django(error: Exception) -> Problem | None:
-    if isinstance(error, Http404):
-        return Problem(404, "not_found", "There is nothing here for you.")
-    if isinstance(error, PermissionDenied):
-        return Problem(403, "forbidden", "This is not allowed.")
-    if isinstance(error, RequestDataTooBig):
-        return Problem(413, "too_large", "The body is too large.")
     if isinstance(error, OperationalError | InterfaceError):
         log.warning("api.database_unavailable", error=str(error).splitlines()[:1])
-        detail = "The database cannot be reached; nothing was changed."
-        return Problem(503, "database_unavailable", detail, retry_after_s=5)
-    return None
+    for kind, (code, retry_after_s) in ERRORS.items():
+        if isinstance(error, kind):
+            return Problem(code, retry_after_s=retry_after_s)
+    return _of_domain(error)
 
 
 def _of_domain(error: Exception) -> Problem | None:
     if isinstance(error, InvalidInputError):
         count = len(error.errors)
         detail = f"The specification has {count} {'error' if count == 1 else 'errors'}."
-        return Problem(400, "invalid_spec", detail, error.errors)
-    if isinstance(error, MismatchError):
-        detail = "This Idempotency-Key belongs to another request."
-        return Problem(422, "idempotency_mismatch", detail)
-    if isinstance(error, InFlightError):
-        detail = "The first request with this Idempotency-Key is still being served."
-        return Problem(409, "idempotency_in_flight", detail, retry_after_s=1)
-    return _of_limits(error)
-
-
-def _of_limits(error: Exception) -> Problem | None:
+        return Problem("invalid_spec", detail, error.errors)
     if isinstance(error, PendingLimitError):
         detail = f"{error.limit} jobs of the tenant wait already; more may not."
-        return Problem(429, "too_many_pending", detail, retry_after_s=60)
+        return Problem("too_many_pending", detail, retry_after_s=60)
     if isinstance(error, RateError):
-        detail = "The tenant submits faster than it may; wait a moment."
-        return Problem(429, "throttled", detail, retry_after_s=error.retry_after_s)
-    if isinstance(error, HashingBusyError):
-        detail = str(REFUSALS["busy"].detail)
-        return Problem(503, "busy", detail, retry_after_s=RETRY_AFTER_S)
+        return Problem("throttled", retry_after_s=error.retry_after_s)
     return None
 
 
@@ -178,9 +138,7 @@ def _of_drf(error: drf.APIException) -> Problem:
     if isinstance(error, drf.PermissionDenied) and "CSRF" in str(error.detail):
         code = "csrf"
     wait = getattr(error, "wait", None)
-    return Problem(
-        error.status_code,
-        code,
-        str(error.detail),
-        retry_after_s=None if wait is None else max(1, int(wait)),
-    )
+    retry_after_s = None if wait is None else max(1, int(wait))
+    problem = Problem(code, str(error.detail), retry_after_s=retry_after_s)
+    problem.status_code = error.status_code  # 403 where a view asks for no credentials
+    return problem

@@ -89,7 +89,7 @@ class Gate:
         if not done:
             self._late.add(work)
             work.add_done_callback(self._late.discard)
-            await self._refuse(RequestRefusedError(503, "no_answer"), scope, send)
+            await self._refuse(RequestRefusedError(503, "database_unavailable"), scope, send)
             return
         work.result()
         for message in answer:

@@ -24,6 +24,7 @@ from tenants.input.errors import FieldError
 BODY_MAX = 2**20
 DEPTH_MAX = 32
 DIGITS_MAX = 40
+_DIGITS = f"A number has more than {DIGITS_MAX} digits."
 # A whole string, so that brackets inside of one do not count.
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NOT_BRACKETS = re.compile(rb"[^\[\]{}]+")
@@ -90,7 +91,7 @@ def json_read(body: bytes) -> Any:
         Problem: 413 where it is too large, else 400.
     """
     if len(body) > BODY_MAX:
-        raise Problem(413, "too_large", f"The body has more than {BODY_MAX:,} bytes.")
+        raise Problem("too_large")
     if _depth(body) > DEPTH_MAX:
         raise _refused(f"The JSON is nested more than {DEPTH_MAX} levels deep.")
     try:
@@ -132,20 +133,20 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             if name in seen:
                 shown = ascii(name)[1:-1][:80]
                 errors = [FieldError(shown, "is given twice", "Give it once.")]
-                raise Problem(400, "invalid_json", "An object has a name twice.", errors)
+                raise Problem("invalid_json", "An object has a name twice.", errors)
             seen.add(name)
     return read
 
 
 def _whole(text: str) -> int:
     if len(text) > DIGITS_MAX:
-        raise _refused(f"A number has more than {DIGITS_MAX} digits.")
+        raise _refused(_DIGITS)
     return int(text)
 
 
 def _decimal(text: str) -> Decimal:
     if len(text) > DIGITS_MAX:
-        raise _refused(f"A number has more than {DIGITS_MAX} digits.")
+        raise _refused(_DIGITS)
     return Decimal(text)
 
 
@@ -161,7 +162,7 @@ def _refuse_unfit(value: Any) -> None:
         if isinstance(part, str) and (unfit := _UNFIT.search(part)):
             what = "a NUL character" if unfit[0] == "\x00" else "half a surrogate pair"
             errors = [FieldError(place, f"has {what}", "Leave it out.")]
-            raise Problem(400, "invalid_json", f"A text has {what}.", errors)
+            raise Problem("invalid_json", f"A text has {what}.", errors)
         if isinstance(part, list):
             open_values += [(f"{place}[{i}]", item) for i, item in enumerate(part)]
         elif isinstance(part, dict):
@@ -172,4 +173,4 @@ def _refuse_unfit(value: Any) -> None:
 
 
 def _refused(detail: str) -> Problem:
-    return Problem(400, "invalid_json", detail)
+    return Problem("invalid_json", detail)

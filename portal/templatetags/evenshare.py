@@ -189,13 +189,9 @@ def state(kind: str, text: str, extra: str = "") -> SafeString:
 
 
 @register.simple_tag
-def reason(code: str, text: str = "") -> SafeString:
-    """`{% reason job.reason_code "price above your max" %}`: glyph and words.
-
-    Without a text the reason says its own (glyphs.reason_text), never a bare code.
-    """
-    shown = text or glyphs.reason_text(code)
-    return format_html('<span class="chip">{}{}</span>', glyphs.reason_icon(code), shown)
+def reason(code: str, text: str) -> SafeString:
+    """`{% reason why.code why.text %}`: glyph and words."""
+    return format_html('<span class="chip">{}{}</span>', glyphs.reason_icon(code), text)
 
 
 @register.inclusion_tag("components/price.html", takes_context=True)

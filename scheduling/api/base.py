@@ -95,6 +95,19 @@ class SchedulingView(ApiView):
             raise bad_field("pool", "is required", "GET /api/v1/pools lists your pools.")
         return pools[0]
 
+    def asked_tenant(self) -> Tenant:
+        """Return the tenant of the query, or the only one of the caller.
+
+        Raises:
+            Problem: 404, or 400 where one has to be named.
+        """
+        tenant = self.filtered_tenant(Action.SEE_MONEY)
+        if tenant is not None:
+            return tenant
+        if len(self.access.memberships) != 1:
+            raise bad_field("tenant", "is required", "Name one of your tenants.")
+        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
+
     def submitting_tenant(self, slug: object) -> Tenant:
         """Return the tenant that a body names, or the only one for which the caller may submit.
 
@@ -102,18 +115,13 @@ class SchedulingView(ApiView):
             Problem: 400 where it is none of the caller's, 403 where their role there is too low.
         """
         if slug is not None:
-            try:
-                return self.tenant(slug, Action.SUBMIT)
-            except Problem as problem:
-                if problem.status_code != 404:
-                    raise
-                raise bad_field("tenant", "is not one of your tenants") from problem
+            return self.own_tenant(slug, Action.SUBMIT)
         memberships = self.access.memberships
         if len(memberships) > 1:
             yours = ", ".join(membership.slug for membership in memberships)
             raise bad_field("tenant", "is required", f"You are in several: {yours}.")
         if not memberships:
-            raise Problem(403, "role", "You are in no tenant, so nothing can be submitted.")
+            raise Problem("role", "You are in no tenant, so nothing can be submitted.")
         return self.tenant(memberships[0].slug, Action.SUBMIT)
 
 

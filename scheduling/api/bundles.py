@@ -128,19 +128,16 @@ def _absent(facts: PoolFacts, number: int) -> Problem:
     raw = read_round_record(facts.id, number)
     if raw is None:
         text = f"Round {number} of {facts.name} is not sealed. If it is new, it will be in seconds."
-        return Problem(404, "not_sealed", text, retry_after_s=RETRY_S)
+        return Problem("not_sealed", text, retry_after_s=RETRY_S)
     if damage := read_record(raw).damage:
-        return Problem(404, "damaged", f"It was sealed as damaged, without a bundle: {damage}.")
-    return Problem(
-        404, "not_kept", f"The bundle of round {number} is no longer kept; its record is."
-    )
+        return Problem("damaged", f"It was sealed as damaged, without a bundle: {damage}.")
+    return Problem("not_kept", f"The bundle of round {number} is no longer kept; its record is.")
 
 
 def _unreadable(number: int, error: DamagedRoundError) -> Problem:
     """The bundle is in a file that is missing or damaged; that it is there, its record says."""
     log.error("bundle.unreadable", round=number, why=str(error))
     return Problem(
-        503,
         "unreadable",
         f"The bundle of round {number} cannot be read from its file, and the operator can see why:"
         " it is kept, and must be put back from a backup.",
@@ -163,7 +160,7 @@ class DayNamesShow(Shown, SchedulingView):
         with site_scope():
             known = day_names(facts, day, read_visibility(facts.id, self.access))
         if known is None:
-            raise Problem(404, "not_sealed", "No round of this day is sealed.")
+            raise Problem("not_sealed", "No round of this day is sealed.")
         return Response(plain(known), headers={"Cache-Control": "no-store"})
 
 

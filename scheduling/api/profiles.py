@@ -193,7 +193,7 @@ class ProfileOne(Shown, SharedPoolView):
                 tenant=tenant, actor=actor_of(self.person), pool_id=facts.id, name=profile
             )
         except InUseError as error:
-            raise Problem(409, "in_use", f"{error}: cancel them, or wait.") from error
+            raise Problem("in_use", f"{error}: cancel them, or wait.") from error
         if not is_dropped:
             raise not_there()
         return Response(status=204)

@@ -14,7 +14,7 @@ from scheduling.selectors.rounds.verifications import SaidVerification, said_ver
 from scheduling.services.verifications import OtherHeadError, keep_verification
 from tenants.answers import plain
 from tenants.api import logs
-from tenants.api.problems import Problem, bad_field
+from tenants.api.problems import Problem, bad_field, not_yours
 from tenants.api.resources import described
 from tenants.input.errors import FieldError
 from tenants.models import Tenant
@@ -58,7 +58,7 @@ class VerificationList(SchedulingView):
                 )
         except OtherHeadError as error:
             field = FieldError(error.field, error.reason, EVIDENCE, "conflict")
-            raise Problem(409, "other_head", f"{error.reason} {EVIDENCE}", [field]) from error
+            raise Problem("other_head", f"{error.reason} {EVIDENCE}", [field]) from error
         headers = replay_header(is_replay=made.is_replay)
         said = said_verification(made.row, tenant, facts.name)
         return Response(plain(said), status=201, headers=headers)
@@ -68,9 +68,9 @@ class VerificationList(SchedulingView):
         own = self.access.memberships
         if slug is not None:
             if self.access.membership_named(slug) is None:
-                raise bad_field("tenant", "is not one of your tenants", _known(own))
+                raise not_yours(_known(own))
         elif not own:
-            raise Problem(403, "role", "You are in no tenant, in whose name this could be kept.")
+            raise Problem("role", "You are in no tenant, in whose name this could be kept.")
         elif len(own) > 1:
             raise bad_field("tenant", "is required", _known(own))
         tenant = self.tenant(slug or own[0].slug, Action.SEE_TENANT)

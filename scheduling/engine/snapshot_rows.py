@@ -153,7 +153,7 @@ def job_deadlines(rows: Iterable[StoredJob]) -> tuple[Deadline, ...]:
 def _deadline_of(row: StoredJob) -> Deadline:
     job = row.job
     if job.deadline_us is None:
-        raise ValueError(f"a job of the class {row.job_class} has no deadline")
+        raise ValueError(f"it is of the class {row.job_class} and has no deadline")
     kind, said = DeadlineClass(row.job_class), row.deadline_steps
     # Django leaves jsonb as text on raw cursors.
     declared = () if said is None else read_steps(msgspec.json.decode(said))

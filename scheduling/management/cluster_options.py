@@ -9,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.slurm.options import SlurmOptions, read_options
 from scheduling.models import Pool
+from scheduling.selectors.pools.lines import no_pool_text
 from tenants.scopes import site_scope
 
 
@@ -28,7 +29,7 @@ def chosen_cluster(options: dict[str, Any]) -> tuple[SlurmOptions, Pool | None]:
     if bool(options["pool"]) == bool(options["partition"]):
         raise CommandError("name a pool, or a --partition; not both")
     given = {"conf": options["conf"], "partition": options["partition"]}
-    pool = _pool(options["pool"]) if options["pool"] else None
+    pool = named_pool(options["pool"]) if options["pool"] else None
     try:
         if pool is None:
             return read_options(given, "on the command line"), None
@@ -37,10 +38,9 @@ def chosen_cluster(options: dict[str, Any]) -> tuple[SlurmOptions, Pool | None]:
         raise CommandError(str(error)) from error
 
 
-def _pool(name: str) -> Pool:
+def named_pool(name: str) -> Pool:
     with site_scope():
         pool = Pool.objects.filter(name=name).first()
-        known = ", ".join(Pool.objects.order_by("name").values_list("name", flat=True))
-    if pool is None:
-        raise CommandError(f"there is no pool {name}; there are {known or 'none'}")
+        if pool is None:
+            raise CommandError(no_pool_text(name))
     return pool

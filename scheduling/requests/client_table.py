@@ -1,4 +1,4 @@
-"""Writes the fields of a job's request as a table for the client, which is installed apart.
+"""Writes a job's fields and reasons in words for the client, which is installed apart.
 
 `python -m scheduling.requests.client_table` prints client/src/evenshare/cli/job_fields.py, as
 `make fields` writes it; a test compares. Pure.
@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
+from evenshare_core.domain.reason_texts import GPU_STATES, LIMITS
 from scheduling.requests.jobs import JobRequest
 from tenants.input.requests import RequestField, request_fields
 
-_HEAD = '''"""The fields of a job as the portal reads them, a copy made by `make fields`."""
+_HEAD = '''"""A job's fields and reasons in words, written by `make fields`."""
 
 from __future__ import annotations
 
@@ -36,7 +38,13 @@ JOB_FIELDS = (
 
 
 def client_table() -> str:
-    return _HEAD + "".join(map(_row, request_fields(JobRequest).values())) + ")\n"
+    rows = "".join(map(_row, request_fields(JobRequest).values()))
+    return f"{_HEAD}{rows})\n{_texts('LIMITS', LIMITS)}{_texts('GPU_STATES', GPU_STATES)}"
+
+
+def _texts(name: str, texts: Mapping[str, str]) -> str:
+    rows = (f"    {_literal(str(code))}: {_literal(text)},\n" for code, text in texts.items())
+    return f"{name} = {{\n{''.join(rows)}}}\n"
 
 
 def _row(field: RequestField) -> str:

@@ -25,12 +25,12 @@ from scheduling.requests.process import (
     read_command,
     read_environment,
 )
+from tenants.input.readers import NAME_HINT
 from tenants.input.requests import Input, Request
 
 DURATION_S, DURATION_MAX_S = 600, 30 * 24 * 3600
 WEIGHT_MAX = 1000
 ITERATIONS_MAX = 1000 * COUNT_MAX
-NAME_ADVICE = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
 
 
 class JobRequest(Request, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class JobRequest(Request, frozen=True, kw_only=True):
             label="Name",
             hint="Small letters, digits and hyphens. Left out: one is made up.",
             complaint="is not a usable name",
-            advice=NAME_ADVICE,
+            advice=NAME_HINT,
         ),
     ] = ""
     tenant: Annotated[

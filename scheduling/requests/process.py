@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 
 from tenants.input.errors import FieldErrors
-from tenants.input.readers import text
+from tenants.input.readers import NOT_TEXTS, text
 
 KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 KIB = 1024
 ARGUMENTS, ARGUMENT_BYTES, TOTAL_BYTES = 256, 32 * KIB, 256 * KIB
+TOTAL_TEXT = f"is longer than {TOTAL_BYTES:,} bytes in all"
 VARIABLES = 256
 COMMAND_HINT = 'Write the program and its arguments: ["python", "train.py"].'
 
@@ -32,7 +33,7 @@ def read_command(given: Mapping[str, object], errors: FieldErrors) -> tuple[str,
     """Read a program and its arguments; no shell ever sees them."""
     value = given.get("command", [])
     if not isinstance(value, list | tuple):
-        errors.add("command", "must be a list of texts", COMMAND_HINT)
+        errors.add("command", NOT_TEXTS, COMMAND_HINT)
         return ()
     if not value:
         if "command" in given:
@@ -49,7 +50,7 @@ def read_command(given: Mapping[str, object], errors: FieldErrors) -> tuple[str,
     if read[0] is not None and not read[0].strip():
         errors.add("command[0]", "names no program", COMMAND_HINT)
     if sum(len(item.encode()) for item in items) > TOTAL_BYTES:
-        errors.add("command", f"is longer than {TOTAL_BYTES:,} bytes in all", code="too_long")
+        errors.add("command", TOTAL_TEXT, code="too_long")
     return items
 
 
@@ -73,7 +74,7 @@ def read_environment(given: Mapping[str, object], errors: FieldErrors) -> dict[s
         elif (usable := text(item, place, errors, most_bytes=ARGUMENT_BYTES)) is not None:
             read[key] = usable
     if sum(len(key) + len(item.encode()) for key, item in read.items()) > TOTAL_BYTES:
-        errors.add("environment", f"is longer than {TOTAL_BYTES:,} bytes in all", code="too_long")
+        errors.add("environment", TOTAL_TEXT, code="too_long")
     return read
 
 

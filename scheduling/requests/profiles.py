@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from scheduling.requests.jobs import NAME_ADVICE
 from tenants.input import readers
 from tenants.input.errors import FieldErrors
+from tenants.input.readers import NAME_HINT
 from tenants.input.requests import (
     Input,
     Request,
@@ -84,7 +84,7 @@ def read_profile_request(name: str, raw: object) -> ProfileRequest:
     errors = FieldErrors()
     given = given_fields(ProfileRequest, raw)
     if not readers.NAME.fullmatch(name):
-        errors.add("name", "is not a usable name", NAME_ADVICE)
+        errors.add("name", "is not a usable name", NAME_HINT)
     values = read_fields(ProfileRequest, given, errors)
     refuse_unknown(ProfileRequest, given, errors)
     errors.raise_any(("name", *request_fields(ProfileRequest)))

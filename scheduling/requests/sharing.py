@@ -13,6 +13,7 @@ from evenshare_core.domain.entitlements import Mode
 from evenshare_core.domain.offers import OwnSharing
 from evenshare_core.units import COUNT_MAX
 from tenants.input.errors import FieldErrors
+from tenants.input.readers import NOT_AMOUNT
 from tenants.input.requests import Input, Request
 from tenants.requests import MODES, GpuCount
 
@@ -79,7 +80,7 @@ class PriceLimitRequest(Request, frozen=True, kw_only=True):
             label="All jobs pay at most",
             unit="credits / GPU-h",
             hint="For borrowed GPUs, where a job has no lower maximum. Left out: no limit.",
-            complaint="must be an amount from 0 to 999,999,999,999.999999",
+            complaint=NOT_AMOUNT,
             advice='Credits per GPU-hour as a text, such as "0.25", or null for no limit.',
         ),
     ]

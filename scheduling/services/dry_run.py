@@ -13,6 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from evenshare_core.domain.offers import lower_price
+from evenshare_core.domain.reason_texts import LARGER_THAN_POOL
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.utilities import stated_utility
 from evenshare_core.money.fixed_point import to_credits, to_micro, worst_case_micro
@@ -23,7 +24,7 @@ from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import Clocks, PoolNow
 from scheduling.models import Round
 from scheduling.requests.jobs import JobRequest
-from scheduling.selectors.jobs.reasons import LARGER_THAN_POOL, why, written
+from scheduling.selectors.jobs.reasons import why, written
 from scheduling.selectors.pools.offers import PoolOffer, pool_offer
 from scheduling.selectors.sharing.settings import price_limit_of
 from scheduling.selectors.tenants.prospects import StartProspect, prospects, spendable

@@ -39,6 +39,7 @@ from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import StartEstimate, StartForecast
 from scheduling.selectors.jobs.work_left import work_done
 from scheduling.services.forecasts import (
+    ORPHAN_FAILURE,
     State,
     beat_forecast,
     ended_values,
@@ -57,7 +58,6 @@ BUDGET_S = 6.0  # CPU seconds of all runs together; what is cut says so
 PRICE_BUDGET_S = 3.0  # of those that look for prices, besides
 BEAT_S = 1.0
 PAST_READ = 1_000  # past estimates, of which the correction takes its part
-ORPHAN_FAILURE = "The worker that started it was stopped."
 
 
 class ForecastUnwantedError(Exception):

@@ -23,16 +23,15 @@ from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Simulation
 from scheduling.selectors.jobs.work_left import work_left
+from scheduling.services.forecasts import ORPHAN_FAILURE
 from scheduling.services.simulations import State, beat_simulation, give_up_simulation, mine
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
 
 BEAT_S = 1.0
+START_AGAIN = "Nothing was changed; start it again once workers run."
 WALL_S = 600
-ORPHAN_FAILURE = (
-    "The worker that started it was stopped. Nothing was changed; start it again once workers run."
-)
 
 
 class NotWantedError(Exception):
@@ -145,6 +144,6 @@ class _Beat:
                 " Choose fewer hours or a simpler policy, or ask when fewer jobs are open."
             )
         if self._is_orphan():
-            raise GivenUpError(ORPHAN_FAILURE)
+            raise GivenUpError(f"{ORPHAN_FAILURE} {START_AGAIN}")
         if not beat_simulation(self._row.pk, self._row.claim, milli):
             raise NotWantedError

@@ -20,6 +20,8 @@ from tenants.input.requests import (
     request_fields,
 )
 
+NO_TYPE = "is not a GPU type of the pool"
+
 
 def read_job_request(raw: object, offer: PoolOffer | None) -> JobRequest:
     """Return what `raw` (a mapping, as parsed from JSON) asks for, as `offer` can take it.
@@ -103,7 +105,7 @@ def _check_types(asked: tuple[str, ...], offer: PoolOffer, errors: FieldErrors) 
         if name not in offer.gpus:
             there = ", ".join(sorted(offer.gpus)) or "none"
             hint = f"The pool has: {there}."
-            errors.add(f"gpu_types[{index}]", "is not a GPU type of the pool", hint, "unknown")
+            errors.add(f"gpu_types[{index}]", NO_TYPE, hint, "unknown")
     if len(set(asked)) < len(asked):
         errors.add("gpu_types", "names a type twice", "Name each type once.")
 

@@ -20,6 +20,7 @@ from scheduling.requests.nodes import (
 )
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.input.readers import ENDS_FIRST
 from tenants.input.requests import (
     given_fields,
     make_request,
@@ -196,7 +197,7 @@ def add_window(
         if ends_at <= now:
             errors.add("ends_at", "It would be over already.")
         elif ends_at <= starts_at:
-            errors.add("ends_at", "It must end after it begins.")
+            errors.add("ends_at", ENDS_FIRST)
         errors.raise_any()
         there = MaintenanceWindow.objects.filter(
             node__in=nodes, starts_at__lt=ends_at, ends_at__gt=starts_at

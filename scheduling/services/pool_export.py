@@ -30,6 +30,7 @@ from scheduling.models import MaintenanceWindow, Pool, PriceSetting, Profile, Ro
 from scheduling.models import Node as NodeRow
 from scheduling.selectors.jobs.past_work import PastJobs, open_jobs_count, past_jobs
 from scheduling.selectors.jobs.work_left import work_left
+from scheduling.selectors.pools.lines import no_pool_text
 from scheduling.selectors.rounds.stored import DamagedRoundError, ReplayError, round_values
 from scheduling.selectors.sharing.settings import narrowed, sharing_rules
 from tenants.models import Budget, Quota
@@ -72,8 +73,7 @@ def export_pool(name: str, *, last_days: int | None = None) -> PoolExport:
     with site_scope():
         pool = Pool.objects.filter(name=name).first()
         if pool is None:
-            known = ", ".join(Pool.objects.order_by("name").values_list("name", flat=True))
-            raise PoolExportError(f"there is no pool {name}; there are {known or 'none'}")
+            raise PoolExportError(no_pool_text(name))
         now = read_clock(pool.pk)
         number, at = next_number(pool.pk), next_instant(pool.pk, now)
     simulates = executor_traits(pool.executor).simulates

@@ -13,6 +13,7 @@ from evenshare_core.units import ONE_MILLI
 from scheduling.models import Job, Pool, Profile
 from scheduling.requests.profiles import ProfileRequest
 from scheduling.selectors.speeds.profiles import pool_types
+from scheduling.services.job_requests import NO_TYPE
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldErrors, invalid
 from tenants.models import Tenant
@@ -80,7 +81,7 @@ def _check(pool: Pool, row: Profile | None, request: ProfileRequest) -> None:
     there = pool_types(pool.pk)
     for kind in sorted(set(request.speeds) - set(there)):
         hint = f"The pool has: {', '.join(there) or 'none'}."
-        errors.add(f"speeds.{kind}", "is not a GPU type of the pool", hint, "unknown")
+        errors.add(f"speeds.{kind}", NO_TYPE, hint, "unknown")
     for kind in sorted(set(row.speedups if row else ()) - set(request.speeds)):
         # A job that accepts a type which it cannot run on would stop every round.
         jobs = row.jobs.filter(state__in=Job.ACTIVE_STATES, gpu_types__contains=[kind]).count()  # type: ignore[union-attr]  # then there is a row

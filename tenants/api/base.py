@@ -10,7 +10,7 @@ import structlog
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from tenants.api.problems import Problem, bad_field, not_there
+from tenants.api.problems import Problem, bad_field, not_there, not_yours
 from tenants.audit import Actor
 from tenants.models import Tenant, User
 from tenants.permissions import Action, may_in_tenant
@@ -112,6 +112,15 @@ class ApiView(APIView):
         self.require(action, tenant.pk)
         return tenant
 
+    def own_tenant(self, slug: object, action: Action) -> Tenant:
+        """Return a tenant as `tenant` does, which a body names: 400 where it is not there."""
+        try:
+            return self.tenant(slug, action)
+        except Problem as problem:
+            if problem.status_code != 404:
+                raise
+            raise not_yours() from problem
+
     def require(self, action: Action, tenant_id: int) -> None:
         """Refuse what the caller's role does not cover, in a tenant that they see.
 
@@ -119,7 +128,7 @@ class ApiView(APIView):
             Problem: 403.
         """
         if not may_in_tenant(self.access, action, tenant_id):
-            raise Problem(403, "role", f"Your role in this tenant does not cover {action.value}.")
+            raise Problem("role", f"Your role in this tenant does not cover {action.value}.")
 
     def filtered_tenant(self, seen: Action = Action.SEE_TENANT) -> Tenant | None:
         """Return the tenant of the query's `tenant`, None where it is not given.

@@ -92,8 +92,7 @@ def log_scope() -> Iterator[None]:
             yield
     except (transparency.LogKeyError, transparency.DamagedLogError) as error:
         log.exception("log.unavailable")
-        detail = "This log cannot be proven at the moment; who runs the site sees why in /readyz."
-        raise Problem(503, "log_unavailable", detail) from error
+        raise Problem("log_unavailable") from error
 
 
 def log_head(origin: str) -> LogHead:

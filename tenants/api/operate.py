@@ -21,7 +21,7 @@ from tenants.input.errors import InvalidInputError
 from tenants.input.requests import R, read_request, request_fields
 from tenants.models import User
 from tenants.permissions import Action, may_on_site
-from tenants.refusals import record_refusal
+from tenants.refusals import ROLE_GONE, record_refusal
 from tenants.tokens import Scope
 
 EDITS = ("POST", "PUT", "PATCH", "DELETE")
@@ -38,8 +38,7 @@ class StaleError(Problem):
     """Somebody changed it since the caller's GET; `etag` is of what is there now."""
 
     def __init__(self, etag: str) -> None:
-        detail = "It was changed since you read it: read it again, or use the ETag of this answer."
-        super().__init__(412, "stale", detail)
+        super().__init__("stale")
         self.etag = etag
 
 
@@ -81,7 +80,7 @@ class OperateView(ApiView):
             raise not_there()
         super().check_permissions(request)
         if request.method in EDITS and not may_on_site(role, self.edit_action):
-            raise Problem(403, "role", "Your role for the site reads here, and changes nothing.")
+            raise Problem("role", "Your role for the site reads here, and changes nothing.")
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Refuse an edit that does not say what it is based on."""
@@ -89,15 +88,13 @@ class OperateView(ApiView):
         if request.method not in self.allowed_methods or request.method not in self.preconditions:
             return
         if request.headers.get("If-Match", "").strip() in ("", "*"):
-            detail = "Send If-Match with the ETag of the GET that this edit is based on."
-            raise Problem(428, "if_match_required", detail)
+            raise Problem("if_match_required")
 
     def handle_exception(self, exc: Exception) -> Response:
         """Tell a refused change by its fields, and a stale edit with the present ETag."""
         problem = refusal(exc) if isinstance(exc, InvalidInputError) else exc
         if isinstance(exc, PermissionDenied):
-            why = "The role for the site was taken away meanwhile."
-            record_refusal(self.actor, f"{self.request.method} {self.request.path}", why)
+            record_refusal(self.actor, f"{self.request.method} {self.request.path}", ROLE_GONE)
         response = super().handle_exception(problem)
         if isinstance(problem, StaleError):
             response["ETag"] = problem.etag
@@ -122,9 +119,9 @@ class OperateView(ApiView):
 def refusal(error: InvalidInputError) -> Problem:
     """Return the answer to a change that was refused, nothing of it made."""
     if error.is_conflict:
-        return Problem(409, "conflict", " ".join(error.by_field.values()))
+        return Problem("conflict", " ".join(error.by_field.values()))
     errors = [replace(one, field=one.field[:80]) for one in error.errors]
-    return Problem(400, "invalid", "Nothing was changed: fields are wrong.", errors)
+    return Problem("invalid", "Nothing was changed: fields are wrong.", errors)
 
 
 def request_of(request: type[R], data: Any) -> R:

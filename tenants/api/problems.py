@@ -2,12 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.conf import settings
 from rest_framework.exceptions import APIException
 
 from tenants.input.errors import ERRORS_MAX, FieldError
+from tenants.lockout import LOCKED_TEXT
+
+_TOO_LARGE = (
+    f"The body is too large: at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
+    " Nothing was changed; send less at once."
+)
+# Each code, which programs and translations know a refusal by: its status, and what it says and
+# advises where nobody says more.
+PROBLEMS: Mapping[str, tuple[int, str]] = {
+    "invalid": (400, "The request cannot be read: its host, or a NUL in its address."),
+    **dict.fromkeys(("invalid_spec", "invalid_json", "refused"), (400, "")),
+    **dict.fromkeys(("not_authenticated", "bad_token"), (401, "")),
+    "bad_credentials": (401, "Username and password do not match."),
+    **dict.fromkeys(("scope", "role", "csrf"), (403, "")),
+    "forbidden": (403, "This is not allowed."),
+    "not_found": (404, "There is nothing here for you."),
+    **dict.fromkeys(("not_sealed", "damaged", "not_kept"), (404, "")),
+    "method_not_allowed": (405, ""),
+    "not_acceptable": (406, ""),
+    "too_slow": (408, "The body did not arrive in time. Nothing was changed; send it again."),
+    "idempotency_in_flight": (
+        409,
+        "The first request with this Idempotency-Key is still being served.",
+    ),
+    **dict.fromkeys(("too_many_tokens", "conflict", "in_use", "other_head"), (409, "")),
+    "stale": (
+        412,
+        "It was changed since you read it: read it again, or use the ETag of this answer.",
+    ),
+    "too_large": (413, _TOO_LARGE),
+    "unsupported_media_type": (415, ""),
+    "idempotency_mismatch": (422, "This Idempotency-Key belongs to another request."),
+    "if_match_required": (
+        428,
+        "Send If-Match with the ETag of the GET that this edit is based on.",
+    ),
+    "throttled": (429, "The tenant submits faster than it may; wait a moment."),
+    "too_many_pending": (429, ""),
+    "locked_out": (429, LOCKED_TEXT),
+    "internal": (500, "Something failed here; it has been noted."),
+    "busy": (
+        503,
+        "Too many requests of this kind wait already. Nothing was changed; try again in a moment.",
+    ),
+    "database_unavailable": (503, "The database does not answer; try again."),
+    "log_unavailable": (
+        503,
+        "This log cannot be proven at the moment; who runs the site sees why in /readyz.",
+    ),
+    "unreadable": (503, ""),
+}
 
 
 class Problem(APIException):
@@ -15,15 +67,14 @@ class Problem(APIException):
 
     def __init__(
         self,
-        status: int,
         reason_code: str,
-        detail: str,
+        detail: str = "",
         errors: Sequence[FieldError] = (),
         *,
         retry_after_s: int | None = None,
     ) -> None:
-        super().__init__(detail)
-        self.status_code = status
+        self.status_code, text = PROBLEMS[reason_code]
+        super().__init__(detail or text)
         self.reason_code = reason_code
         self.errors = list(errors)
         self.retry_after_s = retry_after_s
@@ -31,12 +82,16 @@ class Problem(APIException):
 
 def bad_field(field: str, reason: str, hint: str = "") -> Problem:
     """Return the refusal of one field or parameter."""
-    return Problem(400, "invalid", f"{field} {reason}.", [FieldError(field, reason, hint)])
+    return Problem("invalid", f"{field} {reason}.", [FieldError(field, reason, hint)])
 
 
 def not_there() -> Problem:
     """Return the one answer for what does not exist and for what is not for the caller."""
-    return Problem(404, "not_found", "There is nothing here for you.")
+    return Problem("not_found")
+
+
+def not_yours(hint: str = "") -> Problem:
+    return bad_field("tenant", "is not one of your tenants", hint)
 
 
 def fields_only(data: Any, known: Sequence[str]) -> dict[str, Any]:
@@ -54,5 +109,5 @@ def fields_only(data: Any, known: Sequence[str]) -> dict[str, Any]:
             FieldError(name[:80], "is not a field of this request", hint)
             for name in extras[:ERRORS_MAX]
         ]
-        raise Problem(400, "invalid", "The request has fields that are not known.", errors)
+        raise Problem("invalid", "The request has fields that are not known.", errors)
     return data

@@ -87,9 +87,9 @@ class TokenList(Listed):
         except InvalidInputError as error:
             raise refusal(error) from None
         except ScopeRefusedError as error:
-            raise Problem(403, "role", str(error)) from None
+            raise Problem("role", str(error)) from None
         except TooManyTokensError as error:
-            raise Problem(409, "too_many_tokens", str(error)) from None
+            raise Problem("too_many_tokens", str(error)) from None
         return Response({**plain(_row(token)), "token": secret}, status=201)
 
     def page(self) -> Page:
@@ -112,7 +112,7 @@ class TokenOne(ApiView):
         ):
             why = "The token may drop itself alone."
             record_refusal(actor_of(self.person), _subject(request), why)
-            raise Problem(403, "scope", why)
+            raise Problem("scope", why)
         if not revoke_token(actor=actor_of(self.person), uid=uid, asked=_subject(request)):
             raise not_there()
         return Response(status=204)
@@ -133,10 +133,8 @@ def _person(request: Request, body: dict[str, Any]) -> User:
     if isinstance(user, User):
         return user
     if is_locked(body["username"], django_request):
-        minutes = int(WINDOW.total_seconds()) // 60
-        detail = f"Too many wrong passwords: try again in {minutes} minutes."
-        raise Problem(429, "locked_out", detail, retry_after_s=int(WINDOW.total_seconds()))
-    raise Problem(401, "bad_credentials", "Username and password do not match.")
+        raise Problem("locked_out", retry_after_s=int(WINDOW.total_seconds()))
+    raise Problem("bad_credentials")
 
 
 def _row(token: ApiToken) -> TokenRow:

@@ -18,6 +18,10 @@ CREDITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 
 PLAIN_CONTROLS = frozenset("\t\n")
 REASON_MAX = 200  # of the audit log
+NAME_HINT = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
+NOT_TEXTS = "must be a list of texts"
+NOT_AMOUNT = "must be an amount from 0 to 999,999,999,999.999999"
+ENDS_FIRST = "It must end after it begins."
 INSTANT_HINT = "Write RFC 3339 with its offset: 2026-12-01T00:00:00Z."
 
 
@@ -76,7 +80,7 @@ def texts(
     """Read a list of short names; empty where it is absent or wrong."""
     value = given.get(name, [])
     if not isinstance(value, list | tuple):
-        errors.add(name, "must be a list of texts", 'Write ["a", "b"].')
+        errors.add(name, NOT_TEXTS, 'Write ["a", "b"].')
         return ()
     if len(value) > most:
         errors.add(name, f"has more than {most} items", code="too_long")
@@ -92,8 +96,7 @@ def name(given: Mapping[str, object], errors: FieldErrors) -> str:
     value = given["name"]
     if isinstance(value, str) and NAME.fullmatch(value):
         return value
-    hint = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends."
-    errors.add("name", "is not a usable name", hint, "bad_text")
+    errors.add("name", "is not a usable name", NAME_HINT, "bad_text")
     return ""
 
 
@@ -110,7 +113,7 @@ def credits(given: Mapping[str, object], name: str, errors: FieldErrors) -> Deci
     if isinstance(value, str) and CREDITS.fullmatch(value):
         return Decimal(value)
     hint = 'Write credits per GPU-hour as a text, such as "0.25", with at most six decimals.'
-    errors.add(name, "must be an amount from 0 to 999,999,999,999.999999", hint)
+    errors.add(name, NOT_AMOUNT, hint)
     return None
 
 

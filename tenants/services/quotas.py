@@ -15,6 +15,7 @@ from evenshare_core.domain.entitlements import Mode
 from evenshare_core.units import COUNT_MAX
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import CONFLICT, FieldErrors, invalid
+from tenants.input.readers import ENDS_FIRST
 from tenants.models import AuditRecord, Budget, Quota
 from tenants.operator_transaction import operation
 from tenants.periods import Key, OverlapError, Period, QuotaTerms, find_dilutions, set_periods
@@ -25,6 +26,7 @@ from tenants.selectors.quota_records import (
 )
 
 SAVED, UNDONE = "quota.saved", "quota.undone"
+PAST = "This is past: what was is not changed."
 GPUS_MAX = COUNT_MAX
 
 
@@ -79,7 +81,7 @@ def plan_quotas(
         InvalidInputError: by field, as `quotas[2].until` of the third edit, or on `since`.
     """
     if since < now:
-        raise invalid("since", "This is past: what was is not changed.")
+        raise invalid("since", PAST)
     present = quota_periods(pool_id, now)
     errors = FieldErrors()
     before: dict[Key, tuple[Period, ...]] = {}
@@ -109,7 +111,7 @@ def _overlap_text(period: Period) -> str:
 def _edit_errors(edit: QuotaEdit, since: datetime) -> FieldErrors:
     errors = FieldErrors()
     if edit.until is not None and edit.until <= since:
-        errors.add("until", "It must end after it begins.")
+        errors.add("until", ENDS_FIRST)
     terms = edit.terms
     if terms is None:
         return errors

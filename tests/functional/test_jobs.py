@@ -18,7 +18,7 @@ from scheduling.engine.executors import Report
 from scheduling.engine.executors.virtual import VirtualExecutor
 from scheduling.models import Intent, Job, Lease, Pool, PoolClock, VirtualWork
 from scheduling.selectors.jobs import tenant_jobs as read
-from scheduling.selectors.jobs.reasons import ENDINGS, WORDINGS, why
+from scheduling.selectors.jobs.reasons import why
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
 from tests.stages import staged
@@ -359,7 +359,6 @@ class TestTheJobPage:
 class TestTheReasons:
     @pytest.mark.parametrize("reason", list(Reason))
     def test_all_have_words(self, reason: Reason) -> None:
-        assert reason in WORDINGS
         bare = why(reason.value)
         assert bare.text
         assert bare.sentence
@@ -386,10 +385,6 @@ class TestTheReasons:
         assert "2.12" in told.sentence
         assert "2.86" not in told.sentence
         assert "did not fit" in told.sentence
-
-    @pytest.mark.parametrize("reason", list(EndReason))
-    def test_of_an_end_have_words(self, reason: EndReason) -> None:
-        assert ENDINGS[reason.value]
 
     def test_that_is_unknown_is_shown_as_it_is(self) -> None:
         assert why("brand_new").text == "brand new"

@@ -9,9 +9,10 @@ from collections import deque
 import pytest
 from django.test import Client
 
+from evenshare_core.domain.reason_texts import WORDINGS
 from scheduling.engine.clock import wall_now
 from scheduling.models import PoolClock
-from scheduling.selectors.jobs.reasons import WORDINGS, why
+from scheduling.selectors.jobs.reasons import why
 from tenants.models import Membership, User
 from tenants.tokens import Scope, create_token
 from tests.factories import cluster
@@ -101,10 +102,10 @@ class TestOneOfEverything:
         ]
         assert not wrong, "\n".join(sorted({line.split(": ", 1)[1] for line in wrong}))
 
-    @pytest.mark.parametrize("code", [reason.value for reason in WORDINGS])
+    @pytest.mark.parametrize("code", WORDINGS)
     @pytest.mark.parametrize("now", [False, True])
     def test_is_one_in_every_reason(self, code: str, now: bool) -> None:
-        names = re.findall(r"\{(\w+)", WORDINGS[next(r for r in WORDINGS if r == code)].sentence)
+        names = re.findall(r"\{(\w+)", WORDINGS[code].sentence)
         said = why(code, dict.fromkeys([*names, "free"], 1), now=now)
         assert not WRONG.search(said.sentence)
         assert "{" not in said.sentence

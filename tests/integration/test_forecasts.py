@@ -314,7 +314,7 @@ class TestThePast:
 class TestAnEndBeforeTheEnd:
     def test_without_its_worker_it_fails(self, lab: Cluster) -> None:
         row = forecast(is_orphan=lambda: True)
-        assert (row.state, row.error) == ("failed", executing.ORPHAN_FAILURE)
+        assert (row.state, row.error) == ("failed", service.ORPHAN_FAILURE)
         assert not StartEstimate.objects.exists()
 
     def test_given_up_it_writes_nothing_more(self, lab: Cluster) -> None:

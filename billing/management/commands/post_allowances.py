@@ -6,13 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from billing.services.allowances import give_allowances, plan_allowances, read_allowances
-from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
-from tenants.models import User
+from tenants.management.acting import acting_as
 from tenants.scopes import site_scope
 
 SHOWN = 50
@@ -36,7 +34,9 @@ class Command(BaseCommand):
         try:
             lines = read_allowances(_text(options["file"]))
             if options["apply"]:
-                lines = give_allowances(actor=_actor(options["user"]), lines=lines)
+                refused = "may not post allowances"
+                with acting_as(options["user"], refused=refused) as actor:
+                    lines = give_allowances(actor=actor, lines=lines)
             else:
                 with site_scope():
                     lines = plan_allowances(lines)
@@ -47,8 +47,6 @@ class Command(BaseCommand):
             sys.exit(1)
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(str(error)) from error
-        except PermissionDenied as error:
-            raise CommandError(f"{options['user']} may not post allowances") from error
         for line in lines:
             wanted = line.request
             sign = "=" if line.is_posted else "+"
@@ -61,10 +59,3 @@ class Command(BaseCommand):
 
 def _text(name: str) -> str:
     return sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
-
-
-def _actor(username: str | None) -> Actor:
-    user = User.objects.filter(username=username or "").first()
-    if user is None:
-        raise CommandError("--apply needs --user NAME: the audit log records who did it")
-    return Actor(user)

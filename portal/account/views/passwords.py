@@ -6,7 +6,7 @@ from django.contrib.auth import authenticate
 from django.http import HttpRequest
 
 from tenants.input.errors import invalid
-from tenants.lockout import WINDOW, is_locked
+from tenants.lockout import LOCKED_TEXT, is_locked
 from tenants.models import User
 from tenants.services.accounts import PASSWORD_MAX
 
@@ -33,6 +33,5 @@ def verified_person(request: HttpRequest, user: User, password: str) -> User:
     if isinstance(verified, User) and verified.pk == user.pk:
         return verified
     if is_locked(user.get_username(), request):
-        minutes = int(WINDOW.total_seconds()) // 60
-        raise invalid("old_password", f"Too many wrong passwords: try again in {minutes} minutes.")
+        raise invalid("old_password", LOCKED_TEXT)
     raise invalid("old_password", "This is not your present password.")

@@ -19,14 +19,15 @@ from portal.charts.explore.looks import Look
 
 LEAST = 1.0  # the axis is at least so high
 EXACT = Band(0.98, 1.02, "var(--ok-wash)")
+_GREEN = "Green: 1, the same part of both."
 INCOME_TEXT = (
-    "alpha: part of the pool's income from lending over part of its quota, in settled hours. Green:"
-    " 1, the same part of both. A gap: nobody earned anything."
+    "alpha: part of the pool's income from lending over part of its quota, in settled hours."
+    f" {_GREEN} A gap: nobody earned anything."
 )
 FULL_TEXT = (
     "alpha with utilities: what completed jobs were worth, with income and less cost, as a part of"
-    " that of all, over part of the quota. Green: 1, the same part of both. A gap: no job that says"
-    " what it is worth completed."
+    f" that of all, over part of the quota. {_GREEN} A gap: no job that says what it is worth"
+    " completed."
 )
 
 

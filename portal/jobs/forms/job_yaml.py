@@ -72,11 +72,9 @@ def read_yaml(text: str) -> YamlSpec:
         problem = str(error.problem or "it is no YAML")
         line = error_line(text, error)
         raise YamlError(f"{problem[:1].upper()}{problem[1:]}.", line) from None
-    except yaml.YAMLError as error:
-        line = error_line(text, error)
-        raise YamlError("It has a character that YAML does not allow.", line) from None
-    except UnicodeError:
-        raise YamlError("It has a character that YAML does not allow.") from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        place = None if isinstance(error, UnicodeError) else error_line(text, error)
+        raise YamlError("It has a character that YAML does not allow.", place) from None
 
 
 class _YamlReader:

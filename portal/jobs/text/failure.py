@@ -6,13 +6,13 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
+from evenshare_core.domain.reason_texts import ENDINGS
 from evenshare_core.domain.reasons import EndReason
 from portal.charts.notes import Instant
 from portal.common.clocks import Clocks
 from portal.jobs.text.job import where
 from portal.jobs.text.output import Output
 from scheduling.models import Job
-from scheduling.selectors.jobs.reasons import ENDINGS
 from scheduling.selectors.jobs.tenant_jobs import JobStory
 
 LINES = 20

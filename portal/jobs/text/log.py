@@ -19,7 +19,7 @@ from portal.jobs.text.charges import PLACES
 from portal.jobs.text.job import ASKED_BACK, NO_PREEMPTION, moves_of, where
 from scheduling.models import Lease, LeaseEvent, Pool
 from scheduling.selectors.jobs.preemptions import PreemptionRow
-from scheduling.selectors.jobs.reasons import ENDINGS, ReasonText, rule_text
+from scheduling.selectors.jobs.reasons import ReasonText, ending_text, rule_text
 from scheduling.selectors.jobs.refs import JobRef
 from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
 
@@ -221,8 +221,7 @@ def _stop_asked(logged: _LoggedEvent) -> LogLine | None:
     if logged.hold.lease.ended_at is not None:
         return None  # the end says the same
     if logged.moves_to is not None:
-        text = f"a new lease on {where(logged.moves_to)} waits for it."
-        text += " It is checkpointing and stopping."
+        text = f"a {_new_lease(logged.moves_to)}"
         return LogLine(logged.at, "running", "Moving:", text, logged.event.round)
     text = f"{_ending(logged.event)}. It is checkpointing and stopping."
     return LogLine(logged.at, "preempted", "Not renewed:", text, logged.event.round, hit=True)
@@ -237,11 +236,14 @@ def _notice(logged: _LoggedEvent, early: PreemptionRow) -> LogLine | None:
     if early.released_at is not None:
         return None
     if logged.moves_to is not None:
-        text = f"{early.words}. A new lease on {where(logged.moves_to)} waits for it."
-        text += " It is checkpointing and stopping."
+        text = f"{early.words}. A {_new_lease(logged.moves_to)}"
         return LogLine(logged.at, "running", bold, text, logged.event.round)
     text = f"{early.words}. It is checkpointing and stopping.{_unused(early)}"
     return LogLine(logged.at, "preempted", bold, text, logged.event.round, hit=True)
+
+
+def _new_lease(moves_to: LeaseView) -> str:
+    return f"new lease on {where(moves_to)} waits for it. It is checkpointing and stopping."
 
 
 def _unused(early: PreemptionRow) -> str:
@@ -333,8 +335,7 @@ def _contradicted(logged: _LoggedEvent) -> LogLine:
 
 
 def _ending(event: LeaseEvent) -> str:
-    reason = str(event.data.get("reason", ""))
-    return ENDINGS.get(reason, reason.replace("_", " "))
+    return ending_text(str(event.data.get("reason", "")))
 
 
 def _figures(event: LeaseEvent) -> str:

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from evenshare_core.domain.reason_texts import GPU_STATES
 from portal.charts.explore.job_usage import size_text, usage_charts
 from portal.charts.figures import percent, plural, thousands
 from portal.common.clocks import Clocks
@@ -20,14 +21,6 @@ from scheduling.services.usage_points import mean_of
 
 # As often as a young lease is sampled.
 POLL_S = 10
-UNREPORTED = {
-    GpuState.ABSENT: "nvidia-smi is not there on its node.",
-    GpuState.FAILED: "nvidia-smi failed there, and is not asked any more.",
-    GpuState.ASKED: "nvidia-smi has not answered so far.",
-    GpuState.NONE: (
-        "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG), of which nothing is told."
-    ),
-}
 
 
 def usage_context(job: Job, leases: Sequence[Lease], clock: Clocks) -> dict[str, Any]:
@@ -82,7 +75,7 @@ def usage_notes(usage: JobUsage) -> list[str]:
     newest = usage.leases[-1] if usage.leases else None
     has_gpus = newest is not None and newest.gpu_type != CPU
     if newest is not None and newest.nodes and has_gpus and newest.gpu_state is not GpuState.OK:
-        notes.append(f"GPU use is not reported: {UNREPORTED[newest.gpu_state]}")
+        notes.append(f"GPU use is not reported: {GPU_STATES[newest.gpu_state]}.")
     if newest is not None and 0 < newest.gpus_known < newest.gpus:
         notes.append(
             f"GPU figures of lease {thousands(newest.number)} are of"

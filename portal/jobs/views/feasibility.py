@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 
+from evenshare_core.domain.reason_texts import LARGER_THAN_POOL
 from evenshare_core.domain.reasons import Reason
 from portal.charts.figures import credits_text, duration, plural, thousands
 from portal.jobs.forms.fields import LABELS
 from portal.jobs.forms.submit import JobForm
 from portal.jobs.text.answer import preview_text
 from scheduling.engine.clock import Clocks
-from scheduling.selectors.jobs.reasons import LARGER_THAN_POOL, any_of, why
+from scheduling.selectors.jobs.reasons import any_of, why
 from scheduling.selectors.pools.offers import PoolOffer
 from scheduling.services import DryRun, dry_run_job
 from tenants.input.errors import InvalidInputError

@@ -9,15 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.selectors.pools.capacity import gpu_type_ids
 from scheduling.services.quota_files import pools_today
-from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.input.readers import REASON_MAX
-from tenants.models import User
+from tenants.management.acting import acting_as
 from tenants.periods import Period, QuotaTerms
 from tenants.quota_files import QuotaChange, QuotaLine, read_lines
 from tenants.scopes import site_scope
@@ -48,18 +46,16 @@ class Command(BaseCommand):
                 pools, types = _pools(lines, options["pool"]), gpu_type_ids()
                 plan = plan_quota_sync(lines, pools, types)
             if options["apply"]:
-                actor = _actor(options["user"])
                 reason = f"sync_quota {Path(name).name}"[:REASON_MAX]
-                plan = sync_quotas(
-                    actor=actor, lines=lines, pools=pools, types=types, reason=reason
-                )
+                with acting_as(options["user"]) as actor:
+                    plan = sync_quotas(
+                        actor=actor, lines=lines, pools=pools, types=types, reason=reason
+                    )
         except InvalidInputError as error:
             self._refuse(error)
             sys.exit(1)
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(str(error)) from error
-        except PermissionDenied as error:
-            raise CommandError(f"{options['user']} is no operator") from error
         self._tell(plan, pools, applied=options["apply"])
 
     def _refuse(self, error: InvalidInputError) -> None:
@@ -104,13 +100,6 @@ def _pools(lines: list[QuotaLine], only: str | None) -> dict[str, PoolToday]:
     if only and only not in pools:
         raise CommandError(f"there is no pool {only}")
     return pools
-
-
-def _actor(username: str | None) -> Actor:
-    user = User.objects.filter(username=username or "").first()
-    if user is None:
-        raise CommandError("--apply needs --user NAME: the audit log records who did it")
-    return Actor(user)
 
 
 def _change(change: QuotaChange, pool: PoolToday) -> str:

@@ -11,6 +11,7 @@ from evenshare_core.domain.entitlements import Mode
 from portal.charts.figures import plural, thousands
 from portal.charts.tenants import TenantBadge
 from portal.common.forms import day_text, instant, instant_text, text, whole
+from scheduling.requests.nodes import NO_INSTANT
 from tenants.input.errors import InvalidInputError
 from tenants.periods import Key, Period, QuotaTerms, period_at
 from tenants.services.quotas import QuotaEdit
@@ -290,7 +291,7 @@ def _edit(
             errors[name] = "Write a whole number."
     until = instant(typed["until"])
     if typed["until"] and until is None:
-        errors["until"] = "Enter date and time of the pool's clock, as year-month-day hour:minute."
+        errors["until"] = NO_INSTANT
     was_until = texts(period)["until"]
     if period is not None and typed["until"] == was_until:
         until = period.until  # exact, whatever the field can show

@@ -14,6 +14,7 @@ from scheduling.services.quota_impact import Impact
 from scheduling.services.round_impact import ImpactRow
 from scheduling.services.settings_impact import SettingsImpact
 
+_UNKNOWN = "The next round cannot be estimated."
 NAMED = 3
 MOVED_RHO = 0.005
 
@@ -147,7 +148,7 @@ def _matters(row: ImpactRow) -> bool:
 
 def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
     if impact.error:
-        return "The next round cannot be estimated."
+        return _UNKNOWN
     if not impact.plan.after:
         return "Nothing is changed yet."
     moved = [row for row in rows if row.moves]
@@ -170,7 +171,7 @@ def _several(rows: Sequence[ImpactRow]) -> bool:
 
 def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> str:
     if impact.error:
-        return "The next round cannot be estimated."
+        return _UNKNOWN
     moved = [row for row in rows if row.moves]
     if moved:
         return _joined(_moves(moved, several=_several(impact.rows)))

@@ -31,7 +31,7 @@ from tenants.audit import Actor
 from tenants.input.errors import invalid
 from tenants.models import User
 from tenants.permissions import Action, may_on_site
-from tenants.refusals import record_refusal
+from tenants.refusals import ROLE_GONE, record_refusal
 from tenants.scopes import site_scope
 
 View = Callable[..., HttpResponseBase]
@@ -59,7 +59,7 @@ def _let_in(view: View, action: Action = Action.OPERATE) -> View:
         try:
             return view(request, *args, **kwargs)
         except PermissionDenied:
-            _record(request, "The role for the site was taken away meanwhile.")
+            _record(request, ROLE_GONE)
             raise
 
     return signed_in(never_cache(guarded))

@@ -53,6 +53,7 @@ from tenants.scopes import site_scope
 from tenants.selectors.quota_records import dilution_text
 from tenants.selectors.tenants import all_tenants
 from tenants.services.quotas import (
+    PAST,
     SAVED,
     UNDONE,
     QuotaEdit,
@@ -96,7 +97,7 @@ def _read_request(request: HttpRequest, facts: PoolFacts) -> GridRequest:
     if since is None:
         errors["since"] = f"Enter date and time, such as {instant_text(tomorrow(now.pool_at))}."
     elif since < now.pool_at:
-        errors["since"] = "This is past: what was is not changed."
+        errors["since"] = PAST
     if errors or since is None:
         typed, since = NOW, now.pool_at
     with site_scope():

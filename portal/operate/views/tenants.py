@@ -9,9 +9,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from portal.common.forms import request_inputs, text, typed_request
-from portal.operate.views.console import actor_of, console, page
+from portal.operate.views.console import actor_of, console, no_such_button, page
 from scheduling.selectors.pools.lines import all_books
-from tenants.input.errors import InvalidInputError, invalid
+from tenants.input.errors import InvalidInputError
 from tenants.models import Membership, Tenant
 from tenants.requests import MembershipRequest, TenantRequest
 from tenants.scopes import site_scope
@@ -103,4 +103,4 @@ def _change(request: HttpRequest, tenant: Tenant) -> str:
         username = text(request.POST, "username")
         remove_member(actor=actor, tenant=tenant, username=username)
         return f"{username} is no member of {tenant.name} any more."
-    raise invalid("do", "This page has no such button.")
+    return no_such_button()

@@ -140,12 +140,16 @@ def _line(row: CertificateItemView, checked: DecisionCounts | None) -> Promise:
         )
     text = _sentence(row)
     if row.name is P.CAPACITY and checked and verdict == "holds":
-        given, there = checked.fullest
-        text = (
-            f"{thousands(checked.leased)} leased + {thousands(checked.capacity - checked.leased)}"
-            f" free = {thousands(checked.capacity)}; the fullest node gives {given} of {there}."
-        )
+        text = _capacity_text(checked)
     return _named_promise(row.name, verdict, text, _note(row))
+
+
+def _capacity_text(c: DecisionCounts) -> str:
+    given, there = c.fullest
+    return (
+        f"{thousands(c.leased)} leased + {thousands(c.capacity - c.leased)} free"
+        f" = {thousands(c.capacity)}; the fullest node gives {given} of {there}."
+    )
 
 
 def _named_promise(name: Property, verdict: str, text: str, note: Note | None = None) -> Promise:
@@ -349,13 +353,11 @@ def throughput_context(seen: CertificateView | None) -> dict[str, Any]:
 
 def _first(c: DecisionCounts) -> list[Promise]:
     """Lines that the certificate has itself, for rounds without one."""
-    given, there = c.fullest
     return [
         _promise(
             NAMES[P.CAPACITY],
             c.breaks("node_capacity", "once"),
-            f"{thousands(c.leased)} leased + {thousands(c.capacity - c.leased)} free"
-            f" = {thousands(c.capacity)}; the fullest node gives {given} of {there}.",
+            _capacity_text(c),
             count_note("GPUs", [("leased", c.leased), ("free", c.capacity - c.leased)]),
         ),
         _promise(

@@ -6,7 +6,7 @@ from evenshare_core.policies import registry
 from portal.charts.figures import gpu_hours, plural, ratio, thousands
 from portal.charts.notes import LineItem, Note, price_lines
 from scheduling.models import Round
-from scheduling.selectors.jobs.reasons import ENDINGS, why
+from scheduling.selectors.jobs.reasons import ending_text, why
 from scheduling.selectors.rounds.one_round import RoundDecision, RoundView
 from scheduling.selectors.rounds.rows import PickRow, RoundPrice
 from scheduling.selectors.rounds.shares import RoundShare
@@ -149,5 +149,5 @@ MOVED = "Moved: the same round granted it other GPUs"
 
 def ended_text(code: str) -> str:
     """Why a lease ended, as a sentence."""
-    text = ENDINGS.get(code, code.replace("_", " "))
+    text = ending_text(code)
     return text[0].upper() + text[1:]

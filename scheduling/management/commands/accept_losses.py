@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from evenshare_core.domain.plurals import plural
-from scheduling.models import Pool
+from scheduling.management.cluster_options import named_pool
 from scheduling.services.executors import accept_losses
-from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.input.readers import REASON_MAX
-from tenants.models import User
+from tenants.management.acting import acting_as
 
 
 class Command(BaseCommand):
@@ -29,19 +27,13 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Accept them; exit 1 with what is in the way."""
-        pool = Pool.objects.filter(name=options["pool"]).first()
-        if pool is None:
-            raise CommandError(f"there is no pool {options['pool']}")
-        user = User.objects.filter(username=options["user"]).first()
-        if user is None:
-            raise CommandError(f"there is nobody called {options['user']}")
+        pool = named_pool(options["pool"])
         try:
-            reason = options["reason"][:REASON_MAX]
-            done = accept_losses(actor=Actor(user), pool=pool, reason=reason)
+            with acting_as(options["user"]) as actor:
+                reason = options["reason"][:REASON_MAX]
+                done = accept_losses(actor=actor, pool=pool, reason=reason)
         except InvalidInputError as error:
             raise CommandError("; ".join(one.reason for one in error.errors)) from error
-        except PermissionDenied as error:
-            raise CommandError(f"{options['user']} is no operator") from error
         self.stdout.write(
             f"the next round ends {plural(done.leases, 'lease')} of {pool.name} as lost"
         )

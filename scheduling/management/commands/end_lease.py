@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.engine.clock import read_clock
+from scheduling.management.cluster_options import named_pool
 from scheduling.models import Pool
 from scheduling.requests.leases import EndLeaseRequest, Processes
 from scheduling.selectors.operate.overdue import overdue_leases
 from scheduling.services.write_offs import end_lease
-from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.input.requests import read_request
-from tenants.models import User
+from tenants.management.acting import acting_as
 from tenants.scopes import site_scope
 
 
@@ -40,30 +39,20 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """List them or end one; exit 1 with what is in the way."""
-        pool = Pool.objects.filter(name=options["pool"]).first()
-        if pool is None:
-            raise CommandError(f"there is no pool {options['pool']}")
+        pool = named_pool(options["pool"])
         if options["job"] is None:
             self._list(pool)
             return
-        user = User.objects.filter(username=options["user"]).first()
-        if user is None:
-            raise CommandError(f"there is nobody called {options['user'] or '(--user NAME)'}")
         given = {name: options[name] for name in ("processes", "reason") if options[name]}
         try:
-            request = read_request(EndLeaseRequest, given)
-            is_new = end_lease(
-                actor=Actor(user),
-                pool=pool,
-                job=options["job"],
-                number=options["lease"] or 0,
-                request=request,
-            )
+            request, number = read_request(EndLeaseRequest, given), options["lease"] or 0
+            with acting_as(options["user"]) as actor:
+                is_new = end_lease(
+                    actor=actor, pool=pool, job=options["job"], number=number, request=request
+                )
         except InvalidInputError as error:
             refused = [f"{one.field}: {one.reason}" for one in error.errors]
             raise CommandError("; ".join(refused)) from error
-        except PermissionDenied as error:
-            raise CommandError(f"{options['user']} is no operator") from error
         said = "the next round" if is_new else "asked for already: the next round"
         self.stdout.write(f"{said} ends lease {options['lease']} of job {options['job']}")
 

@@ -7,16 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.models import Pool
+from scheduling.management.cluster_options import named_pool
 from scheduling.requests.executor_options import parse_executor_options
 from scheduling.services.executors import change_executor_options
-from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.input.readers import REASON_MAX
-from tenants.models import User
+from tenants.management.acting import acting_as
 
 
 class Command(BaseCommand):
@@ -40,30 +38,24 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Set them; exit 1 with what is wrong, by field."""
-        pool = Pool.objects.filter(name=options["pool"]).first()
-        if pool is None:
-            raise CommandError(f"there is no pool {options['pool']}")
+        pool = named_pool(options["pool"])
         if not options["user"]:
             if any(options[name] for name in ("file", "reason", "same_cluster")):
                 raise CommandError("nothing is set without --user NAME, the operator")
             self.stdout.write(json.dumps(pool.executor_options, indent=2, ensure_ascii=False))
             return
-        user = User.objects.filter(username=options["user"]).first()
-        if user is None:
-            raise CommandError(f"there is nobody called {options['user']}")
         try:
-            changed = change_executor_options(
-                actor=Actor(user),
-                pool_id=pool.pk,
-                options=parse_executor_options(_read(options["file"] or "-")),
-                reason=options["reason"][:REASON_MAX],
-                on_host=True,
-                same_cluster=options["same_cluster"],
-            )
+            with acting_as(options["user"]) as actor:
+                changed = change_executor_options(
+                    actor=actor,
+                    pool_id=pool.pk,
+                    options=parse_executor_options(_read(options["file"] or "-")),
+                    reason=options["reason"][:REASON_MAX],
+                    on_host=True,
+                    same_cluster=options["same_cluster"],
+                )
         except InvalidInputError as error:
             raise CommandError("\n".join(map(str, error.errors))) from error
-        except PermissionDenied as error:
-            raise CommandError(f"{options['user']} is no operator") from error
         self.stdout.write(
             f"the next leases of {pool.name} are launched with it" if changed else "nothing changes"
         )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.engine.executors import ExecutorError
-from scheduling.models import Pool
+from scheduling.management.cluster_options import named_pool
 from scheduling.services.node_sync import (
     SyncedNode,
     engine_nodes,
@@ -16,8 +15,7 @@ from scheduling.services.node_sync import (
     pools_beside,
     sync_nodes,
 )
-from tenants.audit import Actor
-from tenants.models import User
+from tenants.management.acting import acting_as
 
 SIGNS = {"added": "+", "changed": "~", "drained": "-"}
 UNITS = {"gpus": ("GPU", "GPUs"), "cpus": ("CPU", "CPUs"), "memory_mb": ("MB of memory",) * 2}
@@ -36,21 +34,17 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print a line for each change, and one for each node that is left as it is."""
-        pool = Pool.objects.filter(name=options["pool"]).first()
-        if pool is None:
-            raise CommandError(f"there is no pool {options['pool']}")
+        pool = named_pool(options["pool"])
         is_dry = options["dry_run"]
-        actor = None if is_dry else _actor(options["user"])
         try:
             there, beside = engine_nodes(pool), pools_beside(pool)
-            if actor is None:
+            if is_dry:
                 sync = plan_node_sync(pool, there, beside)
             else:
-                sync = sync_nodes(actor=actor, pool=pool, there=there, beside=beside)
+                with acting_as(options["user"]) as actor:
+                    sync = sync_nodes(actor=actor, pool=pool, there=there, beside=beside)
         except ExecutorError as error:
             raise CommandError(str(error)) from error
-        except PermissionDenied as error:
-            raise CommandError(f"{options['user']} is no operator") from error
         for change in sync.changes:
             self.stdout.write(_line(change))
         for name, why in sync.left:
@@ -59,13 +53,6 @@ class Command(BaseCommand):
             self.stdout.write("nothing to change")
         elif is_dry:
             self.stdout.write("nothing written: --user NAME instead of --dry-run does it")
-
-
-def _actor(username: str | None) -> Actor:
-    user = User.objects.filter(username=username or "").first()
-    if user is None:
-        raise CommandError("name an operator by --user, for the audit log, or ask for --dry-run")
-    return Actor(user)
 
 
 def _amount(count: object, name: str) -> str:

@@ -11,15 +11,10 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q, Sum
 
+from evenshare_core.domain.reason_texts import LARGER_THAN_POOL, UNSCHEDULABLE
 from evenshare_core.domain.reasons import Reason
 from scheduling.models import Job, Node
-from scheduling.selectors.jobs.reasons import (
-    LARGER_THAN_POOL,
-    UNSCHEDULABLE,
-    ReasonText,
-    why,
-    written,
-)
+from scheduling.selectors.jobs.reasons import ReasonText, why, written
 
 
 class TypeSize(NamedTuple):

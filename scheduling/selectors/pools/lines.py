@@ -129,6 +129,10 @@ def all_pool_names() -> list[str]:
     return list(Pool.objects.order_by("id").values_list("name", flat=True))
 
 
+def no_pool_text(name: str) -> str:
+    return f"there is no pool {name}; there are {', '.join(all_pool_names()) or 'none'}"
+
+
 def pool_names_of_tenant(*tenant_ids: int) -> list[str]:
     """Return the names of the pools in which tenants have or had quota, oldest first. One query."""
     rows = Pool.objects.filter(quotas__tenant_id__in=tenant_ids).order_by("id")

@@ -26,6 +26,7 @@ from scheduling.selectors.rounds import files as round_files
 from scheduling.selectors.rounds.files import ArchiveError, archive_of, read_part
 from scheduling.selectors.rounds.stored import (
     BUNDLE,
+    MISSING,
     Damage,
     DamagedRoundError,
     packed_damage,
@@ -146,7 +147,7 @@ def bundle_damage(round_: Round, expected: str) -> Damage | None:
     except DamagedRoundError as error:
         return error.damages[0]
     if packed is None:
-        return Damage(BUNDLE, "is missing, though it should be kept", expected)
+        return Damage(BUNDLE, MISSING, expected)
     return packed_damage(BUNDLE, packed, expected)
 
 

@@ -117,7 +117,7 @@ def read_part(archive: RoundArchive, number: int, part: str) -> bytes:
     except Exception as error:  # each storage has its own
         raise _unreadable(archive.name, error) from error
     if signature != _SIGNATURE or len(data) != size:
-        raise ArchiveError(f"cannot be read: the file {archive.name} is another one than was kept")
+        raise _another(archive.name)
     return data
 
 
@@ -145,8 +145,7 @@ def read_state(archive: RoundArchive, number: int) -> Mapping[str, Any]:
             read_part(archive, number, STATE), type=dict[str, Any]
         )
     except msgspec.DecodeError as error:
-        text = f"cannot be read: the file {archive.name} is another one than was kept"
-        raise ArchiveError(text) from error
+        raise _another(archive.name) from error
     return state | {
         "service": read_part(archive, number, SERVICE),
         "memory": read_part(archive, number, MEMORY),
@@ -180,8 +179,12 @@ def _unreadable(name: str, error: Exception) -> ArchiveError:
     if isinstance(error, FileNotFoundError):
         return ArchiveError(f"is missing: the file {name} is not there")
     if isinstance(error, (BadZipFile, struct.error)):
-        return ArchiveError(f"cannot be read: the file {name} is another one than was kept")
+        return _another(name)
     return ArchiveError(f"cannot be read: the file {name} cannot be opened ({_kind(error)})")
+
+
+def _another(name: str) -> ArchiveError:
+    return ArchiveError(f"cannot be read: the file {name} is another one than was kept")
 
 
 def _kind(error: Exception) -> str:

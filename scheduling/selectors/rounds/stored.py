@@ -26,6 +26,7 @@ from tenants.answers import Answer, one_of
 
 # Partitions of whole days are dropped when they are older than seven; today's date may be one
 # further in the database than where the round was decided.
+MISSING = "is missing, though it should be kept"
 SURELY_KEPT_DAYS = 6
 _ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
 ROW, SNAPSHOT, DECISION, STATE = "row", "snapshot", "decision", "state"
@@ -214,10 +215,9 @@ def unpacked(packed: bytes) -> bytes | None:
 
 
 def _missing(round_: Round) -> list[Damage]:
-    why = "is missing, though it should be kept"
     return [
-        Damage(SNAPSHOT, why, round_.snapshot_sha256),
-        Damage(DECISION, why, round_.decision_sha256),
+        Damage(SNAPSHOT, MISSING, round_.snapshot_sha256),
+        Damage(DECISION, MISSING, round_.decision_sha256),
     ]
 
 

@@ -12,16 +12,12 @@ from django.db.models import F, Sum
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.simulation.price_outlook import NoPriceBand
 from scheduling.models import PriceForecast
+from scheduling.selectors.jobs.start_estimates import NO_ESTIMATE
 from tenants.answers import Answer, about
 
 # Why there is no forecast, as a sentence.
 NO_FORECAST: Mapping[str, str] = {
-    NoPriceBand.TOO_LITTLE_KNOWN.value: (
-        "Too few jobs of this pool have ended to say how long jobs take."
-    ),
-    NoPriceBand.TOO_MUCH_WORK.value: (
-        "The queue is too long to be simulated that far in the time there is."
-    ),
+    **{reason.value: NO_ESTIMATE[reason.value] for reason in NoPriceBand},
     "missed": "More than half of the past prices were outside of such forecasts.",
     "passed": "The last forecast is over; the next one is made while the pool's clock runs.",
     "none": "None was made yet; one is made after the pool's first rounds.",

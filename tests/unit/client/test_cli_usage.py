@@ -59,7 +59,7 @@ class TestUsage:
         lease = {**LEASE, "gpu_state": "absent", "usage": {**POINT, **UNKNOWN}}
         done = run("job", "usage", used(portal, leases=[lease]))
         assert done.out.splitlines()[1].split()[-5:] == ["-"] * 5
-        assert done.err == "GPU use is not reported: nvidia-smi is not there on the node\n"
+        assert done.err == "GPU use is not reported: nvidia-smi is not there on its node\n"
 
     def test_says_nothing_of_the_gpus_of_a_job_without_any(self, run: Run, portal: Portal) -> None:
         lease = {**LEASE, "gpu_type": "cpu", "gpu_state": "none", "gpus_reporting": 0}

@@ -193,7 +193,7 @@ class TestALateAnswer:
             for visit in (first, second):
                 visit.sends()
             await asyncio.gather(first.task, second.task)
-            assert [first.refused, second.refused] == [(503, "no_answer")] * 2
+            assert [first.refused, second.refused] == [(503, "database_unavailable")] * 2
             await settle()
             assert len(django.inside) == 1
             django.door.set()

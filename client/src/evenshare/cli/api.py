@@ -17,6 +17,7 @@ from evenshare import __version__
 
 from .config import Server
 
+NO_PORTAL = "the portal answers, but not as a portal does"
 TIMEOUT_S = 30.0
 # Between attempts; a portal that starts anew is back within seconds.
 PAUSES_S = (0.2, 0.6, 1.5, 3.0)

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .job_fields import LIMITS
 from .terminal import inert, when
-
-LIMITS = {
-    "length": "it takes longer than that, even on a pool of its own",
-    "quota": "its tenant may not have so many GPUs until then",
-    "capacity": "others have the GPUs until then",
-    "size": "the pool never has so many GPUs free at once",
-}
 
 
 def standing_line(row: Any, before: str = "") -> str:

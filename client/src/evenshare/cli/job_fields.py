@@ -1,4 +1,4 @@
-"""The fields of a job as the portal reads them, a copy made by `make fields`."""
+"""A job's fields and reasons in words, written by `make fields`."""
 
 from __future__ import annotations
 
@@ -188,3 +188,16 @@ JOB_FIELDS = (
         "A note for people, one line; nothing reads it.",
     ),
 )
+LIMITS = {
+    "length": "it takes longer than that, even on a pool of its own",
+    "quota": "its tenant may not have so many GPUs until then",
+    "capacity": "others have the GPUs until then",
+    "size": "the pool never has so many GPUs free at once",
+    "budget": "other jobs of its tenant have all the points that it may ask for",
+}
+GPU_STATES = {
+    "absent": "nvidia-smi is not there on its node",
+    "failed": "nvidia-smi failed there, and is not asked any more",
+    "asked": "nvidia-smi has not answered so far",
+    "none": "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG), of which nothing is told",
+}

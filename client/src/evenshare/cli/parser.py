@@ -228,19 +228,12 @@ def _round(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     leaf.add_argument("--pool", help="may be left out with --from-dir")
     leaf.add_argument("--last", metavar="K", type=_positive, help="the newest K rounds")
     leaf.add_argument("--since", metavar="T", help="rounds from T on, RFC 3339, pool time")
-    leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
-    leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
-    _limits(leaf, "each round's recomputation")
-    _accepts(leaf)
-    _reports(leaf)
+    _verifies(leaf, "each round's recomputation")
     pin = _leaf(verbs, "pin", verify.round_pin, "keep the head of a pool's rounds, and print it")
     pin.add_argument("--pool", required=True)
     pin.add_argument("--show", action="store_true", help="print what is kept; nothing is asked")
     pin.add_argument("--against", metavar="FILE", help="compare with a colleague's pin")
-    for each in (leaf, pin):
-        each.add_argument(
-            "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
-        )
+    _vkey(pin)
 
 
 def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -253,14 +246,21 @@ def _statement(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     leaf.add_argument("--pool", help="one of the tenant's (default: your only one)")
     leaf.add_argument("--tenant", help="one of yours (default: your only one)")
     leaf.add_argument("--without-rounds", action="store_true", help="download no rounds to compare")
+    _verifies(leaf, "the recomputation")
+
+
+def _verifies(leaf: argparse.ArgumentParser, of: str) -> None:
     leaf.add_argument("--save-dir", metavar="D", help="keep the files there, to verify elsewhere")
     leaf.add_argument("--from-dir", metavar="D", help="verify kept files; the portal is not asked")
-    leaf.add_argument(
-        "--vkey", metavar="KEY", action="append", default=[], help="a public key of the log"
-    )
-    _limits(leaf, "the recomputation")
+    _vkey(leaf)
+    _limits(leaf, of)
     _accepts(leaf)
     _reports(leaf)
+
+
+def _vkey(leaf: argparse.ArgumentParser) -> None:
+    about = "a public key of the log"
+    leaf.add_argument("--vkey", metavar="KEY", action="append", default=[], help=about)
 
 
 def _limits(leaf: argparse.ArgumentParser, of: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from .api import Client, UnreachableError, part
+from .api import NO_PORTAL, Client, UnreachableError, part
 from .config import UsageError
 from .terminal import Terminal
 from .verify_files import (
@@ -144,7 +144,7 @@ def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
     while True:
         page = client.get(path, **query, **cursor, limit=PAGE)
         if not isinstance(page, dict) or not isinstance(page.get("results"), list):
-            raise UnreachableError("the portal answers, but not as a portal does")
+            raise UnreachableError(NO_PORTAL)
         yield page
         if not page.get("next"):
             return

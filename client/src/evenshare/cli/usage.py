@@ -7,16 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .api import Client, part
+from .job_fields import GPU_STATES
 from .jobs import find
 from .terminal import Terminal, inert, when
 
-# What the portal says of GPUs that say nothing, in words.
-GPU_STATES = {
-    "absent": "nvidia-smi is not there on the node",
-    "failed": "nvidia-smi failed there, and is not asked any more",
-    "asked": "nvidia-smi has not answered so far",
-    "none": "CUDA_VISIBLE_DEVICES gave it no GPU, or a part of one (MIG), of which nothing is told",
-}
 # The type of what is no GPU.
 CPU = "cpu"
 HEADS = ["LEASE", "FROM", "CORES", "MEMORY", "PEAK", "GPU", "LOWEST", "GPU-MEMORY"]

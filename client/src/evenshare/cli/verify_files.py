@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .api import PAGE, PAGES, ApiError, Client, UnreachableError, part
+from .api import NO_PORTAL, PAGE, PAGES, ApiError, Client, UnreachableError, part
 from .config import UsageError
 
 CHAIN, RECORDS, JOBS = "chain.json", "records.json", "jobs.json"
@@ -97,9 +97,7 @@ def answers() -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, AttributeError, ArithmeticError) as problem:
-        raise UnreachableError(
-            f"the portal answers, but not as a portal does: {problem!r}"
-        ) from None
+        raise UnreachableError(f"{NO_PORTAL}: {problem!r}") from None
 
 
 def names_file(day: str) -> str:
@@ -195,5 +193,5 @@ def _object(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise UnreachableError("the portal answers, but not as a portal does")
+        raise UnreachableError(NO_PORTAL)
     return answer

@@ -25,7 +25,7 @@ from evenshare_core.verification.rounds import RoundFinding
 from evenshare_core.verification.texts import Tally, gap_lines, head_lines, round_line, summary
 from evenshare_core.verification.verdict import EXIT_CODES, ProofVerdict, open_gaps
 
-from .api import Client, UnreachableError
+from .api import NO_PORTAL, Client, UnreachableError
 from .config import UsageError
 from .instants import read_instant
 from .terminal import Terminal, inert
@@ -65,9 +65,7 @@ def verify(options: argparse.Namespace, client: Client, screen: Terminal) -> int
             with answers():
                 _download(options, client, screen, files, since_us)
         except EvidenceError as problem:
-            raise UnreachableError(
-                f"the portal answers, but not as a portal does: {problem}"
-            ) from None
+            raise UnreachableError(f"{NO_PORTAL}: {problem}") from None
         return _verify(options, client, screen, files, since_us)
 
 

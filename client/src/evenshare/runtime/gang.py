@@ -50,7 +50,7 @@ from .checkpoints import (
     read_parts,
 )
 from .contract import CHECKPOINTED, NOT_WRITTEN, Contract
-from .keeper import TICK_S, Keeper, end_fenced, flush_stdio, say
+from .keeper import TICK_S, UNWRITTEN, Keeper, end_fenced, flush_stdio, say
 from .sets import (
     KEEP,
     CheckpointSet,
@@ -342,7 +342,7 @@ class GangKeeper(Keeper):
             except OSError as problem:
                 # The last complete set stays; the next tick tries again.
                 if self._failure is None:
-                    say(f"the checkpoint could not be written, trying again: {problem}")
+                    say(f"{UNWRITTEN}: {problem}")
                 self._failure = problem
                 return
             self._failure = None

@@ -33,6 +33,7 @@ from .evaluations import EvaluationLog
 from .iterations import IterationLog
 from .progress import Progress
 
+UNWRITTEN = "the checkpoint could not be written, trying again"
 TICK_S = 1.0  # progress, iterations and evaluations are written at most this often
 STDIO_PATIENCE_S = 0.3
 
@@ -190,7 +191,7 @@ class Keeper:
         except OSError as problem:
             # The last complete file stays; the next store or tick tries again.
             if self._failure is None:
-                say(f"the checkpoint could not be written, trying again: {problem}")
+                say(f"{UNWRITTEN}: {problem}")
             self._failure = problem
         finally:
             self._writing.release()

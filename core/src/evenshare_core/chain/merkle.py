@@ -78,8 +78,7 @@ def inclusion_proof(index: int, size: int, read: Reader) -> tuple[bytes, ...]:
     Raises:
         ValueError: there is no such leaf in it.
     """
-    if not 0 <= index < size:
-        raise ValueError(f"a tree of {size} leaves has no leaf {index}")
+    _guard_leaf(index, size)
     begin, end, ranges = 0, size, []
     while end - begin > 1:
         middle = begin + _split(end - begin)
@@ -100,8 +99,7 @@ def consistency_proof(first: int, second: int, read: Reader) -> tuple[bytes, ...
     Raises:
         ValueError: the first tree is larger than the second.
     """
-    if not 0 <= first <= second:
-        raise ValueError(f"a tree of {second} leaves does not begin with one of {first}")
+    _guard_sizes(first, second)
     if first in (0, second):
         return ()
     begin, end, ranges = 0, second, []
@@ -130,8 +128,7 @@ def verify_inclusion(
     Source: RFC 9162, 2.1.3.2.
     """
     _guard_hashes(leaf, root_hash, *path)
-    if not 0 <= index < size:
-        raise ProofError(f"a tree of {size} leaves has no leaf {index}")
+    _guard_leaf(index, size)
     _, value = _climb(index, size - 1, path, leaf)
     if value != root_hash:
         raise ProofError(f"leaf {index} is not in the tree of this root")
@@ -148,8 +145,7 @@ def verify_consistency(
     Source: RFC 9162, 2.1.4.2; sizes that are the same, or 0, are outside of it.
     """
     _guard_hashes(first_root, second_root, *path)
-    if not 0 <= first <= second:
-        raise ProofError(f"a tree of {second} leaves does not begin with one of {first}")
+    _guard_sizes(first, second)
     if first in (0, second):
         if path:
             raise ProofError("where sizes are the same, or the first is 0, the path is empty")
@@ -196,6 +192,16 @@ def _climb(here: int, last: int, path: Sequence[bytes], start: bytes) -> tuple[b
     if last:
         raise ProofError("the path is shorter than the tree is high")
     return old, new
+
+
+def _guard_leaf(index: int, size: int) -> None:
+    if not 0 <= index < size:
+        raise ProofError(f"a tree of {size} leaves has no leaf {index}")
+
+
+def _guard_sizes(first: int, second: int) -> None:
+    if not 0 <= first <= second:
+        raise ProofError(f"a tree of {second} leaves does not begin with one of {first}")
 
 
 def _guard_hashes(*hashes: bytes) -> None:

@@ -234,6 +234,8 @@ def bundle_schema() -> dict[str, Any]:
 
 # ---- making ----
 
+_MISFORMED = "has parts that are not of their form"
+
 
 def _redacted(snapshot: Snapshot) -> Snapshot:
     try:
@@ -265,7 +267,7 @@ def _renamed(data: Any, plan: Plan, ids: Ids, field: str) -> Any:
     except (UndeclaredError, UnknownIdError) as error:
         raise BundleError(field, str(error)) from None
     except (TypeError, ValueError, LookupError, AttributeError):
-        raise BundleError(field, "has parts that are not of their form") from None
+        raise BundleError(field, _MISFORMED) from None
 
 
 def _names(naming: Naming, ids: RoundIds) -> Names:
@@ -289,7 +291,7 @@ def _certificate(certificate: Mapping[str, Any], ids: Ids) -> dict[str, Any]:
     except (UndeclaredError, UnknownIdError) as error:
         raise BundleError("certificate", str(error)) from None
     except (TypeError, ValueError, LookupError, AttributeError):
-        raise BundleError("certificate", "has parts that are not of their form") from None
+        raise BundleError("certificate", _MISFORMED) from None
     return data
 
 

@@ -140,9 +140,7 @@ def _jobs(pool: WatchedPool, sides: Sequence[ShadowSide]) -> Iterator[str]:
         cells = [_instant(one.started_us) for one in courses]
         cells += [_length(one.waited_us / SECOND_US) for one in courses]
         yield _row(job.name, (job.tenant, str(job.gpus), _instant(job.ready_us), *cells))
-    if len(pool.jobs) > MOST_ROWS:
-        more = len(pool.jobs) - MOST_ROWS
-        yield f"\n{plural(more, 'more job is', 'more jobs are')} in the table of jobs (CSV)."
+    yield from _others(len(pool.jobs), "more job is", "more jobs are")
 
 
 def _yields(pool: WatchedPool, sides: Sequence[ShadowSide]) -> Iterator[str]:
@@ -160,9 +158,12 @@ def _yields(pool: WatchedPool, sides: Sequence[ShadowSide]) -> Iterator[str]:
         job = pool.jobs[key]
         cells = (job.name, job.tenant, str(job.gpus), _instant(course.yielded_us))
         yield _row(title, (*cells, str(course.yields)))
-    if len(asked) > MOST_ROWS:
-        more = len(asked) - MOST_ROWS
-        yield f"\n{plural(more, 'more is', 'more are')} in the table of jobs (CSV)."
+    yield from _others(len(asked), "more is", "more are")
+
+
+def _others(rows: int, one: str, many: str) -> Iterator[str]:
+    if rows > MOST_ROWS:
+        yield f"\n{plural(rows - MOST_ROWS, one, many)} in the table of jobs (CSV)."
 
 
 def _head(cells: Sequence[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from evenshare_core.domain.utilities import UtilityError, read_utility, utility_
 from evenshare_core.units import SECOND_US
 
 # A hundred years: longer than any job, and far from what a timestamp can hold.
+TOO_LONG = "is more than a hundred years"
 SECONDS_MAX = 100 * 366 * 86_400
 # No trace is of other years, and all of these years after any present instant are a date.
 YEARS = range(1970, 2200)
@@ -63,7 +64,7 @@ def seconds(text: str, name: str) -> int:
         raise UnfitError(name, f"is no number of seconds from 0 on: {shown(text)}")
     before_point = int(match[1])
     if before_point > SECONDS_MAX:
-        raise UnfitError(name, f"is more than a hundred years: {shown(text)}")
+        raise UnfitError(name, f"{TOO_LONG}: {shown(text)}")
     return before_point * SECOND_US + int((match[2] or "").ljust(6, "0")[:6])
 
 

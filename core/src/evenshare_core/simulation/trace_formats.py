@@ -109,6 +109,7 @@ _SIGNS: dict[str, frozenset[str]] = {
     "own": frozenset({"tenant", "gpus", "submit_s", "duration_s"}),
 }
 # So many seconds is one unit of its times.
+_NO_SETS = "the file has no column for sets: leave --set out"
 _UNITS = {"chronus": 60}
 # Known columns that are not read, so that nobody is asked to map them.
 _KNOWN = frozenset({"submit_ts", "user", "node_num", "start_time", "end_time", "queue"})
@@ -158,11 +159,8 @@ def trace_lines(
         return sacct_lines(numbered, sacct_columns(names, mapping))
     columns = columns_of(_header(text), form=form, mapping=mapping)
     if ("set" in columns.at) != bool(chosen):
-        raise HeaderError(
-            "the file has no column for sets: leave --set out"
-            if chosen
-            else "the file holds several sets of jobs: choose one with --set"
-        )
+        several = "the file holds several sets of jobs: choose one with --set"
+        raise HeaderError(_NO_SETS if chosen else several)
     return columns, _rows(numbered, columns, chosen)
 
 
@@ -170,7 +168,7 @@ def _check_fixed(mapping: Mapping[str, str], chosen: str, what: str) -> None:
     if mapping:
         raise HeaderError(f"{what} has no columns to map: leave --map out")
     if chosen:
-        raise HeaderError("the file has no column for sets: leave --set out")
+        raise HeaderError(_NO_SETS)
 
 
 def _header(text: str) -> list[str]:

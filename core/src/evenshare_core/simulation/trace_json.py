@@ -34,6 +34,7 @@ from evenshare_core.simulation.trace_reads import (
     TraceLine,
 )
 from evenshare_core.simulation.trace_states import end_of
+from evenshare_core.simulation.trace_text import DAMAGED
 from evenshare_core.units import SECOND_US
 
 CHUNK = 256 * 1024
@@ -104,7 +105,7 @@ def _values(file: IO[bytes]) -> Iterator[tuple[int, Any, str] | BadLine]:
             chunk = file.read(CHUNK)
             buffer, at = buffer[at:] + decode(chunk, not chunk), 0
         except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
-            yield BadLine(line, "", f"the file is damaged from here on ({error})")
+            yield BadLine(line, "", f"{DAMAGED} ({error})")
             return
         is_over = not chunk
 

@@ -25,6 +25,7 @@ from evenshare_core.simulation.trace_fields import (
     NAME_MAX,
     OPTIONAL_READERS,
     SECONDS_MAX,
+    TOO_LONG,
     UnfitError,
     gpus_of,
     seconds,
@@ -310,5 +311,5 @@ def _elapsed_us(text: str) -> int:
     days, hours, minutes, rest = (int(part or 0) for part in match.groups())
     length_s = ((days * 24 + hours) * 60 + minutes) * 60 + rest
     if length_s > SECONDS_MAX:
-        raise UnfitError("duration", f"is more than a hundred years: {shown(text)}")
+        raise UnfitError("duration", f"{TOO_LONG}: {shown(text)}")
     return length_s * SECOND_US

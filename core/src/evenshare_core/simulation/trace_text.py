@@ -17,15 +17,17 @@ GZIP_MAGIC = b"\x1f\x8b"
 LINE_MAX = 64 * 1024
 HEAD_BYTES = 4096
 
+DAMAGED = "the file is damaged from here on"
+_UNPACK = "unpack it, or pack it with gzip"
 _DAMAGE = (EOFError, OSError, zlib.error)
 _NO_TEXT = (
     (b"PK\x03\x04", "is a ZIP archive or a spreadsheet", "save the jobs as CSV"),
     (b"\xd0\xcf\x11\xe0", "is an old spreadsheet or document", "save the jobs as CSV"),
     (b"PAR1", "is Parquet", "save the jobs as CSV"),
     (b"SQLite format 3", "is a database of SQLite", "save the jobs as CSV"),
-    (b"\xfd7zXZ", "is packed with xz", "unpack it, or pack it with gzip"),
-    (b"BZh", "is packed with bzip2", "unpack it, or pack it with gzip"),
-    (b"\x28\xb5\x2f\xfd", "is packed with zstd", "unpack it, or pack it with gzip"),
+    (b"\xfd7zXZ", "is packed with xz", _UNPACK),
+    (b"BZh", "is packed with bzip2", _UNPACK),
+    (b"\x28\xb5\x2f\xfd", "is packed with zstd", _UNPACK),
 )
 _MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
@@ -86,7 +88,7 @@ def numbered_lines(file: IO[bytes], *, comment: bytes = b"") -> Iterator[tuple[i
                 yield BadLine(number, "", f"is longer than {LINE_MAX:,} bytes")
                 continue
         except _DAMAGE as error:
-            yield BadLine(number, "", f"the file is damaged from here on ({error})")
+            yield BadLine(number, "", f"{DAMAGED} ({error})")
             return
         if comment and raw.startswith(comment):
             continue

@@ -52,13 +52,14 @@ class Unproven(NamedTuple):
 
 
 OVER_LIMIT = "its recomputation was ended at the limit of CPU time"
+_INSTALL = "install the version of evenshare-core that the portal has"
 TO_DO: Mapping[Gap, str] = MappingProxyType(
     {
         Gap.BUNDLE: "ask the operator how long bundles are kept, or verify later rounds",
         Gap.OWN_ROWS: "ask the operator whether the pool discloses own rows alone",
         Gap.NAMES: "ask the operator why they are missing; another login may have the key",
-        Gap.VERSION: "install the version of evenshare-core that the portal has",
-        Gap.CERTIFICATE: "install the version of evenshare-core that the portal has",
+        Gap.VERSION: _INSTALL,
+        Gap.CERTIFICATE: _INSTALL,
         Gap.BEFORE: "begin with an earlier round whose bundle is kept",
         Gap.SUPERSEDED: "ask the operator what became of it; the round's page shows it",
         Gap.HEAD: "verify again from the portal, which has the proof",

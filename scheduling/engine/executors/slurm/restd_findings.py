@@ -15,6 +15,7 @@ from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, ve
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.executors.slurm.restd import RestdJobs
 from scheduling.engine.executors.slurm.restd_http import (
+    EXPIRED,
     RestdAnswer,
     RestdClient,
     RestdRefusedError,
@@ -84,7 +85,7 @@ def _token(client: RestdClient) -> Iterator[ClusterFinding]:
     left_s = token[1] - time.time()
     path = Path(client.options.token_file)
     if left_s <= 0:
-        raise ExecutorError(f"the token in {path} has expired: write a new one there")
+        raise ExecutorError(f"the token in {path} {EXPIRED}")
     if left_s < SOON_S:
         text = f"it ends in {left_s / 3600:.1f} h: have a timer write a new one"
         yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)

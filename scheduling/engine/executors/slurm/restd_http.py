@@ -28,6 +28,7 @@ from scheduling.engine.executors.slurm.commands import SlurmSilentError
 from scheduling.engine.executors.slurm.options import RestdOptions
 
 # About 20,000 jobs; slurmrestd cannot list more within a call.
+EXPIRED = "has expired: write a new one there"
 MOST_BYTES = 64 * 1024**2
 MOST_TOKEN_BYTES = 16 * 1024
 _TOKEN = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
@@ -198,7 +199,7 @@ class RestdClient:
             text = f"the token in {path} is for the user {claims.sun[:60]!r}, the portal runs as"
             raise ExecutorError(f"{text} {own!r}: write one for {own!r} there")
         if claims.exp <= time.time():
-            raise ExecutorError(f"the token in {path} has expired: write a new one there")
+            raise ExecutorError(f"the token in {path} {EXPIRED}")
         return {"X-SLURM-USER-NAME": own, "X-SLURM-USER-TOKEN": token}
 
     def _token(self) -> str:

@@ -55,7 +55,7 @@ from typing import Any
 
 from evenshare_core.domain.cluster import capacity_by_type
 from evenshare_core.domain.decision import Decision, Skip
-from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.jobs import UNHEARD, Job, arrival_order
 from evenshare_core.domain.reasons import EndReason, Reason
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness.certificate import Property
@@ -112,7 +112,6 @@ NOTES = {
     LARGE_GANG: "It needs several nodes: leases of long jobs that come after it ended.",
 }
 # What rule 4 (a) asks, for people.
-FITS_CONDITION = "The job fits on one node, and with all that its tenant holds within quota."
 ROOM_CONDITION = (
     "On some node the free GPUs, and those of jobs whose tenants hold more than the smaller of"
     " quota and demand, are enough. In a round one job gets such GPUs on each node."
@@ -199,7 +198,7 @@ class Evenshare(Policy):
             WaitPart("until the next round", lengths.round_us),
             WaitPart("their notice", lengths.notice_us),
         )
-        conditions: tuple[str, ...] = (FITS_CONDITION, ROOM_CONDITION)
+        conditions: tuple[str, ...] = (explain.FITS_TEXT, ROOM_CONDITION)
         if not options.is_tight:
             conditions = (*conditions, OWED_CONDITION)
         return QuotaPromise(self.quota_kind, self.quota_text, parts, conditions)
@@ -243,7 +242,7 @@ def _candidates(snapshot: Snapshot) -> tuple[list[Waiting], list[EvenCandidate]]
     for job in snapshot.jobs:
         row = sums.get(job.id)
         if row is None:
-            raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
+            raise ValueError(UNHEARD.format(job.id))
         lease = held.get(job.id)
         if lease is None:
             waiting.append((job, row))

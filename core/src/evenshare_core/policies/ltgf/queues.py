@@ -14,7 +14,7 @@ from operator import attrgetter
 import msgspec
 
 from evenshare_core.domain.cluster import capacity_by_type
-from evenshare_core.domain.jobs import Job
+from evenshare_core.domain.jobs import UNHEARD, Job
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import ClaimService, ClassService, JobService, Snapshot
 from evenshare_core.fairness.claims import AloneTypes, reported_type_first
@@ -233,7 +233,7 @@ def _with_sums(snapshot: Snapshot) -> Iterator[tuple[Job, JobService]]:
     by_job = {row.job: row for row in rows}
     for job in snapshot.jobs:
         if job.id not in by_job:
-            raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
+            raise ValueError(UNHEARD.format(job.id))
         yield job, by_job[job.id]
 
 

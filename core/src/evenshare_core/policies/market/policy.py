@@ -64,7 +64,6 @@ from evenshare_core.policies.quota_promise import (
 from evenshare_core.policies.shared import explain
 from evenshare_core.policies.shared.estimates import LEAST_PERCENT
 
-FITS_TEXT = "The job fits on one node, and with all that its tenant holds within quota."
 ROOM_TEXT = (
     "Some node has enough GPUs that nobody holds within quota. One is kept for the job, that which"
     " is clear first; the time begins again where a job of an owner that came before takes it, a"
@@ -129,7 +128,7 @@ class Market(Policy):
             WaitPart("until the next round", lengths.round_us),
             WaitPart("their notice", lengths.notice_us),
         )
-        return QuotaPromise(self.quota_kind, self.quota_text, parts, (FITS_TEXT, ROOM_TEXT))
+        return QuotaPromise(self.quota_kind, self.quota_text, parts, (explain.FITS_TEXT, ROOM_TEXT))
 
     def value_rule(self, options: Options) -> ValueRule:
         """Return that a job which says nothing bids `default_bid` base rates."""

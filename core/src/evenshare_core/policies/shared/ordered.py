@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from evenshare_core.domain.cluster import Placement, capacity_by_type
 from evenshare_core.domain.decision import Decision, Grant, Key, Renew
-from evenshare_core.domain.jobs import Job, arrival_order
+from evenshare_core.domain.jobs import UNHEARD, Job, arrival_order
 from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import JobService, Snapshot
@@ -151,7 +151,7 @@ def queued_jobs(snapshot: Snapshot) -> list[QueuedJob]:
         if job.id in running:
             continue
         if job.id not in sums:
-            raise ValueError(f"job {job.id} is in the snapshot, but no ACTIVE change told of it")
+            raise ValueError(UNHEARD.format(job.id))
         rows.append(candidates.of(job, sums[job.id], ended.get(job.id)))
     return rows
 

@@ -1,0 +1,26 @@
+"""Who a command acts for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import CommandError
+
+from tenants.audit import Actor
+from tenants.models import User
+
+
+@contextmanager
+def acting_as(username: str | None, *, refused: str = "is no operator") -> Iterator[Actor]:
+    """Act for somebody; `refused` is said of one whose role does not cover it."""
+    if not username:
+        raise CommandError("name an operator by --user NAME: the audit log records who did it")
+    user = User.objects.filter(username=username).first()
+    if user is None:
+        raise CommandError(f"there is nobody called {username}")
+    try:
+        yield Actor(user)
+    except PermissionDenied as error:
+        raise CommandError(f"{username} {refused}") from error

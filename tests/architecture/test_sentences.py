@@ -1,0 +1,121 @@
+"""A sentence stands in one place, and each reason and each refusal has its words there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evenshare_core.domain import reason_texts as catalogue
+from evenshare_core.domain.deadlines import DeadlineLimit, PlanCause
+from evenshare_core.domain.reasons import EndReason, PreemptionRule, Reason
+from scheduling.engine.executors.local_usage import GpuState
+from tenants.api.problems import PROBLEMS
+from tests.architecture.sources import APPS, CORE, ROOT, name_of, python_files, tree
+
+# What the command says by itself is compared apart: it is installed without the portal.
+PARTS = ((*(f"{app}/" for app in APPS), f"{CORE}/"), ("client/",))
+# Copies that `make fields` writes.
+COPIES = ("client/src/evenshare/cli/job_fields.py",)
+LEAST_WORDS = 6
+WORD = re.compile(r"[A-Za-z][A-Za-z'/-]*")
+# What a field, an option or a column is: the next one of these may mean the same, and change alone.
+ABOUT = {"description", "help", "help_text", "hint", "key_column"}
+TABLES = {
+    "WORDINGS": set(Reason),
+    "ENDINGS": set(EndReason),
+    "RULES": set(PreemptionRule),
+    "LIMITS": set(DeadlineLimit),
+    "CAUSES": set(PlanCause),
+    "GPU_STATES": set(GpuState) - {GpuState.OK},
+}
+
+
+def texts(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield the texts of some code and their lines, in f-strings with {} for values."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.keyword) and child.arg in ABOUT:
+            continue
+        if isinstance(child, ast.Call) and getattr(child.func, "id", "") == "about":
+            continue
+        if isinstance(child, ast.JoinedStr):
+            parts = (
+                part.value if isinstance(part, ast.Constant) else "{}" for part in child.values
+            )
+            yield "".join(map(str, parts)), child.lineno
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+            if not isinstance(node, ast.Expr):  # a docstring
+                yield child.value, child.lineno
+        else:
+            yield from texts(child)
+
+
+def sentences(text: str) -> Iterator[str]:
+    for sentence in re.split(r"(?<=[.!?])\s+", text):
+        words = [word.strip(".,;:!?()`\"'").lower() for word in sentence.split()]
+        if sum(WORD.fullmatch(word) is not None for word in words) >= LEAST_WORDS:
+            yield " ".join(words)
+
+
+def twice(found: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return where each sentence stands that stands in several places; `found` has texts first."""
+    places = defaultdict(list)
+    for text, place in found:
+        for sentence in sentences(text):
+            places[sentence].append(place)
+    return {sentence: where for sentence, where in places.items() if len(where) > 1}
+
+
+class TestASentence:
+    @pytest.mark.parametrize("part", PARTS)
+    def test_stands_in_one_place(self, part: tuple[str, ...]) -> None:
+        paths = [path for path in python_files(*part) if name_of(path) not in COPIES]
+        found = (
+            (text, f"{name_of(path)}:{line}")
+            for path in paths
+            if "/migrations/" not in name_of(path)
+            for text, line in texts(tree(path))
+        )
+        assert twice(found) == {}
+
+    def test_that_stands_twice_is_seen(self) -> None:
+        code = 'say("No. Nobody has asked for it yet.")\nsay(f"nobody has asked for it yet")'
+        found = twice((text, str(line)) for text, line in texts(ast.parse(code)))
+        assert found == {"nobody has asked for it yet": ["1", "2"]}
+
+
+class TestTheCatalogue:
+    @pytest.mark.parametrize("table", TABLES)
+    def test_has_an_entry_for_each_reason(self, table: str) -> None:
+        assert set(getattr(catalogue, table)) == TABLES[table]
+
+    @pytest.mark.parametrize("path", [catalogue.__file__, f"{ROOT}/tenants/api/problems.py"])
+    def test_uses_no_id_twice(self, path: str) -> None:
+        for node in ast.walk(ast.parse(Path(path).read_text())):
+            keys = [ast.unparse(key) for key in getattr(node, "keys", ()) if key is not None]
+            assert len(keys) == len(set(keys))
+
+    def test_has_an_entry_for_each_refusal(self) -> None:
+        raised = {
+            node.args[0].value
+            for path in python_files(*PARTS[0])
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Problem"
+            if node.args and isinstance(node.args[0], ast.Constant)
+        }
+        assert raised <= set(PROBLEMS)
+
+    def test_is_what_the_document_of_the_api_tells(self) -> None:
+        table = (ROOT / "docs/api.md").read_text().split("| status | `reason_code` |")[1]
+        rows = [line.split("|") for line in table.split("\n\n")[0].splitlines()[2:]]
+        told = {
+            (code, status)
+            for row in rows
+            for status in re.findall(r"\d{3}", row[1])
+            for code in re.findall(r"`(\w+)`", row[2])
+        }
+        assert {(code, str(status)) for code, (status, _) in PROBLEMS.items()} <= told
