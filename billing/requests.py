@@ -51,7 +51,6 @@ def _read_reason(given: Mapping[str, object], errors: FieldErrors) -> str:
     return value
 
 
-Book = Annotated[SlugName, Meta(description="The book; main is that of real time.")]
 Amount = Annotated[
     Decimal,
     Meta(description="Credits above 0."),
