@@ -56,9 +56,7 @@ class LogConsistency(LogView):
 
     def read(self, origin: str) -> ConsistencyProof:
         first, second = query_number(self.request, "first"), query_number(self.request, "second")
-        there = transparency.size(origin)
-        if second > there:
-            raise bad_field("second", f"is beyond the log, which has {there} entries")
+        _within(transparency.size(origin), "second", second)
         if first > second:
             raise bad_field("first", "is larger than second")
         return ConsistencyProof(_hex(transparency.consistency(origin, first, second)))
@@ -114,11 +112,15 @@ def inclusion(request: Request, origin: str, index: int, field: str) -> Inclusio
     """
     there = transparency.size(origin)
     size = query_number(request, "size", there)
-    if size > there:
-        raise bad_field("size", f"is beyond the log, which has {there} entries")
+    _within(there, "size", size)
     if index >= size:
         raise bad_field(field, f"is not in the first {size} entries of the log")
     return InclusionProof(index, size, _hex(transparency.inclusion(origin, index, size)))
+
+
+def _within(there: int, name: str, size: int) -> None:
+    if size > there:
+        raise bad_field(name, f"is beyond the log, which has {there} entries")
 
 
 def _hex(path: Iterable[bytes]) -> tuple[str, ...]:

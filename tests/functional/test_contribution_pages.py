@@ -130,7 +130,7 @@ class TestThePage:
         path, seen = f"{PAGE}?{ALL}", []
         while path:
             context = there.get("neighbour", path).context
-            seen += [row.line.number for row in context["lines"]]
+            seen += [row.number for row in context["lines"]]
             older = context["older"]
             path = f"{PAGE}?{ALL}&before={older}" if older else ""
         assert len(seen) == len(set(seen)) == len(rows(there, "neighbour")) > 2
