@@ -43,19 +43,6 @@ class MoneyView(SchedulingView):
             return [tenant.pk]
         return None if self.sees_all(Action.SEE_MONEY) else sorted(self.access.tenant_ids)
 
-    def asked_tenant(self) -> Tenant:
-        """Return the tenant of the query, or the only one of the caller.
-
-        Raises:
-            Problem: 404, or 400 where one has to be named.
-        """
-        tenant = self.filtered_tenant(Action.SEE_MONEY)
-        if tenant is not None:
-            return tenant
-        if len(self.access.memberships) != 1:
-            raise bad_field("tenant", "is required", "Name one of your tenants.")
-        return self.tenant(self.access.memberships[0].slug, Action.SEE_MONEY, seen=Action.SEE_MONEY)
-
     def asked_pool(self, tenant: Tenant) -> PoolFacts:
         """Return the pool of the query, or the tenant's only one.
 
