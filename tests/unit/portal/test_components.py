@@ -63,7 +63,6 @@ class TestTags:
             "{% state 'ok' h %}",
             "{% state h 'words' %}",
             "{% reason 'price' h %}",
-            "{% reason h %}",
             "{% tenant mark %}",
             "{% tenant mark href=h %}",
             "{% command h %}",
