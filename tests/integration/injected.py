@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
+from evenshare_core.policies import registry
 from tenants.faults import arm_faults
 from tests.factories import Cluster
-from tests.tools import eventually
+from tests.tools import PATIENCE_S
 
+CHILD = Path(__file__).with_name("round_process.py")
 # What a step may raise whose connection was cut.
 CUT_OFF = (DatabaseError, transaction.TransactionManagementError)
 
@@ -69,26 +74,20 @@ def cut_off(point: str, step: Step, lab: Cluster) -> None:
     connections.close_all()
 
 
-def killed(point: str, step: Step, lab: Cluster) -> None:
-    """The same step in a copy of this process, which is killed at a point."""
-    hook, _ = once(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    # Nobody shares a connection with it.
-    connections.close_all()
-    child = os.fork()
-    if not child:
-        try:
-            with arm_faults(hook):
-                step(lab)
-        finally:
-            # It came to its end, or failed, and goes no further up in what it is a copy of.
-            os._exit(1)
-    _, status = eventually(lambda: _ended(child))
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-
-
-def _ended(child: int) -> tuple[int, ...]:
-    found = os.waitpid(child, os.WNOHANG)
-    return found if found[0] else ()
+def killed(point: str, _step: Step, lab: Cluster) -> None:
+    """The same step in a process of its own, which is killed at a point."""
+    module = type(registry.POLICIES[lab.pool.policy]).__module__
+    policies = [module] if module.startswith("tests.") else []
+    arguments = (str(lab.pool.pk), lab.at.isoformat(), f"{point}:kill", "30", *policies)
+    victim = subprocess.Popen(
+        [sys.executable, str(CHILD), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "portal.site.settings"},
+    )
+    printed, _ = victim.communicate(timeout=PATIENCE_S)
+    assert victim.returncode == -signal.SIGKILL
+    assert printed.splitlines()[-1] == point
 
 
 # What a story of faults tries, by the name of its cases.

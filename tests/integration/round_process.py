@@ -1,6 +1,7 @@
 """A process that runs one round, meters, settles and keeps files, and fails at a named point.
 
-Usage: round_process.py POOL INSTANT POINT:(kill|stop) HOLD_S; prints the point, then the outcome.
+Usage: round_process.py POOL INSTANT POINT:(kill|stop) HOLD_S [MODULE]; prints the point, then the
+outcome. MODULE has a POLICY of tests' own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import signal
 import sys
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -24,6 +26,7 @@ from billing.metering import (  # noqa: E402 - after django.setup()
     settle_pool,
 )
 from billing.models import Book  # noqa: E402 - the same
+from evenshare_core.policies import registry  # noqa: E402 - after django.setup()
 from scheduling.engine.clock import PoolNow  # noqa: E402 - after django.setup()
 from scheduling.engine.rounds import execute_round  # noqa: E402 - after django.setup()
 from scheduling.engine.seal import seal_rounds  # noqa: E402 - after django.setup()
@@ -32,8 +35,11 @@ from tenants.faults import arm_faults  # noqa: E402 - after django.setup()
 from tests.integration.archive_stage import keep_files  # noqa: E402 - the same
 
 
-def main(pool: str, instant: str, where: str, hold_s: str) -> None:
+def main(pool: str, instant: str, where: str, hold_s: str, module: str = "") -> None:
     """Run the round with its fault armed."""
+    if module:
+        policy = import_module(module).POLICY
+        registry.POLICIES[policy.name] = policy
     point, _, how = where.partition(":")
     reached = False
 

@@ -208,7 +208,7 @@ POLICY_MUTANTS = (
     pure(
         "a_new_job_catches_up_with_turns_it_was_not_there_for",
         f"{GANDIVA}/homes.py",
-        "one.passes.raise_to(min(others))",
+        "one.passes.raise_to(least_pass_us(row, one))",
         "one.passes.raise_to(0)",
         f"{GANDIVA_ROUNDS}",
     ),
