@@ -224,9 +224,15 @@ def addressed(modules: Iterable[ModuleType]) -> list[type[ApiView]]:
 
 
 def urls_of(views: Iterable[type[ApiView]], **wired: object) -> list[URLPattern]:
-    """Return the addresses of views. Each gets of `wired` what it has a place for."""
+    """Return the addresses of views. Each gets of `wired` what it has a place for.
+
+    Only those without a parameter have names: Django warns of a colon in a name.
+    """
 
     def of(one: type[ApiView]) -> dict[str, object]:
         return {name: value for name, value in wired.items() if hasattr(one, name)}
 
-    return [path(one.address, one.as_view(**of(one)), name=f"api-{one.address}") for one in views]
+    def name_of(address: str) -> str | None:
+        return None if "<" in address else f"api-{address}"
+
+    return [path(one.address, one.as_view(**of(one)), name=name_of(one.address)) for one in views]

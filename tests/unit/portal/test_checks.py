@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from django.core.checks import Tags, run_checks
 
 from evenshare_core.policies import registry
 from portal.site.checks import (
@@ -331,6 +332,10 @@ class TestEveryProcess:
             1,
             "refused: EVENSHARE_MODE must be demo or production, not 'prod'\n",
         )
+
+
+def test_django_has_nothing_to_say_of_the_addresses() -> None:
+    assert run_checks(tags=[Tags.urls]) == []
 
 
 def test_a_policy_that_does_not_load_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
