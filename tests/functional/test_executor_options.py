@@ -400,3 +400,14 @@ class TestTheCommand:
         for user, why in (("fay", "no operator"), ("nobody-here", "there is nobody called")):
             with pytest.raises(CommandError, match=why):
                 self.run(there.cluster.pool.name, str(file), "--user", user)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"), [((), "--user NAME"), (("--user", "nobody-here"), "there is nobody called")]
+)
+def test_sync_nodes_asks_who_does_it_before_its_engine(
+    there: Town, options: tuple[str, ...], why: str
+) -> None:
+    # No engine answers here, which would be said instead.
+    with pytest.raises(CommandError, match=why):
+        call_command("sync_nodes", there.cluster.pool.name, *options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,6 +16,7 @@ from scheduling.services.node_sync import (
     pools_beside,
     sync_nodes,
 )
+from tenants.audit import Actor
 from tenants.management.acting import acting_as
 
 SIGNS = {"added": "+", "changed": "~", "drained": "-"}
@@ -36,12 +38,15 @@ class Command(BaseCommand):
         """Print a line for each change, and one for each node that is left as it is."""
         pool = named_pool(options["pool"])
         is_dry = options["dry_run"]
+        acting: AbstractContextManager[Actor | None]
+        acting = nullcontext() if is_dry else acting_as(options["user"])
         try:
-            there, beside = engine_nodes(pool), pools_beside(pool)
-            if is_dry:
-                sync = plan_node_sync(pool, there, beside)
-            else:
-                with acting_as(options["user"]) as actor:
+            # Before the engine is asked, which may take long or not answer.
+            with acting as actor:
+                there, beside = engine_nodes(pool), pools_beside(pool)
+                if actor is None:
+                    sync = plan_node_sync(pool, there, beside)
+                else:
                     sync = sync_nodes(actor=actor, pool=pool, there=there, beside=beside)
         except ExecutorError as error:
             raise CommandError(str(error)) from error
