@@ -62,6 +62,20 @@ class TestOwnRowsAlone:
         text = "bytes: the record commits to none of the rows of ada that were answered"
         assert wrong(findings) == {4: [text]}
 
+    @pytest.mark.parametrize("part", ["record", "excerpt"])
+    @pytest.mark.parametrize("value", [b'"\xff"', b"1e999"])
+    def test_that_no_reader_of_json_takes_are_named(
+        self, pool: StagedPool, part: str, value: bytes
+    ) -> None:
+        pool.visibility = "own"
+        files = pool.files()
+        answer = json.loads(files["bundles/4.json"])
+        (answer if part == "record" else answer["own"][0])[part] = "odd"
+        files["bundles/4.json"] = json.dumps(answer).encode().replace(b'"odd"', value)
+        findings = list(RoundHistory(files.get).rounds(lambda _: ""))
+        ((number, (text,)),) = wrong(findings).items()
+        assert (number, text[:34]) == (4, "bytes: its own rows cannot be read")
+
 
 class TestFiles:
     def test_that_are_missing_or_wrong_are_named(self, pool: StagedPool) -> None:

@@ -44,6 +44,7 @@ def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes])
     own_rows = Unproven(Gap.OWN_ROWS, OWN_ROWS)
     try:
         answer = msgspec.json.decode(data, type=OwnForm)
+        broken = tuple(_breaks(answer, record, keys))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return ExcerptFinding((f"its own rows cannot be read: {error}",), (own_rows,))
     absent = sorted(keys.keys() - {row.tenant for row in answer.own})
@@ -51,7 +52,6 @@ def verify_excerpts(data: bytes, record: RoundRecord, keys: Mapping[str, bytes])
     if absent or not keys:
         text = ", ".join(absent) or "any tenant of the reader's"
         unproven.append(Unproven(Gap.NAMES, f"no rows were answered of {text}"))
-    broken = tuple(_breaks(answer, record, keys))
     return ExcerptFinding(
         broken if answer.own or broken else None, tuple(unproven), (answer.not_recomputable,)
     )
