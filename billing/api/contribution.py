@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -139,6 +140,8 @@ class IncomeView(Listed, MoneyView):
 
     parameters = (*STRETCH, *PAGE)
     shows = ("UsageShare.amount",)
+    # The rows of a page.
+    shown: Callable[[IncomePart], Page]
 
     def page(self) -> Page:
         tenant = self.asked_tenant()
@@ -159,10 +162,6 @@ class IncomeView(Listed, MoneyView):
             return shown
         hour, number = lines[limit - 1].key
         return shown._replace(following=(to_us(hour) // HOUR_US, number))
-
-    def shown(self, part: IncomePart) -> Page:
-        """Return the rows of a page."""
-        raise NotImplementedError
 
 
 class IncomeLines(IncomeView):

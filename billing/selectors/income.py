@@ -164,7 +164,7 @@ _BEHIND = f"""{_FACTORS}
 def given_time(
     tenant_id: int, pool_id: int, book: str, since: datetime, until: datetime
 ) -> Given | None:
-    """Return what queries of an account's lines are given; None where it has none. One query."""
+    """Return the parameters for the queries of an account's lines; None without an account."""
     account = account_of(tenant_id, book)
     if account is None:
         return None
@@ -202,7 +202,7 @@ def income_lines(
 def income_line(
     tenant_id: int, pool_id: int, book: str, *, hour: datetime, number: int
 ) -> IncomeLine | None:
-    """Return a line by its key; None where the tenant has none of it. Two queries."""
+    """Return the tenant's line with this key, or None. Two queries."""
     since = hour + HOUR
     lines = income_lines(
         tenant_id, pool_id, book,

@@ -27,7 +27,7 @@ MOVES_CREDITS = Q(amount__gt=0) | Q(borne__gt=0)
 
 
 class LenderShare(NamedTuple):
-    """What a lender earned of a term; None is the operator."""
+    """What a lender earned from a term. No lender: the operator earned it."""
 
     tenant_id: int | None
     amount: Decimal

@@ -38,14 +38,13 @@ class LogView(Shown):
 
     # By the words of its address: the log's origin.
     log_of: Callable[..., str]
+    # What it answers of that log.
+    read: Callable[[str], msgspec.Struct]
 
     def show(self, **place: str) -> msgspec.Struct:
         origin = self.log_of(**place)
         with log_scope():
             return self.read(origin)
-
-    def read(self, origin: str) -> msgspec.Struct:
-        raise NotImplementedError
 
 
 class LogConsistency(LogView):

@@ -84,6 +84,8 @@ class Described(ApiView):
     operation: ClassVar[str]
     parameters: ClassVar[Sequence[OpenApiParameter]] = ()
     shows: ClassVar[tuple[str, ...]] = ()
+    # Of each kind: what describes its answer.
+    answered: ClassVar[Callable[[], type[s.Serializer[object]]]]
 
     def __init_subclass__(cls) -> None:
         """Make the description of a view that has an address."""
@@ -98,11 +100,6 @@ class Described(ApiView):
             parameters=list(cls.parameters),
         )
         extend_schema_view(get=made)(cls)
-
-    @classmethod
-    def answered(cls) -> type[s.Serializer[object]]:
-        """Return what describes its answer."""
-        raise NotImplementedError
 
     def param(self, name: str) -> str:
         """Return what the request asks by a parameter; empty: nothing."""

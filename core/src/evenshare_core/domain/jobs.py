@@ -5,7 +5,7 @@ from __future__ import annotations
 from evenshare_core.domain.ids import JobId, ProfileId, TenantId
 from evenshare_core.domain.values import Value
 
-UNHEARD = "job {} is in the snapshot, but no ACTIVE change told of it"
+UNHEARD = "job {} is in the snapshot, but no ACTIVE change names it"
 
 
 class Job(Value, frozen=True, array_like=True):

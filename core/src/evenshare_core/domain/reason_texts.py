@@ -1,7 +1,7 @@
 """Reasons in words, an entry for each: the one catalogue for pages, REST and the command.
 
-A table and a code are an entry's id, as `ENDINGS.moved`. Why a part of a decision was not carried
-out is told by `SupersededReason` itself, since bundles have its texts.
+A table and a code are an entry's id, as `ENDINGS.moved`. `SupersededReason` has its texts itself,
+because bundles contain them.
 """
 
 from __future__ import annotations

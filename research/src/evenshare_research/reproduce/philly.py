@@ -119,7 +119,7 @@ def simulated_row(cluster: Cluster, jobs: tuple[SimJob, ...], rules: Rules) -> d
 
 
 def slice_of(lines: Iterable[Read], origin: date, start: date, days: int = SLICE_DAYS) -> Workload:
-    """The jobs of two weeks, or so many days, of a trace that counts from `origin`."""
+    """Return the jobs of `days` days from `start` on; the trace counts from `origin`."""
     from_us = (start - origin).days * DAY_US
     until_us = from_us + days * DAY_US
     return read_workload(
