@@ -12,7 +12,6 @@ from billing.api.base import STRETCH, MoneyView
 from billing.api.contribution import IncomePart, IncomeView
 from billing.selectors.entries import account_entries
 from billing.selectors.factors import IncomeFactors, LineFactors, income_factors
-from billing.selectors.income import OTHER_TENANT
 from billing.selectors.usage import stated
 from evenshare_core.money.fixed_point import to_micro
 from evenshare_core.money.rows import (
@@ -25,7 +24,7 @@ from evenshare_core.money.rows import (
     Whole,
 )
 from scheduling.selectors.pools.lines import PoolFacts
-from scheduling.selectors.visibility import Visibility
+from scheduling.selectors.visibility import OTHER_TENANT, Visibility
 from tenants.answers import plain
 from tenants.api.answer_schemas import answer_serializer
 from tenants.api.resources import PAGE, Listed, Page, page_of

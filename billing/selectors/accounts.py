@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import NamedTuple
 
 from django.db import connection
@@ -141,6 +142,11 @@ def account_summary(tenant_id: int, book: str, *, since: datetime) -> AccountSum
 def gpu_hours(gpu_us: int | Decimal) -> Decimal:
     """Return GPU-microseconds as GPU-hours with six places, for display."""
     return (Decimal(gpu_us) / HOUR_US).quantize(PLACES)
+
+
+def exact_hours(us: int | Fraction) -> Decimal:
+    """Return microseconds, or GPU-microseconds, as hours, rounded once, to six places."""
+    return Decimal(round(Fraction(us) * 10**6 / HOUR_US)) / 10**6
 
 
 # Open lines are few: those of the present hour of each pool.

@@ -13,17 +13,16 @@ from django.db import connection
 from msgspec.structs import replace
 
 from billing.models import Transfer
-from billing.selectors.accounts import account_of, gpu_hours
+from billing.selectors.accounts import account_of, exact_hours, gpu_hours
 from billing.selectors.late import LATE_SHARES
 from billing.selectors.statements import HOUR, Given
 from evenshare_core.money.fixed_point import PLACES
 from evenshare_core.units import HOUR_US
-from scheduling.selectors.visibility import Visibility
+from scheduling.selectors.visibility import OTHER_TENANT, Visibility
 from tenants.answers import Answer, Hidden, about, formatted_as
 from tenants.scopes import site_reading
 
 LineKey = tuple[datetime, int]  # hour and number of a line
-OTHER_TENANT = "another tenant"
 PART = 10**12
 MICROSECOND = timedelta(microseconds=1)
 
@@ -97,12 +96,12 @@ class IncomeLine(Answer, frozen=True, kw_only=True):
     @property
     def held_h(self) -> Decimal:
         """How long the term held its GPUs, in pool time."""
-        return _hours(self.ends_at - self.starts_at)
+        return exact_hours((self.ends_at - self.starts_at) // MICROSECOND)
 
     @property
     def paid_h(self) -> Decimal:
         """How long the borrower was charged for."""
-        return _hours((self.charged_until or self.ends_at) - self.starts_at)
+        return exact_hours(((self.charged_until or self.ends_at) - self.starts_at) // MICROSECOND)
 
     @property
     def paid(self) -> Decimal:
@@ -268,8 +267,3 @@ def _line(row: dict[str, Any]) -> IncomeLine:
 def _carried_micro(carried: int | None) -> Decimal | None:
     """The remainder that a line's charge took over (`UsageLine.carried`) in micro-credits."""
     return None if carried is None else (Decimal(carried) / HOUR_US).quantize(PLACES)
-
-
-def _hours(length: timedelta) -> Decimal:
-    micro_hours = round(Fraction(length // MICROSECOND * 10**6, HOUR_US))
-    return Decimal(micro_hours) / 10**6

@@ -12,22 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from fractions import Fraction
 from typing import Annotated, Any
 
 from django.db import connection
 
+from billing.selectors.accounts import exact_hours
 from billing.selectors.statements import Given
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.quota_use import EntitledStep, QuotaUse, UseStep, quota_use
 from evenshare_core.money.revenue import Sweep
-from evenshare_core.units import HOUR_US
 from tenants.answers import Answer, about, formatted_as
 from tenants.scopes import site_reading
 
 # Counted term by term: more of it is more than a page can wait for.
 QUOTA_USE_MOST = timedelta(days=31)
-MICRO = 10**6
 GpuHours = Annotated[Decimal, formatted_as("{:.6f}".format, type="string")]
 
 
@@ -62,7 +60,7 @@ class CountedQuota:
             QuotaUseItem(
                 name,
                 *(
-                    _hours(gpu_us)
+                    exact_hours(gpu_us)
                     for gpu_us in (use.quota_us, use.own_us, use.lent_us, use.kept_us,
                                    use.free_us, use.without_gpu_us)
                 ),
@@ -166,8 +164,3 @@ def _take_running(state: dict[str, Any] | None, uses: dict[str, list[UseStep]]) 
             step = UseStep(term.starts_us, term.tenant, term.own, term.borrowed)
             uses[term.gpu_type].append(step)
     return sweep.watermark_us
-
-
-def _hours(gpu_us: int | Fraction) -> Decimal:
-    """GPU-microseconds as GPU-hours, to six places."""
-    return Decimal(round(Fraction(gpu_us * MICRO) / HOUR_US)) / MICRO

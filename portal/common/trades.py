@@ -12,9 +12,7 @@ from portal.common.clocks import Clocks
 from portal.common.tenant_badges import badge_of
 from scheduling.selectors.sharing.trades import TradeRow, TradeSideRow
 from scheduling.selectors.tenants.dashboard import LastRoundClaim
-from scheduling.selectors.visibility import VisibleTenant
-
-HIDDEN = "another tenant"
+from scheduling.selectors.visibility import OTHER_TENANT, VisibleTenant
 
 
 def trade_rows(views: Sequence[TradeRow], times: Clocks) -> list[dict[str, Any]]:
@@ -166,4 +164,4 @@ def claim_line(claim: LastRoundClaim) -> LineItem:
 
 
 def _name(seen: VisibleTenant | None) -> str:
-    return seen.name if seen else HIDDEN
+    return seen.name if seen else OTHER_TENANT

@@ -19,6 +19,8 @@ from tenants.scopes import site_reading
 from tenants.selectors.access import Access
 
 MARKS = 16
+# What a tenant is called that the viewer may not know.
+OTHER_TENANT = "another tenant"
 
 
 def _or_null(text: str) -> str | None:

@@ -22,6 +22,7 @@ from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import ReasonText, ending_text, rule_text
 from scheduling.selectors.jobs.refs import JobRef
 from scheduling.selectors.jobs.tenant_jobs import JobStory, LeaseView
+from scheduling.selectors.visibility import OTHER_TENANT
 
 Kind = LeaseEvent.Kind
 WRITTEN_OFF = "An operator ended the lease: its process had not ended in time."
@@ -120,7 +121,7 @@ def _submitted(story: JobStory, clocks: Clocks) -> LogLine:
 
 def _made_way(view: PreemptionRow, clocks: Clocks) -> LogLine:
     """A lease that ended before its expiry for this job, by the same rule as on its own page."""
-    who = view.tenant.name if view.tenant else "another tenant"
+    who = view.tenant.name if view.tenant else OTHER_TENANT
     verb = "was moved" if view.moved else "was preempted"
     gpus = gpus_of_type(view.gpus, view.gpu_type)
     text = f"{gpus} of {who}, whose job {verb} with {duration(view.notice_s)} notice"

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from billing.selectors.factors import IncomeFactors, LineFactors
-from billing.selectors.income import OTHER_TENANT, IncomeLine
+from billing.selectors.income import IncomeLine
 from evenshare_core.domain.instants import from_us, to_us
 from evenshare_core.money.fixed_point import to_credits, to_micro
 from evenshare_core.money.revenue import CountedSpan, IdleStep
@@ -18,7 +18,7 @@ from evenshare_core.units import SECOND_US
 from portal.charts.notes import Instant
 from portal.common.clocks import Clocks
 from portal.ledger.text.statement import OPERATOR, VisibleNames
-from scheduling.selectors.visibility import Visibility
+from scheduling.selectors.visibility import OTHER_TENANT, Visibility
 
 INTERVALS_MOST = 500
 PLACES = 10**6

@@ -13,7 +13,7 @@ from billing.selectors import LATE, CounterpartyTotal, PeriodTotal, StatementLin
 from billing.selectors.contribution import OTHERS
 from portal.charts.figures import credits_text
 from portal.common.files import Columns
-from scheduling.selectors.visibility import Visibility
+from scheduling.selectors.visibility import OTHER_TENANT, Visibility
 
 ITSELF = "itself, on idle quota of its own"
 OPERATOR = "operator, for unallocated quota"
@@ -143,7 +143,7 @@ def file_columns(names: VisibleNames, tenant_id: int) -> Columns:
         # What was borrowed may have several lenders; the statement's table tells each.
         if line.borrower_id == tenant_id:
             return "lenders"
-        return names.of(line.borrower_id) or "another tenant"
+        return names.of(line.borrower_id) or OTHER_TENANT
 
     return {
         "effective_at": "line.effective_at",
