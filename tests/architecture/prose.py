@@ -17,14 +17,14 @@ DIRECTIVE = re.compile(r"type:|noqa|fmt:|mypy:|ruff:|pragma|!|nosec")
 # Doctests, tables and formulas in a docstring; an exception with its description is prose.
 LAID_OUT = re.compile(r" {4}(?!\S[^|=]*: [a-zA-Z])|>>>|\||=")
 # In a document, where a new text starts: an entry of a list, a heading, a quotation.
-ENTRY = re.compile(r"(?:[-*]|\d+\.|#+|>) ")
+ENTRY = re.compile(r"^(?:[-*]|\d+\.|#+|>) ")
 FENCE = ("```", "~~~")
 NO_PROSE = ("$$", "<!--", "![")
 HIDDEN = re.compile(r"{#.*?#}|{% comment.*?endcomment %}|<(script|style).*?</\1>", re.DOTALL)
 INLINE_TAG = re.compile(r"</?(?:a|b|em|strong|code|span|abbr|time|kbd|small)\b[^>]*>")
 VALUE = re.compile(r"{{.*?}}")
 TAG = re.compile(r"{%.*?%}|<[^>]*>", re.DOTALL)
-END = re.compile(r"(?<=[.!?])[)\"']*\s+(?=[A-Z`\"'(*\[])")
+END = re.compile(r"(?<=[.!?])[)\"'*]*\s+(?=[A-Z`\"'(*\[])")
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|cf|vs|Fig|Eq|eq|al|No|p|pp|sec)\.$")
 PARAGRAPH = re.compile(r"\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n(?=\w+:$)")
 # Each counts as one word.
