@@ -5,9 +5,9 @@ Source: Gandiva_fair (EuroSys 2020), 3.2, 3.4, 3.5.
 - A job's type has the largest speed x share of a GPU that its tenant's jobs would have there. Ties
   go to a type on which the tenant has share left, then to the newest. A job without a profile
   therefore goes to the newest type on which its tenant has share left.
-- Its nodes have room in addition to all jobs at home there, by best fit, so that small jobs are
-  packed and nodes stay whole for large ones. If there is no room, they are the nodes of least
-  ticket load per GPU, (2).
+- Its nodes have room in addition to all jobs at home there, by best fit. Small jobs are packed,
+  and nodes stay whole for large ones. If there is no room, its nodes are those of least ticket
+  load per GPU, (2).
 - Moves happen once a quantum. For balance, a waiting job moves from the most to the least loaded
   node of a type. Jobs of the first node must share time, and the difference must exceed a
   threshold. Between types, the job of the (tenant, from, to) with the largest gain moves, if the

@@ -18,7 +18,7 @@ class LoadOrder:
     def __init__(
         self, load: Mapping[int, float], asked: Mapping[int, int], gpus: Mapping[int, int]
     ) -> None:
-        """Take tickets per GPU, requested GPUs, and GPUs, by node; the mappings may change later."""
+        """Take tickets per GPU, requested GPUs, and GPUs, by node; the mappings may change."""
         self._load, self._asked, self._gpus = load, asked, gpus
         self._least = [(tickets, node) for node, tickets in load.items()]
         self._most = [(-tickets, node) for node, tickets in load.items() if self._is_shared(node)]

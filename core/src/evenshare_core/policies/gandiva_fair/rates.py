@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-UNIT = 720_720  # a GPU; divisible by all numbers up to 16, so that usual shares are exact
+UNIT = 720_720  # Divisible by all numbers up to 16, so that usual shares of a GPU are exact.
 # Sweeps end when no rate changes by more than this, or after this many visits of nodes.
 SETTLED = UNIT // 100_000
 NODE_VISITS = 6000

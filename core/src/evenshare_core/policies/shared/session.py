@@ -164,9 +164,9 @@ def uncontested(
 ) -> SessionDecision | None:
     """Renew all due leases, and start a single waiting job if it fits on unheld GPUs.
 
-    Return None if there is a choice: several jobs wait, the job accepts several GPU types or needs
-    GPUs of an ending lease, or a limit applies. Otherwise the order makes no difference, since
-    leases keep their GPUs and the job uses unheld ones.
+    Return None if there is a choice: several jobs wait, or a limit applies. A single job is also a
+    choice if it accepts several GPU types or needs GPUs of an ending lease. Otherwise the order
+    makes no difference, since leases keep their GPUs and the job uses unheld ones.
     """
     if view.is_limited:
         return None

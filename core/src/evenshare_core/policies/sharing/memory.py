@@ -2,7 +2,7 @@
 
 - `key`, `shares`, `solve`: the last program and its solution in micro-GPUs. It is reused while the
   program and its job types, in order, do not change.
-- `at_us`, `rows`, `bound`: the deviation at that instant per job type and GPU type, and its growth
+- `at_us`, `rows`, `bound`: the deviation at `at_us` per job type and GPU type, and its growth
   since (ideal - held), kept within +-bound.
 - `extra`: jobs whose present lease uses GPUs that other job types could not use; no account is
   charged for it.
