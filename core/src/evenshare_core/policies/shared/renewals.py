@@ -17,7 +17,7 @@ Least = tuple[int, int]  # the smallest gang that needs one node, and the smalle
 
 
 def least_of(gangs: Iterable[int], size: int) -> Least:
-    """Return the smallest gang up to `size`, that of the largest node, and of the others."""
+    """Return the smallest gang up to `size`, the largest node's, and that of the others."""
     small = large = NONE
     for gpus in gangs:
         if gpus <= size:
