@@ -239,7 +239,7 @@ class NodeResources:
         return (-(-needs.cpus * gpus // gang), -(-needs.memory_mb * gpus // gang))
 
     def take(self, job_id: int, gang: int, placement: Placement) -> None:
-        """Take the resources of a job on its nodes."""
+        """Subtract a job's CPUs and memory from its nodes."""
         for node, gpus in placement:
             left = self._left.get(node)
             if left is not None:
@@ -247,7 +247,7 @@ class NodeResources:
                 self._left[node] = (left[0] - cpus, left[1] - memory_mb)
 
     def fit(self, job_id: int, gang: int, node: int, gpus: int) -> bool:
-        """Return whether a node has the resources for `gpus` GPUs of a gang."""
+        """Return whether a node has enough CPUs and memory for `gpus` GPUs of a gang."""
         left = self._left.get(node)
         cpus, memory_mb = self._part(job_id, gang, gpus)
         if left is None or not (cpus or memory_mb):
