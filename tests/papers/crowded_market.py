@@ -73,8 +73,9 @@ def _running(
 def owners_waits(seed: int, rounds: int = 240) -> list[int]:
     """Return how long the first queued job of an owner waits, by round, with leases of an hour.
 
-    Rounds come every minute. One tenant owns the pool, two borrow. The wait counts from the first
-    round in which the job comes first and some node has enough GPUs beyond the owner's other jobs.
+    Rounds come every minute. A single tenant owns the pool, two borrow. The wait counts from the
+    first round in which the job comes first and some node has enough GPUs beyond the owner's other
+    jobs.
     """
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     rules = Rules("market", {"theta": "fixed"}, round_us=60 * SECOND_US, lease_us=HOUR_US)

@@ -1,7 +1,7 @@
 """Astraea-online (TC 2022): the worked example, corrected errors, and the printed algorithms.
 
-The tests cover golden cases A and B of sections 4.2 to 4.4, a test for each error of the printed
-algorithms, and the literal form, in plain loops, on seeded instances.
+The tests cover golden cases A and B of sections 4.2 to 4.4, and each error of the printed
+algorithms. The literal form runs in plain loops on seeded instances.
 """
 
 from __future__ import annotations

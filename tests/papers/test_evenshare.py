@@ -232,7 +232,7 @@ class TestRule4Guarantee:
 
 class TestRule4Pays:
     def asked(self, attained: dict[int, int], **options: Any) -> Decision:
-        """One tenant; job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
+        """A single tenant; job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
         estimates = {1: 100, 2: 1_000, 3: 800}
         jobs = [job(one, 1, estimate_us=s * SECOND_US) for one, s in estimates.items()]
         leases = [running(2, 1, 1), running(3, 1, 1)]

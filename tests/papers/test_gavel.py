@@ -164,7 +164,7 @@ class TestAnyProblem:
 
     @given(problems())
     def test_leaves_nobody_worse_than_alone_unless_a_cap_binds(self, problem: ShareProblem) -> None:
-        """This is promised of rounds: a row that a cap binds on the way ends at that cap."""
+        """This is promised of rounds: a row that a cap binds on the way remains at its cap."""
         found = solve_shares(problem, "gavel")
         if (found.shares.sum(axis=1) >= problem.cap * (1 - 1e-6)).any():
             return

@@ -71,7 +71,7 @@ class TestCells:
         assert {cell.node for cell in cells if cell.gpus == 2} == {2}
 
     def test_are_halved_where_nodes_are_no_powers_of_two(self) -> None:
-        """A node of 6 has no second cell of 4; the last 2 GPUs of both nodes form halves of it."""
+        """A node of 6 has no second cell of 4; the last 2 GPUs of both nodes are its halves."""
         cells = bind_cells(nodes(6, 6), quotas(12), [], {})
         assert sum(cell.gpus for cell in cells) == 12
         assert max(cell.gpus for cell in cells) == 4
@@ -99,7 +99,7 @@ class TestOwners:
     SPOTS = [job(i, 1, 500, tenant=2) for i in range(1, 9)]
 
     def test_have_their_cells_back_from_spot_jobs(self) -> None:
-        """Nodes of 4; the second tenant owns one and runs 8 jobs. The first tenant's gang needs 4."""
+        """Nodes of 4; tenant 2 owns one and runs 8 jobs. The gang of tenant 1 needs 4."""
         found = run("hived", [*self.SPOTS, job(9, 4, 50, at_s=10)], {1: 4, 2: 4}, nodes=2,
                     min_runtime_s=0)  # fmt: skip
         assert found[9] == Times(10, 60)

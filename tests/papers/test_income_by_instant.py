@@ -222,7 +222,7 @@ class TestTheIncomeOfATerm:
 
 
 class TestTheGoldenCase:
-    """One borrowed GPU, charge 4; idle of (A, B) is (1, 0), then (2, 2), for half a term each."""
+    """A borrowed GPU, charge 4; idle of (A, B) is (1, 0), then (2, 2), for half a term each."""
 
     @staticmethod
     def halves() -> IdleSums:
@@ -273,7 +273,7 @@ class TestTheGoldenCase:
 
 class TestManyShortTerms:
     def test_owe_what_one_long_term_owes(self) -> None:
-        """A second at 0.00036 an hour costs a tenth of a micro-credit; 20,000 seconds cost 2,000."""
+        """A second at 0.00036 an hour costs 0.1 micro-credits; 20,000 seconds cost 2,000."""
         history, sweep, charged, count = History(), Sweep(), 0, 20_000
         history.entitle(0, 1, {A: (1, None)})
         for number in range(1, count + 1):

@@ -63,7 +63,7 @@ def plans(decision: Decision) -> dict[int, Plan]:
 
 class TestOwnQuota:
     def test_is_free_and_goes_first(self) -> None:
-        """The second job came earlier, but only borrows what the first leaves."""
+        """Job 2 was submitted before job 3, but would borrow, so it waits."""
         decision = decide_round(market([job(1, 4), job(2, 2), job(3, 4, tenant=2)]))
         assert granted(decision) == {1: (4, 0, 0), 3: (4, 0, 0)}
         assert [row.job for row in decision.grants] == [1, 3]
@@ -291,7 +291,7 @@ class TestTheta:
         assert decide_round(low).prices[0].theta_milli == 2000
 
     def test_ends_where_the_books_do(self) -> None:
-        """A bid of a billion base rates needs a theta of twelve digits, the most that books store."""
+        """A bid of a billion base rates needs a theta of twelve digits, the most in the books."""
         for worth, milli in (("999999", 10**9), ("1000000000", 10**12 - 1)):
             utility = bid(1, worth)
             asked = market([job(1, 1)], options={"theta": "history"}, utilities=(utility,))

@@ -255,10 +255,10 @@ class TestWhoWasLetInAsIfWithinQuota:
 
 
 def half_clear() -> Snapshot:
-    """Job 9 needs half a node within quota; two nodes are borrowed in part.
+    """Job 8 of tenant 2 needs a whole node within quota; two nodes are borrowed in part.
 
     Node 1 is clear in ten minutes. Node 2 is clear in an hour minus a microsecond, and has more
-    free GPUs. Job 8 was submitted later and would borrow a node.
+    free GPUs. Job 9 of tenant 1 was submitted later and would borrow four GPUs.
     """
     quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 16))
     leases = [
@@ -330,7 +330,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 2, 600)
 
     def test_is_broken_by_more_room_than_is_kept_for_who_came_before(self) -> None:
-        """One node is kept for job 8, and both have room for job 9."""
+        """Only a node is kept for job 8, and both have room for job 9."""
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
         asked = replace(asked, jobs=jobs)
@@ -347,7 +347,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 0, (1,))
 
     def test_is_not_asked_for_what_no_node_can_give(self) -> None:
-        """One gang is larger than a node; others hold leases within quota next to the other."""
+        """A gang is larger than a node; another has no room next to leases within quota."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         own = [lease(n, n, (n, 4), tenant=1, expires_us=AT_US + HOUR_US) for n in (1, 2)]
         jobs = [job(1, 4), job(2, 4), job(8, 12, tenant=2), job(9, 6, tenant=2)]

@@ -100,7 +100,7 @@ class TestAJobMore:
         assert raised > 10
 
     def test_of_an_owner_may_lower_it(self) -> None:
-        """One GPU of its quota ends a borrowed lease of eight: the owner goes first."""
+        """A single GPU of its quota ends a borrowed lease of eight: the owner goes first."""
         row = lease(1, 1, (1, 8), own=0, borrowed=8)
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         asked = market([job(1, 8)], [row], quotas=quotas)

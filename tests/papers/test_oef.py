@@ -239,7 +239,7 @@ class TestTheNoncooperativeRule:
 
 
 class TestTheCooperativeRule:
-    """(10): what of its claims is true."""
+    """(10): which of its claims hold."""
 
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_is_envy_free_and_no_worse_than_the_equal_split(self, backend: str) -> None:
@@ -254,7 +254,7 @@ class TestTheCooperativeRule:
 
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_is_not_pareto_efficient(self, backend: str) -> None:
-        """Theorem 5.3 fails: other shares give all as much and one more, but somebody envies."""
+        """Theorem 5.3 fails: other shares give one more and none less, but with envy."""
         rows = [[1, 1, 1], [1, 4, 12], [1, 4, 16]]
         found = solve(rows, [1, 1, 1], "cooperative", backend)
         np.testing.assert_allclose(found.throughputs, [1, 8, 10], rtol=RTOL)
@@ -264,7 +264,7 @@ class TestTheCooperativeRule:
 
     @pytest.mark.parametrize("first", [1.0, 1.5, 2.0])
     def test_has_many_optima(self, first: float) -> None:
-        """u1 anywhere in [1, 2] gives the same total, and nobody envies."""
+        """All u1 in [1, 2] give the same total without envy."""
         rows = np.array([[1, 1], [1, 5], [1, 5]])
         rest = (2 - first) / 2
         shares = np.array([[first, 0], [rest, 0.5], [rest, 0.5]])

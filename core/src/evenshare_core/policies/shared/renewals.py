@@ -28,7 +28,7 @@ def least_of(gangs: Iterable[int], size: int) -> Least:
 
 
 def have_no_use(least: Mapping[str, Least], view: KeptRound) -> bool:
-    """Return whether no gang would fit on due leases; `least`: of waiting gangs, by GPU type."""
+    """Return whether no gang would fit on due leases; `least`: of waiting gangs, by type."""
     on_node: dict[tuple[str, int], int] = {}
     in_all: dict[str, int] = {}
     for lease in view.due:
