@@ -1,4 +1,4 @@
-"""Crowded rounds of the market: owners that wait, leases that borrow and end one by one."""
+"""Crowded rounds of the market: owners that wait, and borrowed leases that end one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GPUS = 8  # of a node
 
 
 def crowded_round(seed: int) -> Snapshot:
-    """Two to five nodes, nearly full of leases; some end now, most of them borrow."""
+    """Draw two to five nodes, nearly full of leases; some end now, most are borrowed."""
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     nodes = dict.fromkeys(range(1, rng.randrange(3, 7)), GPUS)
     quotas = {tenant: rng.randrange(GPUS * len(nodes) // 2 + 1) for tenant in TENANTS}
@@ -71,10 +71,11 @@ def _running(
 
 
 def owners_waits(seed: int, rounds: int = 240) -> list[int]:
-    """How long the first queued job of an owner waits, by round: leases of an hour, every minute.
+    """Return how long the first queued job of an owner waits, by round, with leases of an hour.
 
-    One tenant owns the pool, two borrow. Counted from the first round in which the job comes before
-    all others, and some node has the GPUs that the owner's other jobs do not hold.
+    Rounds come every minute. A single tenant owns the pool, two borrow. The wait counts from the
+    first round in which the job comes first and some node has enough GPUs beyond the owner's other
+    jobs.
     """
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     rules = Rules("market", {"theta": "fixed"}, round_us=60 * SECOND_US, lease_us=HOUR_US)
@@ -106,7 +107,7 @@ def owners_waits(seed: int, rounds: int = 240) -> list[int]:
 
 
 def _most_left(after: Snapshot) -> int:
-    """The most GPUs of a node that nobody holds within quota."""
+    """Return the most GPUs of a node that are not held within quota."""
     room = {node.id: node.gpus for node in after.nodes}
     for row in after.leases:
         for node, gpus in row.placement:

@@ -1,4 +1,4 @@
-"""Small pools with deadlines, for the policies that know them."""
+"""Small pools with deadlines, for the policies that use them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW_US = 1000 * SECOND_US
 
 
 def steps(*ends_s: int) -> tuple[DeadlineStep, ...]:
-    """Deadlines so many seconds from now; each has 20 points less than the one before."""
+    """Return deadlines in seconds from now; each has 20 points less than the one before."""
     return tuple(
         DeadlineStep(NOW_US + end_s * SECOND_US, (100 - 20 * place) * REWARD_MICRO)
         for place, end_s in enumerate(ends_s)
@@ -29,7 +29,7 @@ def deadline(number: int, *ends_s: int) -> Deadline:
 
 
 def asked(policy: str, *rows: tuple[int, int | None, tuple[int, ...]], **fields: Any) -> Snapshot:
-    """4 GPUs for jobs 1, 2, ... of (GPUs, estimate in s, deadlines in s from now), all waiting."""
+    """Return a round of 4 GPUs with jobs of (GPUs, estimate in s, deadlines in s from now)."""
     jobs = [
         job(number, gpus, estimate_us=None if known is None else known * SECOND_US)
         for number, (gpus, known, _) in enumerate(rows, start=1)
@@ -52,7 +52,7 @@ def started(decision: Decision) -> list[int]:
 
 
 def estimates(*errors_milli: int) -> tuple[JobEstimate, ...]:
-    """How far the estimates of jobs 1, 2, ... may be off."""
+    """Return the errors of the estimates of jobs 1, 2, ..."""
     return tuple(
         JobEstimate(number, EstimateSource.HISTORY, error)
         for number, error in enumerate(errors_milli, start=1)

@@ -1,4 +1,4 @@
-"""Small pools of v100 nodes at one hour of pool time, with what tenants received before."""
+"""Small pools of v100 nodes at one hour of pool time, with past GPU-time of tenants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEASE_US = 900 * SECOND_US
 def running(
     number: int, node: int, gpus: int, tenant: int = 1, ran_s: int = 400, **fields: Any
 ) -> Lease:
-    """The lease of the job of this number, on one node; it began `ran_s` ago and goes on."""
+    """Return the lease of this job on one node; it started `ran_s` ago and continues."""
     started_us = AT_US - ran_s * SECOND_US
     given = {"own": gpus, "expires_us": AT_US + 100 * SECOND_US, **fields}
     made = lease_of(number, number, (node, gpus), tenant=tenant, **given)
@@ -40,10 +40,9 @@ def pool(
     attained: Mapping[int, int] | None = None,
     **fields: Any,
 ) -> Snapshot:
-    """A round under the policy. `sums`: A and F of tenants, in GPU-seconds, else nothing.
+    """Return a round under the policy. `sums`: A and F of tenants, in GPU-seconds, default 0.
 
-    `attained`: GPU-seconds that jobs received; others received nothing before their lease, whose
-    length counts.
+    `attained`: GPU-seconds that jobs received; by default, the length of their lease.
     """
     made = snapshot(jobs, (), policy="evenshare", at_us=AT_US, lease_us=LEASE_US, **fields)
     service = advance(made.service, made.changes, AT_US)

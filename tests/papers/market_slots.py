@@ -1,7 +1,7 @@
-"""The offline optimum slot by slot, as problem (3) is written, in Pyomo; solved by HiGHS.
+"""The offline optimum slot by slot, as in problem (3), in Pyomo, solved by HiGHS.
 
-A variable of workers, of PSs and of the home for each choice of a job and each server: slow, and
-there to be read and to check the other statement.
+Each choice of a job and each server has variables of workers, of PSs and of the home. The model is
+slow; it is meant to be read and to check the other formulation.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def solve_by_pyomo(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> Ma
     """Maximise the sum of f over schedules that end by slot `last`.
 
     Raises:
-        SolverError: the status is anything but optimal.
+        SolverError: the status is not optimal.
     """
     model = _model(pool, jobs, last)
     if not model.options:
-        return MarketOptimum(0, 0, {})  # HiGHS has no name for the best of nothing.
+        return MarketOptimum(0, 0, {})  # HiGHS has no status for an empty model
     solve(model)
     planned, value = {}, 0
     for number, choice in model.options.items():
@@ -118,7 +118,7 @@ def _model(pool: MarketPool, jobs: Sequence[MarketJob], last: int) -> pyo.Concre
 
 
 def _place(model: pyo.ConcreteModel, pool: MarketPool) -> None:
-    """(3g), (3i), (3j): PSs on one server, and beside them the workers of a centralised job."""
+    """(3g), (3i), (3j): PSs on one server, next to the workers of a centralised job."""
     model.places = pyo.ConstraintList()
     for c in model.c:
         choice, x = model.options[c], model.x[c]

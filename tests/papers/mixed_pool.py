@@ -19,12 +19,12 @@ from evenshare_core.units import SECOND_US
 MINUTE_US = 60 * SECOND_US
 TYPES = ("k80", "p100", "v100")
 ENDLESS_US = 1000 * 3600 * SECOND_US
-# As in Gavel's table of throughputs: what gains little from a newer type, and what gains much.
+# As in Gavel's table of throughputs: from job types that gain little to those that gain much.
 SPEEDS = ((1000, 1300, 1800), (1000, 2100, 3200), (1000, 3400, 6000), (1000, 4200, 9500))
 
 
 def profile(id_: int, tenant: int, *speeds: int, priority: int = 1) -> Profile:
-    """Speeds of the first types in thousandths; 0 where it cannot run."""
+    """Return a profile with speeds of the first types in thousandths; 0 if it cannot run."""
     told = tuple((name, speed) for name, speed in zip(TYPES, speeds, strict=False) if speed)
     return Profile(id_, tenant, told, priority)
 
@@ -32,7 +32,7 @@ def profile(id_: int, tenant: int, *speeds: int, priority: int = 1) -> Profile:
 def cluster(
     gpus: Sequence[Sequence[int]], quotas: Mapping[int, int], profiles: Sequence[Profile] = ()
 ) -> Cluster:
-    """`gpus[j]` are the sizes of the nodes of type j; quotas are the same for every type."""
+    """`gpus[j]`: the sizes of the nodes of type j; quotas are the same for every type."""
     nodes = [(name, size) for name, sizes in zip(TYPES, gpus, strict=False) for size in sizes]
     types = sorted({name for name, _ in nodes})
     return Cluster(
@@ -45,7 +45,7 @@ def cluster(
 
 def queue(tenant: int, count: int, *, gpus: int = 1, profile: int = 0, first: int = 1,
           minutes: float = 0, cancel_min: int | None = None) -> list[SimJob]:  # fmt: skip
-    """Jobs of a tenant at instant 0; endless unless they have `minutes` of work."""
+    """Return jobs of a tenant at instant 0; endless unless they have `minutes` of work."""
     duration_us = int(minutes * MINUTE_US) or ENDLESS_US
     return [
         SimJob(
@@ -60,7 +60,7 @@ def rounds(
     pool: Cluster, jobs: Sequence[SimJob], count: int, policy: str = "oef", *,
     round_min: int = 5, lease_min: int = 5, options: Mapping[str, object] | None = None,
 ) -> Iterator[tuple[Snapshot, Decision, SimulationState]]:  # fmt: skip
-    """Every round of the grid, quiet ones too; what passes between rounds goes through JSON."""
+    """Yield every round of the grid, also quiet ones; state between rounds goes through JSON."""
     rules = Rules(
         policy, dict(options or {}), round_us=round_min * MINUTE_US, lease_us=lease_min * MINUTE_US
     )
@@ -74,7 +74,7 @@ def rounds(
 
 
 def mixed_workload(seed: int, *, tenants: int = 4, jobs: int = 200, hours: int = 12) -> Workload:
-    """Jobs of tenants whose job types gain differently from newer GPUs, drawn from a seed."""
+    """Draw jobs of tenants whose job types gain differently from newer GPUs."""
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     rows = []
     for index in range(1, jobs + 1):
@@ -90,7 +90,7 @@ def mixed_workload(seed: int, *, tenants: int = 4, jobs: int = 200, hours: int =
 
 
 def mixed_cluster(tenants: int = 4, nodes: int = 2, size: int = 4) -> Cluster:
-    """8 GPUs of each of three types, equal quotas, a job type per tenant."""
+    """Return 8 GPUs of each of three types, with equal quotas and a job type per tenant."""
     profiles = [
         profile(tenant, tenant, *SPEEDS[(tenant - 1) % len(SPEEDS)])
         for tenant in range(1, tenants + 1)

@@ -20,17 +20,17 @@ MINUTE_US = 60 * SECOND_US
 
 @dataclass
 class Run:
-    """A job with what only the world knows: how long it runs."""
+    """A job with its true duration."""
 
     job: Job
     left_us: int
     ended_us: int | None = None
-    leases: list[tuple[int, int, Placement]] = field(default_factory=list)  # from, to, where
+    leases: list[tuple[int, int, Placement]] = field(default_factory=list)  # from, to, placement
 
 
 @dataclass
 class Pool:
-    """Nodes, quotas and jobs; `round()` decides, applies and goes on by `round_us`."""
+    """Nodes, quotas and jobs; `round()` decides, applies and advances by `round_us`."""
 
     nodes: tuple[Node, ...]
     entitlements: tuple[Entitlement, ...]
@@ -58,7 +58,7 @@ class Pool:
         self.changes.append(Change(at_us, kind, tenant, **rest))
 
     def snapshot(self) -> Snapshot:
-        """What the round sees now; jobs arrive at their submission."""
+        """Return the round's snapshot; jobs arrive at their submission."""
         for run in self.runs:
             job = run.job
             if job.submitted_us <= self.at_us and job.id not in self.arrived:
@@ -95,7 +95,6 @@ class Pool:
         return decision
 
     def cancel(self, job: Job) -> None:
-        """The user takes back a pending job."""
         self._change(ChangeKind.INACTIVE, job.tenant, job=job.id)
 
     def _apply(self, decision: Decision) -> None:

@@ -15,7 +15,7 @@ def solve(model: pyo.ConcreteModel) -> None:
     """Load the optimum into the variables of a model.
 
     Raises:
-        SolverError: the status is anything but optimal.
+        SolverError: the status is not optimal.
     """
     solver = Highs()
     solver.config.load_solution = False

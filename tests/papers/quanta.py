@@ -1,4 +1,4 @@
-"""A pool whose rounds are quanta, for the tests of Gandiva_fair: who had how much."""
+"""A pool whose rounds are quanta, for the tests of Gandiva_fair, with the GPUs of each tenant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDLESS_US = 10**6 * QUANTUM_US
 
 
 class Quantum(NamedTuple):
-    """One round: what it saw and decided, and whose jobs ran, by job."""
+    """A round: its snapshot and decision, and the GPUs of running jobs."""
 
     snapshot: Snapshot
     decision: Decision
@@ -31,7 +31,7 @@ class Quantum(NamedTuple):
 
 
 def pool(sizes: Mapping[str, Sequence[int]], profiles: Sequence[Profile] = ()) -> Cluster:
-    """GPU types with the sizes of their nodes."""
+    """Return GPU types with these sizes of nodes."""
     nodes = [(name, size) for name, row in sizes.items() for size in row]
     return Cluster(
         tuple(Node(index, *node) for index, node in enumerate(nodes, start=1)),
@@ -46,7 +46,7 @@ def jobs_of(
     ends: Mapping[int, int] | None = None,
     **fields: Any,
 ) -> tuple[SimJob, ...]:
-    """Endless jobs by (tenant, count, GPUs); `ends`: after which quantum a tenant's leave."""
+    """Return endless jobs by (tenant, count, GPUs); `ends`: last quantum of a tenant's jobs."""
     rows: list[SimJob] = []
     for tenant, count, gpus in kinds:
         end = (ends or {}).get(tenant)
@@ -71,7 +71,7 @@ def quanta(
     change: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
     round_us: int = QUANTUM_US,
 ) -> list[Quantum]:
-    """Decide so many rounds. `tickets` count as they are, even where they exceed the pool."""
+    """Decide `count` rounds. `tickets` are used unscaled, even if they exceed the pool."""
     rules = Rules("gandiva_fair", dict(options or {}), round_us=round_us, lease_us=QUANTUM_US)
     rows = tuple(Entitlement(*key, gpus) for key, gpus in sorted(tickets.items()))
     state = SimulationState(replace_quotas(cluster, rows), tuple(jobs), rules)
@@ -95,7 +95,7 @@ def replace_quotas(cluster: Cluster, quotas: tuple[Entitlement, ...]) -> Cluster
 
 
 def by_tenant(rows: Sequence[Quantum], jobs: Sequence[SimJob]) -> dict[int, float]:
-    """GPUs that each tenant had, on average."""
+    """Return the average GPUs of each tenant."""
     tenants = {job.id: job.tenant for job in jobs}
     total: Counter[int] = Counter()
     for row in rows:
@@ -105,7 +105,7 @@ def by_tenant(rows: Sequence[Quantum], jobs: Sequence[SimJob]) -> dict[int, floa
 
 
 def by_type(rows: Sequence[Quantum]) -> dict[tuple[int, str], float]:
-    """GPUs that each tenant had of each type, on average."""
+    """Return the average GPUs of each tenant and type."""
     total: Counter[tuple[int, str]] = Counter()
     for row in rows:
         leases = {lease.id: lease for lease in row.snapshot.leases}

@@ -1,4 +1,4 @@
-"""Problems of UniSched's Selector: small ones for the oracle, drawn ones for properties."""
+"""Problems of UniSched's Selector: small ones for the oracle, random ones for properties."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def best_effort(number: int, gpus: int, remaining_s: int, spread_milli: int = 80
 
 
 def nodes(count: int) -> tuple[Cells, ...]:
-    """So many free nodes of 8, for ever."""
+    """Return `count` free nodes of 8 GPUs in all slots."""
     return ((0, 0, 0, count),)
 
 
 def small_case(seed: int) -> SelectorProblem:
-    """Eight to fourteen jobs of all classes on two to four nodes, one of seven sizes hostile."""
+    """Draw eight to fourteen jobs of all classes on two to four nodes; 15 % have odd sizes."""
     draw = Random(seed)  # noqa: S311 - drawn once, the same for ever
     free = nodes(draw.randint(2, 4))
     jobs = [_job(draw, number) for number in range(draw.randint(8, 14))]

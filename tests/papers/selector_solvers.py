@@ -1,7 +1,7 @@
-"""What other solvers say of the compact program of UniSched's Selector: the most reward.
+"""Rewards of other solvers for the compact program of UniSched's Selector.
 
 They check `evenshare_core.formulations.selector_lp`. `whole`: each column, a job's step on an
-option, is taken or not; else a part of it may be.
+option, is taken completely or not at all; otherwise fractions are allowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pywraplp = native.ortools("ortools.linear_solver.pywraplp")
 
 
 def reward_by_ortools(program: CompactProgram, *, whole: bool) -> float:
-    """By SCIP in whole numbers, or GLOP; in millionths of a point."""
+    """Solve by SCIP in whole numbers, or by GLOP; in millionths of a point."""
     solver = pywraplp.Solver.CreateSolver("SCIP" if whole else "GLOP")
     shares = [solver.BoolVar("") if whole else solver.NumVar(0, 1, "") for _ in program.columns]
     for job in range(len(program.problem.jobs)):
@@ -42,9 +42,9 @@ def reward_by_ortools(program: CompactProgram, *, whole: bool) -> float:
 
 
 def reward_by_pyomo(program: CompactProgram, *, whole: bool) -> float:
-    """By HiGHS; in millionths of a point."""
+    """Solve by HiGHS; in millionths of a point."""
     if not program.columns:
-        return 0.0  # HiGHS has no name for this.
+        return 0.0  # HiGHS has no status for an empty model
     model = pyo.ConcreteModel()
     model.c = pyo.RangeSet(0, len(program.columns) - 1)
     model.s = pyo.Var(model.c, within=pyo.Binary if whole else pyo.UnitInterval)
@@ -70,6 +70,6 @@ def reward_by_pyomo(program: CompactProgram, *, whole: bool) -> float:
 
 
 def _reward(program: CompactProgram, shares: Sequence[float], *, whole: bool) -> float:
-    """Of whole columns it is exact: what a solver says is rounded."""
+    """Return the reward; exact for whole columns, since solver values are rounded."""
     values = np.array(shares, dtype=np.float64)
     return float((program.rewards * (values.round() if whole else values)).sum())

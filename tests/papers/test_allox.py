@@ -1,4 +1,4 @@
-"""AlloX: the matching by hand and against scipy, and whose jobs are matched."""
+"""AlloX: the matching by hand and compared with scipy, and the tenants whose jobs are matched."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def rules(**options: Any) -> Rules:
 
 class TestTheMatching:
     def test_puts_each_job_where_all_of_them_end_earliest(self) -> None:
-        """Alone each takes 100 s on K80s; on V100s 25 s and 80 s. 25 + 100 is the least of all."""
+        """Each takes 100 s on K80s; on V100s 25 s and 80 s. The least total is 25 + 100."""
         speeds = {1: (1000, 4000), 2: (1000, 1250)}
         found = played([job(1, 4, 100, profile=2), job(2, 4, 100, profile=1)], speeds)
         assert found == {1: Times(0, 100), 2: Times(0, 25)}
@@ -93,13 +93,13 @@ class TestTheMatching:
 
     @pytest.mark.parametrize(("busy_s", "expected"), [(200, Times(1, 101)), (50, Times(50, 75))])
     def test_counts_what_runs_there_already(self, busy_s: int, expected: Times) -> None:
-        """25 s behind what is left of the other job, or 100 s on K80s at once."""
+        """25 s after the rest of the other job, or 100 s on K80s at once."""
         speeds = {1: (1000, 4000)}
         jobs = [job(1, 4, busy_s, gpu_types=("v100",)), job(2, 4, 100, at_s=1, profile=1)]
         assert played(jobs, speeds)[2] == expected
 
     def test_counts_gangs_by_the_gpu_time_that_they_take(self) -> None:
-        """400 s on 1 of 4 GPUs are 100 s of them all, 150 s on 4 are 150: it goes first."""
+        """400 s on 1 of 4 GPUs are 100 s of all, 150 s on 4 are 150 s: the first job goes first."""
         jobs = [job(1, 4, 150), job(2, 1, 400)]
         found = played(jobs, gpus=(4, 0))
         assert found == {1: Times(400, 550), 2: Times(0, 400)}
@@ -126,7 +126,7 @@ class TestProgress:
     ]  # fmt: skip
 
     def test_lets_tenants_of_least_progress_choose_first(self) -> None:
-        """At 100 s the first tenant has received 400 GPU-seconds and the second nothing."""
+        """At 100 s the first tenant has received 400 GPU-seconds and the second 0."""
         found = played(self.JOBS, quotas={1: 2, 2: 2}, gpus=(4, 0))
         assert (found[2].start_s, found[3].start_s) == (190, 100)
 
@@ -147,7 +147,7 @@ class TestProgress:
         assert (found[1].start_s, found[2].start_s) == (10, 0)
 
     def test_counts_no_tenant_whose_jobs_can_never_run(self) -> None:
-        """One of two is served: not the one of least progress, whose gang is too large."""
+        """The tenant of least progress has a gang that is too large, so another is served."""
         jobs = (job(1, 1, 100), job(2, 99, 10, tenant=2), job(3, 3, 10, tenant=3))
         state = SimulationState(pool(quotas={1: 2, 2: 2}, gpus=(4, 0)), jobs, rules())
         state.advance(0)
@@ -156,7 +156,7 @@ class TestProgress:
         assert notes == {1: "matched", 3: "left_over"}
 
     def test_so_many_jobs_are_matched(self) -> None:
-        """The long one came first and is matched alone; both, and the short one goes first."""
+        """With one matched job, the long one that came first starts; with two, the short one."""
         jobs = [job(1, 4, 100), job(2, 4, 10)]
         assert played(jobs, gpus=(4, 0), matched_jobs=1)[1].start_s == 0
         assert played(jobs, gpus=(4, 0), matched_jobs=2)[2].start_s == 0

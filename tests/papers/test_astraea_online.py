@@ -1,7 +1,7 @@
-"""Astraea-online (TC 2022): the worked example, mended errors, and the printed algorithms.
+"""Astraea-online (TC 2022): the worked example, corrected errors, and the printed algorithms.
 
-Golden cases A and B of sections 4.2 to 4.4; what the printed algorithms get wrong, a test each;
-and the literal form, in plain loops, on seeded instances.
+The tests cover golden cases A and B of sections 4.2 to 4.4, and each error of the printed
+algorithms. The literal form runs in plain loops on seeded instances.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from evenshare_research.market.rounds import (
 from .market_pools import PAPER_F, PAPER_POOL, exact_income, paper_job, seeded_case
 
 GEOMETRIC = MarketRules("geometric", rounds=2, intervals=2)
-# Workers here, PSs there: nothing can be on one server.
+# Workers and PSs on separate servers: no job fits on one server.
 APART = replace(PAPER_POOL, servers=[MarketServer(2, 0), MarketServer(0, 2)] * 4)
 # (tenant, chunks) in the order of the case
 J11, J12, J21, J22 = (1, 2), (1, 3), (2, 2), (2, 30)
@@ -50,7 +50,7 @@ Row = tuple[int, int, tuple[int, ...], int]  # first slot, last slot, servers, f
 
 
 def placed(*order: tuple[int, int]) -> dict[tuple[int, int], Row]:
-    """What the geometric mode makes of jobs in this order, by (tenant, chunks); credits."""
+    """Return the schedules of the geometric mode for jobs in this order, in credits."""
     jobs = [paper_job(number, *job) for number, job in enumerate(order)]
     run = run_market(PAPER_POOL, jobs, GEOMETRIC)
     assert not any(schedule.borrowed for schedule in run.schedules)
@@ -72,7 +72,7 @@ class TestCaseA:
         }  # fmt: skip
 
     def test_in_the_order_j11_j21_j12_j22(self) -> None:
-        """The paper says that j12 does not fit user 1's own share; it does."""
+        """The paper claims that j12 does not fit user 1's own share, but it does."""
         assert placed(J11, J21, J12, J22) == {
             J11: (9, 10, (1,), 96), J21: (11, 12, (1,), 92), J12: (9, 11, (2,), 85),
         }  # fmt: skip
@@ -84,7 +84,7 @@ class TestCaseA:
 
 
 def case_b() -> tuple[MarketRun, list[MarketJob]]:
-    """The schedule of the paper's narrative: given, not what the algorithm makes."""
+    """Return the schedule of the paper's narrative, which the algorithm does not produce."""
     jobs = [paper_job(0, *J11), paper_job(1, *J21), paper_job(2, *J12)]
     book = MarketBook(PAPER_POOL, 8, 4)
     own = (
@@ -170,7 +170,7 @@ class TestCaseB:
 
 
 class TestErrorsOfThePrint:
-    """Each would change what is asserted here."""
+    """Each error would change the asserted values."""
 
     def test_a_window_ends_one_slot_before_start_plus_duration(self) -> None:
         """The paper's own distributed case: start 9, duration 4, in (8, 12]."""
@@ -179,7 +179,7 @@ class TestErrorsOfThePrint:
         assert (best.start, best.end, best.centralised) == (9, 12, False)
 
     def test_a_server_with_too_few_ps_for_the_workers_elsewhere_is_left_out(self) -> None:
-        """Line 8 of algorithm 4 would cap the need of 2 PSs by the one there is, and take it."""
+        """Line 8 of algorithm 4 would cap the need of 2 PSs at the single PS of the server."""
         pool = MarketPool(
             [MarketServer(1, 1), MarketServer(1, 2), MarketServer(1, 1)],
             [Owner(1, 3, 4)],
@@ -206,25 +206,25 @@ class TestErrorsOfThePrint:
         assert (best.start, best.cost_micro) == (9, 3 * CREDIT_MICRO)
 
     def test_ps_are_limited_by_quotas_of_ps(self) -> None:
-        """By q_w and a_w, a user without PSs could use others' in its own phase."""
+        """With q_w and a_w, a user without PSs could use others' PSs in its own phase."""
         pool = replace(PAPER_POOL, owners=[Owner(1, 4, 0), Owner(2, 4, 4)])
         row = schedule_round(pool, [paper_job(0, *J11)], after=8, slots=4, reference=8)
         assert (len(row.own), len(row.borrowed)) == (0, 1)
 
     def test_tau_of_the_second_interval_is_4(self) -> None:
-        """2^(l-1) would have j of r = 3 wait for interval 3."""
+        """With 2^(l-1), j of r = 3 would wait for interval 3."""
         run = run_market(PAPER_POOL, [paper_job(0, *J11)], GEOMETRIC)
         assert [(row.after, row.slots) for row in run.rounds] == [(8, 4)]
 
     def test_f_counts_from_the_start_of_the_round(self) -> None:
-        """(lambda + i - 1) tau_l: a job of round 2 is as good as in round 1."""
+        """With (lambda + i - 1) tau_l, a job of round 2 has the same value as in round 1."""
         late = replace(paper_job(0, *J11), utility=LinearUtility(-30, 100))
         row = schedule_round(PAPER_POOL, [late], after=12, slots=4, reference=12)
         assert row.own[0].ideal_micro == 40 * CREDIT_MICRO
         assert schedule_round(PAPER_POOL, [late], after=12, slots=4).schedules == ()
 
     def test_theta_of_the_example_is_below_its_own_bound(self) -> None:
-        """96 / 4 worker slots and 96 / 2 PS slots: 25 and 49, where 16 is given."""
+        """96 / 4 worker slots and 96 / 2 PS slots: 25 and 49, but the paper gives 16."""
         assert theta_milli_of([paper_job(0, *J11)], longest=4) == (25_000, 49_000)
 
 
@@ -243,7 +243,7 @@ class TestTheta:
     def test_makes_a_full_pool_refuse_every_job(
         self, utility: LinearUtility | ConvexUtility
     ) -> None:
-        """As long as there is theta - 1 to pay for each slot, no schedule of it is above 0."""
+        """If each slot costs theta - 1, no schedule has a gain above 0."""
         job = replace(paper_job(0, *J12), utility=utility)
         worker_theta, ps_theta = theta_milli_of([job], longest=12)
         for count in range(1, job.chunks + 1):
@@ -262,7 +262,7 @@ class TestLambda:
     def test_is_used_where_no_number_is_given(self) -> None:
         jobs = [paper_job(0, *J11)]
         run = run_market(PAPER_POOL, jobs, MarketRules("geometric"))
-        assert run.rounds[0].after == 4  # lambda = 1: one job is all jobs
+        assert run.rounds[0].after == 4  # lambda = 1: a single job is all jobs
 
     def test_needs_utilities_and_theta(self) -> None:
         with pytest.raises(ValueError, match="least"):
@@ -272,7 +272,7 @@ class TestLambda:
 
 
 def plain(schedule: MarketSchedule | LiteralSchedule) -> tuple[object, ...]:
-    """A schedule of either form, to compare."""
+    """Return a schedule of either form for comparison."""
     if isinstance(schedule, LiteralSchedule):
         ps = next(iter(schedule.ps.items()), None)
         workers = tuple(sorted(schedule.workers.items()))

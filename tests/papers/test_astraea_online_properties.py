@@ -1,4 +1,4 @@
-"""What must hold of Astraea-online's market on any pool, and what does not though it is claimed."""
+"""Properties of Astraea-online's market on any pool, and claims that do not hold."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ UTILITIES = st.one_of(
 
 
 def history(seed: int, rules: MarketRules) -> tuple[MarketPool, list[int], MarketRun]:
-    """A pool, utilities as they came out, and a run whose jobs arrive over some slots."""
+    """Return a pool, true utilities, and a run whose jobs arrive over some slots."""
     pool, jobs, _ = seeded_case(seed)
     jobs = [replace(job, arrival=(seed // 7 + 2 * job.id) % 9) for job in jobs]
     run = run_market(pool, jobs, rules)
@@ -126,7 +126,7 @@ class TestEveryRun:
                 earned[payment.owner, payment.slot] += payment.amount_micro
             for slot in {slot for _, slot in earned}:
                 exact = exact_income(row, range(slot, slot + 1))
-                # Two kinds of resource of each job are rounded, each by less than one.
+                # Two resources of each job are rounded, each by less than 1.
                 bound = 2 * len(row.borrowed)
                 for owner in row.idle_workers:
                     part = exact.get(owner, Fraction(0))
@@ -191,13 +191,13 @@ class TestAReport:
 
 
 def partition(pool: MarketPool, tenant: int) -> MarketPool:
-    """A tenant alone on servers of one worker and one PS, as many as it owns."""
+    """Return the private partition of a tenant: servers of one worker and one PS."""
     owner = next(row for row in pool.owners if row.tenant == tenant)
     return replace(pool, servers=[MarketServer(1, 1)] * owner.workers, owners=[owner])
 
 
 def quota_pool(seed: int) -> tuple[MarketPool, list[MarketJob], int]:
-    """Jobs, and a pool whose prices are 0 and whose servers have one worker and one PS each."""
+    """Return a pool with prices of 0 and servers of one worker and one PS each, and its jobs."""
     base, jobs, slots = seeded_case(seed)
     tenants = len(base.owners)
     pool = replace(
@@ -209,7 +209,7 @@ def quota_pool(seed: int) -> tuple[MarketPool, list[MarketJob], int]:
 
 
 def free_throughout(pool: MarketPool, held: list[MarketSchedule], one: MarketSchedule) -> int:
-    """Servers that no job holds in any slot of a schedule: a job keeps its servers."""
+    """Count servers that are free in all slots of a schedule, since a job keeps its servers."""
     busy = {
         server
         for other in held
@@ -223,7 +223,7 @@ class TestBatchSharingIncentive:
     @given(SEEDS)
     @example(794)
     def test_holds_where_prices_are_0_and_servers_stay_free(self, seed: int) -> None:
-        """Own jobs start and end as alone, until one finds too few servers free all the while."""
+        """Own jobs start and end as in a partition, until too few servers stay free for one."""
         pool, jobs, slots = quota_pool(seed)
         together, _ = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
         for owner in pool.owners:
@@ -240,7 +240,7 @@ class TestBatchSharingIncentive:
                 assert not in_pool.keys() & {job.id for job in mine}
 
     def test_fails_where_no_server_is_free_throughout(self) -> None:
-        """A job keeps its servers: free ones of each slot are enough, but not the same ones."""
+        """A job keeps its servers: each slot has enough free servers, but not the same ones."""
         pool, jobs, slots = quota_pool(794)
         _, left = schedule_jobs(MarketBook(pool, 4, slots), jobs, shared=False)
         (job,) = (job for job in jobs if job.tenant == 3)
@@ -249,9 +249,9 @@ class TestBatchSharingIncentive:
         assert (alone.start, alone.end, alone.worker_count) == (5, 8, 3)
 
     def test_fails_where_others_raise_the_price(self) -> None:
-        """The claim of section 4.1: prices are of the pool, so a busy neighbour turns a job away.
+        """Section 4.1's claim fails: prices are of the pool, so a busy neighbour excludes a job.
 
-        User 2 alone would run its job for nothing: its quota is idle.
+        In a partition, user 2 would run its job for free, since its quota is idle.
         """
         pool = MarketPool(
             [MarketServer(2, 1)] * 2, [Owner(1, 2, 1), Owner(2, 2, 1)], 1, 1, 64_000, 2000
@@ -268,9 +268,9 @@ class TestBatchSharingIncentive:
 
 class TestRevenueFairness:
     def test_of_private_partitions_is_not_1_by_its_own_definition(self) -> None:
-        """5.2 says that BatchSche, which shares nothing, has alpha 1 for every tenant.
+        """5.2 claims that BatchSche, which shares nothing, has alpha 1 for every tenant.
 
-        By 5.1 alpha compares revenue with resources: a tenant without jobs has 0, whoever shares.
+        By 5.1, alpha compares revenue with resources, so a tenant without jobs has 0 in any case.
         """
         pool = MarketPool([MarketServer(2, 1)] * 2, [Owner(1, 2, 1), Owner(2, 2, 1)])
         alone = replace(pool, servers=[MarketServer(2, 1)], owners=[pool.owners[0]])
@@ -288,13 +288,13 @@ class TestLending:
         jobs = [replace(paper_job(number, 1, 2), arrival=0) for number in range(3)]
         run = run_market(pool, jobs, MarketRules("fixed", horizon=2))
         rows = revenues(pool, jobs, run)
-        # Odd charges: the tenant has the last micro-credit, the operator comes last in ties.
+        # Odd charges: the tenant gets the last micro-credit, since the operator loses ties.
         assert 0 <= rows[2].income - rows[OPERATOR].income <= 4
         assert rows[OPERATOR].income > CREDIT_MICRO
         assert rows[1].income == 0
 
     def test_to_oneself_is_paid_and_earned(self) -> None:
-        """A quota of 2 workers has no room for 3; half of what it pays comes back."""
+        """A quota of 2 workers has no room for 3; half of its payment comes back."""
         pool = MarketPool([MarketServer(4, 2)], [Owner(1, 2, 1), Owner(2, 2, 1)], 1, 1, 4000, 4000)
         first = replace(paper_job(0, 2, 1), arrival=0, epochs=2)
         wide = replace(paper_job(1, 1, 3), arrival=0, epochs=2, utility=LinearUtility(-20, 100))
@@ -320,7 +320,7 @@ class TestAFixedInterval:
         assert (first.start, first.end, second.start) == (3, 5, 6)
 
     def test_leaves_a_tenant_its_quota_while_it_borrows(self) -> None:
-        """Three workers of user 1 are borrowed: its two own ones are not used by that."""
+        """User 1 borrows three workers, which do not use its two own ones."""
         pool = MarketPool([MarketServer(5, 3)], [Owner(1, 2, 1), Owner(2, 3, 2)], 1, 1, 2000, 2000)
         steep = LinearUtility(-20, 100)
         jobs = [

@@ -22,7 +22,7 @@ class TestLaxity:
             ((100,), 100, 0),
             ((100,), 130, -30),
             ((100, 110, 120, 150), 105, 5),  # to the first that can be met
-            ((100, 110, 120, 150), 151, -1),  # to the last where none can
+            ((100, 110, 120, 150), 151, -1),  # to the last if none can be met
         ],
     )
     def test_is_deadline_less_now_less_work(
@@ -38,7 +38,7 @@ class TestLaxity:
 
 class TestGenie:
     def test_takes_the_least_laxity_first_and_best_effort_last(self) -> None:
-        """Slack of 400, 300 and 350 s; the deadline alone would say 3, 2, 1."""
+        """Slack of 400, 300 and 350 s; ordering by deadline only would give 3, 2, 1."""
         rows = ((4, 600, (1000,)), (4, 200, (500,)), (4, 100, (450,)), (4, 1, ()))
         assert order(asked("genie", *rows)) == [2, 3, 1, 4]
 
@@ -47,7 +47,7 @@ class TestGenie:
         assert order(asked("genie", *rows)) == [3, 1, 2]
 
     def test_never_preempts(self) -> None:
-        """The best-effort job goes on where its lease ends, however near the deadline is."""
+        """The best-effort job is renewed at the end of its lease, in spite of the near deadline."""
         one = asked("genie", (4, 500, ()), (4, 10, (11,)), leases=[lease(7, 1, (1, 4))])
         decision = decide_round(one)
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
@@ -57,7 +57,7 @@ class TestGenie:
         assert started(decide_round(asked("genie", *rows))) == [1, 3]
 
     def test_places_a_gang_on_one_node_and_tries_no_other_size(self) -> None:
-        """Two and two are free; half of the gang would meet its deadline, and nothing starts."""
+        """Two and two are free; half of the gang would meet its deadline, but no job starts."""
         fields: dict[str, Any] = {
             "nodes": {1: 4, 2: 4},
             "leases": [
@@ -79,7 +79,7 @@ class TestGenie:
     def test_counts_what_a_job_received_before_it_waited(
         self, ran_s: int, expected: list[int]
     ) -> None:
-        """Slack of 400 s and what the first ran already, less than 500 s or more."""
+        """Slack is 400 s plus the earlier runtime of the first, less or more than 500 s."""
         changes = (
             Change(NOW_US - ran_s * SECOND_US, ChangeKind.HOLD, 1, 1, 4, ("v100",)),
             Change(NOW_US, ChangeKind.RELEASE, 1, 1),

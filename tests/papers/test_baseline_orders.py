@@ -23,7 +23,7 @@ MINUTE_S = 60
 
 
 def first_round(policy: str, *gangs: tuple[int, int | None], **fields: Any) -> Decision:
-    """A round of 4 GPUs with jobs 1, 2, ... of (GPUs, estimate in s), all waiting."""
+    """Decide a round of 4 GPUs with jobs 1, 2, ... of (GPUs, estimate in s), all waiting."""
     jobs = [
         waiting_job(index, gpus, estimate_us=None if known is None else known * SECOND_US)
         for index, (gpus, known) in enumerate(gangs, start=1)
@@ -44,13 +44,13 @@ class TestTiresias:
         assert found == {1: Times(0, 520), 2: Times(100, 120)}
 
     def test_is_first_in_first_out_inside_a_queue(self) -> None:
-        """One GPU-second less, and they are still in one queue when the first lease ends."""
+        """With one GPU-second less, both are still in one queue when the first lease ends."""
         found = run("tiresias_l", self.JOBS, {1: 4}, first_threshold=401)
         assert found == {1: Times(0, 520), 2: Times(200, 220)}
 
     @pytest.mark.parametrize(("first_threshold", "start_s"), [(300, 101), (301, 201)])
     def test_counts_gpus_times_time(self, first_threshold: int, start_s: int) -> None:
-        """Three GPUs for 100 s are 300 GPU-seconds; one GPU for as long is not asked to leave."""
+        """Three GPUs for 100 s are 300 GPU-seconds; one GPU for the same time keeps its queue."""
         jobs = [job(1, 1, 500), job(2, 3, 500, at_s=1), job(3, 3, 10, at_s=2)]
         found = run("tiresias_l", jobs, {1: 4}, first_threshold=first_threshold)
         assert found[3].start_s == start_s
@@ -81,7 +81,7 @@ class TestTiresias:
 
 class TestThemis:
     def test_lets_jobs_of_one_length_take_turns(self) -> None:
-        """Figure 6 (b) of Astraea-LTGF, on 4 GPUs: all and a half and a half, leases of 10."""
+        """Figure 6 (b) of Astraea-LTGF, on 4 GPUs: a whole and two halves, leases of 10 min."""
         jobs = [job(1, 4, 40 * MINUTE_S), *(job(i, 2, 40 * MINUTE_S) for i in (2, 3))]
         found = run("themis", jobs, {1: 4}, lease_us=10 * MINUTE_S * SECOND_US)
         assert found == {
@@ -91,19 +91,19 @@ class TestThemis:
         }
 
     def test_a_short_job_falls_behind_sooner(self) -> None:
-        """After 100 s of waiting: 200 / 100 against 600 / 500."""
+        """After waiting for 100 s: 200 / 100 compared with 600 / 500."""
         jobs = [job(1, 4, 100), job(2, 4, 500), job(3, 4, 100)]
         found = run("themis", jobs, {1: 4})
         assert (found[3].start_s, found[2].start_s) == (100, 200)
 
     def test_a_long_wait_makes_up_for_length(self) -> None:
-        """At 300 s: (300 + 400) / 400 = 1.75 against (40 + 100) / 100 = 1.4."""
+        """At 300 s: (300 + 400) / 400 = 1.75 compared with (40 + 100) / 100 = 1.4."""
         jobs = [job(1, 4, 300), job(2, 4, 400), job(3, 4, 100, at_s=260)]
         found = run("themis", jobs, {1: 4}, lease_us=1000 * SECOND_US)
         assert (found[2].start_s, found[3].start_s) == (300, 700)
 
     def test_takes_a_job_without_an_estimate_to_need_what_the_operator_says(self) -> None:
-        """Both came at about the same time; 30 s is shorter than 60 s, an hour is not."""
+        """Both arrived at about the same time; 30 s is shorter than 60 s, an hour is not."""
         fields: dict[str, Any] = {"at_us": 10 * SECOND_US}
         gangs = ((4, 60), (4, None))
         short = first_round("themis", *gangs, options={"unknown_s": 30}, **fields)
@@ -142,7 +142,7 @@ class TestThemis:
 
 class TestOptimus:
     def test_gives_gpus_where_one_more_shortens_most(self) -> None:
-        """A lease of 600 s takes 600 / 1800 off by 4 GPUs, 1/12 each; and 600 / 6000 by one."""
+        """A lease of 600 s saves 600 / 1800 with 4 GPUs, 1/12 each; and 600 / 6000 with one."""
         jobs = [job(1, 4, 30 * MINUTE_S), job(2, 1, 100 * MINUTE_S)]
         found = run("optimus", jobs, {1: 4}, lease_us=600 * SECOND_US)
         assert found == {1: Times(6000, 7800), 2: Times(0, 6000)}
@@ -150,7 +150,7 @@ class TestOptimus:
         assert found == {1: Times(0, 1800), 2: Times(1800, 7800)}
 
     def test_prefers_the_smaller_gang_of_those_that_end_within_a_lease(self) -> None:
-        """All of the remaining time goes either way: by 2 GPUs, 1/2 each, or by 1."""
+        """Both complete: with 2 GPUs, 1/2 each, or with 1."""
         assert started(first_round("optimus", (3, 10), (2, 500))) == [2]
 
     def test_counts_what_is_left(self) -> None:

@@ -1,4 +1,4 @@
-"""Baselines on small pools, and FIFO and SJF against another simulator, job by job."""
+"""Baselines on small pools, and FIFO and SJF compared with another simulator, job by job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOREVER_US = 100 * 366 * 86_400 * SECOND_US
 
 
 class Times(NamedTuple):
-    """When a job started and ended, in seconds."""
+    """The start and end of a job, in seconds."""
 
     start_s: float
     end_s: float
@@ -83,7 +83,7 @@ class TestFifo:
     def test_places_a_large_gang_on_whole_nodes_only(self) -> None:
         jobs = [job(1, 1, 50), job(2, 1, 60), job(3, 6, 10, at_s=1)]
         found = run("fifo", jobs, {1: 12}, nodes=2)
-        assert found[3] == Times(1, 11)  # a whole node, and two GPUs beside the others
+        assert found[3] == Times(1, 11)  # a whole node, and two GPUs next to the other jobs
         jobs = [job(1, 3, 50), job(2, 3, 60), job(3, 2, 70), job(4, 7, 10, at_s=1)]
         assert run("fifo", jobs, {1: 12}, nodes=3)[4].start_s == 60
         assert run("fifo", jobs, {1: 12}, nodes=3, whole_nodes=False)[4].start_s == 50
@@ -175,7 +175,7 @@ class TestAgainstHelios:
         assert queued > 100 or divisor == 1
 
     def times_alone(self, rows: list[dict[str, str]], nodes: int, policy: str) -> dict[int, Times]:
-        """A tenant alone on its nodes, without leases that end."""
+        """Simulate a single tenant on its nodes, without leases that end."""
         jobs = tuple(
             job(index, int(row["gpus"]), int(row["duration_s"]), at_s=int(row["submit_time_s"]))
             for index, row in enumerate(rows, start=1)

@@ -1,4 +1,4 @@
-"""Chronus: leases by a program on whole cells, its switches, and what is left for others."""
+"""Chronus: leases by a program on whole cells, its switches, and the rest for other jobs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestChronus:
         rows = ((4, 600, (700, 1900)), (8, 600, (650,)), (4, 500, ()), (4, 400, ()))
         one = self.asked(*rows)
         assert started(decide_round(one)) == [2]
-        assert self.points(one) == 180  # the soft one runs a lease later, for 80
+        assert self.points(one) == 180  # the soft job runs a lease later, for 80 points
         assert order(one) == [2, 4, 3, 1]
 
     def test_preempts_others_where_their_leases_end(self) -> None:
@@ -62,21 +62,21 @@ class TestChronus:
         assert started(decide_round(self.asked(*rows, leases=[lease(7, 1, (1, 8))]))) == [2]
 
     def test_rounds_a_gang_up_to_the_next_cell(self) -> None:
-        """Six GPUs are planned as eight; two of them are left for others all the same."""
+        """Six GPUs are planned as eight, but two of them are still given to other jobs."""
         rows = ((6, 600, (700,)), (2, 600, (700,)), (2, 600, ()))
         one = self.asked(*rows)
         assert self.points(one) == 100
         assert len(decide_round(one).grants) == 2
 
     def test_keeps_a_gang_that_goes_on_where_it_is(self) -> None:
-        """Of its node two GPUs are in use by another, so that no cell of 8 is free."""
+        """Another job uses two GPUs of its node, so no cell of 8 is free."""
         leases = [lease(7, 1, (1, 6)), lease(8, 2, (1, 2), expires_us=2 * NOW_US)]
         rows = ((6, 3000, (3600,)), (2, 9000, ()))
         decision = decide_round(self.asked(*rows, leases=leases))
         assert [(row.job, row.key.note) for row in decision.renewals] == [(1, "planned_lease")]
 
     def test_moves_no_lease_that_goes_on(self) -> None:
-        """The first keeps its GPUs until its lease ends, and lets the second have the next one."""
+        """The first keeps its GPUs until its lease ends; the second gets the next lease."""
         goes_on = lease(7, 1, (1, 8), expires_us=NOW_US + 1)
         rows = ((8, 5400, (50_000,)), (8, 600, (1300,)))
         one = self.asked(*rows, leases=[goes_on])
@@ -106,12 +106,12 @@ class TestChronus:
     def test_counts_a_deadline_by_when_the_work_can_begin(
         self, work_s: int, end_s: int, points: int | None
     ) -> None:
-        """None is in whole leases of 600 s: its last one ends after the deadline."""
+        """No work is in whole leases of 600 s: the last lease ends after the deadline."""
         assert self.points(self.asked((8, work_s, (end_s,)))) == points
 
     @pytest.mark.parametrize(("is_on", "points"), [(False, 200), (True, 100)])
     def test_counts_interruptions_with_the_estimator(self, *, is_on: bool, points: int) -> None:
-        """Two leases of work in three: a third of an interruption, so that it takes three."""
+        """Two leases of work in three: a third of an interruption, so the job takes three."""
         rows = ((8, 1200, (1900,)), (8, 600, (1900,)))
         known = (JobEstimate(1, EstimateSource.HISTORY, 0, 600 * SECOND_US),)
         one = self.asked(*rows, estimates=known, options={"estimator": is_on})
@@ -137,10 +137,10 @@ class TestChronus:
         rows = ((8, 600, (700,)),)
         one = self.asked(*rows, nodes={1: 4, 2: 4})
         assert self.points(one) == 0
-        assert started(decide_round(one)) == [1]  # after all that are planned
+        assert started(decide_round(one)) == [1]  # after all planned jobs
 
     def test_plans_a_job_on_the_gpu_type_that_it_claims(self) -> None:
-        """The other type is tried with what plans leave."""
+        """The other type is tried on GPUs that plans leave."""
         one = self.asked((8, 600, (700,)), (8, 600, (700,)))
         both = replace(one, nodes=(*one.nodes, Node(2, "k80", 8)))
         assert self.points(both) == 100
@@ -148,7 +148,7 @@ class TestChronus:
         assert given == [("v100", "planned_lease"), ("k80", "left_over")]
 
     def test_plans_no_further_than_its_horizon(self) -> None:
-        """Of the second all four leases can run after the first lease."""
+        """All four leases of the second can run after the first lease."""
         rows = ((8, 600, (700,)), (8, 2400, (3700,)))
         for leases, points in ((1, 200), (7, 200)):
             one = self.asked(*rows, options={"horizon_leases": leases})

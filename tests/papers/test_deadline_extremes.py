@@ -1,4 +1,4 @@
-"""Pools with deadlines at the limits of what may be said: rounds answer them, and honestly."""
+"""Pools with deadlines at the limits of valid values: rounds answer them correctly."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def asked(
     jobs: list[Job], leases: list[Lease] | None = None, *, needs: dict[int, tuple[int, int]],
     has: dict[int, tuple[int, int]], quotas: tuple[int, ...] = (8, 8), **fields: Any,
 ) -> Snapshot:  # fmt: skip
-    """A round in which jobs need, and nodes have, so many CPUs and MB."""
+    """Return a round in which jobs need, and nodes have, these CPUs and MB."""
     fields = {"nodes": dict.fromkeys(has, 64), "options": {"weights": "equal"}, **fields}
     job_rows = tuple(Resources(id_, *counts) for id_, counts in needs.items())
     node_rows = tuple(Resources(id_, *counts) for id_, counts in has.items())
@@ -62,7 +62,7 @@ class TestTheExample:
         snap = asked(self.JOBS, needs=self.NEEDS, has={1: (9, 18)})
         decision = decide_round(snap)
         assert given_to(decision) == {1: 3, 2: 2}
-        # 12 of 18 GB against 6 of 9 CPUs, step by step.
+        # 12 of 18 GB compared with 6 of 9 CPUs, step by step.
         assert [(grant.tenant, grant.key.note) for grant in decision.grants] == [
             (1, "dominant_memory"), (2, "dominant_cpus"), (1, "dominant_memory"),
             (2, "dominant_cpus"), (1, "dominant_memory"),
@@ -103,7 +103,7 @@ class TestWithoutCpusAndMemory:
         assert given_to(decide_round(snap)) == {2: 1}
 
     def test_of_equal_shares_that_of_whoever_received_least_goes_first(self) -> None:
-        """When the lease ends nobody holds anything; the first tenant had its turn."""
+        """When the lease ends, no tenant holds GPUs; the first tenant has had its turn."""
         jobs = [sim_job(1, 4, 500), sim_job(2, 2, 20, at_s=5, tenant=2)]
         found = run("drf", jobs, {1: 2, 2: 2})
         assert found[2].start_s == 100
@@ -125,7 +125,7 @@ class TestWithoutCpusAndMemory:
 
 class TestANode:
     def test_is_taken_only_with_its_cpus(self) -> None:
-        """The first is the tighter fit in GPUs, and has 4 CPUs."""
+        """The first node is the tighter fit in GPUs, but has 4 CPUs."""
         snap = asked(
             [job(1, 2)], needs={1: (8, 0)}, has={1: (4, 0), 2: (8, 0)}, nodes={1: 2, 2: 64}
         )
@@ -151,7 +151,7 @@ class TestANode:
         assert not decide_round(snap).grants
 
     def test_does_not_renew_a_lease_whose_cpus_another_took(self) -> None:
-        """The second tenant holds nothing, and is first; GPUs there are enough."""
+        """The second tenant holds nothing and is first; the node has enough GPUs."""
         jobs = [job(1, 1), job(2, 1, tenant=2), job(3, 1)]
         held = [lease(1, 1, (1, 1)), lease(9, 3, (2, 1), expires_us=10**12)]
         snap = asked(jobs, held, needs={1: (6, 0), 2: (6, 0)}, has={1: (8, 0), 2: (4, 0)})
@@ -161,7 +161,7 @@ class TestANode:
         assert [row.reason for row in decision.skips] == [Reason.CPUS_OR_MEMORY]
 
     def test_gives_a_part_of_them_to_a_part_of_a_gang(self) -> None:
-        """12 GPUs and 12 CPUs: 5 on the node with 5 CPUs, though it has 8 GPUs."""
+        """12 GPUs and 12 CPUs: at most 5 GPUs on the node with 5 CPUs, although it has 8."""
         snap = asked([job(1, 12)], needs={1: (12, 0)}, has={1: (5, 0), 2: (8, 0)},
                      nodes={1: 8, 2: 8})  # fmt: skip
         (grant,) = decide_round(snap).grants
@@ -169,7 +169,7 @@ class TestANode:
 
     @given(st.integers(0, 10**6))
     def test_is_never_asked_for_more_than_it_has(self, seed: int) -> None:
-        """What the round gave fits what leases that go on leave, if those fit."""
+        """The round's grants fit the resources that continuing leases leave, if those fit."""
         snap = drawn("drf", 2 * seed)
         decision = decide_round(snap)
         gangs = {row.id: row.gpus for row in snap.jobs}

@@ -1,4 +1,4 @@
-"""The rules of evenshare on pools made by hand, one class per rule."""
+"""The rules of evenshare on hand-made pools, one class per rule."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ HALVES = [Entitlement(1, "v100", 4), Entitlement(2, "v100", 4)]
 
 
 def starts(decision: Decision) -> list[int]:
-    """Jobs in the order in which they were given GPUs."""
+    """Return jobs in the order of their grants."""
     return [row.job for row in sorted(decision.grants, key=lambda row: row.order)]
 
 
 def ended(decision: Decision) -> dict[int, tuple[EndReason, PreemptionRule | None]]:
-    """By job: how its lease ended."""
+    """Return by job how its lease ended."""
     rules = {row.lease: row.rule for row in decision.preemptions}
     return {end.job: (end.reason, rules.get(end.lease)) for end in decision.ends}
 
@@ -43,7 +43,7 @@ class TestRule1:
         assert decision.grants[0].key.tenant_rho == 5_000 / (10_000 + 300)
 
     def test_a_grant_counts_a_whole_lease_for_the_rest_of_the_round(self) -> None:
-        """Tenant 1: 0 / 1,200, 900 / 1,200, then at 1,800 / 1,200 all that is left is shared."""
+        """Tenant 1: 0 / 1,200, 900 / 1,200, then at 1,800 / 1,200 the rest is shared."""
         jobs = [job(number, 1) for number in (1, 2, 3, 4)] + [job(5, 1, tenant=2)]
         sums = {2: (900, 1_000)}
         decision = decide_round(pool(jobs, nodes={1: 8}, quotas=HALVES, sums=sums))
@@ -87,7 +87,7 @@ class TestRule2:
 
     def test_a_long_job_deserves_nothing_before_it_came(self) -> None:
         """Job 1 is an hour old and 100 s behind; job 2 half an hour, and 901 s ahead."""
-        late = AT_US // 2  # its number too
+        late = AT_US // 2  # also its id
         jobs = [job(1, 1), job(late, 1)]
         asked = pool(jobs, nodes={1: 8}, quotas=HALVES, attained={1: 3_500, late: 2_701})
         assert starts(decide_round(asked)) == [1, late]
@@ -134,7 +134,7 @@ class TestRule3:
         assert [row.lease for row in decision.renewals] == [1]
 
     def test_when_a_size_fails_larger_ones_are_not_placed(self) -> None:
-        """A gang of 2 fits on no node, so one of 5 does not take single GPUs of many nodes."""
+        """A gang of 2 fits on no node, so a gang of 5 does not take single GPUs of many nodes."""
         jobs = [job(1, 1), job(2, 1), job(3, 2), job(4, 5), job(5, 1)]
         leases = [running(1, 1, 1, ran_s=100), running(2, 2, 1, ran_s=100)]
         nodes = {1: 2, 2: 2, 3: 1, 4: 1, 5: 1}
@@ -152,7 +152,7 @@ class TestRule3:
 
 class TestAJobThatRunsNowhere:
     def test_waits_and_holds_nobody_up(self) -> None:
-        """Its profile has no speed on the one type that it accepts."""
+        """Its profile has no speed on the only type that it accepts."""
         nowhere = replace(job(1, 1), gpu_types=("v100",), profile=1)
         jobs = [nowhere, job(2, 1, tenant=2)]
         profiles = (Profile(1, 1, (("k80", 1_000),)),)
@@ -163,7 +163,7 @@ class TestAJobThatRunsNowhere:
 
 class TestRule4Guarantee:
     def asked(self, sums: tuple[int, int], ran_s: int = 400, **options: Any) -> Decision:
-        """Tenant 2 holds all 8 GPUs in two leases; tenant 1 asks for 4 of its 4."""
+        """Tenant 2 holds all 8 GPUs in two leases; tenant 1 requests 4 of its 4."""
         jobs = [job(1, 4), job(2, 4, tenant=2), job(3, 4, tenant=2)]
         leases = [running(2, 1, 4, 2, ran_s), running(3, 2, 4, 2, ran_s + 5)]
         asked = pool(
@@ -203,9 +203,9 @@ class TestRule4Guarantee:
         assert not decide_round(asked).preemptions
 
     def test_the_round_stands_where_a_limit_gives_back_what_was_needed(self) -> None:
-        """Job 5 is picked within quota and withdrawn, as job 4's lease fills that before it.
+        """Job 5 is picked within quota and withdrawn, since job 4's lease fills the quota first.
 
-        When the lease of job 3 ended for job 6, no GPU was free: the one of job 5 is, afterwards.
+        When the lease of job 3 ended for job 6, no GPU was free; afterwards, that of job 5 is.
         """
         jobs = [
             job(2, 4, 3),
@@ -232,7 +232,7 @@ class TestRule4Guarantee:
 
 class TestRule4Pays:
     def asked(self, attained: dict[int, int], **options: Any) -> Decision:
-        """One tenant; job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
+        """A single tenant; job 1 never ran, and jobs 2 and 3 hold the two GPUs."""
         estimates = {1: 100, 2: 1_000, 3: 800}
         jobs = [job(one, 1, estimate_us=s * SECOND_US) for one, s in estimates.items()]
         leases = [running(2, 1, 1), running(3, 1, 1)]
@@ -263,7 +263,7 @@ class TestRule5:
     LEASES = (running(1, 1, 2), running(2, 1, 1), running(3, 2, 2))
 
     def test_small_jobs_move_to_make_room_for_a_gang(self) -> None:
-        """5 GPUs are free, at most 2 on a node: one job leaves node 2, or two leave node 1."""
+        """5 GPUs are free, at most 2 on a node: one job leaves node 2, instead of two node 1."""
         decision = decide_round(pool(self.JOBS, self.LEASES, nodes={1: 4, 2: 4, 3: 2}))
         assert ended(decision) == {3: (EndReason.MOVED, PreemptionRule.DEFRAGMENT)}
         places = {row.job: row.placement for row in decision.grants}
@@ -327,7 +327,7 @@ class TestRule6:
         assert not decide_round(asked).preemptions
 
     def test_the_own_tenant_may_lose_any(self) -> None:
-        """Nothing of it is above its share: the order of its jobs alone decides."""
+        """The tenant holds no GPUs above its share: only the order of its jobs decides."""
         jobs = [job(1, 8), job(2, 4), job(3, 4)]
         leases = [running(2, 1, 4), running(3, 2, 4)]
         quotas = [Entitlement(1, "v100", 8)]
@@ -338,16 +338,16 @@ class TestRule6:
         assert ended(decide_round(asked)).keys() == {2, 3}
 
     def test_a_gang_that_ran_for_long_waits_until_it_comes_before_them(self) -> None:
-        """All an hour old: the gang deserves 4 x 3,600 GPU-s, each of the others 4,800.
+        """All are an hour old: the gang deserves 4 x 3,600 GPU-s, each of the others 4,800.
 
-        These are (9,000 - 4,800) / 4 = 1,050 s ahead, with the lease that they have 150 s.
+        They are (9,000 - 4,800) / 4 = 1,050 s ahead, or 150 s minus a lease.
         """
         for ahead_s, count in ((149, 2), (151, 0)):
             attained = {1: 4 * 3_600 + 8 * ahead_s, 2: 9_000, 3: 9_000, 4: 9_000}
             assert len(self.asked(attained).preemptions) == count
 
     def test_the_node_that_gives_most_and_on_it_the_fewest_leases(self) -> None:
-        """Node 1 gives 4 GPUs of 4 leases, nodes 2 and 3 of one each; node 4 gives 3."""
+        """Node 1 gives 4 GPUs of 4 leases, nodes 2 and 3 give 4 of one; node 4 gives 3."""
         jobs = [job(1, 8), *(job(number, 1, tenant=2) for number in (2, 3, 4, 5))]
         jobs += [job(6, 4, tenant=2), job(7, 4, tenant=2), job(8, 3, tenant=2), job(9, 1, tenant=2)]
         leases = [running(number, 1, 1, 2) for number in (2, 3, 4, 5)]
@@ -363,7 +363,7 @@ class TestRule6:
         assert ended(decision).keys() == {6, 7}
 
     def test_what_is_left_of_a_node_is_nobodys_in_the_round(self) -> None:
-        """The gang of 5 takes 4 and 1 of them; job 8 asks for one of the three that are left."""
+        """The gang of 5 takes 4 and 1 GPUs; job 8 requests one of the three that are left."""
         jobs = [job(1, 5), job(6, 4, tenant=2), job(7, 4, tenant=2), job(8, 1, tenant=2)]
         asked = pool(
             jobs, [running(6, 1, 4, 2), running(7, 2, 4, 2)], nodes={1: 4, 2: 4},
@@ -374,7 +374,7 @@ class TestRule6:
         assert [(row.job, row.placement) for row in decision.grants] == [(1, ((1, 4), (2, 1)))]
 
     def test_the_guarantee_clears_several_nodes(self) -> None:
-        """Whoever is owed its quota does not ask how much the others' jobs received."""
+        """For a tenant that is owed its quota, the GPU-time of other jobs does not matter."""
         quotas = [Entitlement(1, "v100", 8), Entitlement(2, "v100", 4)]
         few = dict.fromkeys((2, 3, 4), 1_600)
         for sums, count in (((900, 1_000), 2), ((950, 1_000), 0)):

@@ -1,4 +1,4 @@
-"""Evenshare's order of a tenant's jobs by deadlines: the least left first, the hopeless last."""
+"""Evenshare's order of a tenant's jobs by deadlines: least GPU-time left first."""
 
 from __future__ import annotations
 

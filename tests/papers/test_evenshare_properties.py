@@ -1,4 +1,4 @@
-"""Evenshare over whole runs of random pools: what no round may do, and what a quota gives."""
+"""Evenshare over whole runs of random pools: invariants of rounds, and the value of a quota."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ROUNDS = 150
 
 
 def drawn(seed: int, sizes: tuple[int, ...]) -> tuple[Cluster, tuple[SimJob, ...]]:
-    """Three nodes of 8, four tenants with uneven quotas, and more jobs than fit."""
+    """Draw three nodes of 8, four tenants with uneven quotas, and more jobs than fit."""
     rng = random.Random(seed)  # noqa: S311 - a test's seed
     work = synthetic(seed=seed, jobs=90, tenants=4, hours=1)
     jobs = tuple(
@@ -76,7 +76,7 @@ def drawn(seed: int, sizes: tuple[int, ...]) -> tuple[Cluster, tuple[SimJob, ...
 def played(
     seed: int, sizes: tuple[int, ...], **options: Any
 ) -> Iterator[tuple[Snapshot, Decision, SimulationState]]:
-    """Every round of a run, as it was asked and decided (and held to the invariants)."""
+    """Yield every round of a run with its snapshot and decision; invariants are checked."""
     cluster, jobs = drawn(seed, sizes)
     rules = Rules("evenshare", options, ROUND_US, 600 * SECOND_US, cold_us=10 * SECOND_US)
     state = SimulationState(cluster, jobs, rules)
@@ -130,7 +130,7 @@ class TestEveryPreemption:
     @settings(max_examples=few())
     @given(SEEDS)
     def test_leaves_no_job_without_its_runtime(self, seed: int) -> None:
-        """No livelock: a job that was interrupted n times has run for n minimum runtimes."""
+        """There is no livelock: a job interrupted n times has run for n minimum runtimes."""
         interrupted: Counter[int] = Counter()
         ended: dict[int, int] = {}
         for asked, decision, state in played(seed, (1, 1, 2, 4, 8), min_runtime_s=100):
@@ -152,7 +152,7 @@ class TestGangsOverSeveralNodes:
     def test_end_leases_of_long_jobs_that_their_tenants_can_spare(
         self, seed: int, estimates: str
     ) -> None:
-        """Their own tenant's, or of tenants that hold min(demand, quota) afterwards."""
+        """They are of the gang's tenant, or of tenants that hold min(demand, quota) afterwards."""
         for asked, decision, _ in played(seed, (1, 2, 8, 12, 16, 20), estimates=estimates):
             rows = [row for row in decision.preemptions if row.rule is PreemptionRule.GANG]
             leases = {row.id: row for row in asked.leases}
@@ -176,7 +176,7 @@ class TestGangsOverSeveralNodes:
     @settings(max_examples=some())
     @given(SEEDS, st.integers(9, 24))
     def test_start_when_the_jobs_before_them_are_long(self, seed: int, gpus: int) -> None:
-        """One tenant without quota fills three nodes: a job of one GPU is long after 2,700 s."""
+        """A tenant without quota fills three nodes: a job of one GPU is long after 2,700 s."""
         rng = random.Random(seed)  # noqa: S311 - a test's seed
         sizes: list[int] = []
         while (left := 8 - sum(sizes) % 8) < 8 or sum(sizes) < 24:
@@ -204,7 +204,7 @@ class TestGangsOverSeveralNodes:
 
     @pytest.mark.parametrize("small", [1, 8])
     def test_share_a_pool_with_small_jobs(self, small: int) -> None:
-        """Two tenants with half of the quota each and more work than fits: both come to theirs."""
+        """Two tenants with half of the quota each and more work than fits: both get their half."""
         jobs = [SimJob(number, 1, 16, 0, 50_000 * SECOND_US) for number in (1, 2)]
         jobs += [
             SimJob(number, 2, small, 0, 50_000 * SECOND_US) for number in range(3, 3 + 64 // small)
@@ -222,7 +222,7 @@ class TestGangsOverSeveralNodes:
 
 
 def assert_it_pays(job: Job, victims: list[Job], attained: list[int]) -> None:
-    """The GPU-time that it does not wait for is more than what its victims wait for."""
+    """Assert that the GPU-time it saves exceeds the GPU-time that its victims lose."""
     left_us = [
         remaining_us(victim, gpu_us / victim.gpus)
         for victim, gpu_us in zip(victims, attained, strict=True)
@@ -235,7 +235,7 @@ class TestAQuota:
     @settings(max_examples=few())
     @given(SEEDS)
     def test_is_given_within_the_minimum_runtime_under_the_tight_preset(self, seed: int) -> None:
-        """Jobs of one GPU: whoever waits below its quota has waited for no longer than that."""
+        """Jobs of one GPU: a job that waits below its quota waits no longer than that."""
         options = options_of("evenshare", {"preset": "tight"})
         below_since: dict[int, int] = {}
         for asked, decision, state in played(seed, (1,), preset="tight"):
@@ -272,7 +272,7 @@ class TestAQuota:
 
 @st.composite
 def nodes_with_leases(draw: st.DrawFn) -> tuple[dict[int, int], list[Any]]:
-    """Free GPUs by node of 8, and leases of one node each."""
+    """Draw free GPUs by node of 8, and leases of one node each."""
     free: dict[int, int] = {}
     leases: list[Any] = []
     for node in range(1, draw(st.integers(1, 6)) + 1):
@@ -310,7 +310,7 @@ class TestTheSearches:
             after[room.node] += move.gpus
         assert min(after.values()) >= 0
         assert after[room.node] >= gpus
-        for move in room.moves:  # each of them is needed
+        for move in room.moves:  # each move is needed
             assert after[room.node] - move.gpus < gpus
 
     @given(nodes_with_leases(), st.integers(1, 8), st.integers(0, 12))
@@ -367,7 +367,7 @@ class TestSeveralNodes:
         limits: dict[int, int | None] = {1: spare, 2: None}
         parts = clear_nodes(gpus, free, by_node, limits)
         own = sum(row.gpus for row in leases if row.tenant == 2)
-        if parts is None:  # all that could surely be had was too little
+        if parts is None:  # even all available GPUs are too few
             assert sum(free.values()) + own < gpus
             return
         assert sum(part.gpus for part in parts) == gpus
@@ -383,6 +383,6 @@ class TestSeveralNodes:
 
 
 def test_quotas_of_the_runs_are_uneven() -> None:
-    """So that tenants are below and above theirs."""
+    """Uneven quotas ensure that tenants are below and above theirs."""
     cluster, _ = drawn(7, (1,))
     assert len({row.gpus for row in cluster.quotas}) > 1

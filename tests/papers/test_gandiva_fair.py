@@ -1,4 +1,4 @@
-"""Gandiva_fair's worked examples: who has how many GPUs, over which quanta."""
+"""Gandiva_fair's worked examples: the GPUs of each tenant over quanta."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HETERO = ("k80", "p100", "v100")
 
 
 def equal(*tenants: int, types: Sequence[str] = ONE_TYPE) -> dict[tuple[int, str], int]:
-    """As many tickets for each."""
+    """Return the same number of tickets for each tenant and type."""
     return {(tenant, name): 1 for tenant in tenants for name in types}
 
 
 def shares(rows: Sequence[Quantum], job: int) -> float:
-    """The part of quanta in which a job runs."""
+    """Return the fraction of quanta in which a job runs."""
     return sum(job in row.gpus for row in rows) / len(rows)
 
 
@@ -52,7 +52,7 @@ class TestOneNode:
                 assert part == pytest.approx(self.PART[job.tenant], abs=1e-12)
 
     def test_table_2_in_any_order_of_submission(self) -> None:
-        """Ties by size: by submission alone, 120 of the 720 orders break it."""
+        """Ties go by size: with ties by submission only, 120 of the 720 orders fail."""
         orders = sorted(set(permutations((1, 1, 2, 2, 3, 3))))
         for order in orders:
             jobs = jobs_of(*((tenant, 1, 2 ** (tenant - 1)) for tenant in order))
@@ -77,7 +77,7 @@ class TestOneNode:
     def test_worst_windows(
         self, kinds: tuple[tuple[int, int, int], ...], of_job: float, of_tenant: float
     ) -> None:
-        """The most by which any window is off: quanta of a job, GPU-quanta of a tenant."""
+        """The largest error of any window: quanta of a job, GPU-quanta of a tenant."""
         jobs = jobs_of(*kinds)
         rows = quanta(pool({"v100": [4]}), equal(1, 2, 3), jobs, 96)
         fair = {tenant: 4 / 3 / (count * gpus) for tenant, count, gpus in kinds}
@@ -96,7 +96,7 @@ class TestOneNode:
         assert by_tenant(rows, jobs) == pytest.approx({1: 4 / 3, 2: 4 / 3, 3: 4 / 3})
 
     def test_the_least_pass_always_runs(self) -> None:
-        """Not a delay of one quantum: the 4-GPU job is jumped over, and comes all the same."""
+        """The 4-GPU job is skipped at times, but is never a quantum late."""
         jobs = jobs_of((1, 1, 2), (2, 1, 1), (2, 1, 4))
         rows = quanta(pool({"v100": [4]}), equal(1, 2), jobs, 400)
         for row in rows:
@@ -109,7 +109,7 @@ class TestOneNode:
 
     @pytest.mark.parametrize("weights", [(1, 1, 1), (3, 1, 2), (5, 2, 1)])
     def test_long_run_shares_follow_tickets(self, weights: tuple[int, int, int]) -> None:
-        """Mixes without idle GPUs, in which no job could use more than all of the time."""
+        """Mixes without idle GPUs, in which no job could use more than its full time."""
         jobs = jobs_of((1, 8, 1), (2, 4, 2), (3, 8, 1))
         tickets = {(tenant, "v100"): weights[tenant - 1] for tenant in (1, 2, 3)}
         rows = quanta(pool({"v100": [4]}), tickets, jobs, 1000)
@@ -138,7 +138,7 @@ class TestTwoNodes:
         }  # fmt: skip
 
     def test_rates_where_loads_are_even(self) -> None:
-        """{A, C} and {A, B, B}: by (1) and (3) A gets 2.667 and B 3.333."""
+        """{A, C} and {A, B, B}: with (1) and (3), A gets 2.667 and B 3.333."""
         rates = placement_rates(
             {1: 4, 2: 4}, {1: {1: 2, 3: 2}, 2: {1: 2, 2: 4}}, {}, {1: 1, 2: 1, 3: 1}
         )
@@ -164,7 +164,7 @@ class TestTwoNodes:
         assert by_tenant(rows[91:], jobs) == pytest.approx({1: 0, 2: 4, 3: 4})
 
     def test_small_jobs_use_what_a_spanning_job_leaves_of_its_last_node(self) -> None:
-        """6 GPUs over two nodes: in its quanta a 2-GPU job runs beside it."""
+        """6 GPUs over two nodes: in its quanta a 2-GPU job runs next to it."""
         jobs = jobs_of((1, 1, 6), (2, 4, 2))
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 60)
         assert all(sum(row.gpus.values()) == 8 for row in rows)
@@ -172,7 +172,7 @@ class TestTwoNodes:
 
 
 class TestManyNodes:
-    """5.3 and 5.4; the tolerance is 5 % of a share where nothing else is said."""
+    """5.3 and 5.4; the tolerance is 5 % of a share by default."""
 
     def test_5_3_seventy_users(self) -> None:
         kinds = [(tenant, 1, 1) for tenant in range(1, 63)]
@@ -192,7 +192,7 @@ class TestManyNodes:
         assert sum(after) == pytest.approx(48, rel=0.01)
         assert after[0] == pytest.approx(37.2, rel=0.05)
         assert after[1] == pytest.approx(3.6, rel=0.07)
-        # A job of a whole node alternates with what else is on it: not 7.2 (docs, known limits).
+        # A job of a whole node alternates with the node's other jobs: not 7.2 (docs, known limits).
         assert after[2] == pytest.approx(7.2, rel=0.17)
 
     def test_5_3_three_groups(self) -> None:
@@ -238,7 +238,7 @@ def _hetero(*, trading: bool) -> list[Quantum]:
 
 
 def progress(rows: Sequence[Quantum], tenants: Sequence[int]) -> dict[int, float]:
-    """K80s' worth of throughput of tenants of `SPEEDS`."""
+    """Return the throughput of tenants of `SPEEDS`, in K80 equivalents."""
     got = by_type(rows)
     speeds = {tenant: dict(zip(HETERO, SPEEDS[tenant], strict=True)) for tenant in tenants}
     return {
@@ -261,7 +261,7 @@ class TestTrades:
             gains = [
                 got[tenant] * ONE_MILLI / sum(map(mul, gpus, SPEEDS[tenant])) for tenant in tenants
             ]
-            assert min(gains) > 0.95, gains  # turns of a window, as without trades
+            assert min(gains) > 0.95, gains  # the turns of a window vary, as without trades
             assert max(gains) > 1.4
         undone = [len([1 for t in row.decision.trades if t.rate_micro < 0]) for row in with_trades]
         assert undone[LEAVES] > 0
@@ -284,7 +284,7 @@ class TestTrades:
         assert got == {(1, "k80"): 40, (2, "k80"): 20, (2, "v100"): 4, (3, "v100"): 8}
 
     def test_traded_gpus_are_own(self) -> None:
-        """But for turns: at a moment a tenant may hold more of a type than it has on average."""
+        """Because of turns, a tenant may briefly hold more of a type than on average."""
         terms = [term for row in _table_3(60)[40:]
                  for term in _terms(row)]  # fmt: skip
         borrowed = sum(term.borrowed for term in terms)
@@ -315,9 +315,9 @@ class TestTrades:
         assert not any(1 in (trade.buyer, trade.seller) for trade in trades)
 
     def test_leave_a_tenant_the_quota_that_its_pinned_jobs_ask_for(self) -> None:
-        """Of 4 V100 of quota, three jobs that run nowhere else ask for 3; without them it sells 4.
+        """Of 4 V100 of quota, three pinned jobs need 3; without them the tenant sells 4.
 
-        Their type is not for sale, but what else its tenant has is.
+        Their quota is not for sale, but the rest of the tenant's is.
         """
 
         def pin(snapshot: Snapshot) -> Snapshot:

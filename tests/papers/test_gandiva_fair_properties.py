@@ -39,7 +39,7 @@ TYPES = ("k80", "p100", "v100")
 
 
 def mixed(seed: int, **fields: Any) -> Snapshot:
-    """A random pool of three types; each tenant has one or two kinds of jobs, some pinned."""
+    """Draw a pool of three types; each tenant has one or two kinds of jobs, some pinned."""
     snapshot = pool(seed=seed, gpu_types=TYPES, **fields)
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     profiles: list[Profile] = []
@@ -64,7 +64,7 @@ def mixed(seed: int, **fields: Any) -> Snapshot:
 
 @st.composite
 def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
-    """A first round, or one that goes on from another's memory, some time later."""
+    """Draw a first round, or one that continues from another's memory, some time later."""
     snapshot = mixed(
         draw(st.integers(0, 10**6)),
         nodes=draw(st.integers(1, 9)),
@@ -167,7 +167,7 @@ class TestEveryRound:
 
     @given(rounds())
     def test_gives_nobody_less_throughput_by_trades(self, snapshot: Snapshot) -> None:
-        """At the profiles of the snapshot, by quotas that jobs can use, before and after."""
+        """Compare at the snapshot's profiles, on quotas that jobs can use, before and after."""
         decision = decide_round(snapshot)
         after = swapped(snapshot.entitlements, decision.swaps)
         for name in TYPES:
@@ -206,14 +206,14 @@ class TestWaterFill:
             Fraction(row.has + units, row.weight) for units, row in zip(given_, rows, strict=True)
         ]
         for units, row, level in zip(given_, rows, levels, strict=True):
-            if units < row.most:  # nobody that was given anything is higher, but for rounding
+            if units < row.most:  # except for rounding, no row that was given units is higher
                 for other, got, high in zip(rows, given_, levels, strict=True):
                     assert not got or high <= level + Fraction(1, row.weight) + Fraction(
                         1, other.weight
                     )
 
     def test_is_given_where_the_next_to_fill_comes_above_all_that_are_full(self) -> None:
-        """By floats the second row is full a hair below the amount that it takes alone."""
+        """In floats, the second row is full slightly below the amount that it takes."""
         assert water_fill(213_567, [FillRow(1, 4369, 1), FillRow(49, 492, 213_567)]) == [0, 213_567]
 
 
@@ -234,7 +234,7 @@ class TestRates:
     def test_raise_the_least_total_as_far_as_the_placement_allows(
         self, drawn: tuple[list[int], list[dict[int, int]], list[int]]
     ) -> None:
-        """No tenant with less per weight could take from one that has more on its node."""
+        """No tenant with less per weight could take from a tenant that has more on its node."""
         sizes, asked, raw = drawn
         nodes = dict(enumerate(sizes, start=1))
         demand = dict(enumerate(asked, start=1))
@@ -268,7 +268,7 @@ class TestRates:
 class TestPasses:
     @given(st.integers(1, 10**7), st.lists(st.integers(1, 10**12), max_size=30))
     def test_are_exact(self, rate: int, served: list[int]) -> None:
-        """In whatever steps a job was served, its pass is the quotient."""
+        """The pass is the quotient for any steps of service."""
         one = Pass(7, 0, rate)
         for gpu_us in served:
             one.served_gpu_us += gpu_us
@@ -294,7 +294,9 @@ class TestWhatATenantCanUse:
         seed=st.integers(0, 10**6),
     )
     def test_is_told_exactly(self, sizes: list[int], gangs: list[int], seed: int) -> None:
-        """By Hall: any types together have no more than the jobs ask for that can use one."""
+        """Hall's condition: any types together have no more than the requests of jobs that can use
+        one.
+        """
         profile = Profile(1, 1, (("k80", 1000), ("p100", 2000), ("v100", 4000)))
         cluster = pool_of(
             {name: [size] for name, size in zip(TYPES, sizes, strict=True)}, [profile]
@@ -303,7 +305,7 @@ class TestWhatATenantCanUse:
         (row,) = quanta(cluster, dict.fromkeys(((1, name) for name in TYPES), 3), jobs, 1)
         types = GpuTypes(row.snapshot.nodes, row.snapshot.profiles)
         asked = [(job.gpus, set(types.usable(job))) for job in row.snapshot.jobs]
-        asked = [one for one in asked if len(one[1]) > 1]  # the others are pinned
+        asked = [one for one in asked if len(one[1]) > 1]  # other jobs are pinned
         traders = traders_of(row.snapshot, types)
         assert bool(traders) == bool(asked)
         rng = random.Random(seed)  # noqa: S311 - drawn holdings, not a secret
@@ -329,7 +331,7 @@ class TestNodesByLoad:
     def test_are_in_order_while_jobs_move(
         self, nodes: list[tuple[int, int]], changes: list[tuple[int, int, int]]
     ) -> None:
-        """Whatever changed before, the order is that of sorting all nodes now."""
+        """After any changes, the order is that of sorting all nodes again."""
         load = {node: row[0] / 3 for node, row in enumerate(nodes)}
         asked = {node: row[1] for node, row in enumerate(nodes)}
         gpus = dict.fromkeys(load, 8)

@@ -1,4 +1,4 @@
-"""Rounds of gandiva_fair beyond the paper: types, idle GPUs, leases that go on, memory."""
+"""Rounds of gandiva_fair beyond the paper: types, idle GPUs, unexpired leases, memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ONE_TYPE = ("v100",)
 
 
 def equal(*tenants: int, types: Sequence[str] = ONE_TYPE) -> dict[tuple[int, str], int]:
-    """As many tickets for each."""
+    """Return the same number of tickets for each tenant and type."""
     return {(tenant, name): 1 for tenant in tenants for name in types}
 
 
@@ -85,7 +85,7 @@ def _of_profile(tenant: int, profile: int, first: int) -> tuple[SimJob, ...]:
 
 class TestIdleGpus:
     def test_a_waiting_job_moves_to_a_node_with_room(self) -> None:
-        """Two jobs leave one node; those that took turns on the other run there."""
+        """When the job of one node ends, jobs that shared the other node run there."""
         jobs = list(jobs_of((1, 4, 2)))
         leaving = SimJob(5, 2, 4, 0, 10 * QUANTUM_US)
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), [*jobs, leaving], 14)
@@ -122,7 +122,7 @@ class TestLeasesThatGoOn:
         assert all(len(row.decision.renewals) == 4 for row in rows[1:])
 
     def test_a_gang_that_they_keep_out_gets_its_node(self) -> None:
-        """Small leases end one by one, at each third of a quantum; the gang comes all the same."""
+        """Small leases end one by one, at each third of a quantum, but the gang still starts."""
         small = [
             SimJob(index, 1, 1, index * QUANTUM_US // 3, 1000 * QUANTUM_US) for index in range(1, 7)
         ]
@@ -160,7 +160,7 @@ class TestLeasesThatGoOn:
 
 class TestAJobThatALimitKeepsOut:
     def test_has_no_turns_to_catch_up_with(self) -> None:
-        """Of 4 GPUs on a quota of 2; for 20 quanta it does not pay for the others."""
+        """It needs 4 GPUs on a quota of 2; for 20 quanta it does not pay for the others."""
 
         def change(snapshot: Snapshot) -> Snapshot:
             pays = snapshot.at_us >= 20 * QUANTUM_US
@@ -175,7 +175,7 @@ class TestAJobThatALimitKeepsOut:
         skips = [skip for skip in rows[5].decision.skips if 3 in skip.jobs]
         assert [skip.reason for skip in skips] == [Reason.PRICE_ABOVE_MAX]
         turns = [3 in row.gpus for row in rows[20:]]
-        assert sum(turns) in (6, 7)  # 4 / 3 GPUs, as the other tenant's two jobs have together
+        assert sum(turns) in (6, 7)  # 4 / 3 GPUs, the same as the other tenant's two jobs together
         assert not any(both == (True, True) for both in pairwise(turns))
 
 
@@ -189,12 +189,12 @@ class TestTradesAndDepartures:
         rows = quanta(cluster, tickets, jobs, 8)
         rates = [[trade.rate_micro for trade in row.decision.trades] for row in rows]
         assert rates[6] == [-5_000_000] * 4
-        assert rates[7] == [5_625_000]  # two are left, who share the surplus
+        assert rates[7] == [5_625_000]  # the two remaining tenants share the surplus
         assert not rows[6].decision.swaps
 
 
 class TestGangsThatDoNotFitEveryType:
-    """A gang of 8 runs on K80s alone or P100s: there are six V100s."""
+    """A gang of 8 runs on K80s or P100s only: there are six V100s."""
 
     speeds: ClassVar[Mapping[int, tuple[int, int]]] = {1: (1190, 1250), 2: (4120, 6330)}
 
@@ -227,7 +227,7 @@ class TestGangsThatDoNotFitEveryType:
         assert ("v100", 1) in bought_by(2, rows[-1])
 
     def test_a_type_that_no_job_accepts_is_not_bought(self) -> None:
-        """Its profile knows the V100, and its jobs name two types."""
+        """Its profile has the V100, but its jobs name two other types."""
         rows = self.rows((2, 30, 1), accepted=("k80", "p100"))
         assert {name for name, _ in bought_by(2, rows[-1])} == {"k80", "p100"}
 
@@ -249,7 +249,7 @@ class TestMemory:
         assert not rows[-1].decision.memory["nodes"]
 
     def test_a_switch_of_policy_begins_without_history(self) -> None:
-        """Leases that go on are at home where they run; nobody is ahead."""
+        """Jobs of unexpired leases are at home where they run; no job is ahead."""
         jobs = jobs_of((1, 4, 1), (2, 2, 2))
         row = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 5)[-1]
         fresh = decide_round(replace(row.snapshot, memory={}))
@@ -326,13 +326,13 @@ class TestSimulated:
 
 class TestTradedQuotaThatIsIdle:
     def test_is_lent_by_whoever_bought_it(self) -> None:
-        """Tenant 2 bought the four V100s of tenant 1; a third one borrows two of the eight."""
+        """Tenant 2 bought the four V100s of tenant 1; a third tenant borrows two of the eight."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
         lease = Lease(1, 1, 3, "v100", ((1, 2),), 0, 100, 1, 0, 2, 10**6)
         contributed = []
         for swaps in ((), (Swap(1, "v100", -4), Swap(2, "v100", 4))):
             books = Books()
-            for at_us in (0, 25):  # told again, as when a node comes back
+            for at_us in (0, 25):  # repeated, as when a node comes back
                 books.entitle(at_us, "v100", 8, {row.tenant: (row.gpus, None) for row in quotas})
                 books.swap(at_us, quotas, swaps)
                 if not at_us:

@@ -27,7 +27,7 @@ ENDLESS = 10**15
 
 
 def trader(tenant: int, speed: float, k80: float, v100: float, usable: int = ENDLESS) -> Trader:
-    """Of a speed over the K80's, with quotas in GPUs."""
+    """Return a trader with a speedup over the K80, and quotas in GPUs."""
     quota = {"k80": round(k80 * GPU_MICRO), "v100": round(v100 * GPU_MICRO)}
     return Trader(tenant, {"k80": ONE_MILLI, "v100": round(speed * ONE_MILLI)}, quota, usable)
 
@@ -76,7 +76,7 @@ class TestTwoUsers:
 
     @pytest.mark.parametrize("fast", [0.333_333, 0.123_457, 0.010_001])
     def test_of_parts_of_gpus_leave_the_seller_no_worse_off(self, fast: float) -> None:
-        """At the second price a seller gains nothing: what rounding takes would be its loss."""
+        """At the second price a seller gains nothing, so rounding down would be a loss."""
         seller = trader(1, 1.7, 0, fast)
         traders = [seller, trader(2, 1.7, 8, 0), trader(3, 6, 8, 0)]
         (trade,) = quanta(traders, 1)
@@ -134,7 +134,7 @@ class TestUndo:
 
     @pytest.mark.parametrize("party", [1, 2])
     def test_when_a_party_has_less_than_its_quota_is_worth(self, party: int) -> None:
-        """Both speeds are within 10 % of what they were; the price is not within reach of one."""
+        """Both speeds are within 10 % of before; for one party the price is now too bad."""
         traders = [trader(1, 3, 8, 4), trader(2, 3.2, 8, 4)]
         trades = quanta(traders, 1)
         assert [row.rate_micro for row in trades] == [3_100_000]
@@ -144,7 +144,7 @@ class TestUndo:
         assert len(undo_wrong(trades, now, 9)[1]) == 1
 
     def test_newest_first_as_far_as_quota_is_missing(self) -> None:
-        """The buyer's slow quota shrinks to 12: two of four trades can be paid."""
+        """The buyer's slow quota shrinks to 12: it can pay for two of four trades."""
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in [*TABLE_3[:2], trader(3, 6.25, 12, 4)]}
         standing, undone = undo_wrong(trades, now, 9)
@@ -152,7 +152,7 @@ class TestUndo:
         assert holdings_after(now.values(), standing)[3]["k80"] == 2 * GPU_MICRO
 
     def test_when_a_seller_can_use_less(self) -> None:
-        """After four trades it has 40 K80: with jobs of 32 GPUs two are too many."""
+        """After four trades it has 40 K80; with jobs of 32 GPUs, two trades are too many."""
         trades = quanta(TABLE_3, 4)
         now = {one.tenant: one for one in TABLE_3}
         now[1] = now[1]._replace(usable=32 * GPU_MICRO)
@@ -161,7 +161,7 @@ class TestUndo:
 
 class TestJobsThatRunOnSomeTypesAlone:
     def test_a_buyer_gets_what_its_small_jobs_can_use(self) -> None:
-        """Jobs of 6 GPUs fit the V100s, and 4 are its own: one and a half more."""
+        """Jobs of 5.5 GPUs fit the V100s, and 4 are its own: one and a half more."""
         buyer = TABLE_3[2]._replace(within=((("v100",), 5_500_000),))
         after = holdings_after([TABLE_3[0], buyer], quanta([TABLE_3[0], buyer], 9))
         assert after[3]["v100"] == 5_500_000

@@ -1,7 +1,7 @@
-"""Gavel (OSDI 2020), max-min fairness as published: by hand, and solved apart by scipy.
+"""Gavel (OSDI 2020), max-min fairness as published: by hand, and solved separately by scipy.
 
-E3 of OEF is in `tests/papers/test_oef.py`. Throughputs of max-min fairness are unique, shares need
-not be; in the instances by hand they are.
+E3 of OEF is in `tests/papers/test_oef.py`. Throughputs of max-min fairness are unique. Shares need
+not be, but are in the instances by hand.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class Golden(NamedTuple):
 
 
 GOLDEN = [
-    # X = (2/3, 2/3) is scaled down to (1/2, 1/2): 3/2, 2 and 5/2. With f_l of the fast GPUs
-    # and 1 - f_l of the slow ones, 1 + (w_l - 1) f_l = t (1 + w_l) / 2; sum f_l = 2: t = 23/20.
+    # X = (2/3, 2/3) is scaled down to (1/2, 1/2): 3/2, 2 and 5/2. With f_l of the fast GPUs and 1 -
+    # f_l of the slow ones, 1 + (w_l - 1) f_l = t (1 + w_l) / 2. As sum f_l = 2, t = 23/20.
     Golden(
         "more GPUs than jobs", [[1, 2], [1, 3], [1, 4]], [2, 2], [1, 1, 1], [1, 1, 1],
         [[F(11, 40), F(29, 40)], [F(7, 20), F(13, 20)], [F(3, 8), F(5, 8)]],
     ),
-    # X = (5, 1/2): 10 and 15. The first can use one GPU: y of the fast one,
-    # (1 + 9 y) / 10 = (29 - 19 y) / 15 = 56/65.
+    # X = (5, 1/2): 10 and 15. The first can use one GPU, with y of the fast one: (1 + 9 y) / 10 =
+    # (29 - 19 y) / 15 = 56/65.
     Golden(
         "one job beside many", [[1, 10], [1, 20]], [10, 1], [1, 1], [1, INF],
         [[F(2, 13), F(11, 13)], [F(128, 13), F(2, 13)]],
     ),
-    # By weight 3, 5/2 and 7. One fast GPU is the most that the first can use, t = 1; of the rest
-    # b / (5/2) = (6 - b + 4) / 7.
+    # By weight 3, 5/2 and 7. The first can use at most one fast GPU, t = 1. For the rest, b / (5/2)
+    # = (6 - b + 4) / 7.
     Golden(
         "weights, and a second level", [[1, 3], [1, 2], [1, 4]], [6, 2], [1, 1, 2], [1, INF, INF],
         [[0, 1], [F(50, 19), 0], [F(64, 19), 1]],
@@ -67,7 +67,7 @@ def asked(case: Golden) -> ShareProblem:
 
 
 def published_rates(problem: ShareProblem) -> Array:
-    """The normaliser written as Gavel does: a row of X for each job, scaled to one GPU or less."""
+    """Return the normaliser as Gavel writes it: a row of X per job, scaled to at most one GPU."""
     jobs = len(problem.speedups)
     equal = np.tile(problem.capacity / jobs, (jobs, 1))
     equal /= np.maximum(1.0, equal.sum(axis=1))[:, None]
@@ -76,9 +76,9 @@ def published_rates(problem: ShareProblem) -> Array:
 
 
 def solved_apart(problem: ShareProblem, rates: Array) -> Array:
-    """Throughputs of max-min fairness, lexicographic, by a program of scipy per level and row.
+    """Return lexicographic max-min throughputs, by a program of scipy per level and row.
 
-    A row is stuck at a level where no solution of that level lets it rise.
+    A row is stuck at a level if no solution of that level raises it.
     """
     rows, types = problem.speedups.shape
     size = rows * types + 1
@@ -164,7 +164,7 @@ class TestAnyProblem:
 
     @given(problems())
     def test_leaves_nobody_worse_than_alone_unless_a_cap_binds(self, problem: ShareProblem) -> None:
-        """As it is promised of rounds: who is bound by a cap on the way ends at that cap."""
+        """This is promised of rounds: a row that a cap binds on the way remains at its cap."""
         found = solve_shares(problem, "gavel")
         if (found.shares.sum(axis=1) >= problem.cap * (1 - 1e-6)).any():
             return
@@ -173,7 +173,7 @@ class TestAnyProblem:
 
 
 class TestACap:
-    """A job type's cap is what its jobs can use; it bounds the shares and not the equal split."""
+    """A job type's cap is what its jobs can use; it bounds the shares, not the equal split."""
 
     @staticmethod
     def throughputs(cap: float) -> Array:
@@ -184,7 +184,7 @@ class TestACap:
         ).throughputs
 
     def test_that_binds_is_levelled_up_at_the_cost_of_others(self) -> None:
-        """Alone, the second would do 15: where a cap binds, that is not promised."""
+        """In a partition the second would get 15, which is not promised if a cap binds."""
         np.testing.assert_allclose(self.throughputs(1.0), [112 / 13, 168 / 13], rtol=RTOL)
 
     def test_that_does_not_bind_changes_nothing(self) -> None:
@@ -194,7 +194,7 @@ class TestACap:
 class TestARound:
     @pytest.mark.parametrize(("jobs", "verdict"), [(1, Verdict.NOT_PROMISED), (9, Verdict.HOLDS)])
     def test_promises_the_incentive_where_no_cap_binds(self, jobs: int, verdict: Verdict) -> None:
-        """With one job of one GPU, the first tenant has all that it can use of its half."""
+        """With one job of one GPU, the first tenant can use no more of its half."""
         profiles = [profile(1, 1, 1000, 2000), profile(2, 2, 1000, 4000)]
         pool = cluster([[4], [4]], {1: 2, 2: 2}, profiles)
         queues = [*queue(1, jobs, profile=1), *queue(2, 9, profile=2, first=100)]

@@ -1,4 +1,4 @@
-"""HiveD: buddy cells by hand and on random pools, owners against spot jobs."""
+"""HiveD: buddy cells by hand and on random pools, and owners that preempt spot jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.core.snapshots import job as waiting_job
 
 
 def quotas(*gpus: int) -> list[Entitlement]:
-    """Of tenants 1, 2, ..."""
+    """Return the quotas of tenants 1, 2, ..."""
     return [Entitlement(tenant, "v100", count) for tenant, count in enumerate(gpus, start=1)]
 
 
@@ -62,7 +62,7 @@ class TestCells:
         ]  # fmt: skip
 
     def test_move_where_what_was_kept_is_in_the_way(self) -> None:
-        """Halves of both nodes were the first tenant's: no node has 8 for the second."""
+        """Halves of both nodes were the first tenant's, so no node has 8 for the second."""
         before = [Cell(1, 4, 1), Cell(1, 4, 2)]
         cells = bind_cells(nodes(8, 8), quotas(4, 8), before[:1], {})
         assert cells == [Cell(1, 4, 1), Cell(2, 8, 2)]
@@ -71,7 +71,7 @@ class TestCells:
         assert {cell.node for cell in cells if cell.gpus == 2} == {2}
 
     def test_are_halved_where_nodes_are_no_powers_of_two(self) -> None:
-        """A node of 6 has no second cell of 4: its last 2 GPUs and the other's are halves of it."""
+        """A node of 6 has no second cell of 4; the last 2 GPUs of both nodes are its halves."""
         cells = bind_cells(nodes(6, 6), quotas(12), [], {})
         assert sum(cell.gpus for cell in cells) == 12
         assert max(cell.gpus for cell in cells) == 4
@@ -99,14 +99,14 @@ class TestOwners:
     SPOTS = [job(i, 1, 500, tenant=2) for i in range(1, 9)]
 
     def test_have_their_cells_back_from_spot_jobs(self) -> None:
-        """Nodes of 4; the second tenant has one, and runs 8 jobs. The first one's gang needs 4."""
+        """Nodes of 4; tenant 2 owns one and runs 8 jobs. The gang of tenant 1 needs 4."""
         found = run("hived", [*self.SPOTS, job(9, 4, 50, at_s=10)], {1: 4, 2: 4}, nodes=2,
                     min_runtime_s=0)  # fmt: skip
         assert found[9] == Times(10, 60)
         assert sorted(row.end_s for row in found.values()) == [60, *[500] * 4, *[550] * 4]
 
     def test_wait_for_the_minimum_runtime_and_let_nobody_in(self) -> None:
-        """A spot job ends at 20 s; who was waiting then could have its GPU."""
+        """A spot job ends at 20 s; a job that waited then could have taken its GPU."""
         jobs = [*self.SPOTS[:7], job(8, 1, 20, tenant=2), job(9, 4, 50, at_s=10),
                 job(10, 1, 5, at_s=11, tenant=2)]  # fmt: skip
         found = run("hived", jobs, {1: 4, 2: 4}, nodes=2, min_runtime_s=60)
@@ -114,7 +114,7 @@ class TestOwners:
         assert found[10].start_s >= 100
 
     def test_take_the_fewest_leases(self) -> None:
-        """On the node of the first tenant are spot jobs of 1 and 3 GPUs; 1 is needed, or 2."""
+        """The first tenant's node has spot jobs of 1 and 3 GPUs; 1 or 2 GPUs are needed."""
         leases = [spot(1, 1, 1), spot(2, 1, 3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 1)]
         decision = decide_round(asked(jobs, leases, (4, 4), nodes_={1: 4, 2: 4}))
@@ -135,7 +135,7 @@ class TestOwners:
         assert not decision.preemptions
 
     def test_clear_several_nodes_for_a_gang(self) -> None:
-        """8 GPUs of nodes of 4: a spot lease is on both nodes, another on one."""
+        """8 GPUs of nodes of 4: one spot lease is on both nodes, another on one."""
         leases = [spot(1, 1, 1), replace(spot(2, 1, 1), placement=((1, 1), (2, 2)), borrowed=3)]
         jobs = [held_job(1, 1), held_job(2, 3), waiting_job(3, 8)]
         decision = decide_round(asked(jobs, leases, (8, 0), nodes_={1: 4, 2: 4}))
@@ -144,7 +144,7 @@ class TestOwners:
         assert grant.placement == ((1, 4), (2, 4))
 
     def test_take_no_leases_that_may_not_end(self) -> None:
-        """It is protected, and what is free beside it stays free for the gang."""
+        """The lease is protected, and the free GPUs next to it stay free for the gang."""
         leases = [replace(spot(1, 1, 2), protected_until_us=AT_US + 1)]
         jobs = [held_job(1, 2), waiting_job(3, 4), waiting_job(4, 2, tenant=2)]
         decision = decide_round(asked(jobs, leases, (4, 0), nodes_={1: 4}))
@@ -152,7 +152,7 @@ class TestOwners:
         assert not decision.preemptions
 
     def test_count_the_minimum_runtime_whatever_protected_a_lease_at_first(self) -> None:
-        """It began under another policy, without protection."""
+        """The lease started under another policy, without protection."""
         snap = asked([held_job(1, 4), waiting_job(3, 4)], [spot(1, 1, 4)], (4, 0), nodes_={1: 4})
         assert decide_round(snap).preemptions
         waits = decide_round(replace(snap, options={"min_runtime_s": 60}))
@@ -160,7 +160,7 @@ class TestOwners:
         assert not waits.grants
 
     def test_leave_the_other_what_it_may_borrow(self) -> None:
-        """It may borrow 4: when its lease on the first node ends, 4 on the second."""
+        """It may borrow 4: when its lease on the first node ends, it gets 4 on the second."""
         jobs = [held_job(1, 4), waiting_job(3, 4), waiting_job(4, 4, tenant=2)]
         snap = asked(jobs, [spot(1, 1, 4)], (4, 0), nodes_={1: 4, 2: 4},
                      memory={"cells": {"v100": [[1, 4, 1]]}})  # fmt: skip
@@ -202,7 +202,7 @@ class TestSpotJobs:
         assert [grant.key.note for grant in decision.grants] == ["spot"]
 
     def test_are_not_renewed_where_an_owner_waits(self) -> None:
-        """The lease that ends needs no notice: it is no preemption."""
+        """A lease that ends needs no notice, since this is no preemption."""
         ended = replace(spot(1, 1, 4), expires_us=AT_US)
         decision = decide_round(
             asked([held_job(1, 4), waiting_job(3, 4)], [ended], (4, 0), nodes_={1: 4})
@@ -228,7 +228,7 @@ def held_job(id_: int, gpus: int) -> Any:
 
 
 def spot(id_: int, node: int, gpus: int) -> Lease:
-    """A lease of the second tenant that goes on, all of it borrowed."""
+    """Return a continuing lease of the second tenant, all of it borrowed."""
     return lease(id_, id_, (node, gpus), tenant=2, expires_us=AT_US + SECOND_US, borrowed=gpus)
 
 
@@ -236,7 +236,7 @@ def asked(
     jobs: list[Any], leases: list[Lease], gpus: tuple[int, int], *, nodes_: dict[int, int],
     **fields: Any,
 ) -> Snapshot:  # fmt: skip
-    """A round in which leases may end at once; quotas of two tenants."""
+    """Return a round in which leases may end at once; quotas of two tenants."""
     return snapshot(
         jobs, leases, nodes=nodes_, quotas=quotas(*gpus), policy="hived",
         options={"min_runtime_s": 0}, **fields,

@@ -1,8 +1,8 @@
-"""Astraea-online, eq. (2), at every instant: an owner's part of a charge, straight from the text.
+"""Astraea-online, eq. (2), at every instant: an owner's part of a charge, from the paper's text.
 
-`incomes_by_slot` is the equation once more, in fractions and slot by slot (a microsecond each), and
-shares no code with the product but the values that go in. Times are microseconds, prices such that
-a slot costs about a credit, so that no rounding hides a wrong part.
+`incomes_by_slot` repeats the equation in fractions, slot by slot (one microsecond each). It shares
+no code with the product except the input values. Times are microseconds. Prices are such that a
+slot costs about a credit, so that no rounding hides a wrong part.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Term:
 
 @dataclass
 class History:
-    """What happened, as the equation reads it and as lease events tell it."""
+    """The history of a pool, for the equation and as lease events."""
 
     entitled: list[tuple[int, int, Quotas]] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
@@ -93,7 +93,7 @@ class History:
 
 
 def idle_at(history: History, slot: int) -> dict[int, int]:
-    """Who lends how much in [slot, slot + 1): q_u - own use_u, and what nobody owns."""
+    """Return the lent GPUs in [slot, slot + 1) by owner: q_u - own use_u, and unallocated ones."""
     capacity, quotas = [row[1:] for row in history.entitled if row[0] <= slot][-1]
     used: dict[int, int] = {}
     for term in history.terms:
@@ -120,7 +120,7 @@ def incomes_by_slot(history: History, term: Term) -> dict[int, Fraction]:
 
 
 def rounded(exact: dict[int, Fraction], amount: int) -> dict[int, int]:
-    """The amount by largest remainder over exact parts; ties by tenant id, the operator last."""
+    """Split the amount by largest remainder; ties by tenant id, the operator last."""
     total = sum(exact.values())
     owners = sorted(exact, key=lambda owner: (owner == OPERATOR, owner))
     due = {owner: amount * exact[owner] / total for owner in owners}
@@ -222,7 +222,7 @@ class TestTheIncomeOfATerm:
 
 
 class TestTheGoldenCase:
-    """One borrowed GPU, charge 4; idle of (A, B) is (1, 0), then (2, 2), for half a term each."""
+    """A borrowed GPU, charge 4; idle of (A, B) is (1, 0), then (2, 2), for half a term each."""
 
     @staticmethod
     def halves() -> IdleSums:
@@ -273,7 +273,7 @@ class TestTheGoldenCase:
 
 class TestManyShortTerms:
     def test_owe_what_one_long_term_owes(self) -> None:
-        """A second at 0.00036 an hour is a tenth of a micro-credit; 20,000 of them are 2,000."""
+        """A second at 0.00036 an hour costs 0.1 micro-credits; 20,000 seconds cost 2,000."""
         history, sweep, charged, count = History(), Sweep(), 0, 20_000
         history.entitle(0, 1, {A: (1, None)})
         for number in range(1, count + 1):
@@ -287,7 +287,7 @@ class TestManyShortTerms:
 
 
 def fed(sweep: Sweep, history: History) -> int:
-    """Feed what has happened since; return the charges of what it closed."""
+    """Feed the events since the last call; return the charges of closed terms."""
     closed = [term for event in history.events for term in sweep.feed(event)]
     history.events.clear()
     return sum(term.amount_micro for term in closed)

@@ -24,7 +24,7 @@ RELEASE, INACTIVE = ChangeKind.RELEASE, ChangeKind.INACTIVE
 
 
 def picked(decision: Decision) -> list[int]:
-    """Jobs in the order in which they were picked."""
+    """Return jobs in the order of their picks."""
     orders = [(row.order, row.job) for row in decision.grants]
     orders += [(row.order, row.job) for row in decision.renewals]
     return [job_id for _, job_id in sorted(orders)]
@@ -45,7 +45,7 @@ def fig6(order: str = "J1 J2 J3") -> Pool:
         nodes=(Node(1, "v100", 6),), entitlements=(Entitlement(1, "v100", 6),), runs=runs,
         options={"work_conserving": False, "reserve_after_leases": 0}, at_us=0,
     )  # fmt: skip
-    for run in pool.runs:  # submitted together, told apart by the order of the changes
+    for run in pool.runs:  # submitted together; the order of the changes decides
         pool.arrived.add(run.job.id)
         pool._change(ChangeKind.ACTIVE, 1, job=run.job.id, gpus=run.job.gpus)
     return pool
@@ -120,7 +120,7 @@ class TestGoldenCases:
 
 
 def past(held: dict[int, tuple[int, int]], gpus: dict[int, int]) -> list[Change]:
-    """Jobs of the tenants that were active from 0 to 100 and held GPUs for some of it."""
+    """Return past jobs of tenants, active from 0 to 100, that held GPUs for some of it."""
     changes = []
     for tenant, (held_gpus, span_us) in held.items():
         number = 1000 + tenant
@@ -132,7 +132,7 @@ def past(held: dict[int, tuple[int, int]], gpus: dict[int, int]) -> list[Change]
 
 
 def with_history(round_: Snapshot, held: dict[int, tuple[int, int]]) -> Snapshot:
-    """The round after a history: tenant -> (GPUs held, for how long); each demanded 4."""
+    """Return the round after a history: tenant -> (GPUs held, duration); each demanded 4."""
     quotas = [row for row in round_.changes if row.kind is QUOTA]
     rest = [row for row in round_.changes if row.kind is not QUOTA]
     history = past(held, dict.fromkeys(held, 4))
@@ -148,7 +148,7 @@ class TestTwoPhases:
     def test_the_tenant_with_the_least_rho_goes_first(self) -> None:
         jobs = [job(1, 4), job(2, 4, tenant=2)]
         round_ = snapshot(jobs, nodes={1: 4}, quotas=TWO)
-        assert picked(decide_round(round_)) == [1]  # both never received: arrival decides
+        assert picked(decide_round(round_)) == [1]  # both received nothing, so arrival decides
         ahead = with_history(round_, {1: (4, 100), 2: (1, 100)})
         assert picked(decide_round(ahead)) == [2]
 
@@ -274,7 +274,7 @@ class TestRenewal:
 class TestBigGangsTurn:
     @pytest.mark.parametrize(("waited_us", "held_back"), [(0, False), (1, True)])
     def test_comes_after_more_than_k_leases(self, waited_us: int, held_back: bool) -> None:
-        """Passed over just two leases ago, it waits on; a micro-second more, and it is next."""
+        """A gang skipped exactly two leases ago waits on; a microsecond more, and it is next."""
         at_us = 3 * HOUR_US
         since_us = at_us - 2 * HOUR_US - waited_us
         jobs = [job(1, 8), job(2, 4, tenant=2)]
@@ -289,7 +289,7 @@ class TestBigGangsTurn:
 
     @pytest.mark.parametrize("policy", ["ltgf", "oef"])
     def test_is_the_next_gangs_while_a_limit_refuses_it(self, policy: str) -> None:
-        """Refused in every round, it kept the reservation of its type, and gang 2 none."""
+        """A refused gang used to keep the reservation of its type, so gang 2 had none."""
         at_us = 3 * HOUR_US
         jobs = [job(1, 6, max_price_micro=4), job(2, 6, tenant=2), job(3, 4)]
         held = [lease(1, 3, (1, 4), expires_us=at_us + 1)]
@@ -324,8 +324,11 @@ class TestARefusedRenewal:
 
 class TestFairnessWindow:
     def test_a_tenant_that_once_had_more_is_even_again_after_the_window(self) -> None:
-        """Tenant 1 had the whole pool for 5 h; then tenant 2 comes. From 7 h to 10 h, a window of
-        one hour gives each half; without one, tenant 1 still pays for having had more."""
+        """Tenant 1 had the whole pool for 5 h; then tenant 2 comes.
+
+        From 7 h to 10 h, a window of one hour gives each half. Without a window, tenant 1 still
+        pays for its earlier surplus.
+        """
         got = {}
         for window_s in (0, 3600):
             runs = [Run(Job(i, 1, 4, 0), 100 * HOUR_US) for i in (1, 2)]

@@ -1,4 +1,4 @@
-"""docs/policies/ltgf.md tells the options, the preset and the reasons as they are."""
+"""docs/policies/ltgf.md lists the options, the preset and the reasons correctly."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @st.composite
 def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
-    """A round of a random pool with random options."""
+    """Draw a round of a random pool with random options."""
     snapshot = pool(
         seed=draw(st.integers(0, 10**6)),
         nodes=draw(st.integers(1, 10)),
@@ -64,7 +64,7 @@ def rounds(draw: st.DrawFn, *, limits: bool = True) -> Snapshot:
 class TestEveryRound:
     @given(rounds())
     def test_capacity_gang_lease_and_reason_hold(self, snapshot: Snapshot) -> None:
-        """`decide_round` checks the invariants itself; capacity and gang here once more."""
+        """`decide_round` checks the invariants; capacity and gang are checked again here."""
         decision = decide_round(snapshot)
         gangs = {job.id: job.gpus for job in snapshot.jobs}
         used: Counter[int] = Counter()
@@ -124,7 +124,7 @@ class TestEveryRound:
 
     @given(rounds())
     def test_its_certificate_holds(self, snapshot: Snapshot) -> None:
-        """The order of long-term fairness too, with jobs that were tried on several types."""
+        """It covers the order of long-term fairness, also for jobs tried on several types."""
         decision = decide_round(snapshot)
         items = certify_round(snapshot, decision).findings
         assert not [item for item in items if item.verdict is Verdict.VIOLATED]
@@ -138,7 +138,7 @@ class TestEveryRound:
 
     @given(rounds())
     def test_work_is_conserved_up_to_the_tenants_own_limits(self, snapshot: Snapshot) -> None:
-        """No job waits for room, or for its turn, while its gang would fit what is left."""
+        """No job waits for room or for its turn while its gang fits the free GPUs."""
         options = {"work_conserving": True, "reserve_after_leases": 0}
         decision = decide_round(replace(snapshot, options=options))
         if any(skip.numbers.get("withdrawn") for skip in decision.skips):
@@ -212,7 +212,7 @@ class TestLongRun:
     def test_a_tenant_that_always_wants_more_than_its_quota_gets_it(
         self, shares: list[int], gang: int
     ) -> None:
-        """rho >= 1 - gang / (quota x rounds): behind by one gang of one lease at most."""
+        """rho >= 1 - gang / (quota x rounds): behind by at most one gang for one lease."""
         quotas = [share * gang for share in shares]
         nodes = tuple(Node(number, "v100", gang) for number in range(1, sum(shares) + 1))
         runs = [
@@ -231,7 +231,7 @@ class TestLongRun:
 
 
 def busy(gang: int, nodes: int, seed: int, after_leases: int) -> Pool:
-    """A full pool with small jobs whose leases end one after another, and one large gang.
+    """Return a full pool of small jobs with staggered lease ends, and one large gang.
 
     Both tenants own half. The gang is tenant 1's only job, so it heads the least-rho tenant.
     """
@@ -252,7 +252,7 @@ def busy(gang: int, nodes: int, seed: int, after_leases: int) -> Pool:
 
 
 def leases_waited(small: Pool, limit: int) -> float | None:
-    """Lease lengths from the gang's submission to its start; None if over `limit`."""
+    """Return lease lengths from the gang's submission to its start; None if over `limit`."""
     gang = small.runs[-1].job
     while small.at_us <= gang.submitted_us + limit * small.lease_us:
         at_us = small.at_us

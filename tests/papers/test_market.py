@@ -1,7 +1,7 @@
-"""The market in live rounds: golden rounds by hand, and what must hold of every round.
+"""The market in live rounds: golden rounds by hand, and properties of every round.
 
-Source: Astraea-online (8): base x (theta^(used / capacity) - 1); here base 1 credit, theta 2, and a
-pool of 8 GPUs, where prices are 0.681793 with 6 GPUs in use and 1 with all 8.
+Source: Astraea-online (8): base x (theta^(used / capacity) - 1). Here the base is 1 credit, theta
+2, and a pool has 8 GPUs. Prices are 0.681793 with 6 GPUs in use and 1 with all 8.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ QUOTAS = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4))
 
 
 def market(jobs: list[Job], leases: list[Lease] | None = None, **fields: Any) -> Snapshot:
-    """A round of a pool of one node of 8 GPUs and two tenants with 4 each; theta stays."""
+    """Return a round of a node of 8 GPUs and two tenants with 4 each; theta is fixed."""
     options = {"theta": "fixed", **fields.pop("options", {})}
     shown = {"nodes": {1: 8}, "quotas": QUOTAS, **fields}
     return snapshot(
@@ -63,7 +63,7 @@ def plans(decision: Decision) -> dict[int, Plan]:
 
 class TestOwnQuota:
     def test_is_free_and_goes_first(self) -> None:
-        """The second job came first and borrows what the first leaves."""
+        """Job 2 was submitted before job 3, but would borrow, so it waits."""
         decision = decide_round(market([job(1, 4), job(2, 2), job(3, 4, tenant=2)]))
         assert granted(decision) == {1: (4, 0, 0), 3: (4, 0, 0)}
         assert [row.job for row in decision.grants] == [1, 3]
@@ -80,7 +80,7 @@ class TestOwnQuota:
         assert granted(decision) == {1: (4, 0, 0)}
 
     def test_takes_the_gpus_of_a_borrowed_lease_that_ended(self) -> None:
-        """Job 1 of tenant 1 borrows what tenant 2 now asks for."""
+        """Job 2 of tenant 1 borrows GPUs that tenant 2 now needs."""
         leases = [lease(1, 1, (1, 4)), lease(2, 2, (1, 4), borrowed=4, own=0)]
         asked = market([job(1, 4), job(2, 4), job(3, 2, tenant=2)], leases)
         decision = decide_round(asked)
@@ -89,7 +89,7 @@ class TestOwnQuota:
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 
     def test_clears_a_node_lease_by_lease_for_a_gang_of_the_owner(self) -> None:
-        """Two borrowed leases of one node never end in one round: the first is not renewed."""
+        """Two borrowed leases of one node never end in the same round: the first is not renewed."""
         ahead = AT_US + HOUR_US // 2
         leases = [
             lease(1, 1, (1, 4), borrowed=4, own=0),
@@ -111,7 +111,7 @@ class TestOwnQuota:
         assert next(row for row in decision.grants if row.job == 4).placement == ((1, 8),)
 
     def test_later_is_planned_for_when_its_tenants_own_lease_ends(self) -> None:
-        """Nobody's GPUs are free; job 1 ends after 2 of its 3 hours."""
+        """No GPU is free; job 1 ends after 2 of its 3 hours."""
         running = [
             lease(1, 1, (1, 4), expires_us=AT_US + HOUR_US),
             lease(2, 2, (1, 4), tenant=2, expires_us=AT_US + HOUR_US),
@@ -133,7 +133,7 @@ class TestABorrower:
     RUNNING = (lease(9, 1, (1, 4), expires_us=AT_US + HOUR_US),)
 
     def test_starts_where_it_is_worth_the_price_with_itself_counted(self) -> None:
-        """It pays what was posted for the round, not what it raises the price to."""
+        """It pays the posted price of the round, not the price that it causes."""
         jobs = [job(1, 4), job(2, 2)]
         asked = market(jobs, [*self.RUNNING], price_micro=ETA[4])
         decision = decide_round(replace(asked, utilities=(bid(2, "0.681793"),)))
@@ -155,10 +155,10 @@ class TestABorrower:
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (681_792, 681_793)
 
     def test_that_loses_by_waiting_is_told_worth_and_price_of_one_slot(self) -> None:
-        """f = 2.8 - 2 t for 2 GPUs: now 0.4 a GPU-hour against eta(7), after an hour nothing.
+        """f = 2.8 - 2 t for 2 GPUs: now 0.4 a GPU-hour with the price eta(7), after an hour 0.
 
-        The larger lease beside it ends after 3 hours, and eta(3) is below 0.4: what it is worth
-        now and what it would cost then would read as if it had been let in.
+        The larger lease next to it ends after 3 hours, and eta(3) is below 0.4. Its value now,
+        compared with that later price, would look as if it had been admitted.
         """
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         jobs = [
@@ -176,9 +176,9 @@ class TestABorrower:
         assert (skip.numbers["value_micro"], skip.numbers["price_micro"]) == (400_000, ETA[7])
 
     def test_of_a_bid_waits_for_the_first_slot_in_which_it_gains(self) -> None:
-        """After the first hour the lease beside it is over, and the price falls to eta(2).
+        """After the first hour the other lease is over, and the price falls to eta(2).
 
-        Now the posted price is 0, but with itself counted an hour would cost 0.681793.
+        The present posted price is 0, but with itself counted an hour would cost 0.681793.
         """
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         asked = market([job(1, 4), job(2, 2, tenant=3)], [*self.RUNNING], quotas=quotas)
@@ -195,7 +195,7 @@ class TestABorrower:
         assert 2 in granted(decide_round(replace(asked, utilities=(hasty,))))
 
     def test_that_loses_little_waits_for_a_lower_price(self) -> None:
-        """f = 10 - 0.01 t: an hour of waiting costs 0.01 credits and saves almost one."""
+        """f = 10 - 0.01 t: an hour of waiting costs 0.01 credits and saves almost one credit."""
         quotas = (*QUOTAS, Entitlement(3, "v100", 0))
         asked = market(
             [job(1, 4), job(2, 2, tenant=3)], [*self.RUNNING], quotas=quotas, price_micro=ETA[4]
@@ -215,7 +215,7 @@ class TestABorrower:
         assert not decide_round(half).grants
 
     def test_comes_in_order_of_arrival_where_jobs_are_equal(self) -> None:
-        """The price of the first leaves the second out: 0.7 is below eta(8)."""
+        """The price with the first excludes the second: 0.7 is below eta(8)."""
         jobs = [job(1, 4), job(3, 2), job(2, 2)]
         asked = market(jobs, [*self.RUNNING], utilities=(bid(2, "0.7"), bid(3, "0.7")))
         assert set(granted(decide_round(asked))) == {2}
@@ -291,7 +291,7 @@ class TestTheta:
         assert decide_round(low).prices[0].theta_milli == 2000
 
     def test_ends_where_the_books_do(self) -> None:
-        """A bid of a thousand million base rates: theta needs twelve digits, and has no more."""
+        """A bid of a billion base rates needs a theta of twelve digits, the most in the books."""
         for worth, milli in (("999999", 10**9), ("1000000000", 10**12 - 1)):
             utility = bid(1, worth)
             asked = market([job(1, 1)], options={"theta": "history"}, utilities=(utility,))
@@ -348,7 +348,7 @@ def random_jobs(rng: random.Random, count: int = 40) -> tuple[SimJob, ...]:
 
 
 def life(seed: int, rounds: int = 120, **options: Any) -> list[tuple[Snapshot, Decision]]:
-    """The rounds of a pool over a few hours."""
+    """Return the rounds of a pool over a few hours."""
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     cluster = Cluster(
         make_nodes({"v100": 2}, 8),
@@ -368,7 +368,7 @@ def life(seed: int, rounds: int = 120, **options: Any) -> list[tuple[Snapshot, D
 
 
 def hourly_micro(asked: Snapshot, job_: Job) -> int:
-    """What an hour of a job's GPUs is worth now, apart from the policy's own code."""
+    """Compute the value of an hour of a job's GPUs, independently of the policy's code."""
     said = {row.id: row for row in asked.utilities}.get(job_.id)
     if said is None:
         return job_.max_price_micro if job_.max_price_micro is not None else CREDIT_MICRO
@@ -392,7 +392,7 @@ SEEDS = range(8)
 class TestEveryRound:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_charges_no_borrower_more_than_an_hour_is_worth_to_it(self, seed: int) -> None:
-        """`history`: a few jobs that are worth very much keep others out for long."""
+        """With `history`, a few jobs of very high value keep others out for long."""
         paid, theta = 0, "history" if seed < 2 else "fixed"
         for before, decision in life(seed, interval_s=(0, 300)[seed % 2], theta=theta):
             asked = replace(before, service=decision.service, changes=())
@@ -408,8 +408,7 @@ class TestEveryRound:
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_takes_nobody_in_whom_its_own_weight_would_push_out(self, seed: int) -> None:
-        """A borrower that enters is worth the price that the round posts after it, if no other
-        job came after it and theta stands."""
+        """The last borrower that enters is worth the next posted price, if theta is fixed."""
         for before, decision in life(seed, theta="fixed"):
             paid = [row for row in decision.grants if row.borrowed]
             if not paid or paid[-1].order != len(decision.grants) + len(decision.renewals):
@@ -421,7 +420,7 @@ class TestEveryRound:
 
 class TestThePool:
     def test_does_not_thrash_while_nobody_else_comes(self) -> None:
-        """Forty bids of 0.9 for 16 GPUs: those who enter stay to their end."""
+        """Forty bids of 0.9 for 16 GPUs: jobs that enter stay to their end."""
         jobs = tuple(
             SimJob(
                 number, 1, 2, 0, 5 * HOUR_US, estimate_us=5 * HOUR_US,

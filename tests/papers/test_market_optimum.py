@@ -1,6 +1,7 @@
-"""The offline optimum of problem (3): two statements of it agree, plans are feasible, none is less.
+"""The offline optimum of problem (3): two formulations agree, and plans are feasible.
 
-And the performance ratio of Astraea (5.2), above 0.6 in small cases.
+No plan of Astraea has a higher value. The performance ratio of Astraea (5.2) is above 0.6 in small
+cases.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ONE_SERVER = MarketPool([MarketServer(2, 1)], [Owner(1, 2, 1)])
 
 
 def check(pool: MarketPool, jobs: Sequence[MarketJob], plan: MarketOptimum, last: int) -> None:
-    """Capacity, (3g), (3i), enough work, and the value that is said."""
+    """Check capacity, (3g), (3i), enough work, and the stated value."""
     by_id = {job.id: job for job in jobs}
     workers: dict[tuple[int, int], int] = defaultdict(int)
     ps: dict[tuple[int, int], int] = defaultdict(int)
@@ -63,7 +64,7 @@ class TestTheOptimum:
             assert plan.value_micro == plan.bound_micro == 188 * CREDIT_MICRO
 
     def test_has_what_astraea_gets_of_the_paper_s_example_and_more(self) -> None:
-        """In (8, 12] with f from 8: j11, j12, j21 of 96, 94, 96, against 271 less their prices."""
+        """In (8, 12] with f from 8: j11, j12, j21 of 96, 94, 96, while Astraea gets less."""
         jobs = [
             replace(paper_job(number, *row), arrival=0)
             for number, row in enumerate([(1, 2), (1, 3), (2, 2), (2, 30)])

@@ -1,5 +1,6 @@
-"""What the market promises of each round, measured apart from it: nobody borrows above its job's
-worth, and no lease that borrows goes before an owner's job.
+"""Promises of the market in each round, measured independently of the policy.
+
+No job borrows above its value, and no borrowed lease goes before an owner's job.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ RULE = ValueRule(1000, 5)
 
 
 def lines(asked: Snapshot, decision: Decision) -> dict[Property, CertificateItem]:
-    """The market's two lines."""
+    """Return the two lines of the market."""
     found = certify_round(asked, decision)
     assert (found.failure, found.version) == ("", 4)
     return {name: line(found, name) for name in (WORTH, QUOTAS)}
@@ -53,7 +54,7 @@ def verdicts(asked: Snapshot) -> tuple[Verdict, Verdict]:
 
 
 def varied(asked: Snapshot, seed: int) -> Snapshot:
-    """The round with other options, and jobs that say more or less of themselves."""
+    """Return the round with other options, and jobs that declare more or less."""
     rng = random.Random(seed)  # noqa: S311 - a case, not a secret
     jobs = [
         replace(
@@ -94,7 +95,7 @@ class TestEveryRound:
             assert Verdict.VIOLATED not in {row.verdict for row in found.values()}
 
     def test_is_put_to_the_test(self) -> None:
-        """Of 300 crowded rounds many have owners that wait, and many that borrow."""
+        """Many of 300 crowded rounds have waiting owners, and many have borrowers."""
         seen: Counter[str] = Counter()
         for seed in range(300):
             asked = crowded_round(seed)
@@ -112,7 +113,7 @@ class TestEveryRound:
 
 
 def borrowing(utility: Utility | None = None, **fields: Any) -> tuple[Snapshot, Decision]:
-    """Job 2 borrows 2 of 8 GPUs at eta(4), and is worth more by all that it can say."""
+    """Job 2 borrows 2 of 8 GPUs at eta(4), with a higher value in all cases."""
     asked = market(
         [job(1, 4), job(2, 2, **fields.pop("job", {}))],
         [lease(9, 1, (1, 4), expires_us=AT_US + HOUR_US)],
@@ -122,7 +123,7 @@ def borrowing(utility: Utility | None = None, **fields: Any) -> tuple[Snapshot, 
 
 
 def at_price(asked: Snapshot, decision: Decision, price_micro: int) -> CertificateItem:
-    """The line, had the round posted and charged another price."""
+    """Return the line if the round had posted and charged another price."""
     prices = tuple(replace(row, price_micro=price_micro) for row in asked.prices)
     terms = tuple(replace(row, price_micro=price_micro) for row in decision.grants)
     return lines(replace(asked, prices=prices), replace(decision, grants=terms))[WORTH]
@@ -146,19 +147,20 @@ class TestIndividualRationality:
             (bid(2, "0.9"), {}, 900_000),
             (None, {"max_price_micro": 700_000}, 700_000),
             (None, {}, 1_000_000),  # the base rate
-            (bid(2, "0.9"), {"max_price_micro": 800_000}, 900_000),  # limits are another line
+            # maximum prices are another line
+            (bid(2, "0.9"), {"max_price_micro": 800_000}, 900_000),
             # 3 h of work on 2 GPUs: f(3 h) = 9 - 2 x 3 credits, over 6 GPU-hours.
             (read_utility(2, "linear k=-2 g=9"), {"estimate_us": 3 * HOUR_US - 1}, 500_000),
             # (6 / 2)^2 = 9 credits over 4 GPU-hours.
             (read_utility(2, "convex e=6 kappa=2"), {"estimate_us": 2 * HOUR_US}, 2_250_000),
-            # A lease length, where nobody knows: (6 / 1)^1 over 2 GPU-hours.
+            # A lease length, if unknown: (6 / 1)^1 over 2 GPU-hours.
             (read_utility(2, "convex e=6 kappa=1"), {}, 3_000_000),
         ],
     )
     def test_turns_red_above_what_an_hour_is_worth(
         self, said: Utility | None, job_fields: dict[str, Any], hourly: int
     ) -> None:
-        """Times are from the submission, some microseconds ago: hence the margin of a few."""
+        """Times count from the submission, some microseconds ago, hence the small margin."""
         asked = market([job(1, 4), job(2, 2, **job_fields)], utilities=(said,) if said else ())
         row = replace(lease(2, 2, (1, 2), own=0, borrowed=2))
         decision = decide_round(replace(asked, leases=(row,)))
@@ -195,7 +197,7 @@ class TestIndividualRationality:
 
     @given(SEEDS)
     def test_agrees_with_the_policys_own_number(self, seed: int) -> None:
-        """Two computations of what an hour is worth, from the same rows."""
+        """Compare two computations of the value of an hour, from the same rows."""
         from evenshare_core.policies.market.job_values import JobValues
         from evenshare_core.policies.market.options import MarketOptions
         from evenshare_core.policies.market.pool import PricedPool
@@ -226,8 +228,11 @@ class TestIndividualRationality:
 
 
 class TestWhoWasLetInAsIfWithinQuota:
-    """A lease that borrows in part loses its GPUs to an owner: its own part is not idle quota, for
-    another lease of the tenant is counted there. Job 6 would pay 0.7 and is worth 0.2."""
+    """A lease that borrows in part loses its GPUs to an owner.
+
+    Its own part is not idle quota, since another lease of the tenant counts there. Job 6 would pay
+    0.7 and is worth 0.2.
+    """
 
     def asked(self) -> Snapshot:
         quotas = tuple(Entitlement(one, "v100", gpus) for one, gpus in ((1, 2), (2, 4), (3, 4)))
@@ -250,10 +255,10 @@ class TestWhoWasLetInAsIfWithinQuota:
 
 
 def half_clear() -> Snapshot:
-    """Job 9 needs a node of its own within quota; two nodes are borrowed in part.
+    """Job 8 of tenant 2 needs a whole node within quota; two nodes are borrowed in part.
 
-    Node 1 is clear in ten minutes, node 2 in an hour but for a microsecond, and has more GPUs free.
-    Job 8 came after it and would borrow four GPUs.
+    Node 1 is clear in ten minutes. Node 2 is clear in an hour minus a microsecond, and has more
+    free GPUs. Job 9 of tenant 1 was submitted later and would borrow four GPUs.
     """
     quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 16))
     leases = [
@@ -267,7 +272,7 @@ def half_clear() -> Snapshot:
 
 class TestTheQuotaGuarantee:
     def test_keeps_the_node_that_is_clear_first(self) -> None:
-        """Not the one with more GPUs free: its last lease may be the newest."""
+        """The node with more free GPUs is not kept: its last lease may be the newest."""
         decision = decide_round(half_clear())
         assert [(row.job, row.placement) for row in decision.grants] == [(9, ((2, 4),))]
         row = lines(half_clear(), decision)[QUOTAS]
@@ -275,7 +280,7 @@ class TestTheQuotaGuarantee:
         assert (row.worst, row.tenant, row.total) == (600, 2, 4)
 
     def test_begins_again_where_a_lease_there_comes_within_its_own_quota(self) -> None:
-        """Tenant 1 has quota for its four GPUs now: node 1 is never clear, node 2 in an hour."""
+        """Tenant 1 now has quota for its four GPUs: node 1 is never clear, node 2 in an hour."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         asked = half_clear()
         over = replace(asked.leases[0], expires_us=AT_US)
@@ -284,15 +289,15 @@ class TestTheQuotaGuarantee:
         assert [(row.job, row.own) for row in decision.renewals] == [(1, 4)]
         row = lines(asked, decision)[QUOTAS]
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 1, 3599.999999)
-        assert granted(decision) == {9: (0, 4, 0)}  # beside it, and not on node 2
+        assert granted(decision) == {9: (0, 4, 0)}  # next to it, and not on node 2
 
     def test_is_broken_by_a_borrower_on_that_node(self) -> None:
-        """The job would wait until node 2 is clear, and again when that is borrowed meanwhile."""
+        """The job would wait until node 2 is clear, or longer if that is borrowed meanwhile."""
         decision = decide_round(half_clear())
         moved = replace(decision.grants[0], placement=((1, 4),))
         row = lines(half_clear(), replace(decision, grants=(moved,)))[QUOTAS]
         assert (row.verdict, row.broken) == (Verdict.VIOLATED, (2,))
-        assert row.worst == 3599.999999  # node 2, of which nothing is kept
+        assert row.worst == 3599.999999  # node 2, of which no GPU is kept
 
     def test_is_broken_by_a_renewal_on_that_node(self) -> None:
         asked = half_clear()
@@ -314,7 +319,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 1, (2,))
 
     def test_is_not_broken_by_room_that_is_kept_for_who_came_before(self) -> None:
-        """Node 1 is kept for job 8: job 9, within quota too, may not have its four GPUs."""
+        """Node 1 is kept for job 8, so job 9, also within quota, may not have its four GPUs."""
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
         full = replace(asked.leases[1], placement=((2, 8),), borrowed=8)
@@ -325,7 +330,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.worst) == (Verdict.HOLDS, 2, 600)
 
     def test_is_broken_by_more_room_than_is_kept_for_who_came_before(self) -> None:
-        """Job 8 has one node kept for it, and both have room for job 9."""
+        """Only a node is kept for job 8, and both have room for job 9."""
         asked = half_clear()
         jobs = tuple(replace(row, tenant=2) if row.id == 9 else row for row in asked.jobs)
         asked = replace(asked, jobs=jobs)
@@ -342,7 +347,7 @@ class TestTheQuotaGuarantee:
         assert (row.verdict, row.checked, row.broken) == (Verdict.VIOLATED, 0, (1,))
 
     def test_is_not_asked_for_what_no_node_can_give(self) -> None:
-        """A gang larger than a node, and one beside leases that others hold within quota."""
+        """A gang is larger than a node; another has no room next to leases within quota."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 12))
         own = [lease(n, n, (n, 4), tenant=1, expires_us=AT_US + HOUR_US) for n in (1, 2)]
         jobs = [job(1, 4), job(2, 4), job(8, 12, tenant=2), job(9, 6, tenant=2)]

@@ -1,4 +1,4 @@
-"""Rounds of the market beside one another: a job more, a highest price, a type that was lost."""
+"""Pairs of market rounds: with one more job, a maximum price, or a lost GPU type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOBODYS = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 0))
 
 
 def with_job(asked: Snapshot, more: Job, utility: Utility | None = None) -> Snapshot:
-    """The same round with one job more, which is active since its submission."""
+    """Return the same round with one more job, active since its submission."""
     change = Change(
         asked.at_us, ChangeKind.ACTIVE, more.tenant, more.id, more.gpus, more.gpu_types or ("v100",)
     )
@@ -45,7 +45,7 @@ def posted(decision: Decision) -> dict[str, int]:
 
 
 def above_quota(asked: Snapshot, gpus: int, tenant: int) -> bool:
-    """Whether so many GPUs more are within the tenant's quota of no type, whatever is renewed."""
+    """Return whether `gpus` more GPUs exceed the tenant's quota of every type."""
     going = [row for row in asked.leases if not row.ends_by(asked.at_us)]
     return all(
         gpus > row.gpus - sum(one.own for one in going if one.gpu_type == row.gpu_type
@@ -56,7 +56,7 @@ def above_quota(asked: Snapshot, gpus: int, tenant: int) -> bool:
 
 
 class TestAJobMore:
-    """The price of the next round, of each GPU type, beside that of the same round without it."""
+    """The next price of each GPU type, compared with the same round without the job."""
 
     @given(SEEDS, st.booleans())
     def test_that_comes_last_and_is_not_within_quota_lowers_no_price(
@@ -100,7 +100,7 @@ class TestAJobMore:
         assert raised > 10
 
     def test_of_an_owner_may_lower_it(self) -> None:
-        """One GPU of its quota ends a borrowed lease of eight: the owner goes first."""
+        """A single GPU of its quota ends a borrowed lease of eight: the owner goes first."""
         row = lease(1, 1, (1, 8), own=0, borrowed=8)
         quotas = (Entitlement(1, "v100", 0), Entitlement(2, "v100", 8))
         asked = market([job(1, 8)], [row], quotas=quotas)
@@ -115,7 +115,7 @@ class TestAJobMore:
         assert posted(decide_round(more)) == {"v100": ETA[1]}
 
     def test_that_is_worth_more_than_all_may_lower_it_where_theta_follows(self) -> None:
-        """Theta rises to 31 with a job that has no room; to job 5 a GPU-hour is not worth that."""
+        """Theta rises to 31 with a job that has no room; that price exceeds job 5's value."""
         running = [lease(1, 1, (1, 1), own=0, borrowed=1, expires_us=AT_US + HOUR_US)]
         asked = market(
             [job(1, 1), job(5, 5)], running, quotas=NOBODYS, options={"theta": "history"},
@@ -136,7 +136,7 @@ class TestAHighestPrice:
         return market(jobs, running, utilities=(bid(2, "5"),), options=options)
 
     def test_below_the_price_with_itself_counted_keeps_it_queued_and_says_so(self) -> None:
-        """At the price of now, nothing, it would start, and be over with its first term."""
+        """At the present price of 0 it would start, and end with its first term."""
         decision = decide_round(self.beside(None, horizon_s=3600))
         assert not decision.grants
         plan = plans(decision)[2]
@@ -149,7 +149,7 @@ class TestAHighestPrice:
         assert skip.numbers == {"gpu_type": "v100", "needed": 2, **numbers}
 
     def test_is_planned_for_the_first_slot_at_which_it_is_enough(self) -> None:
-        """The lease beside it is over after three hours, and eta(2) is below 0.6."""
+        """The other lease is over after three hours, and eta(2) is below 0.6."""
         quotas = (Entitlement(1, "v100", 4), Entitlement(2, "v100", 4), Entitlement(3, "v100", 0))
         asked = self.beside(3 * HOUR_US)
         jobs = tuple(replace(row, tenant=3) if row.id == 2 else row for row in asked.jobs)
@@ -163,7 +163,7 @@ class TestAHighestPrice:
         (600_000, Reason.PRICE_ABOVE_MAX), (None, Reason.PLANNED_LATER),
     ])  # fmt: skip
     def test_is_asked_of_plans_for_later_too(self, most: int | None, reason: Reason) -> None:
-        """Two GPUs are free in an hour, at eta(8): more than it pays, and less than it is worth."""
+        """Two GPUs are free in an hour, at eta(8): more than its maximum, less than its value."""
         jobs = [
             job(1, 4, estimate_us=9 * HOUR_US), job(3, 2, tenant=2, estimate_us=HOUR_US),
             job(4, 2, tenant=2, estimate_us=9 * HOUR_US), job(5, 2, max_price_micro=most),
@@ -204,7 +204,7 @@ class TestAHighestPrice:
 
 
 class TestATypeThatItsJobTypeLost:
-    """The profile of jobs 1 and 2 has k80 alone now; both hold v100."""
+    """The profile of jobs 1 and 2 now only has k80; both hold v100."""
 
     PROFILES = (Profile(7, 1, (("k80", 1000),)),)
 
@@ -215,7 +215,7 @@ class TestATypeThatItsJobTypeLost:
         return market(jobs, leases, profiles=self.PROFILES, utilities=utilities, price_micro=ETA[6])
 
     def test_is_not_borrowed_any_longer(self) -> None:
-        """It was renewed for the posted price, with the note that it was its own quota."""
+        """It used to be renewed at the posted price, with a note of own quota."""
         decision = decide_round(self.asked())
         assert [(row.job, row.reason) for row in decision.ends] == [(2, EndReason.NOT_RENEWED)]
 

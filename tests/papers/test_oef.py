@@ -1,7 +1,7 @@
-"""OEF (Middleware 2024): its worked examples, and what is true of its claims and what is not.
+"""OEF (Middleware 2024): its worked examples, and which of its claims hold.
 
-Fractions are exact where the paper rounds. Its example of Gandiva_fair's trading belongs to that
-policy and is not here.
+Fractions are exact where the paper rounds. Its example of Gandiva_fair's trading is tested with
+that policy.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def floats(rows: Sequence[Sequence[Number]]) -> Array:
 
 
 def random_rows(seed: int, tenants: int, types: int) -> Array:
-    """Speedups between 1 and about 10, slowest type first."""
+    """Draw speedups between 1 and about 10, slowest type first."""
     chance = np.random.default_rng(seed)
     return np.hstack(
         [np.ones((tenants, 1)), 1 + np.cumsum(chance.uniform(0, 3, (tenants, types - 1)), axis=1)]
@@ -65,7 +65,7 @@ def random_rows(seed: int, tenants: int, types: int) -> Array:
 
 
 def ordered_rows(seed: int, tenants: int, types: int) -> Array:
-    """Ratios of neighbouring types that do not fall from one tenant to the next."""
+    """Draw ratios of neighbouring types that do not fall from one tenant to the next."""
     chance = np.random.default_rng(seed)
     ratios = np.sort(chance.uniform(1, 2.5, (tenants, types - 1)), axis=0)
     return np.hstack([np.ones((tenants, 1)), np.cumprod(ratios, axis=1)])
@@ -152,7 +152,7 @@ class TestWorkedExamples:
 
 
 class TestTheNoncooperativeRule:
-    """(9): what of its claims is true."""
+    """(9): which of its claims hold."""
 
     def test_gives_nobody_a_gain_from_overstating(self) -> None:
         chance = np.random.default_rng(9)
@@ -180,7 +180,7 @@ class TestTheNoncooperativeRule:
         types: list[list[float]] = [[1, 3], [1, 4], [1, 1]]
         speedups, weights, _ = virtual_tenants([types, [[1, 5]]])
         honest = solve(speedups, [1, 5], "noncooperative", weights=list(weights))
-        # As (1, 3) it would tie with the first, and share as that does; just below, it does not.
+        # As (1, 3) it would tie with the first, and share like that; just below, it does not.
         claimed: list[list[float]] = [*types[:2], [1, 3 - 1e-9], [1, 5]]
         lie = solve(claimed, [1, 5], "noncooperative", weights=list(weights))
         assert honest.throughputs[:3].sum() == pytest.approx(1080 / 131, rel=RTOL)
@@ -194,7 +194,7 @@ class TestTheNoncooperativeRule:
         assert 10 - found.shares[:, 1].sum() == pytest.approx(9.5, rel=RTOL)
 
     def test_is_pareto_efficient_where_all_run_everywhere(self) -> None:
-        """All GPU types have a price above 0, so no other shares give all as much and one more."""
+        """All GPU types have a positive price, so no other shares give one more and none less."""
         for seed in range(40):
             found = solve(random_rows(seed, 5, 3), [2, 1, 1], "noncooperative")
             assert found.prices is not None
@@ -239,7 +239,7 @@ class TestTheNoncooperativeRule:
 
 
 class TestTheCooperativeRule:
-    """(10): what of its claims is true."""
+    """(10): which of its claims hold."""
 
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_is_envy_free_and_no_worse_than_the_equal_split(self, backend: str) -> None:
@@ -254,7 +254,7 @@ class TestTheCooperativeRule:
 
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_is_not_pareto_efficient(self, backend: str) -> None:
-        """Theorem 5.3 fails: other shares give all as much and one more, but somebody envies."""
+        """Theorem 5.3 fails: other shares give one more and none less, but with envy."""
         rows = [[1, 1, 1], [1, 4, 12], [1, 4, 16]]
         found = solve(rows, [1, 1, 1], "cooperative", backend)
         np.testing.assert_allclose(found.throughputs, [1, 8, 10], rtol=RTOL)
@@ -264,7 +264,7 @@ class TestTheCooperativeRule:
 
     @pytest.mark.parametrize("first", [1.0, 1.5, 2.0])
     def test_has_many_optima(self, first: float) -> None:
-        """u1 anywhere in [1, 2] gives the same total, and nobody envies."""
+        """All u1 in [1, 2] give the same total without envy."""
         rows = np.array([[1, 1], [1, 5], [1, 5]])
         rest = (2 - first) / 2
         shares = np.array([[first, 0], [rest, 0.5], [rest, 0.5]])

@@ -1,4 +1,4 @@
-"""The order of LTGF as certificates check it: honest rounds are green, planted ones are red."""
+"""The order of LTGF in certificates: honest rounds are green, manipulated ones are red."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TYPES = (("v100",), ("k80", "v100"), ("k80", "p100", "v100"))
 
 
 def random_round(seed: int, **fields: Any) -> Snapshot:
-    """A pool of one to three types, its limits, its options, and gangs that were passed over."""
+    """Draw a pool of one to three types with limits, options, and gangs that were skipped."""
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     drawn: dict[str, Any] = {
         "nodes": rng.randint(1, 14),
@@ -74,7 +74,7 @@ class TestNoHonestRoundIsRed:
             seen["withdrawn"] += any(skip.numbers.get("withdrawn") for skip in decision.skips)
             seen["kept"] += bool(decision.memory.get("reserved"))
             seen["noted"] += any(grant.key.note for grant in decision.grants)
-        # All that a round may legally pass over came up.
+        # All cases that a round may legally skip occurred.
         assert seen["picks"] > 3000
         assert min(seen["withdrawn"], seen["kept"], seen["noted"]) >= 2
 
@@ -84,7 +84,7 @@ class TestNoHonestRoundIsRed:
         ids=str,
     )
     def test_of_a_pool_over_hours(self, options: dict[str, Any]) -> None:
-        """What the policy remembers goes on from round to round, so gangs have their turn."""
+        """The policy's memory persists from round to round, so gangs get their turn."""
         jobs = mixed_workload(1, jobs=150, hours=6).jobs
         kept = picks = 0
         for snapshot, decision, _ in rounds(
@@ -102,11 +102,11 @@ class TestNoHonestRoundIsRed:
         assert order(snapshot, decide_round(snapshot)).verdict is Verdict.NOT_PROMISED
 
 
-# ---- plants ----
+# ---- manipulated decisions ----
 
 
 def busy(seed: int, **fields: Any) -> tuple[Snapshot, Decision]:
-    """A round of several tenants without reservations, and what was decided."""
+    """Return a round of several tenants without reservations, and its decision."""
     known: dict[str, Any] = {
         "nodes": 6, "tenants": 4, "pending": 40, "fill": 0.9, "expired": 0.6,
         "gpu_types": ("v100",), "several": 0,
@@ -120,7 +120,7 @@ def terms(decision: Decision) -> list[Grant | Renew]:
 
 
 def without(decision: Decision, tenant: int) -> Decision:
-    """The decision without all picks of a tenant."""
+    """Return the decision without all picks of a tenant."""
     grants = tuple(row for row in decision.grants if row.tenant != tenant)
     renewals = tuple(row for row in decision.renewals if row.tenant != tenant)
     return replace(decision, grants=grants, renewals=renewals)
@@ -136,7 +136,7 @@ def served_tenants(seeds: range) -> Iterator[tuple[Snapshot, Decision, int]]:
 
 class TestAPlant:
     def test_of_all_picks_of_a_tenant_dropped_is_seen(self) -> None:
-        """GPUs stay idle that its jobs fit."""
+        """GPUs that fit its jobs stay idle."""
         cases = 0
         for snapshot, decision, tenant in served_tenants(range(20)):
             row = order(snapshot, without(decision, tenant))
@@ -185,9 +185,9 @@ class TestAPlant:
     @pytest.mark.parametrize(
         ("gang", "passed_us", "nodes", "idle"),
         [
-            (4, 4, 2, ()),  # late, does not fit, and no more than it needs: rightly kept
+            (4, 4, 2, ()),  # late, does not fit, and no more than it needs: rightly held back
             (4, 5, 2, (2,)),  # not late yet
-            (4, None, 2, (2,)),  # never passed over
+            (4, None, 2, (2,)),  # never skipped
             (3, 4, 2, (2,)),  # more than it needs
             (2, 4, 1, (1, 2)),  # it fits
         ],
@@ -195,7 +195,7 @@ class TestAPlant:
     def test_of_gpus_kept_wrongly_is_seen(
         self, gang: int, passed_us: int | None, nodes: int, idle: tuple[int, ...]
     ) -> None:
-        """Each node has two GPUs free, and all are kept for the gang; a small job waits."""
+        """Each node has two free GPUs, all held back for the gang; a small job waits."""
         running = [snapshots.job(20 + node, 2, tenant=3) for node in range(1, nodes + 1)]
         asked = snapshots.snapshot(
             [*running, snapshots.job(11, gang), snapshots.job(12, 1, tenant=2)],
@@ -219,7 +219,7 @@ class TestAPlant:
     def test_of_picks_of_the_least_and_the_most_in_each_others_turn_is_seen(
         self, note: str
     ) -> None:
-        """A note that says why a pick is out of order excuses none that did not wait too long."""
+        """A note about a pick out of order only excuses a job that waited too long."""
         cases = 0
         for seed in range(40):
             snapshot, decision = busy(seed)
@@ -247,7 +247,7 @@ class TestAPlant:
         assert cases > 10
 
     def test_of_gpus_of_the_least_given_to_the_most_is_seen(self) -> None:
-        """Nothing stays idle: a tenant far above its share has what a starving one could have."""
+        """No GPU is idle: a tenant far above its share holds GPUs that a starving one could use."""
         snapshot = starving()
         honest = decide_round(snapshot)
         assert {grant.tenant for grant in honest.grants} == {1, 2}
@@ -258,7 +258,7 @@ class TestAPlant:
         assert (row.tenant, row.other, row.worst) == (1, 2, None)
 
     def test_of_small_jobs_in_place_of_a_gang_is_seen(self) -> None:
-        """Each takes one GPU of a node, so that the gang fits no more after the first."""
+        """Each takes one GPU of a node, so the gang no longer fits after the first."""
         snapshot = starving(gang=8)
         mine = [job for job in snapshot.jobs if job.tenant == 2]
         honest = decide_round(snapshot)
@@ -279,13 +279,13 @@ class TestAPlant:
 
 
 def starving(gang: int = 1) -> Snapshot:
-    """8 GPUs; tenant 2 had them all, tenant 1 nothing, and both wait for as many."""
+    """Return 8 GPUs; tenant 2 had them all, tenant 1 none, and both wait for 8."""
     mine = [snapshots.job(n, gang, tenant=1) for n in range(1, 1 + 8 // gang)]
     theirs = [snapshots.job(n, 1, tenant=2) for n in range(21, 37)]
     held = [snapshots.lease(n, n, (1, 1), tenant=2) for n in range(21, 29)]
     quotas = [Entitlement(tenant, "v100", 4) for tenant in (1, 2)]
     snapshot = snapshots.snapshot([*mine, *theirs], held, nodes={1: 8}, quotas=quotas)
-    # They end their leases for good: only jobs that wait are candidates for grants.
+    # Their leases end, and the jobs are removed: only waiting jobs are candidates for grants.
     ended = {lease.job for lease in held}
     return replace(
         snapshot,
@@ -299,7 +299,7 @@ def starving(gang: int = 1) -> Snapshot:
 
 
 def given(jobs: list[Job], places: list[tuple[int, int]]) -> tuple[Grant, ...]:
-    """Grants of these jobs at these places, in this order."""
+    """Return grants of these jobs at these places, in this order."""
     return tuple(
         Grant(number, job.id, job.tenant, "v100", (place,), Key(None, None))
         for number, (job, place) in enumerate(zip(jobs, places, strict=True), start=1)
@@ -307,7 +307,7 @@ def given(jobs: list[Job], places: list[tuple[int, int]]) -> tuple[Grant, ...]:
 
 
 def test_an_exchange_of_places_hides_no_room_at_the_end() -> None:
-    """A renewal that changed places with a grant: what each node gives in the end is exact."""
+    """If a renewal swaps places with a grant, the final use of each node is exact."""
     jobs = [snapshots.job(n, 4, tenant=1 + n % 2) for n in range(1, 7)]
     held = [snapshots.lease(n, n, (n, 4), tenant=1 + n % 2) for n in (1, 2)]
     quotas = [Entitlement(tenant, "v100", 8) for tenant in (1, 2)]

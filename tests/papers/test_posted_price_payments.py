@@ -1,10 +1,13 @@
 """Astraea-online, golden case B: pricing and payment on the given schedule (4.2 to 4.4).
 
-Four servers with 2 workers and 1 PS each; users 1 and 2 own 4 workers and 2 PSs each. On s1
-j11 (user 1) runs in slots (8, 10] and j21 (user 2) in (10, 12]: 2 workers and 1 PS each. j12
-of user 1 borrows 3 workers and 1 PS on s3 and s4 in (8, 12]. theta = 16, base rate 1.
+Four servers have 2 workers and 1 PS each; users 1 and 2 own 4 workers and 2 PSs each.
 
-A slot stands for an hour here: prices are per worker-hour. Amounts are micro-credits.
+- On s1, j11 (user 1) runs in slots (8, 10] and j21 (user 2) in (10, 12], with 2 workers and 1 PS
+  each.
+- Job j12 of user 1 borrows 3 workers and 1 PS on s3 and s4 in (8, 12].
+- Prices have theta = 16 and base rate 1.
+
+A slot is an hour here: prices are per worker-hour. Amounts are micro-credits.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ def hour(slot: int) -> int:
 
 
 def sums_of(resource: str) -> IdleSums:
-    """Idle quota of both users over the slots, before j12 takes its share (eq. 2)."""
+    """Return the idle quota of both users over the slots, before j12 takes its share (eq. 2)."""
     capacity, quota, used, _ = RESOURCES[resource]
     sums = IdleSums()
     sums.entitle(hour(8), capacity, {USER_1: (quota, None), USER_2: (quota, None)})
@@ -38,7 +41,7 @@ def sums_of(resource: str) -> IdleSums:
 
 
 def paid(start: int, end: int) -> dict[int, int]:
-    """What users 1 and 2 earn of j12 in slots (start, end], each resource split by itself."""
+    """Return what users 1 and 2 earn from j12 in slots (start, end], split by resource."""
     earned = {USER_1: 0, USER_2: 0}
     for resource, (*_, used, borrowed) in RESOURCES.items():
         sums = sums_of(resource)
@@ -79,7 +82,7 @@ class TestJ12:
 
 
 class TestPayments:
-    """Table: slots, what user 2 earns as the paper computes it, and what user 1 earns."""
+    """Table: slots, the income of user 2 as the paper computes it, and the income of user 1."""
 
     @pytest.mark.parametrize(
         ("start", "end", "user_2"),

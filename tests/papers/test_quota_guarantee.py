@@ -1,4 +1,4 @@
-"""Evenshare keeps the guarantee that it gives: every round of random pools, measured apart."""
+"""Evenshare keeps its guarantee: every round of random pools, measured independently."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def verdict(snapshot: Snapshot, decision: Decision) -> Verdict:
 
 
 def mixed(seed: int) -> tuple[Cluster, list[SimJob]]:
-    """Three GPU types, nodes of three sizes, limits of every kind, jobs that accept some or any."""
+    """Draw a pool of three GPU types, three node sizes, limits, and jobs of some or all types."""
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     jobs = [
         replace(

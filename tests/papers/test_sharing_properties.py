@@ -23,14 +23,14 @@ from evenshare_core.domain.values import canonical_bytes, decode, sha256_hex
 from evenshare_core.policies.base import decide_round
 from evenshare_core.policies.registry import policy
 
-calm = settings(deadline=None)  # a solver's first program takes longer than its others
+calm = settings(deadline=None)  # a solver's first program takes longer than later ones
 ROOT = Path(__file__).resolve().parents[2]
 POLICIES = ("oef", "gavel", "max_min", "max_efficiency")
 TYPES = ("k80", "p100", "v100")
 
 
 def mixed(seed: int, **fields: Any) -> Snapshot:
-    """A random pool of three types with profiles, and jobs that accept one type, some or any."""
+    """Draw a pool of three types with profiles, and jobs that accept one type, some or any."""
     snapshot = pool(seed=seed, gpu_types=TYPES, **fields)
     rng = random.Random(seed)  # noqa: S311 - a seeded pool, not a secret
     profiles = tuple(
@@ -138,7 +138,7 @@ class TestEveryRound:
 
     @given(rounds(limits=False))
     def test_conserves_work(self, snapshot: Snapshot) -> None:
-        """No job waits while its gang fits what is left of a type that it can run on."""
+        """No job waits while its gang fits the free GPUs of a type that it can run on."""
         options = {**snapshot.options, "reserve_after_leases": 0, "spread": False}
         decision = decide_round(replace(snapshot, options=options))
         free = {node.id: node.gpus for node in snapshot.nodes}
@@ -180,6 +180,6 @@ for name in sys.argv[1:]:
 
 
 def told(name: str) -> str:
-    """The hash of a decision about a pool of some size."""
+    """Return the hash of a decision about a medium-sized pool."""
     snapshot = mixed(5, nodes=12, tenants=5, pending=60, fill=0.8, expired=0.5, limits=True)
     return sha256_hex(canonical_bytes(decide_round(replace(snapshot, policy=name))))

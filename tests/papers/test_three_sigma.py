@@ -1,4 +1,4 @@
-"""3Sigma: distributions of run times, the program of starts against all plans, and its rules."""
+"""3Sigma: distributions of run times, the program of starts compared with all plans, its rules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SLOTS = 4
 
 
 def drawn_starts(seed: int) -> tuple[list[StartJob], dict[str, Slots]]:
-    """Some jobs for two GPU types with little room."""
+    """Draw some jobs for two GPU types with little room."""
     rng = Random(seed)  # noqa: S311 - a test's seed
     free = {
         name: np.array([rng.randrange(8, 40) for _ in range(SLOTS)], dtype=np.int64)
@@ -54,7 +54,7 @@ def drawn_starts(seed: int) -> tuple[list[StartJob], dict[str, Slots]]:
 
 
 def best_utility(jobs: list[StartJob], free: dict[str, Slots]) -> int:
-    """The most that any plan earns, by trying all."""
+    """Return the utility of the best plan, by trying all plans."""
     if not jobs:
         return 0
     first, rest = jobs[0], jobs[1:]
@@ -97,7 +97,7 @@ class TestStarts:
 
 
 class TestThreeSigma:
-    """Slots of a minute, so that a second job of two would start a minute later."""
+    """Slots of a minute, so that the second of two jobs would start a minute later."""
 
     TWO = ((4, 100, (120,)), (4, 100, (110,)))
 
@@ -108,9 +108,9 @@ class TestThreeSigma:
     @pytest.mark.parametrize(
         ("errors", "exact_jobs", "first"),
         [
-            ((0, 1000), 16, 1),  # 100 points against half of the lengths in time
+            ((0, 1000), 16, 1),  # 100 points compared with half of the lengths in time
             ((1000, 0), 16, 2),
-            ((0, 1000), 0, 1),  # what earns more for its use is tried first as well
+            ((0, 1000), 0, 1),  # the higher utility for its use is also tried first
         ],
     )
     def test_starts_what_is_expected_to_earn_most(
@@ -126,14 +126,16 @@ class TestThreeSigma:
         solve = decide_round(one).solve
         assert solve is not None
         assert solve.status == "feasible"
-        # 50 of 150 points are missing, nearly.
+        # Nearly 50 of 150 points are missing.
         assert solve.fallback == "at most 33.33% below the best plan: more than 0 jobs"
         exact = decide_round(self.asked(*self.TWO, estimates=estimates(0, 1000))).solve
         assert exact is not None
         assert (exact.status, exact.objective, exact.fallback) == ("optimal", 100.005, "")
 
     def test_takes_estimates_that_say_no_error_as_the_operator_says(self) -> None:
-        """One of the two can be in time: of sure ones the nearer deadline, else the sure one."""
+        """Only a single job can be in time: the nearer deadline if both are certain, else the
+        certain one.
+        """
         rows = ((4, 100, (170,)), (4, 100, (110,)))
         assert started(decide_round(self.asked(*rows))) == [2]
         wide = self.asked(*rows, options={"error": 2.0}, estimates=estimates(0))
@@ -153,7 +155,7 @@ class TestThreeSigma:
         assert ([row.job for row in decision.renewals], started(decision)) == ([1], [])
 
     def test_lets_best_effort_have_what_is_planned_for_later(self) -> None:
-        """Two GPUs are in use for two slots more, by what is known; then the gang starts."""
+        """Two GPUs are known to be in use for two more slots; then the gang starts."""
         runs = lease(7, 1, (1, 2), expires_us=2 * NOW_US)
         rows = ((2, 1110, (2000,)), (4, 100, (250,)), (2, 50, ()))
         decision = decide_round(self.asked(*rows, leases=[runs]))
@@ -177,7 +179,7 @@ class TestThreeSigma:
         assert started(decide_round(self.asked(*rows, options={"unknown_s": 99}))) == [1]
 
     def test_takes_soft_deadlines_by_what_they_earn(self) -> None:
-        """Who starts two minutes later has 80 points for the soft one, 0 for the strict one."""
+        """Two minutes later the soft one still has 80 points, the strict one 0."""
         rows = ((4, 100, (110, 230)), (4, 100, (115,)))
         assert started(decide_round(self.asked(*rows))) == [2]
 
@@ -187,7 +189,7 @@ class TestThreeSigma:
         assert solve.objective == 200.009
 
     def test_counts_gpus_in_its_slots_and_not_nodes(self) -> None:
-        """Two and two are free: it is planned now, and waits; the best-effort job starts."""
+        """Two and two are free: it is planned now, but waits; the best-effort job starts."""
         fields: dict[str, Any] = {
             "nodes": {1: 4, 2: 4},
             "leases": [

@@ -1,4 +1,4 @@
-"""The certificate's line of trades: measured apart from the policy, and red where it lies."""
+"""The trades line of certificates: measured independently, and red for a false trade."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEEDS = {1: 1250, 2: 5000, 3: 6250}  # a V100 over a K80: Table 3 of the paper
 
 
 def traded(count: int = 2) -> list[tuple[Snapshot, Decision]]:
-    """Quanta of Table 3; from the seventh on, the first tenant has no jobs left."""
+    """Return quanta of Table 3; from the seventh on, the first tenant has no jobs left."""
     profiles = [Profile(t, t, (("k80", 1000), ("v100", v))) for t, v in SPEEDS.items()]
     cluster = pool({"k80": [4] * 15, "v100": [4] * 3}, profiles)
     jobs = jobs_of((1, 60, 1), (2, 60, 1), (3, 60, 1), profile={1: 1, 2: 2, 3: 3}, ends={1: 6})
@@ -86,11 +86,11 @@ class TestATradeThatIsWrong:
             {"seller": 3},
             {"sold_type": "v100"},
             {"bought_micro": 0},
-            {"rate_micro": 7_000_000, "sold_micro": 7_000_000},  # above what it is worth
-            {"rate_micro": 1_200_000, "sold_micro": 1_200_000},  # below what the seller loses
+            {"rate_micro": 7_000_000, "sold_micro": 7_000_000},  # above its value
+            {"rate_micro": 1_200_000, "sold_micro": 1_200_000},  # below the seller's loss
             {"sold_micro": 5_000_003},
             {"sold_micro": 4_999_997},
-            # The rate would do, were it worth so much to its jobs.
+            # The rate would be right if its jobs gained that much.
             {"rate_micro": 7_000_000, "sold_micro": 7_000_000, "buyer_rate_micro": 7_000_000},
             {"seller_rate_micro": 1_000_000},
         ],
@@ -118,8 +118,8 @@ class TestATradeThatIsWrong:
     @pytest.mark.parametrize(
         "swap",
         [
-            Swap(1, "k80", 1),  # out of nothing
-            Swap(1, "v100", -1),  # told twice
+            Swap(1, "k80", 1),  # quota from nowhere
+            Swap(1, "v100", -1),  # counted twice
         ],
     )
     def test_swaps_that_do_not_add_up_are_seen(self, swap: Swap) -> None:

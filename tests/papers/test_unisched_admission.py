@@ -1,4 +1,4 @@
-"""What UniSched's Selector promises a deadline job beside a plan, and what it says instead."""
+"""Promises of UniSched's Selector to a deadline job next to a plan, and its refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestYes:
         assert answer.earliest == 5
 
     def test_takes_the_option_that_ends_first(self) -> None:
-        """Six GPUs on the two that each of three nodes has left: spread, so slower."""
+        """Six GPUs from the two left on each of three nodes: spread, so slower."""
         problem = SelectorProblem([strict(number, 6, 9, 9) for number in range(3)], nodes(3))
         answer = ask(problem, 6, 4, 6)
         assert answer.option is not None

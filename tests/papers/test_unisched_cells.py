@@ -69,7 +69,7 @@ class TestOptions:
 
 
 def by_brute_force(demand: list[int], free: list[int]) -> bool:
-    """Whether cells, by size, fit nodes of so many free GPUs, each on one node."""
+    """Return whether cells, by size, fit nodes of these free GPUs, each on one node."""
     if not demand:
         return True
     return any(
@@ -144,7 +144,7 @@ class TestRenewal:
         assert picks_now(problem, plan, {3: 6}, {1: {3: 6}}).gpus == {1: {3: 6}}
 
     def test_a_pin_gives_way_if_another_job_has_no_place_then(self) -> None:
-        """Two free GPUs of each node, and a pair on one: held over both, it leaves no pair."""
+        """Each node has two free GPUs, and a pair needs one node: none is left if both are used."""
         pair = next(row for row in options(2) if not row.one_node)
         demands = [CellDemand(1, pair, {1: 1, 2: 1}), CellDemand(2, options(2)[0])]
         placed = place_cells({1: 2, 2: 2}, demands)

@@ -27,7 +27,7 @@ from evenshare_core.estimation.values import Estimate
 from evenshare_core.units import MINUTE_US, SECOND_US
 from tests.patience import some
 
-SEEDS = range(100, 106)  # not those by which the weights were chosen
+SEEDS = range(100, 106)  # not the seeds by which the weights were chosen
 CAP = 5000
 CORE = Path(__file__).resolve().parents[2] / "core" / "src"
 
@@ -78,7 +78,7 @@ class TestTheCap:
 
     @pytest.mark.parametrize("seed", [239, 299, 1, 2, 3, 4])
     def test_holds_where_evaluations_are_far_apart_and_metrics_are_noise(self, seed: int) -> None:
-        """Nothing overflows, whatever is tried on the way; with the first two seeds it did."""
+        """No intermediate value overflows; with the first two seeds it used to."""
         draw = np.random.default_rng(seed)
         places = np.cumsum(draw.integers(1, 10 ** draw.integers(1, 6), size=12)).tolist()
         metrics = draw.normal(size=12).tolist()
@@ -104,7 +104,7 @@ class TestTheTarget:
         assert answer.members[0][0] in {"pow3", "pow4", "mmf"}
 
     def test_is_met_by_the_noise_before_the_curve_meets_it(self) -> None:
-        """A flat curve just short of the target: each evaluation may be the one."""
+        """A flat curve just short of the target: each evaluation may meet it."""
         draw = np.random.default_rng(5)
         seen = [0.9 - 0.3 * 0.5**x + 0.01 * float(draw.normal()) for x in range(60)]
         target = max(seen) + 0.004
@@ -195,7 +195,7 @@ def at_half(family: str) -> tuple[tuple[DrawnRun, StopEstimate], ...]:
 
 
 def errors(*families: str) -> list[float]:
-    """Of durations, when half of a run's iterations are over."""
+    """Return relative errors of durations, estimated at half of a run's iterations."""
     each = []
     for family in families:
         for run, answer in at_half(family):
@@ -204,7 +204,7 @@ def errors(*families: str) -> list[float]:
 
 
 def duration(iterations: int) -> float:
-    """Of a job with a deadline at two days, ten-minute leases, 20 s lost by an interruption."""
+    """Return the duration with a deadline in two days, ten-minute leases, 20 s per interruption."""
     work_us, lease_us = iterations * SECOND_US, 10 * MINUTE_US
     leases = -(-work_us // lease_us)
     count = expected_interruptions(leases, 2 * 24 * 60 * MINUTE_US // lease_us)
@@ -220,18 +220,18 @@ class TestDurationsAtHalfOfTheTraining:
         assert statistics.median(errors(*INSIDE)) < 0.06
 
     def test_of_power_laws_are_not(self) -> None:
-        """Counterexample: so flat towards the end that noise decides when the target is met."""
+        """Counterexample: near the end it is so flat that noise decides when the target is met."""
         assert statistics.mean(errors("pow3")) > 0.10
 
     def test_of_other_families_are_within_20_percent_only(self) -> None:
         assert 0.10 < statistics.mean(errors(*OUTSIDE)) < 0.20
 
     def test_cannot_know_of_a_rate_that_drops(self) -> None:
-        """Counterexample: after it the curve is another one, and nothing before says so."""
+        """Counterexample: after the drop the curve is another one, without any earlier sign."""
         assert statistics.mean(errors(UNFORESEEN)) > 0.5
 
     def test_lie_in_their_band(self) -> None:
-        """Four fifths should, of curves that the ensemble can have."""
+        """Four fifths should, for curves that the ensemble can represent."""
         inside = [
             answer.low <= run.stopped <= answer.high
             for family in INSIDE

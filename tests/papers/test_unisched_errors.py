@@ -1,4 +1,4 @@
-"""UniSched with estimates that are wrong: who goes first, what is planned, how likely it is.
+"""UniSched with wrong estimates: the order of jobs, their plans and their chances.
 
 Source: ADR 0191.
 """
@@ -22,12 +22,12 @@ from tests.unit.core.snapshots import AT_US, job
 
 
 class TestEstimatesThatAreWrong:
-    """`error_milli` of 250: a quarter of the estimate is one deviation."""
+    """With `error_milli` of 250, a quarter of the estimate is one deviation."""
 
     def round(
         self, estimates_us: Iterable[int], by_us: Iterable[int], error_milli: int = 250
     ) -> Decision:
-        """Jobs of the whole pool, their deadlines, and a best-effort job of six slots."""
+        """Decide jobs of the whole pool, their deadlines, and a best-effort job of six slots."""
         sizes = list(enumerate(estimates_us, 1))
         jobs = [job(number, 24, estimate_us=one) for number, one in sizes]
         jobs.append(job(9, 24, estimate_us=6 * SLOT))
@@ -42,7 +42,7 @@ class TestEstimatesThatAreWrong:
     def test_the_shorter_job_goes_first_where_plans_allow(
         self, error_milli: int, begins: list[int]
     ) -> None:
-        """With exact estimates the best-effort job has the slot, as there is time for both."""
+        """With exact estimates the best-effort job has the slot, since there is time for both."""
         decision = self.round([3 * SLOT, 2 * SLOT], [12 * SLOT, 20 * SLOT], error_milli)
         assert [row.job for row in decision.grants] == begins
 
@@ -50,7 +50,7 @@ class TestEstimatesThatAreWrong:
     def test_a_job_is_planned_that_may_be_shorter_than_its_estimate(
         self, by_us: int, chance_milli: int
     ) -> None:
-        """Of eight slots, so that a deviation is two: normal(0) and normal(-1), 15.9 %."""
+        """It needs eight slots, so a deviation is two: normal(0) and normal(-1), 15.9 %."""
         answer = by_job(self.round([8 * SLOT], [by_us]))[1]
         assert answer.state is DeadlineState.PLANNED
         assert answer.chance_milli == chance_milli
@@ -70,7 +70,7 @@ class TestEstimatesThatAreWrong:
     def test_an_estimate_of_unknown_error_is_taken_at_its_word(
         self, error_milli: int, state: DeadlineState
     ) -> None:
-        """Ten hours were declared by somebody of whom nothing is known, an hour is asked for."""
+        """A declared estimate of eight slots cannot meet a deadline in four."""
         assert by_job(self.round([8 * SLOT], [4 * SLOT], error_milli))[1].state is state
 
     @pytest.mark.parametrize(

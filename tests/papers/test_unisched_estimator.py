@@ -1,4 +1,4 @@
-"""UniSched's estimator: interruptions (3), speeds (2), and averages that run."""
+"""UniSched's estimator: interruptions (3), speeds (2), and running averages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEASES = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(
 
 
 def chances(n: int, m: int) -> dict[int, Fraction]:
-    """The weights of (3), as printed."""
+    """Return the weights of (3), as printed."""
     return {
         k: Fraction(comb(n - 1, k) * comb(m - n + 1, k + 1), comb(m, n))
         for k in range(min(n - 1, m - n) + 1)
@@ -124,7 +124,7 @@ class TestSpeeds:
     def test_that_follow_the_law_are_predicted(
         self, law: Law, comp: int, t1: int, t2: int, more: list[tuple[int, bool]]
     ) -> None:
-        """To a microsecond per step, which the rows are rounded to, wherever it is asked."""
+        """The tolerance is a microsecond per step, to which rows are rounded."""
 
         def exact(gpus: int, several: bool) -> float:
             return comp + (t2 if several else t1) * law.steps(gpus)
@@ -137,7 +137,7 @@ class TestSpeeds:
             assert answer == pytest.approx(exact(gpus, several), abs=3 * gpus, rel=1e-6)
 
     def test_never_have_negative_parts(self) -> None:
-        """Two GPUs that are faster than one: communication costs nothing."""
+        """Two GPUs are faster than one, so communication is estimated as free."""
         model = fit_speeds([measured(1, 100_000), measured(2, 90_000)])
         assert model.t1_us == 0
         assert 90_000 < model.comp_us < 100_000
@@ -154,7 +154,7 @@ class TestSpeeds:
         assert off.fitted(16, several_nodes=False).amount == pytest.approx(175_000, rel=0.05)
 
     def test_count_a_row_far_off_by_hubers_weight_and_are_as_sure_as_its_residuals(self) -> None:
-        """Where the pulls of all rows cancel; its errors grow by what is left per row but one."""
+        """The pulls of all rows cancel; errors are scaled by residuals per degree of freedom."""
         model = fit_speeds([*[measured(1, 1_000)] * 3, measured(1, 1_500)])
         error = sqrt(MODEL_ERROR**2 + MEASURED_ERROR**2)
         near, far = 1 / (1_000 * error), 1 / (1_500 * error)
@@ -201,7 +201,7 @@ class TestSpeeds:
 
 
 class TestGavelsThroughputs:
-    """The paper's 5 % is of its own cluster. It does not hold here; docs/estimation.md."""
+    """The paper's 5 % is for its own cluster. It does not hold here; docs/estimation.md."""
 
     @pytest.mark.parametrize(
         ("law", "one_node", "several_nodes"), [(Law.LINEAR, 0.40, 0.78), (Law.RING, 0.19, 0.11)]
@@ -226,7 +226,7 @@ class TestGavelsThroughputs:
 
     @pytest.mark.parametrize("law", Law)
     def test_lie_in_the_band_of_a_profile(self, law: Law) -> None:
-        """Four fifths should; the estimate says how far off it may be."""
+        """Four fifths should; the estimate states its error."""
         inside = [error.is_in_band for error in profiled_errors(law)]
         assert sum(inside) / len(inside) > 0.8
 
@@ -245,7 +245,7 @@ def noisy(mean_us: float, count: int, seed: int, spread: float = 0.03) -> list[i
 
 class TestAnAverageOfReports:
     def test_is_a_measurement_of_the_gpus_that_a_job_has(self) -> None:
-        """What runs corrects what was profiled."""
+        """Measurements of running jobs correct the profile."""
         reports = reported(noisy(250_000, 50, 6))
         seen = MeasuredIteration.from_average(8, reports, several_nodes=True)
         assert (seen.gpus, seen.several_nodes) == (8, True)

@@ -1,4 +1,4 @@
-"""Shorter jobs first in slot 0: who gives it, who does not, and what no plan loses by it.
+"""Shorter jobs first in slot 0: which jobs give it up, and the invariants of a plan.
 
 Source: ADR 0191.
 """
@@ -22,20 +22,20 @@ from tests.papers.unisched_pools import SLOT
 
 
 def dated(number: int, gpus: int, leases: int, deadline: int, ready: int = 0) -> SelectorJob:
-    """A job of so many leases with a strict deadline."""
+    """Return a job of `leases` leases with a strict deadline."""
     step = RewardStep(100 * REWARD_MICRO, deadline, leases)
     options = all_options(gpus, two_speeds(gpus, 1000))[:1]
     return SelectorJob(number, DeadlineClass.STRICT, options, (step,), 0, ready)
 
 
 def eager(number: int, gpus: int, leases: int) -> SelectorJob:
-    """A best-effort job that needs so many leases."""
+    """Return a best-effort job that needs `leases` leases."""
     options = all_options(gpus, two_speeds(gpus, 1000))[:1]
     return SelectorJob(number, DeadlineClass.BEST_EFFORT, options, (), leases * SLOT)
 
 
 def exchanged(jobs: dict[SelectorJob, list[int]], first: set[int]) -> dict[int, tuple[int, ...]]:
-    """Slots by job after the exchange of a plan that gives the jobs these slots."""
+    """Return slots by job after the exchange, for a plan that gives the jobs these slots."""
     free = [free_cells([8])]
     problem = SelectorProblem(tuple(jobs), free, slots=1, slot_us=SLOT)
     reservations = SlotReservations(compact_program(problem))
@@ -94,18 +94,18 @@ class TestSlotNow:
 
     def test_is_given_for_nothing_by_a_best_effort_job_of_more_gpu_time(self) -> None:
         plan = {eager(1, 8, 2): [0], dated(2, 4, 3, 9): [1, 2, 3]}
-        assert exchanged(plan, {2}) == {2: (0, 1, 2)}  # 16 GPU-leases against 12
+        assert exchanged(plan, {2}) == {2: (0, 1, 2)}  # 16 GPU-leases compared with 12
         plan = {eager(1, 4, 3): [0], dated(2, 8, 2, 9): [1, 2]}
         assert exchanged(plan, {2})[1] == (0,)
 
     def test_is_as_it_was_where_all_that_may_give_is_too_little(self) -> None:
-        """Of both best-effort jobs one has less left, and the other's GPUs are not enough."""
+        """Of both best-effort jobs, one has less left, and the other has too few GPUs."""
         plan = {eager(1, 4, 9): [0], eager(3, 4, 1): [0], dated(2, 8, 2, 9): [1, 2]}
         assert exchanged(plan, {2}) == {1: (0,), 2: (1, 2), 3: (0,)}
 
 
 def drawn(rng: Random) -> SelectorProblem:
-    """A crowded pool of up to three nodes, whose leases end by and by."""
+    """Draw a crowded pool of up to three nodes, whose leases end one after another."""
     nodes = [rng.choice((2, 4, 8, 8)) for _ in range(rng.randint(1, 3))]
     held = [rng.randint(0, gpus) for gpus in nodes]
     free = [free_cells(nodes)]

@@ -38,7 +38,7 @@ from .selector_cases import best_effort, nodes, options, small_case, strict
 from .selector_solvers import reward_by_ortools, reward_by_pyomo
 
 SMALL = range(24)
-# Between 24 small cases and the literal program, as fractions of its optimum.
+# Distances between 24 small cases and the literal program, as fractions of its optimum.
 MOST_ABOVE, MOST_LOST = 0.002, 0.0303
 
 
@@ -54,7 +54,7 @@ def planned(seed: int) -> SelectorPlan:
 
 class TestGoldenCases:
     def test_four_hostile_strict_jobs_on_three_nodes_all_meet_their_deadlines(self) -> None:
-        """Case 1: three on a node each, the fourth split over what they leave."""
+        """Case 1: three jobs on a node each, the fourth split over the rest."""
         jobs = [strict(number, 6, 4, 5) for number in range(4)]
         problem = SelectorProblem(jobs, nodes(3))
         plan = select(problem)
@@ -63,7 +63,7 @@ class TestGoldenCases:
         assert any(not row.option.one_node for row in plan.jobs.values())
 
     def test_without_split_options_one_of_them_misses(self) -> None:
-        """What Chronus would do: the rounded-up cell alone."""
+        """Chronus would only offer the rounded-up cell."""
         jobs = [
             replace(job, options=job.options[:1])
             for job in (strict(number, 6, 4, 5) for number in range(4))
@@ -164,7 +164,7 @@ class TestTheOracle:
         assert program.bound_micro(relaxed.prices) == pytest.approx(value, rel=1e-6)
 
     def test_of_a_job_that_gets_what_running_leases_leave(self) -> None:
-        """One node that is free from slot 2: the second lease is the first that it can have."""
+        """A node is free from slot 2: the second SLO lease is the first that it can have."""
         free: tuple[Cells, ...] = ((0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1))
         for deadline, reward in ((1, 0), (2, 100)):
             problem = SelectorProblem([strict(1, 8, 1, deadline)], free)
@@ -174,7 +174,7 @@ class TestTheOracle:
 
 @st.composite
 def problems(draw: st.DrawFn) -> SelectorProblem:
-    """Any mix of jobs, free cells that come and go, either cycle."""
+    """Draw any mix of jobs, free cells that come and go, in either cycle."""
     jobs = []
     for number in range(draw(st.integers(0, 12))):
         gpus = draw(st.sampled_from((1, 2, 3, 4, 6, 8, 12, 16, 24)))
@@ -251,7 +251,7 @@ def _broken(plan: SelectorPlan, short: JobLeases) -> Iterator[tuple[SelectorPlan
 
 class TestTheLastPlan:
     def test_is_kept_where_no_work_is_left_to_solve(self) -> None:
-        """Without a solver the option of the last plan stays, and the job its place."""
+        """Without a solver, each job keeps its place and its option of the last plan."""
         jobs = [strict(number, 6, 4, 5) for number in range(4)]
         problem = SelectorProblem(jobs, nodes(3))
         last = select(problem)
@@ -287,7 +287,7 @@ class TestErrorsOfThePrint:
         assert select(problem).reward_micro == 200 * REWARD_MICRO
 
     def test_14_alone_splits_a_job_whose_cells_stand_on_two_nodes(self) -> None:
-        """(0, 1, 1, 0) passes on a free 4 and a free 2 elsewhere: not as one node."""
+        """(0, 1, 1, 0) passes on a free 4 and a free 2 on another node, but not as one node."""
         free = free_cells([4, 2])
         assert fits_cells((0, 1, 1, 0), free)
         job = best_effort(1, 6, 60, 700)

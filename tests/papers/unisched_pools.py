@@ -23,20 +23,20 @@ SLOT = 5 * MINUTE_US
 
 
 def strict(number: int, after_us: int) -> Deadline:
-    """A job's deadline, so long after the round."""
+    """Return a job's deadline, `after_us` after the round."""
     steps = (DeadlineStep(AT_US + after_us, 100 * REWARD_MICRO),)
     return Deadline(number, DeadlineClass.STRICT, steps)
 
 
 def estimates(jobs: Iterable[Job], spread_milli: int = 1000) -> tuple[JobEstimate, ...]:
-    """What is known of the jobs: exact, no overhead."""
+    """Return exact estimates of the jobs, without overhead."""
     return tuple(JobEstimate(one.id, EstimateSource.MEASURED, 0, 0, spread_milli) for one in jobs)
 
 
 def asked(
     jobs: Sequence[Job], deadlines: Sequence[Deadline], leases: Sequence[Lease] = (), **rest: Any
 ) -> Snapshot:
-    """A round of the policy; a slot is five minutes."""
+    """Return a round of the policy; a slot is five minutes."""
     spread = rest.pop("spread_milli", 1000)
     fields: dict[str, Any] = {
         "nodes": {1: 8, 2: 8, 3: 8},

@@ -1,6 +1,6 @@
-"""Charges of terms and who earns them: written from docs/recompute/charges.md.
+"""Charges of terms and the lenders' income: written from docs/recompute/charges.md.
 
-It imports nothing of the project. A lender 0 is the operator, others are tenants by their ids.
+It imports nothing of the project. Lender 0 is the operator; other lenders are tenants by id.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from fractions import Fraction
 
 HOUR = 3_600_000_000
 OPERATOR = 0
-# GPUs that each lends, and for how many microseconds.
+# GPUs lent by each lender, and the time in microseconds.
 Piece = tuple[Mapping[int, int], int]
 
 
 def charge(borrowed: int, price_micro: int, held_us: int, carried: int) -> tuple[int, int]:
-    """What a term is charged, and what it carries on."""
+    """Return the charge of a term, and the remainder that it carries over."""
     due = borrowed * price_micro * held_us + carried
     micro = (2 * due + HOUR) // (2 * HOUR)
     return micro, due - micro * HOUR
@@ -24,7 +24,7 @@ def charge(borrowed: int, price_micro: int, held_us: int, carried: int) -> tuple
 def charged_until(
     held: tuple[int, int], due_us: int, late_us: int, rounds_us: Iterable[int], asked_us: int | None
 ) -> int:
-    """Until when the borrower of a term is charged; `held`: from when to when."""
+    """Return until when the borrower of a term is charged; `held`: its start and end."""
     began_us, ends_us = held
     seen = [at for at in rounds_us if at >= due_us]
     if asked_us is not None:
@@ -35,7 +35,7 @@ def charged_until(
 
 
 def lendable(quota: int, mode: str, lend_limit: int | None, own: int) -> int:
-    """What a tenant lends at an instant, with so many own GPUs in running terms."""
+    """Return the GPUs that a tenant lends at an instant, with `own` GPUs in running terms."""
     idle = max(0, quota - own)
     if mode == "RESERVE":
         return 0
@@ -43,7 +43,7 @@ def lendable(quota: int, mode: str, lend_limit: int | None, own: int) -> int:
 
 
 def weights(pieces: Iterable[Piece]) -> dict[int, Fraction]:
-    """The weight of each lender in a term that consists of these pieces."""
+    """Return the weight of each lender in a term that consists of these pieces."""
     sums: dict[int, Fraction] = {}
     for lent, span_us in pieces:
         total = sum(lent.values())
@@ -54,7 +54,7 @@ def weights(pieces: Iterable[Piece]) -> dict[int, Fraction]:
 
 
 def split(charge_micro: int, parts: Mapping[int, Fraction]) -> dict[int, int]:
-    """What each lender earns of a charge."""
+    """Return the income of each lender from a charge."""
     whole = sum(parts.values())
     exact = {who: charge_micro * weight / whole for who, weight in parts.items()}
     earned = {who: int(amount) for who, amount in exact.items()}

@@ -1,4 +1,4 @@
-"""Rounds to recompute: the demo's pools, replayed, and pools in which much is odd."""
+"""Rounds to recompute: the demo's pools, replayed, and pools with many odd cases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TYPES = ("k80", "p100", "v100")
 
 
 class Pool(NamedTuple):
-    """A pool as the simulator takes it; between its rounds, and of a lease, seconds."""
+    """A pool for the simulator; the lengths of rounds and leases are in seconds."""
 
     cluster: Cluster
     jobs: tuple[SimJob, ...]
@@ -46,7 +46,7 @@ class Pool(NamedTuple):
     lease_s: int
 
     def with_surcharges(self, wanted: bool) -> Pool:
-        """The same, with prices that rise with the queue where that is wanted."""
+        """Return the pool, with prices that rise with the queue if `wanted`."""
         types = sorted({node.gpu_type for node in self.cluster.nodes})
         rows = tuple(Surcharge(name, 50, 3000) for name in types) if wanted else ()
         return self._replace(cluster=dataclasses.replace(self.cluster, surcharges=rows))
@@ -54,7 +54,7 @@ class Pool(NamedTuple):
     def rounds(
         self, count: int, policy: str = "ltgf", options: Mapping[str, Any] | None = None
     ) -> Iterator[tuple[Snapshot, Decision]]:
-        """Its first rounds, quiet ones too."""
+        """Yield its first rounds, also quiet ones."""
         rules = Rules(
             policy, dict(options or {}), self.round_s * SECOND_US, self.lease_s * SECOND_US
         )
@@ -68,7 +68,7 @@ class Pool(NamedTuple):
 
 
 def philly_pool() -> Pool:
-    """The demo's `philly`: its trace, its nodes, and quotas by the nodes of its clusters."""
+    """Return the demo's `philly`: its trace and nodes, with quotas by its clusters' nodes."""
     trace = _trace("philly_2017-10-20.csv.gz")
     with (DATA / "philly_vc_nodes.csv").open(encoding="utf-8", newline="") as file:
         weights = {row["tenant"]: int(row["nodes"]) for row in csv.DictReader(file)}
@@ -78,7 +78,7 @@ def philly_pool() -> Pool:
 
 
 def mixed_pool() -> Pool:
-    """The demo's `mixed`, on three GPU types; what a type gains is the same for all jobs."""
+    """Return the demo's `mixed` on three GPU types; a type's speedup is the same for all jobs."""
     trace = _trace("mixed_24h.csv.gz")
     sizes = [(row.name, row.gpus) for row in mixed.GPU_TYPES for _ in range(row.nodes)]
     nodes = tuple(Node(n, *size) for n, size in enumerate(sizes, start=1))
@@ -110,10 +110,9 @@ def _quotas(
 
 
 def odd_rounds(seed: int, count: int) -> Iterator[Snapshot]:
-    """Rounds of a small pool in which nodes go and come, and every limit and option is used.
+    """Yield rounds of a small pool in which nodes come and go, with every limit and option.
 
-    What its decisions grant runs on, and every lease begins and ends on rounds, so that many end
-    together.
+    Granted jobs keep running. Every lease starts and ends on rounds, so that many end together.
     """
     rng = random.Random(seed)  # noqa: S311 - a pool, not a secret
     names = TYPES[: rng.choice((1, 2, 3))]
@@ -179,7 +178,7 @@ def _odd_options(rng: random.Random) -> dict[str, Any]:
 
 
 def _odd(rng: random.Random, snapshot: Snapshot) -> Snapshot:
-    """The round with credit, back-offs, protected leases and drained nodes, as a live pool's."""
+    """Return the round with credit, back-offs, protected leases and drained nodes."""
     held = {lease.job for lease in snapshot.leases}
     late_us = snapshot.at_us + rng.choice((0, 1, 10_000_000))
     backoffs = tuple(

@@ -9,7 +9,7 @@ from .second import Limits, Round, Row, Sums, gpus_of, rho, skip, tally
 
 
 def recompute(snapshot: str) -> str:
-    """Return the decision of a snapshot, both as JSON text with the fields that bundles name."""
+    """Return the decision of a snapshot, both as JSON text with the field names of bundles."""
     s = json.loads(snapshot, object_hook=Row)
     began = Round(s)
     decision = began.answer()
@@ -18,7 +18,7 @@ def recompute(snapshot: str) -> str:
 
 
 def follow(snapshot: str, decision: str) -> str:
-    """Return what follows from a decision's picks under any policy, as JSON text: all but those."""
+    """Return as JSON text the parts of a decision that follow from its picks under any policy."""
     s, d = (json.loads(text, object_hook=Row) for text in (snapshot, decision))
     sums, started = Sums(s, 0), {row.id: row.started_us for row in s.leases}
     s.entitlements = swapped(s.entitlements, d.swaps)
@@ -44,7 +44,7 @@ def follow(snapshot: str, decision: str) -> str:
 
 
 def swapped(entitlements, swaps):
-    """The quotas that trades have made."""
+    """Return the quotas after trades."""
     rows = {row.claim: row for row in entitlements}
     for swap in swaps:
         none = Row(gpus=0, mode="LEND_AND_BORROW", borrow_limit=None, lend_limit=None)
@@ -69,7 +69,7 @@ def back_offs(s):
 
 
 def shares_and_prices(s, decision, limits):
-    """`limits`: from which the round's terms were taken, beside the leases that go on."""
+    """`limits`: after the round's terms and the continuing leases were taken from them."""
     terms = [*decision.renewals, *decision.grants]
     got, shares = tally((row.claim, row.own + row.borrowed) for row in terms), []
     before = tally((row.claim, gpus_of(row.placement)) for row in s.leases)

@@ -1,4 +1,4 @@
-"""A second implementation of ltgf's round, written from docs/recompute, to be read beside it."""
+"""A second implementation of ltgf's round, written from docs/recompute, to be read with it."""
 
 # fmt: off
 # mypy: ignore-errors
@@ -9,7 +9,7 @@ DEFAULTS = {"work_conserving": True, "tenant_share": "demand", "new_jobs_first":
             "spread": False, "reserve_after_leases": 2, "fairness_window_s": 0, "lease_bonus": 0.0,
             "new_job_bonus": 0.0, "deadline_bonus": 0.0, "deadline_horizon_s": 86_400}
 SUMS = ("alloc_gpu_us", "fair_gpu_us", "entitled_gpu_us")
-class Row(dict):  # of a table; its fields are attributes too
+class Row(dict):  # of a table; fields are also attributes
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
     claim = property(lambda row: (row.tenant, row.gpu_type))
     arrival = property(lambda job: (job.submitted_us, job.id))
@@ -31,7 +31,7 @@ def accepted(job, capacity):
     return sorted(name for name in job.gpu_types or capacity if name in capacity)
 def first_of(rows):
     return next(((reason, numbers) for reason, holds, numbers in rows if holds), None)
-class Sums:  # of fairness, brought to the round
+class Sums:  # of fairness, advanced to the round
     def __init__(self, s, window_us):
         self.capacity = tally((node.gpu_type, node.gpus) for node in s.nodes)
         self.jobs = {row.job: row for row in s.service.jobs}
@@ -113,7 +113,7 @@ class Sums:  # of fairness, brought to the round
         ranked = [(-won(name, 0, gang), self.bring((tenant, name), t).level, name) for name in names
                   if won(name, 0, gang) > won(claimed, -gang, 0)]
         return min(ranked)[-1] if ranked else ""
-class Limits:  # what may refuse a job, by what is held and was taken
+class Limits:  # limits on jobs, from held and taken GPUs
     def __init__(self, s, going):
         self.rows = defaultdict(lambda: Row(gpus=0, borrow=None, lend=None), {row.claim: Row(
             row, borrow=row.borrow_limit if row.mode == "LEND_AND_BORROW" else 0,
@@ -197,7 +197,7 @@ class Places:  # where gangs may go on the nodes of a type
         for _, minus, node in sorted((when(n, g), -g, n) for n, g in self.gpus.items() if g):
             holds.append([node, min(gang - gpus_of(holds), -minus)])
         return sorted(pair for pair in holds if pair[1])
-class Round:  # its picks, and what is answered of them
+class Round:  # its picks, and the decision from them
     def __init__(self, s):
         self.s, self.o, held = s, Row(DEFAULTS | s.options), {row.job for row in s.leases}
         self.sums = Sums(s, self.o.fairness_window_s * 10**6)

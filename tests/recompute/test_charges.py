@@ -26,7 +26,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recompute" / "charges
 
 
 def table(first: str) -> list[list[str]]:
-    """The rows of the document's table whose first column has this name."""
+    """Return the rows of the document's table whose first column has this name."""
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     begin = next(at for at, line in enumerate(lines) if line.startswith(f"| {first} |"))
     rows = []
@@ -62,9 +62,9 @@ class TestTheDocument:
 
 
 class Life:
-    """A pool of one GPU type whose quotas change and whose leases begin, renew and end at random.
+    """A pool of one GPU type with random changes of quotas, and random leases.
 
-    `pieces`: who lends what from step to step.
+    `pieces`: the lent GPUs of each lender from step to step.
     """
 
     def __init__(self, seed: int) -> None:
@@ -119,7 +119,7 @@ LEASE, LATE = 900_000_000, 20_000_000
 
 
 class Held(NamedTuple):
-    """A term that is over; `ruled`: it began under the rule of late rounds."""
+    """A finished term; `ruled`: it started under the rule of late rounds."""
 
     lease: int
     number: int
@@ -133,9 +133,9 @@ class Held(NamedTuple):
 def recomputed(
     life: Life, held: list[Held]
 ) -> dict[tuple[int, int], tuple[int, int, dict[int, int]]]:
-    """Charge, what the operator bears, and what each lender earns, of each term."""
+    """Return by term its charge, the operator's part, and the income of each lender."""
     rounds = [event.at_us for event in life.events if event.kind in ("granted", "renewed")]
-    rounds.append(life.at_us)  # the last look
+    rounds.append(life.at_us)  # the last sweep
     carried: dict[int, int] = {}
     terms = {}
     for term in held:
@@ -177,7 +177,7 @@ class TestTheCore:
                     life.at_us += 7_000_001
                 micro = int(price.replace(".", ""))
                 held.append(Held(lease, number, borrowed, micro, began_us, life.at_us, bool(rule)))
-            if lease % 4:  # the others run on
+            if lease % 4:  # the others continue
                 life.tell("ended", lease, tenant, number, started=True)
                 del life.own[lease]
                 life.note()

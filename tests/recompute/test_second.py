@@ -1,7 +1,8 @@
 """The second implementation of ltgf's round, written from docs/recompute, agrees with the core.
 
-On the demo's pools under `ltgf`, on the golden cases of the paper, and on random pools. What of a
-round is the same under every policy is recomputed of the demo's own policies too.
+It is compared on the demo's pools under `ltgf`, on the golden cases of the paper, and on random
+pools. The parts that are the same under every policy are also recomputed for the demo's other
+policies.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ HERE = Path(__file__).parent
 PAGES = sorted((HERE.parents[1] / "docs" / "recompute").glob("*.md"))
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 LINES = 400
-# Of a decision; under ltgf the other tables are empty.
+# Tables of a decision; under ltgf the other tables are empty.
 TABLES = (
     "grants", "renewals", "ends", "skips", "service", "memory", "shares", "prices", "surcharges",
 )  # fmt: skip
@@ -67,7 +68,7 @@ HOURS = 3
 
 
 def bundle(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
-    """What a tenant downloads of a round."""
+    """Return a tenant's download of a round."""
     ids = ids_of(snapshot)
     names = Naming(*({one: f"{one:016x}" for one in rows} for rows in ids))
     data = make_bundle(
@@ -78,7 +79,7 @@ def bundle(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
 
 
 def differences(snapshot: Snapshot, decision: Decision) -> list[str]:
-    """The tables in which both implementations differ."""
+    """Return the tables in which both implementations differ."""
     disclosed = bundle(snapshot, decision)
     first = disclosed["decision"]
     second = json.loads(recompute(json.dumps(disclosed["snapshot"])))
@@ -106,7 +107,7 @@ class TestTheFiles:
 
 
 class TestTheDocument:
-    """Names and defaults in it are those of the core; what they mean, the other classes hold."""
+    """Its names and defaults are those of the core; the other classes test their meaning."""
 
     def words(self) -> set[str]:
         return set(re.findall(r"`(\w+)`", TEXT))
@@ -131,14 +132,14 @@ class TestTheDocument:
         assert set(row.__struct_fields__) <= self.words()
 
     def test_tells_every_reason_of_ltgf(self) -> None:
-        """The others are those of policies that look at more."""
+        """The other reasons are those of policies with more inputs."""
         others = {Reason.PRICE_ABOVE_VALUE, Reason.PLANNED_LATER, Reason.NEXT_BATCH,
                   Reason.CPUS_OR_MEMORY, Reason.QUARANTINED}  # fmt: skip
         assert {reason.value for reason in set(Reason) - others} <= self.words()
 
 
 class TestNamesAndRecords:
-    """The document's formulas, without the code that they are of."""
+    """The document's formulas, without the code that they describe."""
 
     def test_name_as_it_says(self) -> None:
         def keyed(key: bytes, text: str) -> bytes:
@@ -177,7 +178,7 @@ def mixed() -> Pool:
 
 
 class TestTheDemosPools:
-    """Their traces, nodes and quotas, from the beginning, for three hours of pool time."""
+    """Their traces, nodes and quotas, from the start, for three hours of pool time."""
 
     @pytest.mark.parametrize("name", ["philly", "mixed"])
     @pytest.mark.parametrize("surcharge", [False, True], ids=["", "surcharges"])
@@ -210,7 +211,7 @@ class TestTheDemosPools:
 
 
 def not_followed(snapshot: Snapshot, decision: Decision) -> list[str]:
-    """What of a round does not follow from its picks by the rules of every policy."""
+    """Return the parts of a round that do not follow from its picks by the common rules."""
     disclosed = bundle(snapshot, decision)
     first = disclosed["decision"]
     if snapshot.policy == "market":  # it sets base and theta of the next prices
@@ -251,7 +252,7 @@ class TestEveryPolicy:
 
 
 def checked(snapshot: Snapshot) -> Decision:
-    """`decide_round`, and the second implementation where it is of ltgf."""
+    """Run `decide_round`, and the second implementation if the policy is ltgf."""
     decision = decide_round(snapshot)
     if snapshot.policy == "ltgf":
         assert differences(snapshot, decision) == []
@@ -264,7 +265,7 @@ COMPARED: Counter[str] = Counter()
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Lets the tests of the paper compare each round that they decide."""
+    """Compare each round that the paper's tests decide."""
     before = COMPARED["rounds"]
     for module in (test_ltgf, pool_loop):
         monkeypatch.setattr(module, "decide_round", checked)
@@ -284,12 +285,12 @@ class TestTheTwoPhases(test_ltgf.TestTwoPhases):
 
 @pytest.mark.usefixtures("compared")
 class TestRhoThatIsUndefined(test_ltgf.TestUndefinedRho):
-    """While nothing was deserved."""
+    """Rounds before any GPU-time was deserved."""
 
 
 @pytest.mark.usefixtures("compared")
 class TestTheHooks(test_ltgf.TestJobSelection):
-    """Bonuses."""
+    """Rounds with bonuses."""
 
 
 @pytest.mark.usefixtures("compared")
@@ -318,7 +319,7 @@ class TestRandomPools:
             assert differences(snapshot, decide_round(snapshot)) == [], (seed, snapshot.number)
 
     def test_have_what_the_document_tells(self) -> None:
-        """So that agreeing says something: every reason, note and kind of placement occurs."""
+        """The comparison is not vacuous: every reason, note and kind of placement occurs."""
         seen: Counter[str] = Counter()
         for seed in (4, 20, 23, 33, 42, 109, 118):
             for snapshot in odd_rounds(seed, 24):
@@ -343,7 +344,7 @@ class TestRandomPools:
 
 
 class TestADifference:
-    """What somebody bends is not recomputed."""
+    """Changed values differ from the recomputed ones."""
 
     def snapshot(self) -> Snapshot:
         return next(islice(odd_rounds(3, 12), 8, None))

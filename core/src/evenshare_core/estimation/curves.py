@@ -1,19 +1,19 @@
-"""How many iterations a job runs that stops when its metric is good enough.
+"""An estimate of the iterations that a job runs if it stops once its metric meets a target.
 
 Source: UniSched III-B 2, after Domhan et al. 2015 (`evenshare_core.estimation.families`).
 
-An ensemble: each family is fitted to all points, and once more without the first three tenths,
-since what a curve does early says least of its end. Weights are exp(-BIC / 8): squares of residuals
-over the noise, and log N for each parameter. A fit to the later points counts 1 for each that it
-leaves out, what a point costs a curve that is right, and `CHANGE` parameters more. The usual
-exponent is BIC / 2; with it one family takes all, and the band is too narrow. The noise is the
-least variance that a fit leaves. Domhan samples parameters at random; here each member's error is
-that of its fit, in five steps of a normal distribution, so that the same points give the same
-answer.
+The estimate is an ensemble. Each family is fitted twice, to all points and without the first three
+tenths. The early part of a curve says least about its end. Weights are exp(-BIC / 8): squared
+residuals over the noise, plus log N for each parameter. A fit to the later points pays 1 for each
+point that it leaves out, the expected cost of a point on a correct curve. It also pays for `CHANGE`
+more parameters. The usual exponent is BIC / 2; with it, one family takes all the weight and the
+band is too narrow. The noise is the smallest variance of any fit. Domhan samples parameters at
+random. Here each member's error is that of its fit, in five steps of a normal distribution, so the
+same points always give the same answer.
 
-A job stops at the first evaluation that meets the target, and evaluations are noisy. So P(stop by
-x) is one minus the product, over the evaluations until then, of the chance that each misses it.
-The median is the estimate, and the user's cap always holds.
+A job stops at the first evaluation that meets the target, and evaluations are noisy. P(stop by x)
+is therefore one minus the product, over the evaluations up to x, of the chance that each misses the
+target. The median is the estimate, and the user's cap always holds.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ from evenshare_core.estimation.values import Estimate, estimate_of
 
 FEWEST_POINTS = 6
 MOST_POINTS = 400  # more are averaged in groups
-MOST_STEPS = 2000  # of evaluations ahead; more are taken several at a time
+MOST_STEPS = 2000  # evaluations ahead; beyond this, steps cover several evaluations each
 LATER_PART = 0.3
 CHANGE = 3
 TEMPER = 8.0
 LOW, HIGH = 0.1, 0.9
-_BAND = 2 * 1.2816  # standard deviations between these
+_BAND = 2 * 1.2816  # standard deviations between LOW and HIGH
 # Gauss-Hermite: five values of a standard normal, and their weights.
 _NORMAL = ((-2.85697, 0.011257), (-1.355626, 0.222076), (0.0, 0.533333),
            (1.355626, 0.222076), (2.85697, 0.011257))  # fmt: skip # a table
-_NEGLIGIBLE = 1e-4  # of the largest weight: a member that is left out
+_NEGLIGIBLE = 1e-4  # of the largest weight; members below it are left out
 
 
 @dataclass(frozen=True, slots=True)
 class StopEstimate:
-    """When a job stops, in iterations from its first.
+    """The iteration at which a job stops, counted from its first.
 
-    `iterations`: the median, the cap at most. `low`, `high`: by then it has stopped with chance
-    0.1 and 0.9, the cap at most. `steps`, `chances`: P(stop by iteration), before the cap cuts it.
-    `members`: weights of the families. `note`: a sentence where no curve was the reason.
+    `iterations`: the median, at most the cap. `low`, `high`: the job has stopped by then with
+    chance 0.1 and 0.9, at most the cap. `steps`, `chances`: P(stop by iteration), before the cap
+    applies. `members`: weights of the families. `note`: a sentence, if the estimate does not come
+    from a curve.
     """
 
     iterations: Estimate
@@ -66,7 +67,7 @@ def estimate_stop(points: Sequence[MetricPoint], criterion: StopCriterion) -> St
     """Estimate when the metric meets the criterion, from evaluations in ascending order.
 
     Raises:
-        ValueError: iterations do not ascend from 1, or a metric is no finite number.
+        ValueError: iterations do not ascend from 1, or a metric is not finite.
     """
     _check_points(points)
     cap = criterion.cap
@@ -98,7 +99,7 @@ def _check_points(points: Sequence[MetricPoint]) -> None:
 
 
 def _at_cap(cap: int, points: Sequence[MetricPoint], note: str) -> StopEstimate:
-    """The cap; how far off it may be is not known, only that it is no less than what ran."""
+    """Return the cap, whose error is unknown; the lower bound is the iterations that ran."""
     low = min(cap, points[-1].iteration) if points else 0
     return StopEstimate(estimate_of(cap, cap - low, EstimateSource.CAP), low, cap, note=note)
 
@@ -131,7 +132,7 @@ def _from_curves(points: Sequence[MetricPoint], criterion: StopCriterion) -> Sto
 
 
 def _grouped(values: Floats, group: int) -> Floats:
-    """Averages of so many values each, counted from the last, since that is what matters most."""
+    """Return averages of `group` values each, counted from the last, since late values matter."""
     if group == 1:
         return values
     whole: Floats = values[len(values) % group :].reshape(-1, group).mean(axis=1)
@@ -139,7 +140,7 @@ def _grouped(values: Floats, group: int) -> Floats:
 
 
 def _members(x: Floats, y: Floats, sign: int) -> tuple[list[_Member], float]:
-    """The families with their weights, of sum 1, and the variance of a point around the curve."""
+    """Return the families with weights of sum 1, and the variance of a point around the curve."""
     fits = [
         (fit_curve(family, x[first:], y[first:], sign), first)
         for first in sorted({0, int(LATER_PART * len(x))})
@@ -161,13 +162,15 @@ def _members(x: Floats, y: Floats, sign: int) -> tuple[list[_Member], float]:
 
 
 def _score(fit: CurveFit, first: int, variance: float, count: int) -> float:
-    """BIC over `count` points, of which the fit has left out the first ones."""
+    """Return the BIC over `count` points, of which the fit leaves out the first `first`."""
     parameters = fit.family.parameters() + (CHANGE if first else 0)
     return fit.squares / variance + first + parameters * log(count)
 
 
 def _steps_ahead(last: float, cap: int, every: float) -> tuple[Floats, float]:
-    """Iterations of the evaluations to come until the cap, and how many evaluations each is."""
+    """Return the iterations of evaluations up to the cap, and how many evaluations each step
+    covers.
+    """
     count = max(1, int((cap - last) // every))
     several = -(-count // MOST_STEPS)
     steps = last + every * several * np.arange(1, count // several + 1, dtype=np.float64)
@@ -175,7 +178,7 @@ def _steps_ahead(last: float, cap: int, every: float) -> tuple[Floats, float]:
 
 
 def _predicted(fit: CurveFit, x: Floats, sign: int, variance: float) -> tuple[Floats, Floats]:
-    """A member's curve at x and its standard error, by the slopes of its parameters."""
+    """Return a member's curve at x and its standard error, from the slopes of its parameters."""
     middle = fit.family.values(fit.parameters, x, sign)
     slopes = []
     for place, value in enumerate(fit.parameters):
@@ -210,6 +213,6 @@ def _summary(steps: Floats, chances: Floats, members: Sequence[_Member], cap: in
 
 
 def _step_at(steps: Floats, chances: Floats, chance: float, cap: int) -> int:
-    """The first step by which the job has stopped with this chance; the cap where none is."""
+    """Return the first step by which the job has stopped with this chance, or the cap."""
     place = int(np.searchsorted(chances, chance))
     return min(cap, ceil(steps[place])) if place < len(steps) else cap

@@ -1,14 +1,15 @@
-"""How often a job is interrupted, equation (3) in closed form, and how long earlier runs took.
+"""Expected interruptions of a job, equation (3) in closed form, and durations of earlier runs.
 
 | paper | here | unit |
 |---|---|---|
 | n, m | `leases`, `until_deadline` | leases of work; leases to the deadline |
 | T^sr (3) | `expected_interruptions`, times what each costs | interruptions |
 
-(3) sums k C(n-1, k) C(m-n+1, k+1) / C(m, n), which is (n - 1) (m - n) / m. One more than the count
-is hypergeometric: n of m, m - n + 1 of them marked. Its variance is part of the error.
+(3) sums k C(n-1, k) C(m-n+1, k+1) / C(m, n), which is (n - 1) (m - n) / m. The count plus one is
+hypergeometric: n draws from m, of which m - n + 1 are marked. Its variance is part of the error.
 
-(3) is circular as printed, since n is of T^dur (1), which has T^sr in it: n is of the work alone.
+As printed, (3) is circular: its n comes from T^dur (1), which contains T^sr. Here n covers the work
+only.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from evenshare_core.domain.estimates import EstimateSource
 from evenshare_core.estimation.values import Estimate, estimate_of
 from evenshare_core.units import ONE_MILLI
 
-# One earlier run says nothing about how runs differ.
+# A single earlier run does not show how much runs differ.
 ALONE_ERROR_MILLI = ONE_MILLI
-# However alike earlier runs were, the next is taken to differ by so much.
+# The next run may differ at least this much, however similar earlier runs were.
 HISTORY_ERROR = 0.05
 _MAD_TO_DEVIATION = 1.4826
 
 
 def expected_interruptions(leases: int, until_deadline: int) -> Fraction:
-    """Return (n - 1) (m - n) / m; 0 where the deadline cannot be met (m < n) or nothing is left.
+    """Return (n - 1) (m - n) / m, or 0 if no work is left or the deadline cannot be met (m < n).
 
     Raises:
-        ValueError: a negative number of leases of work.
+        ValueError: the number of leases of work is negative.
     """
     _check_leases(leases)
     if leases < 1 or until_deadline < leases:
@@ -45,7 +46,7 @@ def interruption_variance(leases: int, until_deadline: int) -> Fraction:
     """Return the variance of that count, n (n - 1) (m - n) (m - n + 1) / (m^2 (m - 1)).
 
     Raises:
-        ValueError: a negative number of leases of work.
+        ValueError: the number of leases of work is negative.
     """
     _check_leases(leases)
     n, m = leases, until_deadline
@@ -55,12 +56,12 @@ def interruption_variance(leases: int, until_deadline: int) -> Fraction:
 
 
 def history_estimate(amounts: Sequence[int]) -> Estimate:
-    """Return the median of what earlier runs of the same job took, and how far the next may be.
+    """Return the median of the amounts of earlier runs of the same job, with its error.
 
-    The error is that of one more run, by the median of distances from the median.
+    The error is that of one more run, from the median absolute deviation.
 
     Raises:
-        ValueError: no run, or a negative amount.
+        ValueError: there is no run, or an amount is negative.
     """
     if not amounts or min(amounts) < 0:
         raise ValueError("amounts: give one run at least, none of them negative")

@@ -1,10 +1,12 @@
-"""Evaluations that a job reports of its metric: what is kept of them, and when it has met its end.
+"""Evaluations of a job's metric: which are kept, and when they meet the stop criterion.
 
-What is kept depends on the evaluations alone, not on how many came at once, in which order or how
-often: of each stretch of iterations the first one, the newest of all, and the first that met the
-target. How wide stretches are follows from the newest iteration: a power of two, so that the first
-of a wide stretch is the first of a narrow one, and a part that was thinned before gives the same
-as the whole. `HISTORY_MAX` at most are kept; fewer than half of that only where there were no more.
+The kept evaluations depend only on the evaluations themselves, not on their batches, order or
+repetition. Iterations are divided into stretches. Kept are the first evaluation of each stretch,
+the newest of all, and the first that met the target. The width of stretches is a power of two and
+follows from the newest iteration. The first evaluation of a wide stretch is therefore also the
+first of a narrow one. Thinning in parts gives the same result as thinning the whole. At most
+`HISTORY_MAX` are kept, and at least half of that if there were enough.
+
 Source: docs/adr/0192-curves-of-live-jobs.md.
 """
 
@@ -16,13 +18,13 @@ from math import isfinite
 from typing import NamedTuple
 
 HISTORY_MAX = 200
-# What a criterion can name (`Job.stop_value`); squares of it are numbers still.
+# The largest value of a criterion (`Job.stop_value`); its square is still a finite float.
 METRIC_MOST = 10**12
 ITERATION_MOST = 2**53
 
 
 class MetricPoint(NamedTuple):
-    """What an evaluation after so many iterations gave."""
+    """A metric measured after a number of iterations."""
 
     iteration: int
     metric: float
@@ -37,10 +39,10 @@ class StopCriterion:
     lower_is_better: bool = False
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the criterion.
 
         Raises:
-            ValueError: the target is no number, or the cap below 1.
+            ValueError: the target is not finite, or the cap is below 1.
         """
         if not isfinite(self.target):
             raise ValueError("target: must be a finite number")
@@ -48,14 +50,14 @@ class StopCriterion:
             raise ValueError("cap: must be at least 1 iteration; every job needs one")
 
     def is_met(self, metric: float) -> bool:
-        """Say whether an evaluation ends the job."""
+        """Return whether an evaluation ends the job."""
         return metric <= self.target if self.lower_is_better else metric >= self.target
 
 
 def refusal_of(points: Sequence[MetricPoint]) -> str:
-    """Why evaluations of one report cannot be used; empty: they can.
+    """Return why the evaluations of one report cannot be used, or "" if they can.
 
-    Iterations ascend from 1, metrics are finite and no more than a criterion can name.
+    Iterations must ascend from 1. Metrics must be finite and within the bounds of a criterion.
     """
     last = 0
     for iteration, metric in points:
@@ -70,9 +72,10 @@ def refusal_of(points: Sequence[MetricPoint]) -> str:
 def merge_evaluations(
     before: Iterable[MetricPoint], reported: Iterable[MetricPoint], criterion: StopCriterion
 ) -> tuple[MetricPoint, ...]:
-    """Return what is kept of evaluations, by iteration; at most `HISTORY_MAX`.
+    """Return the evaluations to keep, ordered by iteration; at most `HISTORY_MAX`.
 
-    Of two at the same iteration that of `before` stays: after a preemption it is made once more.
+    If both have an evaluation of the same iteration, that of `before` stays: after a preemption the
+    job repeats it.
     """
     known = dict(reported) | dict(before)
     points = [MetricPoint(iteration, known[iteration]) for iteration in sorted(known)]
@@ -80,7 +83,7 @@ def merge_evaluations(
 
 
 def thinned(points: Sequence[MetricPoint], criterion: StopCriterion) -> tuple[MetricPoint, ...]:
-    """Return at most `HISTORY_MAX` of ascending evaluations, as the module says."""
+    """Return at most `HISTORY_MAX` of ascending evaluations, by the module's rule."""
     if not points:
         return ()
     width = 1
@@ -93,7 +96,7 @@ def thinned(points: Sequence[MetricPoint], criterion: StopCriterion) -> tuple[Me
 
 
 def _firsts(points: Sequence[MetricPoint], width: int) -> list[MetricPoint]:
-    """The first evaluation of each stretch of so many iterations."""
+    """Return the first evaluation of each stretch of `width` iterations."""
     kept: list[MetricPoint] = []
     for point in points:
         if not kept or point.iteration // width != kept[-1].iteration // width:

@@ -1,10 +1,10 @@
-"""Families of learning curves, and how one is fitted to a metric.
+"""Families of learning curves, and their fit to a metric.
 
 Source: T. Domhan, J. T. Springenberg, F. Hutter, "Speeding up Automatic Hyperparameter Optimization
 of Deep Neural Networks by Extrapolation of Learning Curves", IJCAI 2015, table 1.
 
-A curve is a + b h(x; theta) with b at least 0, and h not falling: a metric of which less is better
-is negated before. x counts evaluations, from about 1 on. Times and rates in theta are logarithms.
+A curve is a + b h(x; theta), with b at least 0 and h not falling. A metric that should fall is
+negated first. x counts evaluations, from about 1 on. Times and rates in theta are logarithms.
 
 | family | h | also known as |
 |---|---|---|
@@ -17,8 +17,9 @@ is negated before. x counts evaluations, from about 1 on. Times and rates in the
 | vapor_pressure | exp(-s / x + c log x), a = 0 | |
 | log_power | 1 / (1 + (x / s)^-c), a = 0 | Hill3 |
 
-The last two start from 0 or end there: what is less than 0 is the better, as a loss, ends at 0, the
-exponents' signs turned. Left out of Domhan's eleven: log log linear, which grows without limit.
+The last two start at 0. For a metric that should fall, such as a loss, they end at 0, and the signs
+of the exponents are reversed. Of Domhan's eleven families, log log linear is left out, since it
+grows without limit.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from evenshare_core.estimation.optimiser import least_squares
 Floats = npt.NDArray[np.float64]
 Shape = Callable[[Floats, Any, int], Floats]
 GRID = 9  # values of each shape parameter that are tried before the search
-EVALUATIONS = 60  # of the search: a bound that is no time
-LONGEST = 30.0  # of the vapour's exponent; beyond it a curve is 0 or a wall
-STEEPEST = 1e6  # of b, over the range of the metric: what is above fits a tail of nothing
+EVALUATIONS = 60  # of the search; a limit that does not depend on time
+LONGEST = 30.0  # exponent of the vapour curve; beyond it the curve is flat at 0 or vertical
+STEEPEST = 1e6  # b over the range of the metric; a steeper curve fits a tail without data
 
 
 @dataclass(frozen=True, slots=True)
 class CurveFamily:
-    """One family: `shape(x, theta, sign)` is h, with sign -1 where less of the metric is better.
+    """A family of curves: `shape(x, theta, sign)` is h; sign is -1 if the metric should fall.
 
-    `bounds(longest)`: of each of theta, where evaluations were seen up to x = `longest`.
+    `bounds(longest)`: bounds of each element of theta, for evaluations up to x = `longest`.
     """
 
     name: str
@@ -54,11 +55,11 @@ class CurveFamily:
     has_limit: bool = True
 
     def parameters(self) -> int:
-        """How many numbers are fitted."""
+        """Return how many numbers are fitted."""
         return len(self.bounds(1.0)) + 1 + self.has_limit
 
     def values(self, parameters: Floats, x: Floats, sign: int) -> Floats:
-        """Return the curve at x; parameters: (a,) b, theta."""
+        """Return the curve at x for the parameters (a,) b, theta."""
         limit, first = (parameters[0], 1) if self.has_limit else (0.0, 0)
         curve: Floats = limit + parameters[first] * self.shape(x, parameters[first + 1 :], sign)
         return curve
@@ -138,7 +139,7 @@ FAMILIES = (
 class CurveFit:
     """A family fitted to points: parameters, and their covariance for noise 1.
 
-    `squares`: the sum of squared residuals. `variance`: that by degrees of freedom.
+    `squares`: the sum of squared residuals. `variance`: `squares` over the degrees of freedom.
     """
 
     family: CurveFamily
@@ -149,9 +150,9 @@ class CurveFit:
 
 
 def fit_curve(family: CurveFamily, x: Floats, y: Floats, sign: int) -> CurveFit:
-    """Fit a family by bounded least squares from the best point of a grid; no chance in it.
+    """Fit a family by bounded least squares from the best point of a grid; deterministic.
 
-    x: above 0, ascending. y: the metric times sign; more points than parameters.
+    x: above 0, ascending. y: the metric times sign. There must be more points than parameters.
     """
     bounds = family.bounds(float(x[-1]))
     first = _grid_start(family, x, y, sign, bounds)
@@ -180,7 +181,7 @@ def _grid_start(
     sign: int,
     bounds: tuple[tuple[float, float], ...],
 ) -> Floats:
-    """The best of a grid of theta, each with its best a and b in closed form."""
+    """Return the best point of a grid of theta, each with its best a and b in closed form."""
     axes = [np.linspace(low, high, GRID) for low, high in bounds]
     best: tuple[float, Floats] | None = None
     for theta in product(*axes):

@@ -1,4 +1,4 @@
-"""How long a job takes, of what its job type measured and how long earlier runs took.
+"""Work of a job, estimated from measurements of its job type and from earlier runs.
 
 | of UniSched (1), (2) | here |
 |---|---|
@@ -7,9 +7,9 @@
 | T^dur of recurring jobs | `TypeRecord.runs`: what earlier runs took |
 | t^sr | `SizeRecord.overhead_us` |
 
-Work is in microseconds on the slowest GPU type, as `Job.estimate_us`. Nothing is fitted twice of
-the same averages, and what is averaged moves by `settle`: so an estimate does not move with each
-report.
+Work is in microseconds on the slowest GPU type, as `Job.estimate_us`. The same averages are fitted
+only once. Averages change through `settle`, so an estimate does not move with every report.
+
 Source: W. Gao et al., "UniSched", IEEE TC 2024, III-B; docs/adr/0192-curves-of-live-jobs.md.
 """
 
@@ -34,26 +34,27 @@ from evenshare_core.estimation.speeds import MeasuredIteration, SpeedModel, fit_
 from evenshare_core.estimation.values import Estimate, least_sure
 from evenshare_core.units import COUNT_MAX, HOUR_US, MICROSECOND_NS, ONE_MILLI
 
-# Of one job type and number of GPUs, so many earlier runs count: the newest.
+# The number of newest runs that count, per job type and number of GPUs.
 RUNS_MOST = 31
-# However slow iterations are: numbers that policies multiply have to stay below 2^63.
+# A bound on work, since policies multiply these numbers and products must stay below 2^63.
 MOST_US = COUNT_MAX * HOUR_US
 NOTHING = Average()
 _SOURCES = tuple(EstimateSource)
 
 
 class PastRun(NamedTuple):
-    """Work of a run that succeeded, and what its owner had said (None: nothing), in us."""
+    """A successful run: its work, and the owner's declared work (None if not declared), in us."""
 
     work_us: int
     declared_us: int | None = None
 
 
 class JobClaims(NamedTuple):
-    """What is said of a job: iterations (a cap where `has_metric`), and its work in us.
+    """Declared values of a job: iterations (a cap if `has_metric`), and its work in us.
 
-    `stop`: after how many iterations its metric is expected to be good enough, by what it reported
-    (`evenshare_core.estimation.curves`); None: it reported nothing, or nobody has looked at it.
+    `stop`: the iterations after which its metric is expected to meet the target, from its reports
+    (`evenshare_core.estimation.curves`). It is None if the job reported nothing or no estimate was
+    made.
     """
 
     iterations: int | None = None
@@ -64,9 +65,9 @@ class JobClaims(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TypeRecord:
-    """What is known of a job type: `times` in nanoseconds, resume and suspend in microseconds.
+    """Measurements of a job type: `times` in nanoseconds, resume and suspend in microseconds.
 
-    `speedups`: (GPU type, thousandths of the slowest). `runs`: by GPUs, the newest last.
+    `speedups`: (GPU type, thousandths of the slowest). `runs`: by number of GPUs, the newest last.
     """
 
     speedups: tuple[tuple[str, int], ...]
@@ -77,12 +78,12 @@ class TypeRecord:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was measured, and no run ended."""
+        """Whether nothing was measured and no run has ended."""
         return not self.times and not self.runs
 
 
 class TimedIteration(NamedTuple):
-    """Nanoseconds per iteration on the slowest GPU type, from so many reports."""
+    """Nanoseconds per iteration on the slowest GPU type, and the number of reports behind it."""
 
     time: Estimate
     reports: int
@@ -90,12 +91,13 @@ class TimedIteration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SizeRecord:
-    """What is known of a job type's jobs on so many GPUs.
+    """Measurements of a job type's jobs on one number of GPUs.
 
-    `iteration` is of one node, unless several were measured and one was not; `spread_milli` is the
-    speed on several nodes over that, 1000 where nobody knows it.
-    `history` with its number of `runs`; `declared_error_milli`: how far off owners were with jobs
-    of this type (None: nobody knows).
+    `iteration`: the time on one node, unless only several nodes were measured. `spread_milli`: the
+    speed on several nodes over the speed on one, in thousandths; 1000 if unknown.
+
+    `history`: the estimate from `runs` earlier runs. `declared_error_milli`: the error of owners'
+    estimates for this job type, None if unknown.
     """
 
     iteration: TimedIteration | None
@@ -107,22 +109,22 @@ class SizeRecord:
 
     @property
     def is_profiled(self) -> bool:
-        """Whether rounds know how long an iteration takes: it needs no profiling run."""
+        """Whether the time of an iteration is known, so that no profiling run is needed."""
         return self.iteration is not None
 
 
 class WorkEstimate(NamedTuple):
-    """A job's whole work in us, and of how many reports or runs it is made (0: none)."""
+    """A job's total work in us, and the number of reports or runs behind it (0 if none)."""
 
     work: Estimate
     basis: int
 
 
 def settle(used: Average, newest: Average) -> Average:
-    """Return the average that estimates use, of that which they used and the newest one.
+    """Return the average that estimates use next: the one in use, or the newest.
 
-    The newest where it has moved by more than 2 %, was made of twice as many reports, or has enough
-    of them at last. One that started anew is used once it has enough.
+    The newest is used if it moved by more than 2 %, has twice as many reports, or has just reached
+    enough reports. An average that restarted is used once it has enough reports.
     """
     if newest.reports == 0 or used.reports == 0:
         return newest if newest.reports else used
@@ -135,7 +137,7 @@ def settle(used: Average, newest: Average) -> Average:
 
 
 def size_record(record: TypeRecord, gpus: int, gpu_types: Collection[str] = ()) -> SizeRecord:
-    """Return what a job type's record says of jobs on `gpus` GPUs of types that they accept.
+    """Return a job type's measurements for jobs on `gpus` GPUs of the types that they accept.
 
     Raises:
         ValueError: less than one GPU.
@@ -158,12 +160,12 @@ def size_record(record: TypeRecord, gpus: int, gpu_types: Collection[str] = ()) 
 
 
 def estimate_work(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | None:
-    """Return a job's whole work, by the surest that is known; None: nobody knows.
+    """Return a job's total work from the most certain source, or None if there is no source.
 
-    Iterations times their time come first; where a curve says how many they are, unless its error
-    is the larger one. What an owner says of this job is preferred to what earlier jobs took, whose
-    number of iterations it need not have; that is preferred to a cap, above which no job with
-    iterations is.
+    Iterations times their time come first. If a curve predicts the iterations, another source with
+    a smaller error is preferred. The owner's estimate is preferred to earlier runs, which may have
+    had another number of iterations. Earlier runs are preferred to a cap. No estimate of a job with
+    iterations exceeds its cap.
     """
     by_count = _by_iterations(claims, size)
     if by_count is not None and not claims.has_metric:
@@ -178,7 +180,7 @@ def estimate_work(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | 
 
 
 def job_estimate(job: int, known: WorkEstimate, size: SizeRecord | None) -> JobEstimate:
-    """Return a job's estimate as a snapshot has it, beside `Job.estimate_us`."""
+    """Return a job's estimate as a snapshot stores it, in addition to `Job.estimate_us`."""
     source, error = known.work.source, known.work.error_milli
     if size is None:
         return JobEstimate(job, source, error, is_profiled=False)
@@ -191,9 +193,9 @@ def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate |
     time, reports = size.iteration
     count = _count(claims)
     if count.source is EstimateSource.CAP:
-        # How far below its cap a job stops is not known: as `curves` with too few points.
+        # As in `curves` with too few points, it is unknown how far below its cap a job stops.
         return WorkEstimate(Estimate(_work_us(count, time), ONE_MILLI, EstimateSource.CAP), reports)
-    # Errors of independent factors add in squares; rounded up, in whole numbers.
+    # Errors of independent factors add in squares; the root is rounded up to a whole number.
     squares = count.error_milli**2 + time.error_milli**2
     error = isqrt(squares - 1) + 1 if squares else 0
     source = least_sure((count.source, time.source))
@@ -201,7 +203,7 @@ def _by_iterations(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate |
 
 
 def _count(claims: JobClaims) -> Estimate:
-    """How many iterations a job makes; its cap where its metric does not say it yet."""
+    """Return the number of iterations; the cap until the metric allows an estimate."""
     cap = claims.iterations or 1
     if not claims.has_metric:
         return Estimate(cap, 0, EstimateSource.MEASURED)
@@ -211,7 +213,7 @@ def _count(claims: JobClaims) -> Estimate:
 
 
 def _most_us(claims: JobClaims, size: SizeRecord | None) -> int:
-    """The work of a job's most iterations, which no estimate is above."""
+    """Return the work at the job's cap on iterations, an upper bound of every estimate."""
     if claims.iterations is None or size is None or size.iteration is None:
         return MOST_US
     cap = Estimate(claims.iterations, ONE_MILLI, EstimateSource.CAP)
@@ -233,17 +235,15 @@ def _by_others(claims: JobClaims, size: SizeRecord | None) -> WorkEstimate | Non
 
 
 def _surest(times: Sequence[TimedIteration]) -> TimedIteration | None:
-    """The first of those with the surest source."""
     return min(times, key=lambda one: _SOURCES.index(one.time.source), default=None)
 
 
 def _best(
     record: TypeRecord, gpus: int, gpu_types: Collection[str], *, several_nodes: bool
 ) -> TimedIteration | None:
-    """The time per iteration in one shape; of the GPU type that says it best.
+    """Return the time per iteration in one shape, from the GPU type with the best evidence.
 
-    One that was measured before one that was not, then one that the job accepts, then the least
-    error.
+    Measured types come first, then types that the job accepts, then the smallest error.
     """
     ranked = []
     for kind, speed_milli in record.speedups:
@@ -262,9 +262,10 @@ def _best(
 def iteration_time(
     rows: Iterable[IterationTime], gpus: int, *, several_nodes: bool
 ) -> TimedIteration | None:
-    """Return nanoseconds per iteration of measurements on one GPU type; None: they do not say it.
+    """Return nanoseconds per iteration from measurements on one GPU type, or None if unknown.
 
-    The average where it was measured so; else by (2) of other numbers of GPUs.
+    A measured average of this shape is used as it was measured. Otherwise (2) is fitted to other
+    numbers of GPUs.
     """
     given = tuple(sorted(row for row in rows if row.average.reports))
     shape = (gpus, several_nodes and gpus > 1)
@@ -288,14 +289,14 @@ def _measured_error(row: IterationTime) -> int:
 
 
 def _unsettled_error(average: Average) -> int:
-    """What so few reports may be off by, whatever they say of their spread; 0 of enough."""
+    """Return the least error of an average with few reports, or 0 if it has enough."""
     if average.reports >= LEAST_REPORTS:
         return 0
     return isqrt(MOST_SPREAD_MILLI**2 // max(1, average.reports))
 
 
 def _rows(times: Sequence[IterationTime]) -> tuple[MeasuredIteration, ...]:
-    """As (2) takes them: an iteration takes a microsecond at least."""
+    """Return the rows as (2) takes them; an iteration takes at least one microsecond."""
     return tuple(
         MeasuredIteration.from_average(
             row.gpus,
@@ -308,7 +309,7 @@ def _rows(times: Sequence[IterationTime]) -> tuple[MeasuredIteration, ...]:
 
 @lru_cache(maxsize=4096)
 def _fitted(times: tuple[IterationTime, ...]) -> SpeedModel | None:
-    """(2) of one GPU type's averages; None where they do not tell computation from the rest."""
+    """Fit (2) to one GPU type; None if computation and communication cannot be separated."""
     sizes = {row.gpus for row in times}
     if not sizes or (len(sizes) == 1 and 1 not in sizes):
         return None
@@ -318,7 +319,7 @@ def _fitted(times: tuple[IterationTime, ...]) -> SpeedModel | None:
 
 
 def _tells_apart(times: Sequence[IterationTime]) -> bool:
-    """Whether one GPU was measured, or two numbers of GPUs in one shape."""
+    """Return whether one GPU was measured, or two numbers of GPUs in the same shape."""
     if any(row.gpus == 1 for row in times):
         return True
     for several in (False, True):
@@ -328,7 +329,7 @@ def _tells_apart(times: Sequence[IterationTime]) -> bool:
 
 
 def _spread_milli(together: TimedIteration | None, apart: TimedIteration | None) -> int:
-    """The speed on several nodes over that on one, as far as both are known; at most 1."""
+    """Return the speed on several nodes over that on one, in thousandths, at most 1000."""
     if together is None or apart is None:
         return ONE_MILLI
     ratio = together.time.amount * ONE_MILLI // max(1, apart.time.amount)
@@ -336,7 +337,9 @@ def _spread_milli(together: TimedIteration | None, apart: TimedIteration | None)
 
 
 def _declared_error(runs: Sequence[PastRun]) -> int | None:
-    """The root of the mean square of work / declared - 1, in thousandths; None of no run."""
+    """Return the root mean square of work / declared - 1, in thousandths; None if no run declared
+    it.
+    """
     off = [
         (run.work_us - run.declared_us) * ONE_MILLI // run.declared_us
         for run in runs

@@ -1,4 +1,4 @@
-"""The functions of scipy that learning curves need; all else here does without it."""
+"""The scipy functions that learning curves need; the rest of the package does not need scipy."""
 
 from __future__ import annotations
 

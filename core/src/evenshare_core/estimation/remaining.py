@@ -1,14 +1,20 @@
-"""What a job still takes that has run for a while: an estimate that is wrong shows by and by.
+"""Remaining work of a running job, corrected for the error of its estimate.
 
-A job's work is taken to be normal about its estimate W with the standard error s. Of a job that
-has run r and has not ended, it is the part of that above r: its mean is W + s h(z), its deviation
-s sqrt(1 + z h(z) - h(z)^2), with z = (r - W) / s and h(z) = f(z) / (1 - F(z)). So W - r is too
-little from the start of its last part on, and most so where r passes W. At r = 0 nothing is known
-but W and s: what the formula says beside them there (no work is negative) is taken off the mean,
-less and less until r = W, and the deviation is in proportion to it.
+A job's work is assumed normal around its estimate W with standard error s. For a job that has run r
+and has not ended, the distribution is cut off below r.
 
-Whole numbers, so that a decision made of them is the same bytes everywhere: h and the root are
-tables in thousandths, straight between their points.
+| of the work left | value |
+|---|---|
+| mean | W - r + s h(z) |
+| deviation | s sqrt(1 + z h(z) - h(z)^2) |
+| z, h(z) | (r - W) / s, f(z) / (1 - F(z)) |
+
+W - r is therefore too low near the end of the job, most of all where r passes W. At r = 0 only W
+and s are known. There the formula adds a correction, because work cannot be negative. The
+correction is subtracted from the mean, fading out until r = W, and the deviation is scaled by it.
+
+All numbers are whole, so that a decision has the same bytes on every machine. The values of h and
+the root come from tables in thousandths, with linear interpolation.
 
 Source: the truncated normal distribution; Johnson, Kotz and Balakrishnan, "Continuous Univariate
 Distributions", volume 1, 13.10.1.
@@ -20,9 +26,9 @@ from typing import NamedTuple
 
 from evenshare_core.units import ONE_MILLI
 
-LEAST_PERCENT = 5  # of W: what a job that outlived it is taken to need at least
+LEAST_PERCENT = 5  # of W: the least remaining work of a job that ran longer than W
 _FIRST, _STEP = -4 * ONE_MILLI, ONE_MILLI // 4
-# h(z) and sqrt(1 + z h(z) - h(z)^2), in thousandths, of z from -4 to 4.
+# h(z) and sqrt(1 + z h(z) - h(z)^2), in thousandths, for z from -4 to 4.
 _HAZARD = (
     0, 0, 1, 2, 4, 9, 18, 32, 55, 90, 139, 204, 288, 389, 509, 646, 798, 964, 1141, 1329, 1525,
     1729, 1939, 2154, 2373, 2596, 2823, 3052, 3283, 3516, 3751, 3988, 4226,
@@ -34,20 +40,20 @@ _DEVIATION = (
 
 
 class WorkLeft(NamedTuple):
-    """What a job still takes, and its standard error, in microseconds."""
+    """A job's remaining work and its standard error, in microseconds."""
 
     mean_us: int
     deviation_us: int
 
 
 def work_left(whole_us: int, ran_us: int, error_milli: int = 0) -> WorkLeft:
-    """Return what is left of a job that is estimated at `whole_us` and has run `ran_us`.
+    """Return the remaining work of a job estimated at `whole_us` that has run `ran_us`.
 
-    `error_milli`: the relative standard error of `whole_us`, in thousandths. The mean is
-    `LEAST_PERCENT` of `whole_us` at least, and 1.
+    `error_milli`: the relative standard error of `whole_us`, in thousandths. The mean is at least 1
+    and at least `LEAST_PERCENT` of `whole_us`.
 
     Raises:
-        ValueError: a negative time or error.
+        ValueError: a time or the error is negative.
     """
     if min(whole_us, ran_us, error_milli) < 0:
         raise ValueError("whole_us, ran_us, error_milli: must be at least 0")
@@ -60,7 +66,7 @@ def work_left(whole_us: int, ran_us: int, error_milli: int = 0) -> WorkLeft:
     hazard = _between(_HAZARD, z_milli)
     if z_milli < 0:
         hazard -= _between(_HAZARD, start_milli) * (whole_us - ran_us) // whole_us
-    # Later than the table's end it is taken to need as much as there.
+    # Beyond the end of the table, the remaining work stays constant.
     ahead_us = min(ran_us, whole_us + 4 * error_us)
     mean_us = whole_us - ahead_us + error_us * hazard // ONE_MILLI
     deviation_us = error_us * _between(_DEVIATION, z_milli) // _between(_DEVIATION, start_milli)
@@ -68,7 +74,7 @@ def work_left(whole_us: int, ran_us: int, error_milli: int = 0) -> WorkLeft:
 
 
 def _between(table: tuple[int, ...], z_milli: int) -> int:
-    """Return the table's value there, on the line between two points; at the ends as they are."""
+    """Return the table's value at z by linear interpolation, clamped at both ends."""
     place, over = divmod(z_milli - _FIRST, _STEP)
     if place < 0:
         return table[0]

@@ -1,4 +1,4 @@
-"""How long an iteration takes on any number of GPUs: equation (2), fitted to what was measured.
+"""Time per iteration on any number of GPUs: equation (2), fitted to measurements.
 
 | paper | here | unit |
 |---|---|---|
@@ -6,15 +6,16 @@
 | T^comp, T^1, T^2 | `SpeedModel.comp_us`, `t1_us`, `t2_us` | microseconds an iteration |
 | T^iter | `SpeedModel.predict` | the same |
 
-T^iter = T^comp + f(n) T^1 on one node, with T^2 in place of T^1 over several; f(1) = 0. By equation
-(2) f(n) = n - 1. `Law.RING` has f(n) = 2 (n - 1) / n, the data that each GPU of a ring sends: it is
-no part of the paper, agrees with (2) at the two profiled points, and is nearer to measurements of
-other clusters (docs/estimation.md).
+T^iter = T^comp + f(n) T^1 on one node, with T^2 in place of T^1 on several; f(1) = 0. In equation
+(2), f(n) = n - 1. `Law.RING` has f(n) = 2 (n - 1) / n, the data that each GPU of a ring sends.
+`Law.RING` is not in the paper. It agrees with (2) at the two profiled points and is closer to
+measurements of other clusters (docs/estimation.md).
 
-Fit: least squares of relative residuals, coefficients at least 0, by looking at every set of them
-that may be above 0. Rows far off count less (Huber). With T^comp measured on one GPU and T^1 on two
-it is the closed form T^1 = t(2) - t(1), unless that is negative. The error is that of the fit, and
-the distance of the two laws beside it: 0 up to two GPUs, and most of it for many GPUs.
+The fit is least squares of relative residuals with coefficients of at least 0. Every subset of
+coefficients that may be positive is tried. Outliers count less (Huber). With T^comp measured on one
+GPU and T^1 on two, the result is T^1 = t(2) - t(1), unless that is negative. The error combines
+that of the fit with the distance between the two laws. The distance is 0 up to two GPUs and
+dominates for many GPUs.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from evenshare_core.units import MICROSECOND_NS
 
 Floats = npt.NDArray[np.float64]
 
-# Equation (2) is off by so much on average however long one measures (figure 7 a).
+# Average error of equation (2), even after long measurements (figure 7 a).
 MODEL_ERROR = 0.05
-# An average of iterations that ran is off by so much for what no count averages out.
+# Error of a measured average that no number of iterations averages out.
 MEASURED_ERROR = 0.01
 HUBER, HUBER_TURNS = 1.345, 20
-# The standard deviation of what is normal, over its mean deviation.
+# Standard deviation over mean deviation of a normal distribution.
 FROM_MEAN_DEVIATION = sqrt(pi / 2)
 _COLUMNS = ("comp", "t1", "t2")
 
 
 class Law(StrEnum):
-    """How the time of communication grows with GPUs."""
+    """The growth of communication time with the number of GPUs."""
 
     LINEAR = "linear"
     RING = "ring"
@@ -58,9 +59,9 @@ class Law(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredIteration:
-    """An average that was measured: `time_us` over `count` iterations that spread by `spread_us`.
+    """A measured average: `time_us` over `count` iterations with the spread `spread_us`.
 
-    One GPU is always on one node.
+    A single GPU is always on one node.
     """
 
     gpus: int
@@ -70,10 +71,10 @@ class MeasuredIteration:
     spread_us: int = 0
 
     def __post_init__(self) -> None:
-        """Check it.
+        """Validate the fields.
 
         Raises:
-            ValueError: no GPU, no time, no iteration, a negative spread, one GPU on several nodes.
+            ValueError: no GPU, time or iteration; a negative spread; or one GPU on several nodes.
         """
         if self.gpus < 1 or self.time_us < 1 or self.count < 1:
             raise ValueError("gpus, time_us, count: must be at least 1")
@@ -84,12 +85,12 @@ class MeasuredIteration:
 
     @classmethod
     def from_average(cls, gpus: int, average: Average, *, several_nodes: bool) -> MeasuredIteration:
-        """Return what jobs' reports say, an average in nanoseconds; they count, not iterations.
+        """Convert an average of job reports, in nanoseconds; `count` is of reports, not iterations.
 
         Raises:
             ValueError: nothing was reported.
         """
-        # Weights 1/R, (1 - 1/R)/R, ... are those of 2 R - 1 equal ones once it is long.
+        # In the long run, weights 1/R, (1 - 1/R)/R, ... have the variance of 2 R - 1 equal ones.
         count = min(average.reports, 2 * RECENT - 1)
         spread_us = round(average.deviation * FROM_MEAN_DEVIATION / MICROSECOND_NS)
         return cls(gpus, several_nodes, round(average.mean / MICROSECOND_NS), count, spread_us)
@@ -102,10 +103,9 @@ class MeasuredIteration:
 
 @dataclass(frozen=True, slots=True)
 class SpeedModel:
-    """Equation (2) with its coefficients; `t1_us` or `t2_us` is None where nothing was measured.
+    """Equation (2) with its coefficients; `t1_us` or `t2_us` is None if it was not measured.
 
-    `covariance`: of those coefficients that were measured, in their order. `rows`: what it was
-    fitted to.
+    `covariance`: of the measured coefficients, in their order. `rows`: the measurements of the fit.
     """
 
     law: Law
@@ -118,8 +118,8 @@ class SpeedModel:
     def predict(self, gpus: int, *, several_nodes: bool) -> Estimate:
         """Return T^iter in microseconds.
 
-        Where these GPUs in this shape were measured, the measured average is the answer (the
-        median of averages, by iterations); otherwise the fit, with its error.
+        If this number of GPUs was measured in this shape, return the measured average (the median
+        of averages, weighted by iterations). Otherwise return the fit, with its error.
 
         Raises:
             ValueError: less than one GPU, or nothing was measured on several GPUs in this shape.
@@ -133,7 +133,7 @@ class SpeedModel:
         return self.fitted(gpus, several_nodes=several_nodes)
 
     def fitted(self, gpus: int, *, several_nodes: bool) -> Estimate:
-        """Return T^iter in microseconds by the law alone, measured or not.
+        """Return T^iter in microseconds from the law only, even if it was measured.
 
         Raises:
             ValueError: as `predict`.
@@ -160,8 +160,8 @@ def fit_speeds(rows: Sequence[MeasuredIteration], law: Law = Law.LINEAR) -> Spee
     """Fit equation (2) to measured averages, in any order.
 
     Raises:
-        ValueError: no row, or rows of one number of GPUs alone, which do not tell computation from
-            communication; one number is enough where it is 1.
+        ValueError: there is no row, or all rows have the same number of GPUs and it is not 1.
+            Computation and communication cannot then be separated.
     """
     if not rows:
         raise ValueError("rows: nothing was measured; give one row at least")
@@ -202,7 +202,7 @@ def _design_row(law: Law, gpus: int, names: Sequence[str], *, several_nodes: boo
 
 
 def _least_squares(design: Floats, times: Floats, weights: Floats) -> tuple[Floats, list[int]]:
-    """The best coefficients of at least 0, and which of them are above."""
+    """Return the best non-negative coefficients, and the indices of the positive ones."""
     columns = design.shape[1]
     best: tuple[float, Floats, list[int]] | None = None
     for size in range(columns, 0, -1):
@@ -230,7 +230,7 @@ def _covariance(design: Floats, weights: Floats, active: list[int]) -> Floats:
 
 
 def _median_row(rows: Sequence[MeasuredIteration]) -> MeasuredIteration:
-    """The row that half of the iterations are not slower than."""
+    """Return the weighted median: at least half of the iterations are no slower."""
     ordered = sorted(rows, key=lambda row: (row.time_us, row.count))
     half, so_far = sum(row.count for row in ordered) / 2, 0
     for row in ordered:

@@ -1,11 +1,11 @@
-"""What every estimate is: an amount with its error and where it comes from.
+"""An estimate: an amount with its error and its source.
 
 Source: W. Gao et al., "UniSched: A Unified Scheduler for Deep Learning Training Jobs With Different
 User Demands", IEEE TC 2024, III-B.
 
 Amounts are whole: microseconds, iterations, or thousandths of a speed, as the name of the field or
-function says. So an estimate that is stored or given to a decision is the same bytes everywhere,
-although fits are made of floats.
+function states. Fits use floats, but a stored estimate, or one in a decision, therefore has the
+same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Estimate(Value, frozen=True, array_like=True):
 
 
 def estimate_of(amount: float, deviation: float, source: EstimateSource) -> Estimate:
-    """Return an estimate of an amount with its standard error, both in one unit.
+    """Return an estimate of an amount with its standard error, both in the same unit.
 
     An amount that rounds to 0 has error 0.
 
@@ -46,6 +46,6 @@ def estimate_of(amount: float, deviation: float, source: EstimateSource) -> Esti
 
 
 def least_sure(sources: Iterable[EstimateSource]) -> EstimateSource:
-    """Return the source of what was made from several: that of its weakest part."""
+    """Return the least certain of several sources, the source of a combined estimate."""
     order = list(EstimateSource)
     return max(sources, key=order.index)

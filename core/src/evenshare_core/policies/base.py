@@ -1,15 +1,15 @@
-"""One round of any policy: the only call that the engine, the simulator and a replay make.
+"""The round function of all policies: the entry point for the engine, the simulator and replays.
 
 1. advance the GPU-time sums to the round's instant (fairness belongs to the snapshot);
-2. ask the policy, about the jobs that may start;
-3. fix own and borrowed GPUs and the price of each new term (`terms.settle`), by the quotas that
-   trades have made;
-4. tell each tenant's share, with rho before and after;
-5. post the prices of the next round from what is used now;
+2. call the policy with the jobs that may start;
+3. set own and borrowed GPUs and the price of each new term (`terms.settle`), by the quotas after
+   trades;
+4. compute each tenant's share, with rho before and after;
+5. post the prices of the next round from the current use;
 6. check the invariants of every decision.
 
-Besides, `certify_round`: what came of it, measured apart from the policy; and `queue_order`: who
-comes next.
+`certify_round` measures the result independently of the policy. `queue_order` returns the order of
+waiting jobs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def decide_round(snapshot: Snapshot) -> Decision:
     Raises:
         UnknownPolicyError, OptionError: the pool's setting is wrong.
         ValueError: the changes contradict the service sums.
-        InvariantViolation: the policy broke an invariant; all of them are listed.
+        InvariantViolation: the policy broke invariants; the exception lists all of them.
+
     Source: architecture, "One round function".
     """
     policy = registry.policy(snapshot.policy)
@@ -101,10 +102,10 @@ def decide_round(snapshot: Snapshot) -> Decision:
 
 
 def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
-    """Return a decision with what follows from its picks computed anew: shares and next prices.
+    """Return a decision with its shares and next prices recomputed from its picks.
 
-    For whoever has a plan that another solver made. Of a policy that sets prices itself, what it
-    set stays, and the prices posted by it are computed.
+    Callers have a plan from another solver. If the policy sets prices itself, its settings stay,
+    and the posted prices are computed from them.
     """
     ready = msgspec.structs.replace(snapshot, service=decision.service, changes=())
     settings = decision.prices if registry.traits(snapshot.policy).clears_prices else ()
@@ -114,12 +115,12 @@ def with_outcomes(snapshot: Snapshot, decision: Decision) -> Decision:
 
 
 def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
-    """Return the jobs that a round found waiting or at their lease's end, first served first.
+    """Return the jobs that wait or whose lease ended in this round, in the order of service.
 
-    `service`: that of the round's decision. The order is the policy's own, as if every gang found
-    its GPUs; None where the policy has none. Left out, and charged to nobody as in the round: jobs
-    that may not start yet, and those that are larger than the pool or than what their tenant may
-    hold.
+    `service`: that of the round's decision. The order is the policy's, as if every gang found its
+    GPUs; None if the policy has no order. As in the round, jobs that may not start yet are left
+    out, and no tenant is charged for them. The same holds for jobs larger than the pool or than
+    their tenant's limit.
 
     Raises:
         UnknownPolicyError, OptionError: the pool's setting is wrong.
@@ -130,7 +131,7 @@ def queue_order(snapshot: Snapshot, service: Service) -> tuple[int, ...] | None:
 
 
 def _without_hopeless(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the jobs that could start on a type that they accept, were it all free."""
+    """Return the snapshot without the jobs that could not start even in an empty pool."""
     capacity = capacity_by_type(snapshot.nodes)
     most = {(row.tenant, row.gpu_type): row.most for row in snapshot.entitlements}
 
@@ -152,9 +153,9 @@ def certify_round(snapshot: Snapshot, decision: Decision) -> Certificate:
 
 
 def round_ideals(snapshot: Snapshot) -> tuple[Ideal, ...]:
-    """Return what the pool's policy gives before rounding: the `ideals` of `decide_round`.
+    """Return the policy's shares before rounding: the `ideals` of `decide_round`.
 
-    At a fraction of its cost: nothing is rounded or placed.
+    It is much cheaper than a decision, since nothing is rounded or placed.
 
     Raises:
         UnknownPolicyError, OptionError: the pool's setting is wrong.
@@ -164,7 +165,8 @@ def round_ideals(snapshot: Snapshot) -> tuple[Ideal, ...]:
 
 
 def promises(snapshot: Snapshot, measured: Measured | None = None) -> Promises:
-    """Return what the pool's policy promises for this snapshot; one that is gone, the least.
+    """Return the promises of the pool's policy for this snapshot; the minimum if it is not
+    installed.
 
     Raises:
         OptionError: the pool's setting is wrong.
@@ -210,7 +212,7 @@ def _uses(snapshot: Snapshot, decision: Decision) -> dict[tuple[int, str], _Roun
 
 
 def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
-    """Each claim's round; eq. (8) for what it deserves, whatever the policy selects by."""
+    """Return the share of each claim; deserved GPUs follow eq. (8) for every policy."""
     uses = _uses(snapshot, decision)
     at_us, lease_us = snapshot.at_us, snapshot.lease_us
     shares = []
@@ -243,11 +245,11 @@ def _shares(snapshot: Snapshot, decision: Decision) -> tuple[Share, ...]:
 def _with_prices(
     before: Snapshot, ready: Snapshot, settings: tuple[PoolPrice, ...], decision: Decision
 ) -> Decision:
-    """The decision with the prices of the next round, by the GPUs used and queued from now on.
+    """Return the decision with the prices of the next round, from GPUs in use and queued.
 
-    `before`: as the round was asked, so that it says when the last one was; `ready`: with the jobs
-    that may start, and the quotas that trades have made; `settings`: base and theta of the next
-    prices where the policy sets them, else those of the snapshot.
+    `before`: the snapshot of the request, which has the instant of the last round. `ready`: the
+    jobs that may start, with quotas after trades. `settings`: base and theta of the next prices if
+    the policy sets them; otherwise those of the snapshot apply.
     """
     uses, used = _uses(ready, decision), dict[str, int]()
     for (_, gpu_type), use in uses.items():
@@ -271,7 +273,7 @@ def _with_prices(
 def _queued(
     ready: Snapshot, decision: Decision, uses: Mapping[tuple[int, str], _RoundUse]
 ) -> dict[str, int]:
-    """GPUs queued for borrowing, by type, once the round's terms have their GPUs and credit."""
+    """Return the GPUs queued for borrowing by type, after the terms took their GPUs and credit."""
     over = {end.lease for end in decision.ends}
     holders = {lease.job for lease in ready.leases if lease.id not in over}
     holders |= {grant.job for grant in decision.grants}
@@ -302,5 +304,5 @@ def _queued(
     )
 
 
-# Last, for a package's policy, which the registry loads, may import this module.
+# At the end, because a policy of another package, loaded by the registry, may import this module.
 from evenshare_core.policies import registry  # noqa: E402 - it loads them

@@ -1,7 +1,7 @@
-"""Policies that other packages bring: their entry points of the group `evenshare.policies`.
+"""Policies of other packages, declared as entry points of the group `evenshare.policies`.
 
-The name of an entry point is that of its policy. A faulty package costs its own policies only: the
-registry keeps the reasons (`evenshare_core.policies.registry.FAULTS`).
+The name of an entry point is the name of its policy. A faulty package loses only its own policies;
+the registry keeps the reasons (`evenshare_core.policies.registry.FAULTS`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, distributions
 from evenshare_core.policies.policy import Policy
 
 GROUP = "evenshare.policies"
-# Packages of our own, for those who read rounds where they are not installed.
+# Policies of the research package, for readers of rounds that do not have it installed.
 RESEARCH = (
     "allox batch_sche chronus gavel genie hived hydra max_efficiency max_min optimus sjf srtf"
     " themis three_sigma tiresias_l yarn_cs"
@@ -21,9 +21,9 @@ BROUGHT_BY = dict.fromkeys(RESEARCH.split(), "evenshare-research")
 
 
 def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[str, str]]:
-    """Return the policies that packages bring, and why others are not there, each by name.
+    """Return the policies of other packages, and the reasons for missing ones, both by name.
 
-    What two packages bring is taken from neither: which comes first is chance.
+    If two packages declare the same name, neither policy is used, since their order is arbitrary.
     """
     policies: dict[str, Policy] = {}
     faults: dict[str, str] = {}
@@ -45,9 +45,9 @@ def read_policies(built_in: Collection[str]) -> tuple[dict[str, Policy], dict[st
 
 
 def _entries() -> Iterator[EntryPoint]:
-    """Yield what packages declare. One whose file of entry points cannot be read declares nothing.
+    """Yield declared entry points. A package whose entry points cannot be read declares none.
 
-    Of two copies of a package the first on the path counts.
+    Of two copies of a package, the first on the path counts.
     """
     seen: set[str] = set()
     for package in distributions():

@@ -1,8 +1,8 @@
-"""Why one job waits, by a decision that groups jobs by reason: the reason with its own numbers.
+"""Reasons why a single job waits, from a decision that groups jobs by reason.
 
-A decision keeps a reason's numbers for one job of each group, the smallest or the first, because
-ten thousand jobs wait in a round. What a round stored stays as it is. The numbers of a job follow
-from the snapshot and the decision, and a number that does not follow is left out.
+A decision keeps the numbers of a reason for one job per group, the smallest or the first. Ten
+thousand jobs may wait in a round. Stored rounds do not change. The numbers of one job are computed
+from the snapshot and the decision; a number that does not follow from them is left out.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from evenshare_core.money.fixed_point import worst_case_micro
 from evenshare_core.policies.options import OptionError
 from evenshare_core.policies.registry import POLICIES, options
 
-# Reasons whose numbers are of the first job of a group, beside those that each job has itself.
+# Reasons whose numbers are of the group's first job; `OF_EACH` are known for every job.
 OF_THE_FIRST = frozenset({Reason.PLANNED_LATER, Reason.PRICE_ABOVE_VALUE})
 Turns = Mapping[tuple[int, str], Mapping[str, Any]]  # by tenant and GPU type
 OF_EACH = frozenset({"gpu_type", "needed", "other_types"})
 
 
 class OwnReason(NamedTuple):
-    """Why a job waits, with its own numbers; `jobs` of its tenant wait for the same reason."""
+    """The reason why a job waits, with its own numbers; `jobs` of its tenant share the reason."""
 
     reason: Reason
     numbers: dict[str, Any]
@@ -34,7 +34,7 @@ class OwnReason(NamedTuple):
 
 
 def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> OwnReason | None:
-    """Return why a round left a job waiting; None if it did not, or does not know the job."""
+    """Return why a round left a job waiting, or None if the job did not wait or is unknown."""
     skip = next((row for row in decision.skips if job_id in row.jobs), None)
     job = next((row for row in snapshot.jobs if row.id == job_id), None)
     if skip is None or job is None:
@@ -47,9 +47,9 @@ def reason_of(snapshot: Snapshot, decision: Decision, job_id: int) -> OwnReason 
 
 
 def turns_of(snapshot: Snapshot, decision: Decision) -> Turns:
-    """Return by which numbers a round ranked its tenants, by (tenant, GPU type).
+    """Return the numbers by which a round ranked its tenants, by (tenant, GPU type).
 
-    Empty for a policy that ranks by none, and for a round of another version of it.
+    Empty if the policy ranks by no numbers, or if the round is of another version of it.
     """
     policy = POLICIES.get(snapshot.policy)
     if policy is None or policy.version != snapshot.policy_version:
@@ -62,7 +62,7 @@ def turns_of(snapshot: Snapshot, decision: Decision) -> Turns:
 
 
 def group_numbers(skip: Skip, turns: Turns) -> dict[str, Any]:
-    """Return a group's numbers that are known, and where turns decide those of its tenant."""
+    """Return the known numbers of a group, with its tenant's turn numbers if turns decide."""
     numbers = {name: value for name, value in skip.numbers.items() if value is not None}
     if skip.reason is not Reason.LEASE_TURN:
         return numbers
@@ -70,7 +70,7 @@ def group_numbers(skip: Skip, turns: Turns) -> dict[str, Any]:
 
 
 def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[str, Any]:
-    """The numbers that are of this job; None: what it is for this job is not known."""
+    """Return the numbers of this job; a value is None if it is unknown for this job."""
     numbers = skip.numbers
     own: dict[str, Any] = {}
     if skip.reason in OF_THE_FIRST and job.id != skip.jobs[0]:
@@ -96,10 +96,10 @@ def _own(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> dict[s
 
 
 def _term_cost(snapshot: Snapshot, decision: Decision, skip: Skip, job: Job) -> int | None:
-    """What a term of the job would cost at most; None if the stored sum cannot be explained so.
+    """Return the most that a term of the job would cost, or None if the stored sum is unexplained.
 
-    Its tenant would borrow the GPUs for which its quota has no room after the round. The stored
-    sum is that of one job of the group.
+    The tenant would borrow the GPUs that exceed its quota after the round. The stored sum is that
+    of one job of the group.
     """
     gpu_type = skip.numbers.get("gpu_type", "")
     stored = skip.numbers["needed_micro"]

@@ -1,7 +1,7 @@
-"""A policy's options: fields with bounds, defaults, and the words that explain them.
+"""A policy's options: fields with bounds, defaults and descriptions.
 
-The words stand in the field's own metadata (`msgspec.Meta(description=...)`); forms, the API's
-description, `--help` and the documents' tables are made of `describe_options`.
+Descriptions are in the field's metadata (`msgspec.Meta(description=...)`). Forms, the API's schema,
+`--help` and the tables of the documents are generated from `describe_options`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, type_info
 
-# The key of a unit in a field's `extra_json_schema`; published with the API's description.
+# The key of a unit in a field's `extra_json_schema`; published in the API's schema.
 UNIT = "x-unit"
 # Of the option `spread`, which most policies have.
 SPREAD_TEXT = (
@@ -25,22 +25,22 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The base of a policy's options: described fields with bounds, all with defaults.
 
-    The properties are asked of every policy by `decide_round` and the certificate.
+    `decide_round` and the certificate read the properties of every policy.
     """
 
     @property
     def fairness_window_us(self) -> int:
-        """Length of the fairness window of tenants; 0: all history counts."""
+        """Length of the tenants' fairness window; 0 if all history counts."""
         return 0
 
     @property
     def min_runtime_us(self) -> int:
-        """How long a new lease is protected: before that, no rule ends it."""
+        """Protected time of a new lease, in which no rule ends it."""
         return 0
 
     @property
     def interval_us(self) -> int:
-        """How far apart the rounds are that decide everything; 0: every one does."""
+        """Interval of the rounds that decide everything; 0 if every round does."""
         return 0
 
 
@@ -52,7 +52,7 @@ def parse_options(kind: type[OptionsT], raw: dict[str, Any]) -> OptionsT:
     """Read options from plain data.
 
     Raises:
-        OptionError: an unknown field, a wrong type or a value out of bounds; it is named.
+        OptionError: a field is unknown, of a wrong type or out of bounds; the message names it.
     """
     known = set(kind.__struct_fields__)
     for field in sorted(set(raw) - known):
@@ -71,11 +71,11 @@ def parse_options(kind: type[OptionsT], raw: dict[str, Any]) -> OptionsT:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a policy as it is shown to people.
+    """An option of a policy for display.
 
-    `kind` is what may be written; `choices` are those of a "choice". `least` and `most` bound a
-    number, None where nothing does. `unit` is what the field's metadata say (`UNIT`), "s" where
-    its name ends in `_s`, else empty.
+    `kind`: the type of value; `choices`: the values of a "choice". `least`, `most`: bounds of a
+    number, None if unbounded. `unit`: from the field's metadata (`UNIT`), "s" if the name ends in
+    `_s`, otherwise empty.
     """
 
     name: str
@@ -89,12 +89,12 @@ class Option:
 
     @property
     def label(self) -> str:
-        """Its name for people, without the unit."""
+        """The display name, without the unit."""
         return self.name.removesuffix("_s").replace("_", " ").capitalize()
 
     @property
     def advice(self) -> str:
-        """What may be written, as a sentence."""
+        """A sentence that states the valid values."""
         match self.kind:
             case "switch":
                 return "Write true or false."
@@ -110,7 +110,7 @@ def describe_options(kind: type[Options]) -> tuple[Option, ...]:
     """Return the options of a policy, in the order of their declaration.
 
     Raises:
-        TypeError: a field has no description, no default, or a type that no form can show.
+        TypeError: a field has no description, no default, or a type without a form field.
     """
     info = type_info(kind)
     if not isinstance(info, msgspec.inspect.StructType):

@@ -1,8 +1,8 @@
-"""What every policy is: one pure function, and all that others need to know of it.
+"""The interface of a policy: one pure function, and everything that other code needs to know of it.
 
-A policy is a class in a package of its own and one line of
-`evenshare_core.policies.registry.POLICIES`. Pages, forms, the API, the simulator and certificates
-ask it; none of them knows its name.
+A policy is a class in its own package and one line of `evenshare_core.policies.registry.POLICIES`.
+Pages, forms, the API, the simulator and certificates use this interface; none of them checks a
+policy's name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from evenshare_core.policies.options import Options
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise, QuotaPromiseKind
 from evenshare_core.policies.shared.session import Session, StaticQueue
 
-# What a certificate asks of every policy.
+# Properties that every certificate checks.
 ALWAYS_PROMISED = frozenset({Property.CAPACITY, Property.GANG, Property.SINGLE_HOLD})
 
 
 class Private(StrEnum):
-    """What jobs say of themselves that only some policies read, by its place in the snapshot.
+    """Data about jobs that only some policies read, by its place in the snapshot.
 
-    It is left out of a disclosed round whose policy does not read it.
+    A disclosed round leaves it out if its policy does not read it.
     """
 
     ESTIMATE = "estimate_us"
@@ -46,17 +46,17 @@ class Private(StrEnum):
 
 
 class Traits(NamedTuple):
-    """What a policy looks at, and what it may do.
+    """Inputs that a policy reads, and actions that it may take.
 
-    `trades_types`: gives a tenant less of one GPU type for more of another. `needs_profiles`:
-    looks at measured speeds. `needs_estimates`: looks at how long a job is said to take.
-    `preempts`: may give a lease that ends to another job that waits. `preempts_running`: may end a
-    lease before its expiry, with notice, once it has run for `Options.min_runtime_us`.
-    `picks_by_rho`: serves whoever has received least for what it deserved, and its picks carry
-    these ratios. `clears_prices`: what waits is in its prices already, so that no surcharge is
-    added (ADR 0165). `owners_first`: it gives own quota in every round, and begins no term that
-    borrows where a job waits for GPUs of its tenant's quota. `answers_deadlines`: says of each job
-    with a deadline whether it is met, and by which leases.
+    `trades_types`: it gives a tenant less of one GPU type for more of another. `needs_profiles`: it
+    reads measured speeds. `needs_estimates`: it reads the declared duration of jobs. `preempts`: it
+    may give an ending lease to another waiting job. `preempts_running`: it may end a lease before
+    its expiry, with notice, after `Options.min_runtime_us`. `picks_by_rho`: it serves the tenant
+    with the least received for its deserved GPU-time, and its picks carry these ratios.
+    `clears_prices`: its prices already include waiting jobs, so no surcharge is added (ADR 0165).
+    `owners_first`: it gives own quota in every round. It starts no borrowing term while a job waits
+    for GPUs of its tenant's quota. `answers_deadlines`: it states for each job with a deadline
+    whether the job will meet it, and with which leases.
     """
 
     trades_types: bool = False
@@ -73,8 +73,9 @@ class Traits(NamedTuple):
 class PricedStart(NamedTuple):
     """A job of unknown length that would start now and borrow GPUs of one type.
 
-    `price_micro` is posted now, `after_micro` what would be posted with its own GPUs in use, both
-    in micro-credits per GPU-hour, as `base_micro`. `lease_us`: the pool's lease length.
+    `price_micro`: the posted price. `after_micro`: the price that would be posted with the job's
+    GPUs in use. Both, and `base_micro`, are in micro-credits per GPU-hour. `lease_us`: the pool's
+    lease length.
     """
 
     gpus: int
@@ -87,14 +88,13 @@ class PricedStart(NamedTuple):
 
 
 class Policy(ABC):
-    """A scheduling policy: pure, no clock, no I/O, no state but `snapshot.memory`.
+    """A scheduling policy: pure, with no clock, no I/O, and no state except `snapshot.memory`.
 
     `version` changes whenever the same snapshot may give another decision, or the memory another
-    shape; the engine then drops the memory. `title` and `promise` (one sentence) introduce it,
-    `suits` says when to choose it, `order_text` who goes first, `queue_order` in which order jobs
-    are taken, `quota_text` what a tenant may expect of its quota and `quota_kind` how far it binds,
-    unless options decide that (`quota_promise`). `note_texts` explains the notes of its picks
-    (`Key.note`).
+    shape; the engine then drops the memory. `title` and `promise` (one sentence) introduce the
+    policy. `suits` says when to choose it and `order_text` who goes first. `quota_text` explains
+    what a tenant may expect of its quota, and `quota_kind` how far the quota binds, unless options
+    decide that (`quota_promise`). `note_texts` explains the notes of its picks (`Key.note`).
     """
 
     name: str
@@ -111,16 +111,16 @@ class Policy(ABC):
     quota_kind: QuotaPromiseKind = QuotaPromiseKind.NOT_GUARANTEED
     note_texts: Mapping[str, str] = MappingProxyType({})
     traits: Traits = Traits()
-    # Where its memory has ids; it has no keys but these.
+    # Places of ids in its memory; the memory has no other keys.
     memory_ids: Shape = Fields({})
     options_type: type[Options] = Options
-    # What `reads` says besides what its traits say.
+    # Added by `reads` to the data that follows from the traits.
     also_reads: frozenset[Private] = frozenset()
-    # What rounds are certified for besides `ALWAYS_PROMISED`.
+    # Certified properties in addition to `ALWAYS_PROMISED`.
     promised: frozenset[Property] = frozenset()
 
     def missing(self, options: Options) -> str:  # noqa: ARG002 - of some policies
-        """Return which option needs what is not installed, as `option: why`; "" if none does."""
+        """Return which option needs a package that is not installed, as `option: why`, or ""."""
         return ""
 
     @abstractmethod
@@ -137,7 +137,7 @@ class Policy(ABC):
     ) -> tuple[Ideal, ...]:
         """Return the `ideals` of `decide` for a snapshot without memory, at less cost.
 
-        The snapshot's service sums are not asked.
+        The snapshot's service sums are not read.
         """
         return ()
 
@@ -145,10 +145,11 @@ class Policy(ABC):
         self,
         snapshot: Snapshot,  # noqa: ARG002 - for policies that have an order
     ) -> tuple[int, ...] | None:
-        """Return the jobs that wait or whose lease ended, in the order in which it takes them.
+        """Return the jobs that wait or whose lease ended, in the order in which the policy takes
+        them.
 
-        That is who would be served when, if every gang found its GPUs. None where there is no
-        such order. The snapshot is as for `decide`.
+        The order assumes that every gang finds its GPUs. Return None if the policy has no such
+        order. The snapshot is as for `decide`.
         """
         return None
 
@@ -157,7 +158,8 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies whose promises depend on them
         measured: Measured | None = None,  # noqa: ARG002 - for promises that hold of some rounds
     ) -> frozenset[Property]:
-        """Return what it promises with these options, of the measured round if there is one.
+        """Return the properties promised with these options, for the measured round if one is
+        given.
 
         A round that breaks one of them is shown as violated.
         """
@@ -168,7 +170,9 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies whose promise depends on them
         lengths: PoolLengths,  # noqa: ARG002 - for those that guarantee a time
     ) -> QuotaPromise:
-        """Return what a tenant may expect of its quota with these options, in such a pool."""
+        """Return what a tenant may expect of its quota with these options, in a pool of these
+        lengths.
+        """
         return QuotaPromise(self.quota_kind, self.quota_text)
 
     def turn_numbers(
@@ -177,9 +181,11 @@ class Policy(ABC):
         lease_us: int,  # noqa: ARG002 - the same; the pool's lease length
         decision: Decision,  # noqa: ARG002 - the same; of a round that is over
     ) -> Mapping[tuple[int, str], Mapping[str, Any]]:
-        """Return by which numbers a round ranked tenants, by (tenant, GPU type); no value is None.
+        """Return the numbers by which a round ranked tenants, by (tenant, GPU type); no value is
+        None.
 
-        They explain `Reason.LEASE_TURN`. Empty if its rows have them, or if it ranks by none.
+        They explain `Reason.LEASE_TURN`. Empty if the skips already have them, or if the policy
+        ranks by no numbers.
         """
         return {}
 
@@ -188,9 +194,9 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies that guarantee quotas
         decision: Decision,  # noqa: ARG002 - of a round that is over
     ) -> Guarantee | None:
-        """Return to whom it guarantees quotas in a round; None: to nobody.
+        """Return which tenants have a guaranteed quota in a round, or None if no tenant has one.
 
-        Rounds are certified for it where `Property.QUOTA_GUARANTEE` is promised.
+        Rounds are certified for it if `Property.QUOTA_GUARANTEE` is promised.
         """
         return None
 
@@ -198,9 +204,9 @@ class Policy(ABC):
         self,
         options: Options,  # noqa: ARG002 - for policies of which something is proven
     ) -> Mapping[Property, str]:
-        """Return by what it is known that a property holds in each round of which it is promised.
+        """Return why each proven property holds in every round in which it is promised.
 
-        A certificate says so beside what was tried.
+        A certificate states the proof in addition to the cases that it tried.
         """
         return {}
 
@@ -210,9 +216,9 @@ class Policy(ABC):
         snapshot: Snapshot,  # noqa: ARG002 - the same; as the round found it
         decision: Decision,  # noqa: ARG002 - the same
     ) -> OrderRule | None:
-        """Return by which rule those go first who received least for their due; None: by none.
+        """Return the rule by which those who received least for their due go first, or None.
 
-        Rounds are certified by it where `Property.LONG_TERM_ORDER` is promised.
+        Rounds are certified by it if `Property.LONG_TERM_ORDER` is promised.
         """
         return None
 
@@ -220,14 +226,15 @@ class Policy(ABC):
         self,
         options: Options,  # noqa: ARG002 - for policies that ask what jobs are worth
     ) -> ValueRule | None:
-        """Return how it takes jobs that do not say what they are worth; None: it does not ask.
+        """Return how the policy values jobs without a declared value, or None if it reads no
+        values.
 
-        Rounds are certified by it where `Property.INDIVIDUAL_RATIONALITY` is promised.
+        Rounds are certified by it if `Property.INDIVIDUAL_RATIONALITY` is promised.
         """
         return None
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return what it and its rounds' certificates read of what jobs say of themselves."""
+        """Return the private data of jobs that the policy and its rounds' certificates read."""
         asks = {
             Private.ESTIMATE: self.traits.needs_estimates,
             Private.UTILITIES: self.value_rule(options) is not None,
@@ -243,7 +250,9 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies that plan leases by a horizon
         lease_us: int,  # noqa: ARG002 - the same; the pool's lease length
     ) -> int | None:
-        """Return how far ahead it plans leases of jobs with deadlines; None: no such limit."""
+        """Return how far ahead it plans leases of jobs with deadlines, or None if there is no
+        limit.
+        """
         return None
 
     def value_and_price(
@@ -251,9 +260,10 @@ class Policy(ABC):
         options: Options,  # noqa: ARG002 - for policies that compare them
         start: PricedStart,  # noqa: ARG002 - the same
     ) -> tuple[int, int] | None:
-        """Return what a GPU-hour is worth to a job and the price that it must be worth to start.
+        """Return the value of a GPU-hour to a job, and the price that it must exceed to start.
 
-        In micro-credits. None: it asks for no worth, a maximum price is all that it heeds.
+        Both are in micro-credits. Return None if the policy reads no values and only respects
+        maximum prices.
         """
         return None
 
@@ -261,9 +271,11 @@ class Policy(ABC):
         self,
         options: dict[str, Any],  # noqa: ARG002 - for policies that keep queues
     ) -> Session | None:
-        """Return queues that go on from round to round; None where each round is asked anew.
+        """Return queues that persist from round to round, or None if each round is decided
+        separately.
 
-        Whoever keeps a pool's state, as the simulator does, decides by them what `decide` would.
+        A caller that keeps a pool's state, such as the simulator, gets the same decisions as from
+        `decide`.
         """
         return None
 
@@ -271,5 +283,5 @@ class Policy(ABC):
         self,
         options: dict[str, Any],  # noqa: ARG002 - for policies that are such a queue
     ) -> StaticQueue | None:
-        """Return the queue that it is where a tenant is alone and leases outlast their jobs."""
+        """Return the equivalent queue for one tenant whose leases outlast its jobs, or None."""
         return None

@@ -1,7 +1,8 @@
-"""What a tenant may expect of its quota in a pool: a guarantee within a time, a target, a weight.
+"""Expectations of a tenant's quota in a pool: a guarantee within a time, a target, or a weight.
 
-A policy says it (`evenshare_core.policies.policy.Policy.quota_promise`) of its options and the
-pool's lengths; pages and the API show what comes out, and know no policy.
+A policy derives them from its options and the pool's lengths
+(`evenshare_core.policies.policy.Policy.quota_promise`). Pages and the API show the result, and know
+no policy.
 """
 
 from __future__ import annotations
@@ -11,21 +12,20 @@ from typing import NamedTuple
 
 
 class QuotaPromiseKind(StrEnum):
-    """How far a quota binds. Names are part of the API."""
+    """The degree to which a quota binds. Names are part of the API."""
 
     GUARANTEED = "guaranteed"  # within a time, under conditions
-    RESERVED = "reserved"  # nobody else holds these GPUs, so that they need not be waited for
-    LONG_TERM = "long_term"  # what is received over time comes close to it
-    WEIGHT = "weight"  # it says how large the tenant's part of the pool is
-    NOT_GUARANTEED = "not_guaranteed"  # it says what is borrowed, and moves no job ahead
+    RESERVED = "reserved"  # no other tenant holds these GPUs, so there is no wait
+    LONG_TERM = "long_term"  # GPU-time received over time approaches it
+    WEIGHT = "weight"  # it is the tenant's relative part of the pool
+    NOT_GUARANTEED = "not_guaranteed"  # it separates own from borrowed GPUs, and moves no job ahead
 
 
 class PoolLengths(NamedTuple):
-    """What of a pool a promise depends on, in us of pool time.
+    """Lengths of a pool on which a promise depends, in us of pool time.
 
-    `round_us`: between two rounds; 0: they are decided whenever something happens. `notice_us`:
-    what a process has to save its state before it is stopped. `lease_us`: the longest that a term
-    may last.
+    `round_us`: the time between rounds; 0 if events trigger them. `notice_us`: the time that a
+    process has to save its state before it is stopped. `lease_us`: the longest term.
     """
 
     round_us: int
@@ -34,17 +34,17 @@ class PoolLengths(NamedTuple):
 
 
 class WaitPart(NamedTuple):
-    """A part of the longest wait: what is waited for, and for how long."""
+    """A part of the longest wait: its cause and its length."""
 
     text: str
     length_us: int
 
 
 class QuotaPromise(NamedTuple):
-    """What a tenant may expect of its quota.
+    """A tenant's expectation of its quota.
 
-    `text`: the same in sentences. `parts`: what the longest wait is made of, empty where there is
-    none. `conditions`: each a sentence that must be true for the guarantee to hold.
+    `text`: the promise in sentences. `parts`: the parts of the longest wait, empty if it has no
+    bound. `conditions`: sentences that must all be true for the guarantee to hold.
     """
 
     kind: QuotaPromiseKind
@@ -54,5 +54,5 @@ class QuotaPromise(NamedTuple):
 
     @property
     def within_us(self) -> int | None:
-        """The longest wait for GPUs within quota, in us of pool time; None: it has no bound."""
+        """The longest wait for GPUs within quota, in us of pool time; None if it has no bound."""
         return sum(part.length_us for part in self.parts) if self.parts else None

@@ -1,4 +1,4 @@
-"""Policies by name: the core's, one line each here, and those that other packages bring."""
+"""Policies by name: those of the core, one line each here, and those of other packages."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ POLICIES: dict[str, Policy] = {
         unisched.POLICY,
     )
 }
-# What a new pool decides by (0153).
+# The policy of a new pool (ADR 0153).
 DEFAULT = evenshare.POLICY.name
-# Why a policy that a package declares is not among them.
+# Reasons why declared policies of packages could not be loaded, by name.
 FAULTS: dict[str, str] = {}
 
 
 class UnknownPolicyError(LookupError):
-    """No policy has this name; the message says what would bring it, or lists those that exist."""
+    """No policy has this name; the message names the missing package or lists known policies."""
 
 
 def policy(name: str) -> Policy:
     """Return the policy of this name.
 
     Raises:
-        UnknownPolicyError: there is none.
+        UnknownPolicyError: no policy has this name.
     """
     if name not in POLICIES:
         raise UnknownPolicyError(missing_text(name))
@@ -51,7 +51,7 @@ def policy(name: str) -> Policy:
 
 
 def missing_text(name: str) -> str:
-    """Return why a policy is not there, and what would bring it; "" if it is there."""
+    """Return why a policy is missing and which package provides it, or "" if it is installed."""
     if name in POLICIES:
         return ""
     if name in FAULTS:
@@ -66,7 +66,7 @@ def missing_text(name: str) -> str:
 
 
 def traits(name: str) -> Traits:
-    """Return the traits of a policy; of one that is gone, those of a policy that has none.
+    """Return the traits of a policy, or the default traits if it is not installed.
 
     Rounds outlive the policies that decided them.
     """
@@ -77,16 +77,16 @@ def options(name: str, raw: dict[str, Any]) -> Options:
     """Return the options of a policy, checked against their bounds.
 
     Raises:
-        UnknownPolicyError: there is no such policy.
-        OptionError: a field is unknown or out of bounds; it is named.
+        UnknownPolicyError: no policy has this name.
+        OptionError: a field is unknown or out of bounds; the message names it.
     """
     return parse_options(policy(name).options_type, raw)
 
 
 def usable_options(name: str, raw: dict[str, Any]) -> Options:
-    """Return the options of a policy that can decide with them here.
+    """Return the options of a policy that can decide with them on this machine.
 
-    Raises: as `options`, and OptionError where one needs what is not installed.
+    Raises: as `options`, and OptionError if an option needs a package that is not installed.
     """
     chosen = options(name, raw)
     if missing := policy(name).missing(chosen):
@@ -117,7 +117,7 @@ def policy_summary(name: str, raw: dict[str, Any]) -> str:
     return ", ".join([name, *changed])
 
 
-# Last, for a package's module may ask the registry for a policy of the core.
+# At the end, because a module of another package may request a core policy from the registry.
 _policies, _faults = read_policies(POLICIES.keys())
 POLICIES.update(_policies)
 FAULTS.update(_faults)

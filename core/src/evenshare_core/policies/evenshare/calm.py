@@ -1,21 +1,21 @@
-"""Rounds that find nothing new but leases that came due, answered without trying a job.
+"""Rounds whose only news is due leases, decided without trying any job.
 
-A round tried every job that waits and gave none of them anything. If nothing happens, the next one
-can differ in two ways: time moves, or leases come due, whose GPUs are free until their turn comes.
-Here is what must hold so that neither matters, from least gangs and instants alone, whatever the
-order in which jobs are tried:
+Assume that the last round tried every waiting job and gave none of them GPUs. If nothing happens,
+the next round can differ in two ways: time has passed, or leases come due. GPUs of a due lease are
+free until its turn comes. The rules below exclude any effect of both. They use only the smallest
+gangs and instants, and hold for every order in which jobs are tried:
 
 | rule | why it gives nothing |
 |---|---|
-| 3 | the least gang is larger than any node's free GPUs with those of its leases that are due |
-| 4 (a) | each job would lift its tenant above its quota, also without the leases that are due; or |
-|       | the tenant is not owed GPU-time before an instant that is known |
+| 3 | the smallest gang is larger than any node's free GPUs plus those of its due leases |
+| 4 (a) | each job would lift its tenant above its quota, even without the due leases; or |
+|       | the tenant is not owed GPU-time before a known instant |
 | 4 (b) | no job that fits on one node is new |
 | 5 | fewer GPUs are free than any gang of 2 or more needs |
-| 6 | no gang waits that is larger than a node and not than the pool |
+| 6 | no waiting gang is larger than a node and fits in the pool |
 
-Where one of these rules could give something, rounds are decided in full, or skipped as far as
-`quiet` says.
+If one of these rules could give something, rounds are decided in full, or skipped as far as `quiet`
+allows.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from evenshare_core.policies.shared.session import KeptRound
 
 
 class Calm(NamedTuple):
-    """What stays true before `until_us` if nothing happens but that leases come due.
+    """Facts that hold before `until_us` if nothing happens except that leases come due.
 
-    `least`: by GPU type. `beyond`: by claim, by how many GPUs its least gang on one node would lift
-    it above its quota.
+    `least`: by GPU type. `beyond`: by claim, how far its smallest gang on one node would exceed its
+    quota, in GPUs.
     """
 
     until_us: int
@@ -45,7 +45,7 @@ class Calm(NamedTuple):
     beyond: Mapping[ClaimKey, int]
 
     def only_renews(self, view: KeptRound) -> bool:
-        """Whether a round in which nothing happened but leases that are due renews all of them."""
+        """Whether a round whose only event is due leases renews all of them."""
         if view.is_limited or view.at_us >= self.until_us:
             return False
         of_claim: dict[ClaimKey, int] = {}
@@ -60,7 +60,7 @@ class Calm(NamedTuple):
 def calm_of(
     progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
 ) -> Calm | None:
-    """Return what stays after a round that gave nothing but renewals; None where that is not known.
+    """Return the facts that hold after a round that only renewed leases, or None if unknown.
 
     `claims`: the sums at the round, by (tenant, GPU type).
     """
@@ -98,7 +98,7 @@ def calm_of(
 
 
 def _may_get_room(options: EvenshareOptions, waiting: Iterable[Kind], free: FreeCapacity) -> bool:
-    """Whether rule 4 (b), 5 or 6 could give one of these kinds something."""
+    """Return whether rule 4 (b), 5 or 6 could give GPUs to one of these kinds."""
     size, may_pay = free.available.size, options.pays and not options.is_tight
     return any(
         size < kind[0] <= free.capacity

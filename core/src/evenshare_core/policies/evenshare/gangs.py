@@ -23,7 +23,7 @@ from evenshare_core.policies.shared.several_nodes import NodePart, Ranked, clear
 
 
 class GangRoom:
-    """Makes room on several nodes in one round."""
+    """A search that makes room on several nodes in one round."""
 
     def __init__(
         self,
@@ -32,14 +32,14 @@ class GangRoom:
         index: Callable[[str], LeaseIndex],
         clear: Callable[[EvenCandidate, str, ClearedNode, PreemptionRule, dict[str, int]], None],
     ) -> None:
-        """What it shares with rule 4 on one node: who is owed, which leases, and how they end."""
+        """Take the functions that rule 4 on one node shares: debts, leases, and their end."""
         self._progress, self._options = progress, progress.options
         self._owed, self._index, self._clear = owed, index, clear
         self._ranks: dict[int, Rank] = {}
         self._known: dict[tuple[str, bool], dict[int, list[Ranked]]] = {}
 
     def make(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
-        """Give the gang nodes that are cleared for it; whether that was done."""
+        """Clear nodes for the gang and give them to it; return whether that was possible."""
         return self._guarantee(one, gpu_type, free) or self._overtake(one, gpu_type, free)
 
     def _guarantee(self, one: EvenCandidate, gpu_type: str, free: FreeCapacity) -> bool:
@@ -64,7 +64,7 @@ class GangRoom:
     def _search(
         self, one: EvenCandidate, gpu_type: str, free: FreeCapacity, before: Rank | None
     ) -> list[NodePart] | None:
-        """`before`: by rule 6, where the gang stands; None: by rule 4 (a)."""
+        """Search by rule 6 if `before` is the gang's rank, or by rule 4 (a) if it is None."""
         by_node = self._index(gpu_type).by_node
         spare: dict[int, int | None] = {}
         leases: dict[int, list[Ranked]] = {}
@@ -83,13 +83,14 @@ class GangRoom:
                     leases.setdefault(node, []).append(row)
         parts = clear_nodes(one.job.gpus, free.available.free, leases, spare) if leases else None
         if parts is None or not any(part.cleared.victims for part in parts):
-            return None  # it fits as it is, where rule 3 does not place it
+            return None  # the gang fits on free GPUs, but rule 3 does not place it there
         return parts
 
     def _endable(self, gpu_type: str, *, only_long: bool) -> dict[int, list[Ranked]]:
-        """Leases that the round may end, by tenant, with what their jobs attained, found once.
+        """Return the leases that the round may end, by tenant, with attained GPU-time; computed
+        once.
 
-        A node of which a lease ended since is in the index no more.
+        Nodes on which a lease has ended since are no longer in the index.
         """
         known = self._known.get((gpu_type, only_long))
         if known is None:
@@ -113,7 +114,7 @@ class GangRoom:
             free.put(((node, part.gpus),))
             if part.cleared.victims:
                 left = free.available.free[node]
-                if left:  # nobody's in this round
+                if left:  # unassigned in this round
                     free.put(((node, left),))
                 self._index(gpu_type).leave_out(node)
         placement = tuple(sorted((part.cleared.node, part.gpus) for part in parts))
@@ -121,7 +122,7 @@ class GangRoom:
         return True
 
     def _rank(self, lease: Lease) -> Rank:
-        """Where its job would stand if the lease ended in this round."""
+        """Return the rank of its job if the lease ended in this round."""
         rank = self._ranks.get(lease.id)
         if rank is None:
             pool = self._progress.pool
@@ -133,14 +134,14 @@ class GangRoom:
         return job_received(self._progress.pool.sums[lease.job], self._progress.pool.at_us)
 
 
-# ---- when time alone lets a gang come before others ----
+# ---- when elapsed time puts a gang before others ----
 
-# Sums are whole numbers at each round, so that rates are a little more than what they say.
+# Sums are rounded to whole numbers at each round, so true rates may be slightly higher.
 MORE, LEAST_RATE = 1.01, 1e-4
 
 
 class Gang(NamedTuple):
-    """The first gang of a kind that waits for several nodes; its rank falls by `rate` per us."""
+    """The first waiting gang of a kind that needs several nodes; its rank falls by `rate` a us."""
 
     rank: Rank
     tenant: int
@@ -150,7 +151,7 @@ class Gang(NamedTuple):
 def waiting_gangs(
     progress: RoundProgress, key: ClaimKey, kinds: Kinds, claim: ClaimSums
 ) -> Iterator[Gang]:
-    """Those of a claim for which rule 6 may end leases; the round looked at them, and they wait."""
+    """Yield the gangs of a claim that wait after this round and for which rule 6 may end leases."""
     free, order = progress.free_by_type[key[1]], progress.pool.order
     if not progress.options.gangs_overtake or progress.options.is_tight:
         return
@@ -169,11 +170,11 @@ def overtaken_from(
     progress: RoundProgress, lease: Lease, free_us: int, gangs: list[Gang], claim: ClaimSums, *,
     may_lose: bool,
 ) -> int | None:  # fmt: skip # rows of what belongs together
-    """An instant before which rule 6 ends a lease for no gang for which it may not end yet.
+    """Return an instant before which rule 6 ends the lease for no further gang; None if never.
 
-    None: it never does. `free_us`: from when on the lease may be preempted at all; `claim`: of its
-    tenant; `may_lose`: whether that keeps min(D, Q) without it. Ranks are lines while nothing
-    happens: that of a gang that waits falls, that of a job that runs rises.
+    `free_us`: the instant from which the lease may be preempted. `claim`: of its tenant.
+    `may_lose`: whether the tenant keeps min(D, Q) without it. While nothing happens, ranks are
+    linear in time: the rank of a waiting gang falls, that of a running job rises.
     """
     pool = progress.pool
     at_us, row = pool.at_us, pool.sums[lease.job]
@@ -184,7 +185,7 @@ def overtaken_from(
     if max(free_us, long_us) > at_us:
         return max(free_us, long_us)
     if not any(gang.rank[0] for gang in rivals):
-        return None  # they came before it at once
+        return None  # gangs came before the lease as soon as it was long
     now = pool.order.now(EvenCandidate(pool.jobs[lease.job], row, lease))
     rises = (row.held - _fair_rate(claim, row.demand, row.weight)) / row.demand
     spans = [
@@ -196,5 +197,5 @@ def overtaken_from(
 
 
 def _fair_rate(claim: ClaimSums, demand: int, weight: int) -> float:
-    """GPUs that a job of a claim deserves, (13) of LTGF."""
+    """Return the GPUs that a job of a claim deserves, (13) of LTGF."""
     return min(float(demand), min(claim.demand, claim.quota) * weight / claim.weights)

@@ -1,17 +1,17 @@
-"""GPU-time received and deserved per claim, forgotten exponentially: A and F of rule 1.
+"""Exponentially decayed GPU-time received and deserved per claim: A and F of rule 1.
 
-The pool's sums (`fairness.gpu_time`) never forget. Here they are cut by marks, 64 to a window: at
-a mark both sums are multiplied by exp(-1/64), in fixed point, and between marks they grow as the
-pool's do. So what is in the memory changes at marks and where a claim's steps change, and not with
-every round.
+The pool's sums (`fairness.gpu_time`) never decay. Here marks divide time, 64 to a window. At a mark
+both sums are multiplied by exp(-1/64), in fixed point; between marks they grow as the pool's do.
+The memory therefore changes only at marks and when a claim's steps change, not in every round.
 
-A round may come later than a mark, because rounds in which nothing happens are skipped. What was
-received by the mark is then read from a line: where the claim stood when its steps last changed,
-and how fast it went on from there. Nothing changed in the rounds that were skipped, so that is
+A round may come later than a mark, because rounds in which nothing happens are skipped. The
+GPU-time received by the mark is then read from a line. It starts at the claim's sums when its steps
+last changed, and has the rate since then. Nothing changed in the skipped rounds, so the line is
 exact, and a run with all rounds has the same memory.
 
-In plain JSON: {"mark": number of the last mark, "claims": [row, ...]}, a row for each claim of the
-pool by (tenant, GPU type), with the fields of `DecayedClaim`; times in us, GPU-time in GPU-us.
+The memory is plain JSON: {"mark": number of the last mark, "claims": [row, ...]}. There is a row
+for each claim of the pool by (tenant, GPU type), with the fields of `DecayedClaim`. Times are in
+us, GPU-time in GPU-us.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from evenshare_core.fairness.gpu_time import ClaimSums, deserved, received
 MEMORY_IDS = Fields({"mark": None, "claims": Each(Row((IdKind.TENANT,)))})
 
 MARKS = 64
-# exp(-1 / 64), rounded down to 32 bits behind the point.
+# exp(-1 / 64), rounded down to 32 fractional bits.
 DECAY, BITS = 4_228_379_999, 32
-# After so many marks nothing is left of any sum.
+# After this many marks every sum has decayed to 0.
 FORGOTTEN = 64 * MARKS
 
 ClaimRow = ClaimService | ClaimSums
-Steps = tuple[int, int, int, int]  # since when it has them, held, demand, quota
+Steps = tuple[int, int, int, int]  # start of the steps, held, demand, quota
 
 
 class DecayedClaim(NamedTuple):
-    """One claim: the decayed sums at the last mark, the pool's sums at it, and its line.
+    """A claim's decayed sums at the last mark, the pool's sums at the mark, and its line.
 
     `received` and `deserved` are A and F at the mark. The line: at `line_us` the pool's sums were
     `line_alloc` and `line_fair`, growing by `held` and `share` GPUs.
@@ -56,23 +56,23 @@ class DecayedClaim(NamedTuple):
 
 
 class DecayedSums:
-    """The decayed sums of all claims of a pool; a caller that keeps state keeps it.
+    """The decayed sums of all claims of a pool; callers with state keep the object.
 
-    `memory` is what the next round begins with: read back, it goes on the same.
+    `memory` is the input of the next round. Reading it back gives the same results.
     """
 
     def __init__(self, window_us: int) -> None:
         self._step_us = max(1, window_us // MARKS)
         self._rows: dict[tuple[int, str], DecayedClaim] = {}
         self._memory: dict[str, Any] = {}
-        self._mark = self._old_mark = -1  # none yet
+        self._mark = self._old_mark = -1  # no mark yet
         self._at_us = self._round_us = 0
-        self._seen: dict[tuple[int, str], Steps] = {}  # by claim: its steps as of the last look
+        self._seen: dict[tuple[int, str], Steps] = {}  # by claim, the steps at the last check
 
     def begin(
         self, memory: dict[str, Any], claims: Iterable[ClaimRow], at_us: int, round_us: int
     ) -> None:
-        """Bring the sums to a round; `memory` is that of the round before, `claims` are all."""
+        """Bring the sums to a round; `memory` is that of the last round, `claims` all claims."""
         if memory is not self._memory:
             self._load(memory)
         is_new = self._mark < 0
@@ -85,7 +85,7 @@ class DecayedSums:
             key = (claim.tenant, claim.gpu_type)
             steps = (claim.since_us, claim.held, claim.demand, claim.quota)
             if not is_marked and seen.get(key) == steps:
-                continue  # nothing happened to it: it goes on along its line
+                continue  # unchanged, so its line still holds
             before = rows.get(key)
             row = before if before is not None else self._first(claim, is_new=is_new)
             row = self._line(claim, self._marked(claim, row))
@@ -103,11 +103,11 @@ class DecayedSums:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Plain JSON; the same object where nothing changed."""
+        """Plain JSON; the same object if nothing changed."""
         return self._memory
 
     def sums(self, claim: ClaimRow) -> tuple[int, int]:
-        """A and F of a claim at the round, in GPU-us."""
+        """Return A and F of a claim at the round, in GPU-us."""
         row = self._rows[claim.tenant, claim.gpu_type]
         return (
             row.received + received(claim, self._at_us) - row.mark_alloc,
@@ -121,14 +121,14 @@ class DecayedSums:
         self._rows = {(row[0], row[1]): DecayedClaim(*row) for row in claims}
 
     def _first(self, claim: ClaimRow, *, is_new: bool) -> DecayedClaim:
-        """A claim that is new counts from its beginning; where the policy is, from now on."""
+        """Return a new claim's row. It counts from its start, or from now if the policy is new."""
         alloc = fair = 0
         if is_new:
             alloc, fair = received(claim, self._at_us), deserved(claim, self._at_us)
         return DecayedClaim(claim.tenant, claim.gpu_type, 0, 0, alloc, fair, 0, alloc, fair, 0, 0)
 
     def _marked(self, claim: ClaimRow, row: DecayedClaim) -> DecayedClaim:
-        """Go through the marks since the last round."""
+        """Apply the marks since the last round."""
         if self._mark == self._old_mark:
             return row
         alloc_now, fair_now = received(claim, self._at_us), deserved(claim, self._at_us)
@@ -150,12 +150,12 @@ class DecayedSums:
         )
 
     def _instant(self, mark: int) -> int:
-        """The instant of the round that finds a mark, where none is skipped."""
+        """Return the instant of the round at which a mark falls, if no round is skipped."""
         instant_us, round_us = mark * self._step_us, self._round_us
         return -(-instant_us // round_us) * round_us if round_us else instant_us
 
     def _line(self, claim: ClaimRow, row: DecayedClaim) -> DecayedClaim:
-        """The row with a new line where the claim left the old one."""
+        """Return the row, with a new line if the claim has left the old one."""
         share = min(claim.demand, claim.quota)
         alloc, fair = received(claim, self._at_us), deserved(claim, self._at_us)
         span_us = self._at_us - row.line_us

@@ -1,4 +1,4 @@
-"""Options of the policy; the rules' numbers are those of `policy`."""
+"""Options of the policy; the numbers of rules are those of `policy`."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ class EvenshareOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def min_runtime_us(self) -> int:
-        """How long a new lease is protected."""
+        """The time for which a new lease is protected."""
         least_s = min(self.min_runtime_s, TIGHT_RUNTIME_S) if self.is_tight else self.min_runtime_s
         return least_s * SECOND_US
 
     @property
     def window_us(self) -> int:
-        """tau: the time in which GPU-time is forgotten to 1/e."""
+        """tau: the time in which GPU-time decays to 1/e."""
         return self.window_s * SECOND_US

@@ -1,4 +1,4 @@
-"""One round: rules 1 to 3, and where a job does not fit, room for it by rules 4 to 6."""
+"""The picks of a round: rules 1 to 3, and room by rules 4 to 6 for a job that does not fit."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from evenshare_core.policies.shared.admission import Refusal
 
 
 class EvenPicks:
-    """The order of turns in a round, and what each job is given in its turn."""
+    """The order of turns in a round, and the GPUs that each job gets in its turn."""
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
         self._pool, self._options = pool, options
         self._progress = RoundProgress(pool, options)
         self._standings = self._progress.standings
         self._free_by_type, self._admission = pool.free_by_type, pool.admission
-        self._failed: dict[str, int] = {}  # by type: the least gang that did not fit
+        self._failed: dict[str, int] = {}  # by type, the smallest gang that did not fit
         self._types: dict[tuple[str, tuple[str, ...], int], tuple[str, ...]] = {}
         self._room = RoomMaker(self._progress)
 
     # Rule 1.
 
     def run(self) -> RoundProgress:
-        """Serve tenants below what they deserve, then all that is left."""
+        """Serve tenants below their deserved GPU-time first, then distribute the rest."""
         lines, ended = self._lines()
         self._serve_tenants(lines, ended)
         rest = JobLine(self._pool.order, is_waiting=self._pool.is_waiting)
@@ -68,7 +68,9 @@ class EvenPicks:
         return lines, ended
 
     def _lists(self, key: ClaimKey, kinds: Kinds) -> list[KindList]:
-        """The jobs of a claim by kind; grouped where a price that binds nobody tells them apart."""
+        """Return the jobs of a claim by kind; kinds that differ only in an idle maximum price share
+        a group.
+        """
         able = [kind for kind, rows in kinds.items() if rows and self._may_ever(key, kind)]
         groups: dict[Kind, Kind] = {}
         if any(kind[2] is not None for kind in able):
@@ -89,9 +91,9 @@ class EvenPicks:
         ]
 
     def _may_ever(self, key: ClaimKey, kind: Kind) -> bool:
-        """Whether the pool and the tenant's limits have room for such a gang at all.
+        """Return whether the pool and the tenant's limits could ever fit such a gang.
 
-        The first of a tenant's jobs decides ties, so one that no round may start is none of them.
+        The tenant's first job decides ties, so jobs that no round can start must not count.
         """
         gpus, accepted = kind[0], kind[1]
         for gpu_type in accepted or self._free_by_type:
@@ -109,14 +111,14 @@ class EvenPicks:
     def _serve_tenants(
         self, lines: dict[ClaimKey, JobLine], ended: dict[int, EvenCandidate]
     ) -> None:
-        """The first tier: as long as some tenant's key is below 1, the lowest one's first job."""
+        """Serve the first tier: while a key is below 1, the first job of the lowest tenant."""
         heap = [(self._key(key), line.head[1:], key) for key, line in lines.items()]
         heapify(heap)
         while heap and heap[0][0] < 1:
             value, head, key = heap[0]
             line = lines[key]
             now = self._key(key)
-            if (now, line.head[1:]) != (value, head):  # a job of it was served on another type
+            if (now, line.head[1:]) != (value, head):  # one of its jobs was served on another type
                 heapreplace(heap, (now, line.head[1:], key))
                 continue
             self._serve(line, ended, "")
@@ -126,7 +128,7 @@ class EvenPicks:
                 heappop(heap)
 
     def _serve(self, line: JobLine, ended: dict[int, EvenCandidate], note: str) -> None:
-        """Try the head; where it fails, those behind it that must fail too are left out."""
+        """Try the head; if it fails, leave out the jobs behind it that must fail too."""
         job_id = line.head[2]
         one = ended.get(job_id)
         if one is None:
@@ -140,7 +142,7 @@ class EvenPicks:
     # Rule 3.
 
     def _try(self, one: EvenCandidate, note: str) -> bool:
-        """Give a candidate its gang: where it is, where nobody is, or where room is made."""
+        """Give a candidate its gang: on its present GPUs, on free ones, or on cleared nodes."""
         job, lease = one.job, one.lease
         self._progress.nominate(job)
         if lease is not None:
@@ -154,13 +156,13 @@ class EvenPicks:
                 return True
         types = self._types_of(one)
         if not types:
-            return False  # its profile runs on none of those that it accepts
+            return False  # its profile runs on none of its accepted types
         refusals = [self._refusal(job, gpu_type) for gpu_type in types]
         allowed = [name for name, refusal in zip(types, refusals, strict=True) if refusal is None]
         if not allowed:
             self._progress.skip(job, next(refusal for refusal in refusals if refusal))
             return False
-        if len(allowed) > 1:  # within quota before it borrows
+        if len(allowed) > 1:  # types within quota before types to borrow
             allowed.sort(key=lambda name: not self._admission.is_own(job, name))
         for gpu_type in allowed:
             if job.gpus >= self._failed.get(gpu_type, job.gpus + 1) and lease is None:
@@ -173,7 +175,7 @@ class EvenPicks:
         return self._room.make(one, allowed)
 
     def _types_of(self, one: EvenCandidate) -> tuple[str, ...]:
-        """The types that a candidate is tried on: the held one, else the claimed one, first."""
+        """Return the types to try: the held type first, or the claimed one if there is no lease."""
         job = one.job
         first = one.lease.gpu_type if one.lease is not None else one.sums.gpu_type
         key = (first, job.gpu_types, job.profile)
@@ -193,7 +195,7 @@ class EvenPicks:
         return self._admission.check(job, gpu_type)
 
     def order(self) -> tuple[int, ...]:
-        """Return who would be served when, if every gang had its GPUs."""
+        """Return the order of service as if every gang had its GPUs."""
         lines, _ = self._lines()
         order: list[int] = []
         heap = [(self._key(key), line.head[1:], key) for key, line in lines.items()]

@@ -1,39 +1,43 @@
 """Evenshare: long-term deficit between tenants, short jobs first, preemption, defragmentation.
 
-Source: none; the product's own. It was put together from parts that are published: the deficit of
-LTGF (Z. Ye et al., IEEE TPDS 2021), least attained service (J. Gu et al., Tiresias, NSDI 2019),
-the finish-time order of estimates (K. Mahajan et al., Themis, NSDI 2020), and preemption and
-defragmentation at the moment at which they pay.
+Source: none; this is the product's own policy. Its parts are published:
+
+- the deficit of LTGF (Z. Ye et al., IEEE TPDS 2021);
+- least attained service (J. Gu et al., Tiresias, NSDI 2019);
+- the finish-time order of estimates (K. Mahajan et al., Themis, NSDI 2020);
+- preemption and defragmentation when they pay.
 
 Rules, by number:
 
-1. *Tenants.* key = (A + granted this round) / (F + 300 s x min(D, Q)). A, F: GPU-time received
-   and deserved, forgotten exponentially over the window (`memory`); D demand, Q quota. While some
-   tenant has a key below 1, the lowest is served; then what is left goes to all by the order of
-   jobs.
-2. *Jobs.* Without estimates: least attained GPU-time first, a renewing job's halved; after them
-   long jobs, which attained 2,700 GPU-s: least (attained - FairTime) / d, a lease less for a
-   renewing job. With estimates: least (d E - FairTime) / min(d, FairShare), E = done +
-   max(estimate - done, 5 % of it); renewals have a bonus of 90 s. With deadlines: least
-   d max(estimate - done, 5 % of it), last those that would end after their last deadline.
-3. *Placement.* A renewal keeps its GPUs; others go to the best fit among GPUs that nobody holds,
-   then among those of leases that end. When a gang of d does not fit, larger ones are not placed
-   in the round, renewals excepted.
-4. *Preemption at once*, of jobs on one node that have run for the minimum runtime, on the node
-   with the fewest of them. (a) Guarantee: the job keeps its tenant within quota and A < 0.95 F;
-   victims are of tenants that keep min(D, Q). (b) It pays: the job never ran; victims are of its
-   own tenant, or of tenants that keep min(D, Q), hold at most twice its GPUs, and have attained
-   more than 2,700 GPU-s (without estimates) or need more than 2 x (the job's estimate + 60 s).
-5. *Defragmentation.* Where a gang fits by count and on no node, jobs of at most 2 GPUs move from
-   the node that needs the fewest moves to other nodes.
-6. *Gangs over several nodes.* For a gang that is larger than a node rule 4 (a) clears several; and
-   where it is not owed GPUs, leases of long jobs on one node end for it that would come after it by
-   rule 2 if they ended now: of its own tenant, or of tenants that keep min(D, Q). Nodes are chosen
-   one by one: the one that gives the gang most, then the one with the fewest leases that end.
+1. *Tenants.* key = (A + granted this round) / (F + 300 s x min(D, Q)). A and F are the GPU-time
+   received and deserved, decayed exponentially over the window (`memory`). D is demand and Q
+   quota. While some tenant's key is below 1, the tenant with the lowest key is served. The rest
+   goes to all tenants in the order of jobs.
+2. *Jobs.* Without estimates: least attained GPU-time first, halved for a renewing job. After them
+   come long jobs, which attained 2,700 GPU-s: least (attained - FairTime) / d, minus one lease for
+   a renewing job. With estimates: least (d E - FairTime) / min(d, FairShare), where E = done +
+   max(estimate - done, 5 % of it). Renewals have a bonus of 90 s. With deadlines: least d
+   max(estimate - done, 5 % of it). Jobs that would end after their last deadline come last.
+3. *Placement.* A renewal keeps its GPUs. Other jobs go to the best fit among unheld GPUs, then
+   among those of ending leases. If a gang of d does not fit, larger gangs are not placed in the
+   round, except renewals.
+4. *Preemption at once* of jobs on one node that have run for the minimum runtime, on the node with
+   the fewest victims. (a) Guarantee: the job keeps its tenant within quota, and A < 0.95 F.
+   Victims belong to tenants that keep min(D, Q). (b) It pays: the job never ran. Victims belong to
+   its own tenant, or to tenants that keep min(D, Q), and hold at most twice its GPUs. They have
+   attained more than 2,700 GPU-s, or with estimates need more than 2 x (the job's estimate + 60
+   s).
+5. *Defragmentation.* If a gang fits by count but on no node, jobs of at most 2 GPUs move to other
+   nodes. The cleared node is the one that needs the fewest moves.
+6. *Gangs over several nodes.* For a gang larger than a node, rule 4 (a) clears several nodes. If
+   the gang is not owed GPUs, leases of long jobs on one node end for it. These jobs would come
+   after it by rule 2 if they ended now. They belong to its tenant, or to tenants that keep min(D,
+   Q). Nodes are chosen one by one: the node that gives the gang most, then the one with the fewest
+   ending leases.
 
-With the preset "tight" the first tier of rule 1 is: GPUs held < min(D, Q), the least ratio first;
-of rules 4 and 6 there is (a) alone, whatever was received before; and jobs run for at most 60 s
-unharmed.
+With the preset "tight", the first tier of rule 1 is: GPUs held < min(D, Q), the least ratio first.
+Of rules 4 and 6 only (a) applies, whatever was received before. Jobs are protected for at most 60
+s.
 
 | symbol | here | unit |
 |---|---|---|
@@ -43,8 +47,8 @@ unharmed.
 | d | `Job.gpus` | GPUs |
 | FairTime, FairShare | (14), (13) of LTGF, `fairness.gpu_time` | GPU-us, GPUs |
 
-All sums and candidates are per GPU type. A job that accepts several types is tried on each, the
-one that it claims first, and holds GPUs of one.
+All sums and candidates are per GPU type. A job that accepts several types is tried on each,
+starting with the type that it claims, and holds GPUs of one type.
 
 All orders end in (submitted_us, id).
 """
@@ -111,7 +115,7 @@ NOTES = {
     MOVED: "It moved to another node to make room for a larger job.",
     LARGE_GANG: "It needs several nodes: leases of long jobs that come after it ended.",
 }
-# What rule 4 (a) asks, for people.
+# The condition of rule 4 (a), for display.
 ROOM_CONDITION = (
     "On some node the free GPUs, and those of jobs whose tenants hold more than the smaller of"
     " quota and demand, are enough. In a round one job gets such GPUs on each node."
@@ -128,7 +132,7 @@ LONG_TERM_TEXT = (
 
 class Evenshare(Policy):
     name = "evenshare"
-    version = "4"  # a highest price that refuses nothing changes no order (0195)
+    version = "4"  # a maximum price that refuses nothing changes no order (ADR 0195)
     title = "Even sharing with preemption"
     promise = (
         "A tenant that received less than it deserves gets the GPUs of its quota within minutes,"
@@ -150,7 +154,7 @@ class Evenshare(Policy):
     options_type = EvenshareOptions
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round; needs `snapshot.service` at the round's instant."""
+        """Decide one round; needs `snapshot.service` at the round's instant."""
         options = parse_options(EvenshareOptions, snapshot.options)
         sums = DecayedSums(options.window_us)
         sums.begin(snapshot.memory, snapshot.service.claims, snapshot.at_us, snapshot.round_us)
@@ -170,7 +174,7 @@ class Evenshare(Policy):
         )
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and what its order inside a tenant asks for."""
+        """Return the base's data, and the data that the order within a tenant reads."""
         order = options.estimates if isinstance(options, EvenshareOptions) else ""
         asked = {"given": {Private.ESTIMATE}, "deadlines": {Private.ESTIMATE, Private.DEADLINES}}
         return super().reads(options) | asked.get(order, set())
@@ -190,7 +194,7 @@ class Evenshare(Policy):
         return promised | {Property.QUOTA_GUARANTEE} if is_given else promised
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
-        """Return the guarantee of rule 4 (a), or the long-term target that is left without it."""
+        """Return the guarantee of rule 4 (a), or the long-term target if it is switched off."""
         if not isinstance(options, EvenshareOptions) or not options.guarantee:
             return QuotaPromise(QuotaPromiseKind.LONG_TERM, LONG_TERM_TEXT)
         parts = (
@@ -206,12 +210,12 @@ class Evenshare(Policy):
     def turn_numbers(
         self, options: Options, lease_us: int, decision: Decision
     ) -> dict[ClaimKey, dict[str, Any]]:
-        """Return the sums of rule 1 after the round; with the tight preset what it holds."""
+        """Return the sums of rule 1 after the round, or the held GPUs with the tight preset."""
         assert isinstance(options, EvenshareOptions)  # noqa: S101 - narrows; of `options_type`
         return turn_numbers(options, lease_us, decision)
 
     def guarantee(self, options: Options, decision: Decision) -> Guarantee | None:
-        """Return who is owed GPUs by rule 4 (a), by the sums that the round left."""
+        """Return which tenants are owed GPUs by rule 4 (a), from the sums after the round."""
         if not isinstance(options, EvenshareOptions) or not options.guarantee:
             return None
         if options.is_tight:
@@ -222,7 +226,7 @@ class Evenshare(Policy):
         return Guarantee(options.min_runtime_us, by_claim)
 
     def session(self, options: dict[str, Any]) -> Session | None:
-        """Return queues that go on from round to round; None where deadlines order jobs."""
+        """Return queues that persist from round to round, or None if deadlines order jobs."""
         chosen = parse_options(EvenshareOptions, options)
         return None if chosen.estimates == "deadlines" else IncrementalEvenshare(chosen)
 
@@ -231,7 +235,7 @@ POLICY = Evenshare()
 
 
 def _candidates(snapshot: Snapshot) -> tuple[list[Waiting], list[EvenCandidate]]:
-    """Jobs that wait, and those whose lease ended.
+    """Return the waiting jobs, and the jobs whose lease ended.
 
     Raises:
         ValueError: a job was never active for the sums.
@@ -312,7 +316,7 @@ def _entry(one: EvenCandidate, order: JobOrder) -> Entry:
 def _skips(
     candidates: list[Waiting], progress: RoundProgress, snapshot: Snapshot
 ) -> tuple[Skip, ...]:
-    """Every candidate that was not picked, and every job that was preempted, with its reason."""
+    """Return every candidate that was not picked, and every preempted job, with its reason."""
     served = {row.job for row in progress.grants} | {row.job for row in progress.renewals}
     capacity = capacity_by_type(snapshot.nodes)
     types_of: dict[tuple[tuple[str, ...], str, int], tuple[str, ...]] = {}
@@ -338,9 +342,9 @@ def _skips(
 
 
 def _by_arrival(jobs: list[Job]) -> list[Job]:
-    """Jobs in the order of arrival where it tells whose numbers a reason shows.
+    """Return jobs by arrival if the order decides whose numbers a reason shows.
 
-    That is where gangs of one size have several maximum prices.
+    The order matters if gangs of one size have different maximum prices.
     """
     if all(job.max_price_micro is None for job in jobs):
         return jobs

@@ -1,4 +1,4 @@
-"""What a round gave so far, and whom it takes GPUs from: an entry for each job whose turn came."""
+"""The state of a round: an entry for each job whose turn came, with leases that end for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from evenshare_core.policies.evenshare.queues import (
 from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.session import NO_KEY
 
-# Notes of picks that were not made by rule 1's order.
+# Notes of picks that do not follow rule 1's order.
 LEFT_OVER, GUARANTEE, PAYS, DEFRAGMENTED, MOVED, LARGE_GANG = (
     "left over",
     "guarantee",
@@ -47,13 +47,12 @@ NOTE_OF = {
 
 
 class RoundPool(NamedTuple):
-    """What a round looks at, from a snapshot or from a state that is kept.
+    """Inputs of a round, from a snapshot or from kept state.
 
-    `queues` have the jobs that wait; `ended` the jobs whose lease ends, each with its rank by
-    `order`. `standing` makes the numbers of a claim; `running` gives the leases that go on;
-    `gpus` are those of each node that may be scheduled now.
-    `is_waiting`: None: all queued jobs wait. `may_be_overfull`: some nodes may have fewer
-    GPUs than leases hold there.
+    `queues`: the waiting jobs. `ended`: the jobs whose lease ends, each with its rank by `order`.
+    `standing` computes the numbers of a claim. `running` returns the leases that continue. `gpus`:
+    the schedulable GPUs of each node. `is_waiting`: None if all queued jobs wait.
+    `may_be_overfull`: some nodes may have fewer GPUs than their leases hold.
     """
 
     at_us: int
@@ -75,7 +74,7 @@ class RoundPool(NamedTuple):
 
 
 class Standings(dict[ClaimKey, TenantStanding]):
-    """The claims that a round looked at, made as they turn up."""
+    """The claims that a round has read, created on first access."""
 
     def __init__(self, make: Callable[[ClaimKey], TenantStanding]) -> None:
         super().__init__()
@@ -87,14 +86,14 @@ class Standings(dict[ClaimKey, TenantStanding]):
 
 
 class PickState(Enum):
-    """How far a job is whose turn came."""
+    """The state of a job whose turn came."""
 
-    NOMINATED = auto()  # tried; where it stays so, it does not fit
+    NOMINATED = auto()  # tried; a job that stays here does not fit
     GRANTED = auto()
     RENEWED = auto()
-    PREEMPTING = auto()  # leases end or move for it, so that its place must stay
-    MOVED = auto()  # it makes way, and goes on elsewhere
-    SKIPPED = auto()  # `because` of a limit, or of its size
+    PREEMPTING = auto()  # leases end or move for it, so its placement is fixed
+    MOVED = auto()  # it makes room and continues on another node
+    SKIPPED = auto()  # `because` of a limit or its size
 
 
 @dataclass(slots=True)
@@ -108,7 +107,7 @@ class PickEntry:
 
 
 class RoundProgress:
-    """Entries by job, in the order of their turns; claims are charged as they are served."""
+    """Entries by job, in the order of their turns; a claim is charged when it is served."""
 
     def __init__(self, pool: RoundPool, options: EvenshareOptions) -> None:
         self.pool, self.options = pool, options
@@ -149,7 +148,7 @@ class RoundProgress:
         entry.state, entry.because = PickState.SKIPPED, because
 
     def give(self, job: Job, gpu_type: str, placement: Placement, note: str) -> None:
-        """Grant a gang on GPUs that are taken already, and charge its tenant."""
+        """Grant a gang on GPUs that are already taken, and charge its tenant."""
         standing, entry = self.standings[job.tenant, gpu_type], self.entries[job.id]
         if entry.state is PickState.NOMINATED:
             entry.state = PickState.GRANTED
@@ -166,7 +165,7 @@ class RoundProgress:
         self._charge(standing, lease.gpus, lease.gpu_type)
 
     def move(self, lease: Lease, node: int) -> None:
-        """Grant a moved job its new place; what its tenant holds stays."""
+        """Grant a moved job its new place; its tenant's held GPUs do not change."""
         key = Key(None, None, MOVED) if self.pool.explains else NO_KEY
         place = ((node, lease.gpus),)
         row = Grant(self._next(), lease.job, lease.tenant, lease.gpu_type, place, key)
@@ -174,7 +173,6 @@ class RoundProgress:
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
     def end(self, lease: Lease, rule: PreemptionRule, job: Job, numbers: dict[str, int]) -> None:
-        """End a lease before its expiry."""
         entry = self.entries[job.id]
         entry.state = PickState.PREEMPTING
         row = Preemption(lease.id, lease.job, lease.tenant, rule, job.id, job.tenant, numbers)
@@ -183,7 +181,7 @@ class RoundProgress:
             self.standings[lease.tenant, lease.gpu_type].kept -= lease.gpus
 
     def stay(self, due: Iterable[Lease]) -> tuple[list[Grant], list[Renew]]:
-        """Let jobs stay where they are, but for those that leases ended for, or that moved."""
+        """Keep jobs on their nodes, except moved jobs and jobs for which leases ended."""
         free: list[Grant] = []
         fixed: list[Grant] = []
         for entry in self.entries.values():
@@ -205,7 +203,7 @@ class RoundProgress:
         return Key(None if value == float("inf") else value, None, note)
 
     def _charge(self, standing: TenantStanding, gpus: int, gpu_type: str) -> None:
-        """Rule 1: one lease of GPU-time, for the rest of this round only."""
+        """Charge one lease of GPU-time for the rest of this round (rule 1)."""
         self.admission.take(standing.tenant, gpu_type, gpus)
         standing.given += gpus
         standing.granted_us += gpus * self.pool.lease_us

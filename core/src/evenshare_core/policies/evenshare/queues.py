@@ -1,8 +1,8 @@
-"""Who waits, in the order of rule 2, and what each tenant received and deserves (rule 1).
+"""Waiting jobs in the order of rule 2, and GPU-time received and deserved by tenant (rule 1).
 
-Jobs that wait are alike when a round that fails one of them must fail those behind it: of one
-tenant, claimed GPU type, gang, accepted types, maximum price and profile, and both new or neither.
-Each kind is a list in the order of its keys, so that a round looks at heads and not at all jobs.
+Waiting jobs are of one kind if a round that fails one of them must fail those behind it. They share
+tenant, claimed GPU type, gang, accepted types, maximum price and profile, and are all new or all
+not. Each kind is a list in the order of its keys, so a round reads only the heads.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from evenshare_core.domain.snapshot import ClaimService, ClassService, JobServic
 from evenshare_core.fairness.gpu_time import ClaimSums, job_received
 from evenshare_core.units import SECOND_US
 
-# Rule 1: what a tenant deserves is counted as if so long had passed already.
+# Rule 1: deserved GPU-time counts as if this much time had already passed.
 HEAD_START_US = 300 * SECOND_US
-# Rule 2 with estimates: a job that outlived its estimate needs this part of it; what a renewal
-# saves; and what a job is taken to need that never ran and has no estimate.
+# Rule 2 with estimates: the least part of its estimate that a job still needs, and the bonus of a
+# renewal. The last is the need of a job that never ran and has no estimate.
 LEAST, RENEWAL_US, UNKNOWN_US = 0.05, 90 * SECOND_US, 1290 * SECOND_US
-# Rules 2 and 4 (b) without estimates: who received so much is long.
+# Rules 2 and 4 (b) without estimates: a job that attained this much is long.
 LONG_GPU_US = 2700 * SECOND_US
 
 ClaimKey = tuple[int, str]  # (tenant, GPU type)
-# (gang, accepted types, maximum price, profile, whether it never ran, weight where it is long)
+# (gang, accepted types, maximum price, profile, never ran, weight if it is long)
 Kind = tuple[int, tuple[str, ...], int | None, int, bool, int]
-Rank = tuple[int, float]  # of rule 2: 1 for long jobs, else 0; then the key, the least first
-NEW_RANK: Rank = (0, 0)  # without estimates, of a job that received nothing
+Rank = tuple[int, float]  # of rule 2: 1 for long jobs, otherwise 0; then the key, the least first
+NEW_RANK: Rank = (0, 0)  # without estimates, for a job that received nothing
 Entry = tuple[Rank, int, int]  # rank, submitted, id
 Kinds = dict[Kind, list[Entry]]
 ClaimRow = ClaimService | ClaimSums
-# Whose FairTime the ranks of a list of long jobs lack: their claim, gang and weight.
+# Class of long jobs whose list leaves out FairTime in ranks: claim, gang and weight.
 JobClass = tuple[ClaimKey, int, int]
 
 
-Waiting = tuple[Job, JobService]  # a job that waits, with its GPU-time sums
+Waiting = tuple[Job, JobService]  # a waiting job, with its GPU-time sums
 
 
 class EvenCandidate(NamedTuple):
@@ -52,9 +52,9 @@ class EvenCandidate(NamedTuple):
 
 
 class TenantStanding:
-    """A claim in this round: A and F of rule 1, what it holds, and what the round gave.
+    """A claim in this round: A and F of rule 1, GPUs held, and GPUs given by the round.
 
-    `kept`: GPUs in leases that go on through the round; `given`: those that it gave so far.
+    `kept`: GPUs in leases that continue through the round. `given`: GPUs of the round so far.
     `share` is min(D, Q).
     """
 
@@ -69,7 +69,7 @@ class TenantStanding:
 
     @property
     def held(self) -> int:
-        """GPUs that it holds after what was decided so far."""
+        """GPUs that it holds after the decisions so far."""
         return self.kept + self.given
 
     @property
@@ -78,16 +78,16 @@ class TenantStanding:
         return self.held - self.share
 
     def key(self) -> float:
-        """Rule 1: received and granted, over what is deserved; inf where nothing is."""
+        """Return received plus granted over deserved GPU-time (rule 1); inf if it deserves none."""
         due = self.deserved + HEAD_START_US * self.share
         return (self.received + self.granted_us) / due if due else inf
 
     def tight_key(self) -> float:
-        """The tight preset: what it holds over min(D, Q)."""
+        """Return GPUs held over min(D, Q), the key of the tight preset; inf if it is 0."""
         return self.held / self.share if self.share else inf
 
     def is_owed(self) -> bool:
-        """Rule 4 (a): it received less than 95 % of what it deserved."""
+        """Return whether it received less than 95 % of its deserved GPU-time (rule 4 (a))."""
         return 20 * self.received < 19 * self.deserved or not self.deserved
 
 
@@ -95,7 +95,7 @@ class TenantStanding:
 
 
 def kind_of(job: Job, sums: JobService, *, by_class: bool) -> Kind:
-    """What it shares with those that fail where it fails, and with long jobs their class."""
+    """Return the kind of a job; it includes the class of long jobs if `by_class`."""
     is_new = not sums.alloc_gpu_us and not sums.held
     weight = sums.weight if by_class and sums.alloc_gpu_us >= LONG_GPU_US else 0
     return (job.gpus, job.gpu_types, job.max_price_micro, job.profile, is_new, weight)
@@ -104,7 +104,7 @@ def kind_of(job: Job, sums: JobService, *, by_class: bool) -> Kind:
 class JobOrder(ABC):
     """Rule 2 at a round."""
 
-    # Whether the ranks of jobs that wait stand still, so that lists of them may be kept.
+    # Whether ranks of waiting jobs do not change with time, so that their lists can be kept.
     is_kept = False
 
     def __init__(
@@ -113,16 +113,16 @@ class JobOrder(ABC):
         classes: Mapping[tuple[int, str, int, int], ClassService] | None,
         at_us: int,
     ) -> None:
-        """`classes`: of sums that stand at the round; None where `claims` still move."""
+        """`classes`: of sums as of the round, or None if `claims` are still to be advanced."""
         self._claims, self._classes, self.at_us = claims, classes, at_us
         self._fair: dict[JobClass, int] = {}
 
     @abstractmethod
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """Where a candidate stands in its list, or by itself where its lease ends."""
+        """Return a candidate's rank in its list, or its own rank if its lease ends."""
 
     def now(self, candidate: EvenCandidate) -> Rank:
-        """Where a candidate stands at the round, beside all others."""
+        """Return a candidate's rank at the round, comparable with all others."""
         rank = self.rank(candidate)
         if not rank[0] or candidate.lease is not None:
             return rank
@@ -134,12 +134,12 @@ class JobOrder(ABC):
         return self.rank(EvenCandidate(job, sums, None))
 
     def brought_up(self, entry: Entry, job_class: JobClass) -> Entry:
-        """The entry of a kept list of long jobs, with its rank at the round."""
+        """Return the entry of a kept list of long jobs, with its rank at the round."""
         (tier, kept), submitted_us, job = entry
         return (tier, (kept - self.fair_us(*job_class)) / job_class[1]), submitted_us, job
 
     def fair_us(self, claim: ClaimKey, demand: int, weight: int) -> int:
-        """(14): FairTime of a class of jobs at the round, from where its integral began."""
+        """Return FairTime (14) of a class of jobs at the round, since its integral started."""
         if self._classes is not None:
             return self._classes[*claim, demand, weight].fair_gpu_us
         key = (claim, demand, weight)
@@ -154,10 +154,11 @@ class JobOrder(ABC):
 
 
 class AttainedOrder(JobOrder):
-    """Without estimates: least attained GPU-time; long jobs last, furthest behind FairTime first.
+    """Order without estimates: least attained GPU-time, then long jobs, furthest behind FairTime
+    first.
 
-    Jobs of one class, which is gang and weight, deserve the same from now on. So in a list of them
-    the FairTime is left out that all of them have; `brought_up` counts it.
+    Jobs of one class (gang and weight) deserve the same from now on. Their lists therefore leave
+    out the common FairTime, which `brought_up` adds.
     """
 
     is_kept = True
@@ -191,23 +192,23 @@ class AttainedOrder(JobOrder):
 
 
 def work_us(job: Job, sums: JobService, at_us: int) -> float:
-    """E of rule 2: all that a job needs, by its estimate; time at its gang, in us."""
+    """Return E of rule 2: a job's total need by its estimate, as time on its gang, in us."""
     done_us = job_received(sums, at_us) / job.gpus
     return done_us + remaining_us(job, done_us)
 
 
 def remaining_us(job: Job, done_us: float) -> float:
-    """What a job still needs after `done_us`; without an estimate, as much again."""
+    """Return a job's need after `done_us`, in us; without an estimate, as much again."""
     if job.estimate_us is None:
         return max(done_us, UNKNOWN_US)
     return max(job.estimate_us - done_us, LEAST * job.estimate_us)
 
 
 class EstimateOrder(JobOrder):
-    """With estimates: whose fair share would soonest have covered what it needs."""
+    """Order with estimates: the job whose fair share would have covered its need first."""
 
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """(d E - FairTime) / min(d, FairShare), in us; inf without share."""
+        """Return (d E - FairTime) / min(d, FairShare), in us; inf without a share."""
         job, sums = candidate.job, candidate.sums
         claim = (sums.tenant, sums.gpu_type)
         row = self._claims(claim)
@@ -222,7 +223,7 @@ class EstimateOrder(JobOrder):
 
 
 class DeadlineOrder(JobOrder):
-    """With deadlines: the least GPU-time left; last, jobs that can meet none of theirs any more."""
+    """Order with deadlines: least GPU-time left; jobs that can meet no deadline come last."""
 
     def __init__(
         self,
@@ -231,12 +232,12 @@ class DeadlineOrder(JobOrder):
         at_us: int,
         last_us: Mapping[int, int],
     ) -> None:
-        """`last_us`: the last deadline of jobs that have any, by job."""
+        """`last_us`: the last deadline by job, for jobs that have deadlines."""
         super().__init__(claims, classes, at_us)
         self._last_us = last_us
 
     def rank(self, candidate: EvenCandidate) -> Rank:
-        """d x what is left, in GPU-us; inf of a job that ends after its last deadline."""
+        """Return d x the time left, in GPU-us; inf if the job would end after its last deadline."""
         job, sums = candidate.job, candidate.sums
         left_us = remaining_us(job, job_received(sums, self.at_us) / job.gpus)
         if self.at_us + left_us > self._last_us.get(job.id, inf):
@@ -248,7 +249,7 @@ class DeadlineOrder(JobOrder):
 
 
 def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kinds]:
-    """Return the jobs that wait, by the claim that counts their demand, and by kind."""
+    """Return the waiting jobs by the claim that counts their demand, and by kind."""
     queues: dict[ClaimKey, Kinds] = {}
     rank, by_class = order.rank_waiting, order.is_kept
     for job, sums in waiting:
@@ -268,10 +269,10 @@ def queue_up(waiting: Iterable[Waiting], order: JobOrder) -> dict[ClaimKey, Kind
 
 
 class KindList(NamedTuple):
-    """The jobs of a kind, with the class of long ones.
+    """The jobs of a kind, with the class of long jobs.
 
-    `group`: of kinds that differ in their highest price alone, which refuses none of them; else
-    None. A price that decides nothing must change no order (ADR 0195).
+    `group`: shared by kinds that differ only in a maximum price that refuses none of them; else
+    None. A price that decides nothing must not change the order (ADR 0195).
     """
 
     entries: list[Entry]
@@ -283,7 +284,7 @@ _NO_LIST = KindList([])
 
 
 class JobLine:
-    """The jobs of some claims in one line, by rule 2: heads of kinds, and renewals one by one."""
+    """The jobs of some claims in one line, by rule 2: heads of kinds, and individual renewals."""
 
     __slots__ = ("_heap", "_is_waiting", "_order")
 
@@ -294,9 +295,9 @@ class JobLine:
         ended: Iterable[Entry] = (),
         is_waiting: Callable[[int], bool] | None = None,
     ) -> None:
-        """`lists`: those of one group, where it is not None, fail together.
+        """`lists`: lists of the same group, if it is not None, fail together.
 
-        `is_waiting`: None where all jobs of the lists do; those that do not are taken out.
+        `is_waiting`: None if all listed jobs wait; jobs that do not wait are removed.
         """
         self._order, self._is_waiting = order, is_waiting
         self._heap: list[tuple[Entry, int, KindList]]
@@ -313,20 +314,18 @@ class JobLine:
         return self._heap[0][0]
 
     def drop(self) -> None:
-        """Leave the head out, and all of its kind behind it."""
+        """Remove the head and all jobs of its kind behind it."""
         group = heappop(self._heap)[2].group
         if group is not None:
             self._heap = [row for row in self._heap if row[2].group != group]
             heapify(self._heap)
 
     def step(self) -> None:
-        """Go on to the next job."""
         _, index, row = heappop(self._heap)
         if row.entries:
             self._push(row, index + 1)
 
     def join(self, other: JobLine) -> None:
-        """Take over all of another line."""
         for row in other._heap:
             heappush(self._heap, row)
 
@@ -342,7 +341,7 @@ class JobLine:
 
 
 def insert(queues: dict[ClaimKey, Kinds], candidate: EvenCandidate, entry: Entry) -> list[Entry]:
-    """Put a job that began to wait into its list, which is kept, and return that."""
+    """Insert a job that starts to wait into its kept list, and return the list."""
     job, sums = candidate.job, candidate.sums
     kinds = queues.setdefault((sums.tenant, sums.gpu_type), {})
     entries = kinds.setdefault(kind_of(job, sums, by_class=True), [])

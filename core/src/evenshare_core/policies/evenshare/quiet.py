@@ -1,23 +1,25 @@
-"""Until when a round that gave nothing would give nothing again, if nothing happens.
+"""The instant until which rounds after a round without grants also grant nothing.
 
-Nothing happens: no job comes, ends or is taken back, no lease expires, no node changes. Without
-estimates, what a round gives then depends on time in five ways, each with an instant:
+The condition is that nothing happens: no job is submitted, ends or is cancelled, no lease expires,
+no node changes. Without estimates, a round's grants then depend on time in five ways, each with an
+instant:
 
 | what | when it may change the answer |
 |---|---|
-| the decayed sums | at the next mark; between marks they are lines |
-| rule 4 (a) | when a tenant whose job it would serve begins to be owed GPU-time |
-| who may be preempted or moved | when a lease has run for the minimum runtime |
-| rule 4 (b) | when a job has received so much that its lease may end for a new one |
-| rule 6 | when a job has, or when a gang has waited so long that it comes before it |
+| the decayed sums | at the next mark; between marks they are linear |
+| rule 4 (a) | when a tenant whose job it would serve starts to be owed GPU-time |
+| preemptible and movable jobs | when a lease has run for the minimum runtime |
+| rule 4 (b) | when a job has attained so much that its lease may end for a new job |
+| rule 6 | when a job has attained as much, or a gang comes before it after a long wait |
 
-The order in which jobs are tried moves with the tenants' keys, and among long jobs with what they
-lag behind. That makes no difference: where nothing is given, each is tried on the same free GPUs.
-What one failure spares the others (`_failed` of a round) must fail on any order: a larger gang
-needs all that a smaller one needs, and rule 4 (b), where that is not so, remembers by tenant, whose
-new jobs are tried in one order. Nor is it so of a gang over several nodes, which has room where a
-smaller one has no node: what it waits for is the order, so that nothing is known. Victims of one
-size receive at one rate, so that their order stays.
+The order in which jobs are tried changes with the tenants' keys, and for long jobs with their lag.
+The order makes no difference: while nothing is granted, each job is tried on the same free GPUs.
+Failures that exclude other jobs (`_failed` of a round) must exclude them in any order. A larger
+gang needs everything that a smaller one needs. Rule 4 (b) is an exception and remembers failures by
+tenant, whose new jobs are tried in one order. A gang over several nodes is another exception: it
+may have room although a smaller gang finds no node. It may wait only because of the order, so
+nothing is known then. Victims of one size receive GPU-time at one rate, so their order does not
+change.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ from evenshare_core.policies.evenshare.queues import LONG_GPU_US, ClaimKey, Tena
 
 
 class _Rules(NamedTuple):
-    """The rules by which somebody who waits could get room, by GPU type.
+    """The rules by which a waiting job could get room, by GPU type.
 
-    `guarantee`: types; `defragment`: types; `pays`: tenants with new jobs, by type; `gangs`: those
-    that wait for rule 6, by type.
+    `guarantee`, `defragment`: types. `pays`: tenants with new jobs, by type. `gangs`: gangs that
+    wait for rule 6, by type.
     """
 
     guarantee: set[str]
@@ -50,12 +52,15 @@ class _Rules(NamedTuple):
 def stays_until(
     progress: RoundProgress, claims: Mapping[ClaimKey, ClaimSums], next_mark_us: int
 ) -> int:
-    """Return the instant before which the answer of a round that gave nothing stays, in us.
+    """Return the instant before which a round without grants would be repeated, in us.
 
-    `claims`: the sums at the round, by (tenant, GPU type). The round's own instant where that is
-    not known: with estimates, whose keys and ranks drift; where a job that waits accepts several
-    GPU types, whose claim may move with time; and where a gang over several nodes has room, but was
-    tried after a smaller one that has none (rule 3).
+    `claims`: the sums at the round, by (tenant, GPU type). Return the round's own instant if this
+    is unknown:
+
+    - with estimates, since keys and ranks change with time;
+    - if a waiting job accepts several GPU types, since its claim may move with time;
+    - if a gang over several nodes has room, but was tried after a smaller gang without room (rule
+      3).
     """
     pool, options = progress.pool, progress.options
     if options.estimates != "none" or has_choice_of_types(progress):
@@ -91,7 +96,7 @@ def stays_until(
 
 
 def has_choice_of_types(progress: RoundProgress) -> bool:
-    """Whether a job that waits could go to a type of the pool that it does not claim."""
+    """Return whether a waiting job could use a type of the pool that it does not claim."""
     offered = {name for name, free in progress.free_by_type.items() if free.capacity}
     return any(
         entries and not offered.isdisjoint({*(kind[1] or offered)} - {gpu_type})
@@ -101,7 +106,7 @@ def has_choice_of_types(progress: RoundProgress) -> bool:
 
 
 def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
-    """When a tenant that is not owed begins to be (`TenantStanding.is_owed`); None: never."""
+    """Return when a tenant starts to be owed (`TenantStanding.is_owed`), or None if never."""
     falls = 19 * mine.share - 20 * claim.held
     if falls <= 0:
         return None
@@ -111,7 +116,7 @@ def owed_from(mine: TenantStanding, claim: ClaimSums, at_us: int) -> int | None:
 def _until_victims(
     progress: RoundProgress, rules: _Rules, until_us: int, claims: Mapping[ClaimKey, ClaimSums]
 ) -> int:
-    """When the first lease may end or move for somebody that may not yet."""
+    """Return when the first lease may newly end or move for a waiting job."""
     if not (rules.guarantee or rules.defragment or rules.pays or rules.gangs):
         return until_us
     pool, least_us = progress.pool, progress.options.min_runtime_us
@@ -150,10 +155,10 @@ def _until_victims(
 def _from_when(
     row: JobService, instant_us: int, at_us: int, *, by_age: bool, pays: bool
 ) -> int | None:
-    """When a lease on one node may end or move that may not yet; None: nothing changes that.
+    """Return when a lease on one node may newly end or move, or None if never.
 
-    `instant_us`: from when on it may be preempted at all, which is enough `by_age`; `pays`: rule
-    4 (b) may end it, once its job is long.
+    `instant_us`: when it may be preempted; sufficient if `by_age`. `pays`: rule 4 (b) may end it
+    once its job is long.
     """
     if not by_age or instant_us <= at_us:
         if not pays:

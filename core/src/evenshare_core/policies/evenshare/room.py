@@ -1,6 +1,6 @@
-"""Room for a job that does not fit: rule 5, small jobs move; rule 4, leases end for it.
+"""Room for a job that does not fit: rule 5 moves small jobs, rule 4 ends leases.
 
-That on several nodes is `gangs`.
+For several nodes see `gangs`.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from evenshare_core.policies.shared.preemption import (
 )
 from evenshare_core.units import SECOND_US
 
-# Rule 4 (b) with estimates: who needs more than twice what a job needs that never ran, a restart
-# added, may end for it.
+# Rule 4 (b) with estimates: a lease may end if its job needs more than twice the new job's need
+# plus this restart time.
 RESTART_US = 60 * SECOND_US
 
 
 class RoomMaker:
-    """Makes room in one round; what failed once is not tried again in it."""
+    """A search that makes room in one round; failed searches are not repeated."""
 
     def __init__(self, progress: RoundProgress) -> None:
         self._progress, self._options = progress, progress.options
         self._indices: dict[str, LeaseIndex] | None = None
         self._gangs = self._moves = 0
-        # The least gang for which a rule failed, by type, and by tenant where it matters.
+        # The smallest gang for which a rule failed, by type, and by tenant if it matters.
         self._failed: dict[tuple[object, ...], int] = {}
         self._searches: dict[tuple[str, int, int, float], VictimSearch] = {}
         self._failed_needs: dict[tuple[int, str, int], float] = {}
         self._gang_room = GangRoom(progress, self._owed, self._index, self._clear)
 
     def may_differ(self, one: EvenCandidate) -> bool:
-        """Whether jobs of the same kind may still get room where this one does not."""
+        """Return whether jobs of the same kind may still get room after this one failed."""
         return self._options.estimates == "given" and self._may_pay(one)
 
     def make(self, one: EvenCandidate, gpu_types: Iterable[str]) -> bool:
-        """Give the job its gang on one node that is cleared for it; whether that was done."""
+        """Clear room for the job's gang and give it to the job; return whether it was possible."""
         gpus = one.job.gpus
         for gpu_type in gpu_types:
             free = self._progress.free_by_type[gpu_type]
@@ -84,7 +84,7 @@ class RoomMaker:
         return self._take(one, gpu_type, choice[1], PreemptionRule.GUARANTEE, numbers)
 
     def _owed(self, job: Job, gpu_type: str) -> dict[str, int] | None:
-        """Rule 4 (a): by which numbers its tenant is owed the gang; None where it is not."""
+        """Return the numbers by which its tenant is owed the gang, or None (rule 4 (a))."""
         if not self._options.guarantee:
             return None
         mine = self._progress.standings[job.tenant, gpu_type]
@@ -128,7 +128,7 @@ class RoomMaker:
     def _cheapest(
         self, job: Job, gpu_type: str, free: FreeCapacity, above: float
     ) -> ClearedNode | None:
-        """Of tenants that keep min(D, Q) on any node, or with the job's own where that has some."""
+        """Search leases of tenants that keep min(D, Q); on nodes with own leases, include those."""
         index = self._index(gpu_type)
         rule = self._rule(gpu_type, job.gpus, 2 * job.gpus, above)
         general = self._search(gpu_type, free, job.gpus, 2 * job.gpus, above).best()
@@ -153,7 +153,7 @@ class RoomMaker:
         return search
 
     def _rule(self, gpu_type: str, gpus: int, most_gpus: int, above: float) -> VictimRule:
-        """What each tenant may lose and still hold min(D, Q)."""
+        """Return the rule that keeps every tenant at min(D, Q)."""
         standings = self._progress.standings
 
         def spare(tenant: int) -> int | None:
@@ -188,7 +188,7 @@ class RoomMaker:
         return self._settle(one, gpu_type, room.node, sum(row.gpus for row in moved), rule)
 
     def _movable(self, gpu_type: str, free: FreeCapacity, gpus: int) -> dict[int, list[Lease]]:
-        """The leases that may move from nodes that have room for the gang without them."""
+        """Return the movable leases, of nodes that fit the gang without them."""
         index, available = self._index(gpu_type), free.available.free
         movable = {}
         for node, rows in index.by_node.items():
@@ -199,7 +199,9 @@ class RoomMaker:
         return movable
 
     def _may_move(self, lease: Lease) -> bool:
-        """Whether its job may go on elsewhere: a new lease is a new term, with its limits."""
+        """Return whether its job may continue elsewhere; a new lease is a new term, with its
+        limits.
+        """
         if lease.placement[0][1] > MOVABLE_GPUS:
             return False
         progress = self._progress
@@ -211,7 +213,7 @@ class RoomMaker:
         admission.hold_again(lease)
         return refusal is None
 
-    # What all have in common.
+    # Common to all rules.
 
     def _take(
         self, one: EvenCandidate, gpu_type: str, cleared: ClearedNode, rule: PreemptionRule,
@@ -225,7 +227,6 @@ class RoomMaker:
         self, one: EvenCandidate, gpu_type: str, cleared: ClearedNode, rule: PreemptionRule,
         numbers: dict[str, int],
     ) -> None:  # fmt: skip # rows of what belongs together
-        """End the leases."""
         progress = self._progress
         self._index(gpu_type).remove(cleared.victims)
         for lease in cleared.victims:
@@ -248,15 +249,16 @@ class RoomMaker:
     ) -> bool:
         """Grant the gang on the node.
 
-        What the leases held beyond it is nobody's in this round, so that they can go on where a
-        limit withdraws the grant (`terms.settle_exchanges`).
+        Leftover GPUs of the ended leases stay unassigned in this round, so that the leases can
+        continue if a limit withdraws the grant (`terms.settle_exchanges`).
         """
         progress, job = self._progress, one.job
         free = progress.free_by_type[gpu_type]
         free.put(((node, job.gpus),))
         if taken > job.gpus:
             free.put(((node, taken - job.gpus),))
-        self._index(gpu_type).leave_out(node)  # one exchange per node, each of which is needed
+        # one exchange per node, since each lease of an exchange is needed
+        self._index(gpu_type).leave_out(node)
         progress.give(job, gpu_type, ((node, job.gpus),), NOTE_OF[rule])
         return True
 
@@ -291,7 +293,7 @@ class RoomMaker:
         return indices
 
     def _rank(self, lease: Lease) -> float:
-        """What of two victims the better one has more of: attained GPU-time, or work left."""
+        """Return the rank of a victim, higher is better: attained GPU-time, or work left."""
         pool = self._progress.pool
         attained = job_received(pool.sums[lease.job], pool.at_us)
         if self._options.estimates != "given":
@@ -301,6 +303,6 @@ class RoomMaker:
 
 
 def _overfull(leases: Iterable[Lease], gpus: Mapping[int, int]) -> set[int]:
-    """Nodes with fewer GPUs than leases hold there: they have none when one of them ends."""
+    """Return nodes with fewer GPUs than leases hold there: the end of a lease frees none."""
     load = gpus_by_node(lease.placement for lease in leases)
     return {node for node, count in load.items() if count > gpus.get(node, 0)}

@@ -1,4 +1,4 @@
-"""The policy on sums, queues and free GPUs that are kept between rounds (0175)."""
+"""The policy on sums, queues and free GPUs that are kept between rounds (ADR 0175)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from evenshare_core.policies.evenshare.quiet import stays_until
 from evenshare_core.policies.shared.session import KeptRound, SessionDecision, uncontested
 from evenshare_core.policies.shared.terms import ends_of
 
-SWEEP_ROUNDS = 64  # so often the lists are dropped in which nobody waits any more
+SWEEP_ROUNDS = 64  # rounds between removals of empty lists
 
 
 class IncrementalEvenshare:
-    """The queues of one pool; without estimates a waiting job's rank stands still, so they stay."""
+    """The kept queues of one pool; without estimates the rank of a waiting job does not change."""
 
     outlasts_renewals = True
 
@@ -42,13 +42,13 @@ class IncrementalEvenshare:
         self._queues: dict[ClaimKey, Kinds] = {}
         self._entries: dict[int, tuple[list[Entry], Entry]] = {}
         self._given: list[int] = []
-        self._last: tuple[RoundProgress, KeptRound] | None = None  # of a round that chose
-        self._calm: Calm | None = None  # after rounds that gave nothing but renewals
+        self._last: tuple[RoundProgress, KeptRound] | None = None  # of a round that tried jobs
+        self._calm: Calm | None = None  # after rounds that only renewed leases
         self._sweep_in = SWEEP_ROUNDS
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Answer a round as `Evenshare.decide` answers its snapshot."""
-        # Claims to which nothing happened go on along their lines until the next mark.
+        """Decide a round as `Evenshare.decide` does for its snapshot."""
+        # Unchanged claims follow their lines until the next mark.
         is_still = view.is_still and view.at_us < self._sums.next_mark_us
         claims = () if is_still else view.sums.claims.values()
         self._sums.begin(view.memory, claims, view.at_us, view.round_us)
@@ -76,7 +76,7 @@ class IncrementalEvenshare:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Whom leases may end for changes with time, at instants that are known."""
+        """Return the instant, in us, until which rounds would grant nothing."""
         if self._calm is not None:
             return self._calm.until_us
         if self._last is None or self._last[0].renewals:
@@ -138,7 +138,7 @@ class IncrementalEvenshare:
         )
 
     def _listen(self, view: KeptRound, order: JobOrder) -> None:
-        """Put jobs that began to wait into their list, and take out those that were given GPUs."""
+        """Insert jobs that started to wait into their lists, and remove jobs that got GPUs."""
         for job_id in (*self._given, *view.joined):
             kept = self._entries.pop(job_id, None)
             if kept is not None:

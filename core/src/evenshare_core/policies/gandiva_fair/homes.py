@@ -1,15 +1,17 @@
-"""Where jobs are at home: Algorithm 2 for new ones, moves for balance and between GPU types.
+"""Homes of jobs: Algorithm 2 for new jobs, moves for balance and between GPU types.
 
 Source: Gandiva_fair (EuroSys 2020), 3.2, 3.4, 3.5.
 
-- A job's type is the one of the largest speed x share of a GPU that its tenant's jobs would have
-  there; of equal ones one where the tenant has share left, then the newest. So a job without a
-  profile goes to the newest type on which its tenant has share left.
-- Its nodes: where it has room beside all that is at home there, best fit, so that small jobs are
-  packed and nodes stay whole for large ones; else those of least ticket load per GPU, (2).
-- Moves, once a quantum: a waiting job from the most to the least loaded node of a type, where the
-  jobs of the first share time and the difference is above the threshold; and of all (tenant, from,
-  to) the one that gains most from another type, if that is above a threshold.
+- A job's type has the largest speed x share of a GPU that its tenant's jobs would have there. Ties
+  go to a type on which the tenant has share left, then to the newest. A job without a profile
+  therefore goes to the newest type on which its tenant has share left.
+- Its nodes have room in addition to all jobs at home there, by best fit. Small jobs are packed,
+  and nodes stay whole for large ones. If there is no room, its nodes are those of least ticket
+  load per GPU, (2).
+- Moves happen once a quantum. For balance, a waiting job moves from the most to the least loaded
+  node of a type. Jobs of the first node must share time, and the difference must exceed a
+  threshold. Between types, the job of the (tenant, from, to) with the largest gain moves, if the
+  gain exceeds a threshold.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from evenshare_core.policies.gandiva_fair.tickets import Claim, GpuTypes, Tenant
 class TypeHomes:
     """The nodes of one GPU type, with the jobs that are at home there.
 
-    `asked`: GPUs that jobs ask for, by node; `load`: tickets per GPU, (2), by node; `touched`:
-    nodes whose jobs have changed since their rates were computed; `spanning`: the jobs that are at
-    home on several nodes, by id; `is_as_read`: whether no job came or left since it was read.
+    `asked`: GPUs requested by jobs, by node. `load`: tickets per GPU, (2), by node. `touched`:
+    nodes whose jobs have changed since their rates were computed. `spanning`: jobs at home on
+    several nodes, by id. `is_as_read`: whether no job came or left since it was read.
     """
 
     def __init__(self, gpu_type: str, nodes: Iterable[Node]) -> None:
@@ -60,7 +62,7 @@ class TypeHomes:
             self.asked[node] += gpus
 
     def put(self, one: StrideJob, home: Placement, per_gpu: float = 0.0) -> None:
-        """Let a job be at home; `per_gpu`: its tickets per GPU."""
+        """Set the home of a job; `per_gpu`: its tickets per GPU."""
         one.home, one.gpu_type = home, self.gpu_type
         if len(home) > 1:
             self.spanning[one.job.id] = one
@@ -69,7 +71,7 @@ class TypeHomes:
             self._change(node, gpus, per_gpu)
 
     def leave(self, one: StrideJob, per_gpu: float = 0.0) -> None:
-        """Let a job be at home nowhere."""
+        """Remove a job from its home."""
         for node, gpus in one.home:
             self.jobs[node].remove(one)
             self._change(node, -gpus, per_gpu)
@@ -86,11 +88,11 @@ class TypeHomes:
             heappush(self._heap, (self.load[node], node))
 
     def forget_order(self) -> None:
-        """Loads were computed anew."""
+        """Drop cached orders after loads were recomputed."""
         self._room = None
 
     def find(self, gpus: int) -> Placement:
-        """Where a new job goes; empty where the type is smaller. Takes nothing."""
+        """Return the home for a new job; empty if the type is too small. Nothing is taken."""
         if self._room is None:
             rooms = {node: max(0, count - self.asked[node]) for node, count in self.gpus.items()}
             self._room = FreeGpus(rooms, self.size)
@@ -103,12 +105,12 @@ class TypeHomes:
         return self._least_loaded(gpus)
 
     def _least_loaded(self, gpus: int) -> Placement:
-        """The fewest nodes, of least load, that are large enough."""
+        """Return the fewest nodes, of least load, that are large enough."""
         kept, chosen, left, seen = [], [], gpus, set[int]()
         while self._heap and left:
             load, node = heappop(self._heap)
             if load != self.load[node] or node in seen:
-                continue  # an entry from before, or one that is there twice
+                continue  # stale or duplicate entry
             seen.add(node)
             kept.append((load, node))
             if self.gpus[node] >= min(left, self.size):
@@ -122,7 +124,7 @@ class TypeHomes:
         return self._largest_first(gpus)
 
     def _largest_first(self, gpus: int) -> Placement:
-        """Nodes of several sizes: the largest first, of equal ones the least loaded."""
+        """Return nodes of several sizes: the largest first, on ties the least loaded."""
         chosen = []
         for node in sorted(self.gpus, key=lambda node: (-self.gpus[node], self.load[node], node)):
             part = min(gpus, self.gpus[node])
@@ -136,7 +138,7 @@ class TypeHomes:
 def read_homes(
     jobs: Iterable[StrideJob], nodes: Iterable[Node], types: GpuTypes, memory: Memory
 ) -> dict[str, TypeHomes]:
-    """Return the homes of every type; a home of another type than its job can use is none."""
+    """Return the homes of every type; a home on a type that its job cannot use is dropped."""
     by_type: dict[str, list[Node]] = {name: [] for name in types.names}
     for node in sorted(nodes, key=lambda node: node.id):
         if node.gpu_type in by_type:
@@ -162,7 +164,7 @@ def read_homes(
 
 
 class Placer:
-    """Finds homes for jobs, by tenants' shares."""
+    """A search for homes of jobs, by tenants' shares."""
 
     def __init__(
         self,
@@ -181,8 +183,8 @@ class Placer:
     def set_loads(self) -> None:
         """Compute the ticket load of each node, (2).
 
-        Tickets of a node are added in the order in which its jobs are known, for sums are rounded;
-        until one came or left it is the order of all jobs, and one pass over them is quicker.
+        Float sums are rounded, so the tickets of a node are added in the order of its jobs. If no
+        job came or left, this is the order of all jobs, and one pass over them is faster.
         """
         per_gpu: dict[Claim, float] = {}
         tickets = {node: 0.0 for row in self.homes.values() for node in row.gpus}
@@ -217,10 +219,10 @@ class Placer:
             tickets[node] += load * gpus
 
     def settle_new(self, jobs: Iterable[StrideJob]) -> None:
-        """Find homes for jobs that have none, if they can run at all (Algorithm 2).
+        """Find homes for jobs that have none and can run (Algorithm 2).
 
-        A tenant's jobs come by weight, then by submission; next is the tenant that has least GPUs
-        for its share.
+        A tenant's jobs come by weight, then by submission. The next tenant is the one with the
+        fewest GPUs for its share.
         """
         new = [one for one in jobs if not one.home and one.usable]
         chosen: list[tuple[StrideJob, str]] = []
@@ -241,7 +243,9 @@ class Placer:
         self.tenants.placed[key] = self.tenants.placed.get(key, 0) + sign * one.job.gpus
 
     def _choose(self, one: StrideJob, usable: tuple[str, ...]) -> str:
-        """Algorithm 2, line 5: the least time / tickets is the largest speed x tickets per GPU."""
+        """Choose the largest speed x tickets per GPU, the least time / tickets (Algorithm 2, line
+        5).
+        """
         if len(usable) == 1:
             return usable[0]
         job, tenants = one.job, self.tenants
@@ -257,7 +261,7 @@ class Placer:
     def balance(self, budget: int, percent: int) -> int:
         """Move waiting jobs from the most to the least loaded nodes; return the budget left."""
         for _, row in sorted(self.homes.items()):
-            # `fsum`: `sum` of floats is rounded otherwise from Python 3.12 on.
+            # `fsum`, because `sum` of floats rounds differently from Python 3.12 on.
             tickets = fsum(row.load[node] * gpus for node, gpus in row.gpus.items())
             average = tickets / max(1, sum(row.gpus.values()))
             if average:
@@ -314,7 +318,7 @@ class Placer:
             rows.sort(key=lambda one: (one.lease is not None, -one.job.submitted_us, -one.job.id))
         best = {claim: self._best_change(claim, rows, percent) for claim, rows in by_claim.items()}
         while budget:
-            # Of equal gains the first (tenant, from).
+            # Ties go to the first (tenant, from).
             gains = [(-row[0], claim, *row[1:]) for claim, row in best.items() if row is not None]
             if not gains:
                 break
@@ -326,7 +330,7 @@ class Placer:
             home = self.homes[target].find(one.job.gpus)
             self._move(one, self.homes[source], self.homes[target], home)
             budget -= 1
-            # What a tenant gains depends on its own jobs alone.
+            # A tenant's gain depends only on its own jobs.
             for other, rows in by_claim.items():
                 if other[0] == claim[0]:
                     best[other] = self._best_change(other, rows, percent)
@@ -335,9 +339,9 @@ class Placer:
     def _best_change(
         self, claim: Claim, rows: Iterable[StrideJob], percent: int
     ) -> tuple[float, str, StrideJob] | None:
-        """Where one of a tenant's jobs of a type gains most, to which type, and the job.
+        """Return the largest gain of a tenant's jobs of a type, its target type, and the job.
 
-        Of equal gains the job that came last and holds nothing, which is the first of `rows`.
+        Ties go to the first of `rows`: the latest job, without a lease if possible.
         """
         best = None
         tried = set()
@@ -366,7 +370,7 @@ class Placer:
 
 
 def least_pass_us(row: TypeHomes, one: StrideJob) -> int:
-    """The least pass of the others on a job's nodes; its own where it is alone."""
+    """Return the least pass of other jobs on a job's nodes, or its own if there are none."""
     others = [
         other.passes.floor_us
         for node, _ in one.home
@@ -377,7 +381,7 @@ def least_pass_us(row: TypeHomes, one: StrideJob) -> int:
 
 
 def least_passes(jobs: Iterable[StrideJob], nodes: Set[int]) -> dict[int, int]:
-    """Return the least pass of the jobs of each of these nodes that have tickets; else 0."""
+    """Return the least pass of jobs with tickets on each of these nodes, 0 if there are none."""
     least: dict[int, int] = {}
     for one in jobs:
         passes = one.passes
@@ -385,7 +389,7 @@ def least_passes(jobs: Iterable[StrideJob], nodes: Set[int]) -> dict[int, int]:
             continue
         for node, _ in one.home:
             if node in nodes:
-                # `Pass.floor_us`, without the call
+                # `Pass.floor_us`, inlined
                 floor_us = passes.base_us + passes.served_gpu_us * UNIT // passes.rate
                 before = least.get(node)
                 if before is None or floor_us < before:
@@ -400,7 +404,7 @@ def _queue_order(one: StrideJob) -> tuple[int, int, int]:
 def _by_turns(
     chosen: list[tuple[StrideJob, str]], tenants: TenantTypes
 ) -> list[tuple[StrideJob, str]]:
-    """Algorithm 2, line 2: the tenant next that has least GPUs for its share of all types."""
+    """Order by the tenant with the fewest GPUs for its share of all types (Algorithm 2, line 2)."""
     shares: dict[int, int] = {}
     for (tenant, _), micro in tenants.shares.items():
         shares[tenant] = shares.get(tenant, 0) + micro

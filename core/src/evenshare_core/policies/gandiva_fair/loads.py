@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
-# How many of the most loaded nodes are looked at for a job that may move.
+# The number of most loaded nodes that are searched for a movable job.
 TRIED = 8
 
 
 class LoadOrder:
-    """The nodes of a type by load, while jobs move: heaps with entries that may be of before."""
+    """The nodes of a type by load, while jobs move: heaps that may hold stale entries."""
 
     def __init__(
         self, load: Mapping[int, float], asked: Mapping[int, int], gpus: Mapping[int, int]
     ) -> None:
-        """Take tickets per GPU, GPUs that jobs ask for, and GPUs, by node, as they change."""
+        """Take tickets per GPU, requested GPUs, and GPUs, by node; the mappings may change."""
         self._load, self._asked, self._gpus = load, asked, gpus
         self._least = [(tickets, node) for node, tickets in load.items()]
         self._most = [(-tickets, node) for node, tickets in load.items() if self._is_shared(node)]
@@ -29,13 +29,13 @@ class LoadOrder:
         return self._asked[node] > self._gpus[node]
 
     def least(self) -> int:
-        """The node of least load; of equal ones the lowest id."""
+        """Return the node of least load, on ties the lowest id."""
         while self._least[0][0] != self._load[self._least[0][1]]:
             heappop(self._least)
         return self._least[0][1]
 
     def most_shared(self) -> list[int]:
-        """The first `TRIED` nodes whose jobs share time, the most loaded first."""
+        """Return the first `TRIED` nodes whose jobs share time, the most loaded first."""
         loaded: dict[int, float] = {}
         while self._most and len(loaded) < TRIED:
             load, node = heappop(self._most)
@@ -46,7 +46,7 @@ class LoadOrder:
         return list(loaded)
 
     def changed(self, *nodes: int) -> None:
-        """The jobs of these nodes are others now."""
+        """Update nodes whose jobs have changed."""
         for node in nodes:
             load = self._load[node]
             heappush(self._least, (load, node))

@@ -1,19 +1,20 @@
-"""What the policy remembers between rounds, in plain JSON, and passes.
+"""Memory of the policy between rounds, in plain JSON, and passes.
 
-- `jobs`: [job, base_us, served_gpu_us, rate, node] of every active job: its pass and its home; of
-  one over several nodes [..., node, gpus, node, gpus, ...], of one without home no node.
-- `nodes`: [node, base_us, served_gpu_us, rate]: the aggregate pass of a node's small jobs, of
+- `jobs`: [job, base_us, served_gpu_us, rate, node] of every active job: its pass and its home. A
+  home on several nodes is [..., node, gpus, node, gpus, ...]; a job without home has no node.
+- `nodes`: [node, base_us, served_gpu_us, rate]: the aggregate pass of a node's small jobs, for
   types that have jobs over several nodes.
-- `blocked`: [job, since_us]: jobs of least pass that leases which have not expired keep out.
-- `trades`: those that stand, in the order in which they were made.
-- `quantum_us`: the beginning of the last one in which jobs were moved and quota traded.
-- `rated`: by GPU type, what the rates of all its nodes were made of (a hash in which no id is, and
-  the tenants with tickets in order), and tenants' totals then; `stale`: nodes whose jobs have
-  changed since.
+- `blocked`: [job, since_us]: jobs of least pass that are kept out by unexpired leases.
+- `trades`: current trades, in the order in which they were made.
+- `quantum_us`: the start of the last quantum in which jobs moved and quota was traded.
+- `rated`: by GPU type, the inputs of the rates of all its nodes and the totals of tenants. The
+  inputs are a hash without ids, and the tenants with tickets, in order.
+- `stale`: nodes whose jobs have changed since then.
 
-A pass is base + served / rate, in us of a GPU share: exact, for base and served are integers and
-the rate is one over a common unit; with the tickets of a tenant it changes, and is then rounded to
-a microsecond. Passes are compared as correctly rounded quotients, so that equal ones are equal.
+A pass is base + served / rate, in us of a GPU share. It is exact: base and served are integers and
+the rate is an integer in a common unit. When the tickets of a tenant change, the rate changes, and
+the pass is rounded to a microsecond. Passes are compared as correctly rounded quotients, so equal
+passes compare equal.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ MEMORY_IDS = Fields(
 
 
 class Pass(msgspec.Struct, gc=False):
-    """How far something that takes turns is: the least one is next.
+    """The progress of a job or node that takes turns: the least pass is next.
 
-    `rate`: its share in `UNIT` to a GPU; 0: it has no tickets, and comes last.
+    `rate`: its share, `UNIT` to a GPU; with 0 it has no tickets, and comes last.
     """
 
     base_us: int = 0
@@ -71,12 +72,12 @@ class Pass(msgspec.Struct, gc=False):
         return self.base_us + (self.served_gpu_us * UNIT // self.rate if self.rate else 0)
 
     def set_rate(self, rate: int) -> None:
-        """Go on from the present pass at another rate."""
+        """Continue from the present pass at another rate."""
         if rate != self.rate:
             self.base_us, self.served_gpu_us, self.rate = self.floor_us, 0, rate
 
     def raise_to(self, least_us: int) -> None:
-        """Whoever could not take part has no turns to catch up with."""
+        """Raise the pass, so that no turns are made up for time without taking part."""
         if self.floor_us < least_us:
             self.base_us, self.served_gpu_us = least_us, 0
 
@@ -85,8 +86,8 @@ class StrideJob(msgspec.Struct, gc=False):
     """An active job: its home, its pass, and the lease that it holds.
 
     The lease has ended unless the job `runs`. `usable`: the GPU types that it can run on, slowest
-    first; `gpu_type`: that of its home, "" where it has none; `is_new`: it was not there in the
-    round before.
+    first. `gpu_type`: that of its home, "" without a home. `is_new`: it was not active in the last
+    round.
     """
 
     job: Job
@@ -100,21 +101,21 @@ class StrideJob(msgspec.Struct, gc=False):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Of equal passes: the smallest, then whoever came first."""
+        """The order of equal passes: the smallest, then the first submitted."""
         job = self.job
         return (job.gpus, job.submitted_us, job.id)
 
     @property
     def turn(self) -> tuple[float, int, int, int]:
-        """Who is next: the least pass, then by `order`."""
+        """The order of turns: the least pass, then `order`."""
         job = self.job
         return (self.passes.value, job.gpus, job.submitted_us, job.id)
 
 
 class Rated(NamedTuple):
-    """What the rates of a GPU type were made of, and the totals of tenants that came of it.
+    """The inputs of the rates of a GPU type, and the totals of tenants from them.
 
-    `key`: a hash of tickets and nodes, these tickets being those of `tenants`, in order.
+    `key`: a hash of tickets and nodes; the tickets are those of `tenants`, in order.
     """
 
     key: str
@@ -123,7 +124,7 @@ class Rated(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What was remembered, read; `jobs`: rows as they are stored, by job."""
+    """The memory after reading; `jobs`: stored rows by job."""
 
     jobs: dict[int, list[int]]
     nodes: dict[int, Pass]
@@ -135,7 +136,7 @@ class Memory(NamedTuple):
 
 
 def read_memory(raw: dict[str, Any]) -> Memory:
-    """Return the memory; empty where there is none."""
+    """Return the memory; empty if nothing is stored."""
     return Memory(
         {row[0]: row for row in raw.get("jobs", ())},
         {node: Pass(*rest) for node, *rest in raw.get("nodes", ())},
@@ -151,7 +152,7 @@ def read_memory(raw: dict[str, Any]) -> Memory:
 
 
 def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) -> dict[str, Any]:
-    """Return the memory of the next round; `stale`: see above."""
+    """Return the memory of the next round; `stale` as in the module."""
     return {
         "blocked": [[job, since_us] for job, since_us in sorted(memory.blocked.items())],
         "jobs": [
@@ -177,7 +178,7 @@ def write_memory(jobs: Iterable[StrideJob], memory: Memory, stale: list[int]) ->
 
 
 def _job_row(one: StrideJob) -> list[int]:
-    """The row of a job that is not at home on one node."""
+    """Return the row of a job that is not at home on one node."""
     passes = one.passes
     row = [one.job.id, passes.base_us, passes.served_gpu_us, passes.rate]
     for node, gpus in one.home:
@@ -186,12 +187,12 @@ def _job_row(one: StrideJob) -> list[int]:
 
 
 def nodes_of(row: list[int]) -> list[int]:
-    """The nodes of the home in a stored row."""
+    """Return the nodes of the home in a stored row."""
     return row[4::2]
 
 
 def _home_of(row: list[int], gpus: dict[int, int]) -> Placement:
-    """The home in a stored row of a job that is not on one node, while its nodes are there."""
+    """Return the home in a row of a job that is not on one node, if its nodes still exist."""
     home = tuple(zip(row[4::2], row[5::2], strict=True))
     return home if _is_there(home, gpus) else ()
 
@@ -201,14 +202,14 @@ def _is_there(home: Placement, gpus: dict[int, int]) -> bool:
 
 
 def read_jobs(snapshot: Snapshot, memory: Memory, types: GpuTypes) -> list[StrideJob]:
-    """Return the active jobs by id, with homes that are still there.
+    """Return the active jobs by id, with homes that still exist.
 
-    A job without memory that holds a lease is at home where it runs.
+    A job without memory that holds a lease is at home on the nodes of the lease.
     """
     leases = {lease.job: lease for lease in snapshot.leases}
     gpus = {node.id: node.gpus for node in snapshot.nodes}
     at_us, usable, stored = snapshot.at_us, types.usable, memory.jobs
-    places: dict[tuple[int, int], Placement] = {}  # one value for all that are at home alike
+    places: dict[tuple[int, int], Placement] = {}  # one shared value per home
     rows = []
     for job in sorted(snapshot.jobs, key=attrgetter("id")):
         job_id = job.id

@@ -5,12 +5,13 @@ Deep Learning, EuroSys 2020.
 
 Rules, by number; each has a file:
 
-1. *Tickets* (`tickets`, `rates`): a tenant's are its quota of each type. A job's rate is what it
-   can get where it is at home when tenants come out even; or quota / GPUs of its jobs (option).
-2. *Homes* (`homes`): each job is at home on nodes of one type, by Algorithm 2; few move.
-3. *Turns* (`stride`): on each node by pass, exact; over nodes by pass, with one aggregate per node.
-4. *Idle GPUs* (`stride`) go to jobs that wait, wherever they are at home.
-5. *Trades* (`trading`): once a quantum, at the second price, as long as they are right.
+1. *Tickets* (`tickets`, `rates`): a tenant's tickets are its quota of each type. A job's rate is
+   its attainable rate at its home if tenants come out even. As an option, it is quota / GPUs of
+   its tenant's jobs.
+2. *Homes* (`homes`): each job is at home on nodes of one type, by Algorithm 2; few jobs move.
+3. *Turns* (`stride`): on each node by exact pass; over nodes by pass, with an aggregate per node.
+4. *Idle GPUs* (`stride`) go to waiting jobs, even away from their homes.
+5. *Trades* (`trading`): once a quantum, at the second price, as long as they remain right.
 
 | paper | here | unit |
 |---|---|---|
@@ -23,16 +24,18 @@ Rules, by number; each has a file:
 | quantum | a term: a lease of one quantum, renewed where the job keeps its GPUs | us |
 
 Departures, each with its test in tests/papers/test_gandiva_fair.py or test_gandiva_fair_rounds.py:
-- Rates by placement, exact passes, ties by (pass, size, submission): with (1) and (3) literally,
-  the paper's examples do not come out (`TestTwoNodes`, `TestOneNode`).
-- Leases need not expire together: what has not expired is nobody's turn (`TestLeasesThatGoOn`).
-- Idle GPUs are given at once; the paper leaves them to packing and moves (`TestIdleGpus`).
-- Profiles are those of the snapshot, measured or declared elsewhere; a type fits a job's memory
-  where its profile has a speed (`TestTypes`).
-- Only quota is traded, not what others leave idle (`TestTrades`).
 
-A round in which nothing waits and no lease has ended changes no pass, home or trade, so that it
-does not matter whether it takes place. All orders end in (submitted, id).
+- Rates by placement, exact passes, ties by (pass, size, submission). With (1) and (3) literally,
+  the paper's examples do not come out (`TestTwoNodes`, `TestOneNode`).
+- Leases need not expire together; GPUs of unexpired leases take no part in turns
+  (`TestLeasesThatGoOn`).
+- Idle GPUs are given at once; the paper leaves them to packing and moves (`TestIdleGpus`).
+- Profiles are those of the snapshot, measured or declared elsewhere. A type fits a job's memory if
+  its profile has a speed there (`TestTypes`).
+- Only quota is traded, not GPUs that other tenants leave idle (`TestTrades`).
+
+If no job waits and no lease has ended, a round changes no pass, home or trade. It then makes no
+difference whether the round takes place. All orders end in (submitted, id).
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ from evenshare_core.policies.shared.terms import expired_ends
 
 class GandivaFair(Policy):
     name = "gandiva_fair"
-    version = "3"  # no id is hashed in its memory (0195)
+    version = "3"  # no id is hashed in its memory (ADR 0195)
     title = "Gang-aware stride with trading"
     promise = (
         "Jobs share GPUs by turns, so that each tenant gets its quota of every GPU type over"
@@ -157,7 +160,7 @@ POLICY = GandivaFair()
 
 
 def quantum_of(snapshot: Snapshot, options: GandivaFairOptions) -> int:
-    """Return the quantum in us: the option within the pool's bounds, else the lease length."""
+    """Return the quantum in us: the option within the pool's bounds, or the lease length."""
     if not snapshot.lease_bounds_us:
         return snapshot.lease_us
     least_us, most_us = snapshot.lease_bounds_us
@@ -165,9 +168,9 @@ def quantum_of(snapshot: Snapshot, options: GandivaFairOptions) -> int:
 
 
 def term_of(snapshot: Snapshot, quantum_us: int) -> int:
-    """Return how long a term of now lasts, in us: where the pool lets it, to the quantum's end.
+    """Return the length of a term that starts now, in us: to the quantum's end if allowed.
 
-    So leases of a pool end together, and a gang finds its node free.
+    Leases of a pool therefore end together, and a gang finds its node free.
     """
     if not snapshot.lease_bounds_us:
         return snapshot.lease_us
@@ -195,7 +198,7 @@ def _trade(
     *,
     is_due: bool,
 ) -> tuple[Trade, ...]:
-    """Rule 5: undo what is not right any more, or make this quantum's; `memory.trades` stand."""
+    """Apply rule 5: undo trades that are no longer right, or make this quantum's trades."""
     if not memory.trades and not (is_due and options.trading and len(types.names) > 1):
         return ()
     traders = traders_of(snapshot, types) if options.trading else {}
@@ -224,7 +227,7 @@ def _settle(
     memory: Memory,
     moves: bool,
 ) -> dict[str, TypeHomes]:
-    """Rule 2: homes of all jobs that can run; `moves`: let some of them change."""
+    """Find homes of all jobs that can run (rule 2); `moves`: some of them may change."""
     homes = read_homes(jobs, snapshot.nodes, types, memory)
     is_new = any(not one.home for one in jobs)
     if not moves and not is_new:
@@ -242,7 +245,7 @@ def _settle(
 
 
 def _touched(homes: Mapping[str, TypeHomes]) -> list[int]:
-    """Nodes whose jobs have changed after their rates were computed."""
+    """Return nodes whose jobs have changed after their rates were computed."""
     return sorted(node for row in homes.values() for node in row.touched)
 
 
@@ -250,7 +253,7 @@ def _touched(homes: Mapping[str, TypeHomes]) -> list[int]:
 
 
 def _skips(snapshot: Snapshot, jobs: Iterable[StrideJob], turns: Turns) -> tuple[Skip, ...]:
-    """Every job that waits, with its reason."""
+    """Return every waiting job, with its reason."""
     waiting: dict[tuple[int, str, tuple[str, ...]], list[Job]] = {}
     kept: dict[tuple[int, str], list[Job]] = {}
     nowhere: dict[int, list[Job]] = {}

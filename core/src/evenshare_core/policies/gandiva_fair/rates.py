@@ -1,14 +1,14 @@
-"""What jobs can get where they are placed: max-min over tenants, progressive filling of totals.
+"""Attainable rates of placed jobs: max-min over tenants by progressive filling of totals.
 
 Source: Gandiva_fair (EuroSys 2020), 3.2. The paper divides tickets by all GPUs of a tenant's jobs
-(1); on a placement that is not balanced this gives tenants less than their share. Here the rates x
-raise the least weighted total of a tenant as far as the placement allows, then the next, under
+(1). On an unbalanced placement, tenants then get less than their share. Here the rates x raise the
+least weighted total of a tenant as far as the placement allows, then the next. The constraints are
 x_j <= size_j and a sum on each node of at most its GPUs.
 
-Node by node, a node's GPUs are shared so that the totals of its tenants come level, given what
-they get elsewhere; this is repeated until nothing changes (block ascent: the totals of small jobs
-are a polymatroid, where the limit is the max-min optimum). A job over several nodes gets what the
-scarcest of them gives it. Tenants without weight share what is left.
+Node by node, a node's GPUs are shared so that the totals of its tenants become level, given their
+rates on other nodes. This is repeated until nothing changes (block ascent). The totals of small
+jobs are a polymatroid, so the limit is the max-min optimum. A job over several nodes gets the least
+that any of its nodes would give it. Tenants without weight share the rest.
 
 Rates are integers, `UNIT` to a GPU.
 """
@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-UNIT = 720_720  # of one GPU: divisible by all numbers up to 16, so that usual shares are exact
-# Sweeps end when no rate changes by more, and after so many nodes were looked at.
+UNIT = 720_720  # Divisible by all numbers up to 16, so that usual shares of a GPU are exact.
+# Sweeps end when no rate changes by more than this, or after this many visits of nodes.
 SETTLED = UNIT // 100_000
 NODE_VISITS = 6000
 LEAST_SWEEPS, MOST_SWEEPS = 4, 60
 
 
 class FillRow(NamedTuple):
-    """One that shares: its weight, what it has already, and how much more it can use."""
+    """A party of the sharing: its weight, its present amount, and how much more it can use."""
 
     weight: int
     has: int
@@ -34,19 +34,19 @@ class FillRow(NamedTuple):
 
 
 def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return how an amount is shared so that (has + given) / weight come level.
+    """Share an amount so that (has + given) / weight become level; return the parts.
 
-    `rows`: as `FillRow`. Nobody is given less than 0 or more than `most`; weights are above 0. What
-    rounding leaves, less than one per row, is given to nobody.
+    `rows`: as `FillRow`. No part is below 0 or above `most`; weights are above 0. The remainder of
+    rounding, less than one per row, is not given.
     """
     mosts = [row[2] for row in rows]
     if not rows or sum(mosts) <= amount:
         return mosts
-    # Where rows begin to fill, then where they are full; sorting keeps this order of equal levels.
+    # The levels at which rows start to fill, then at which they are full; the sort is stable.
     levels = [has / weight for weight, has, _ in rows]
     levels += [(has + most) / weight for weight, has, most in rows]
     count = len(rows)
-    weight = has = full = 0  # of those that fill at this level, and what full ones were given
+    weight = has = full = 0  # of the rows that fill at this level, and the sum of the full rows
     order = sorted(range(2 * count), key=levels.__getitem__)
     for step in order:
         if weight * levels[step] - has + full >= amount:
@@ -60,7 +60,7 @@ def water_fill(amount: int, rows: Sequence[tuple[int, int, int]]) -> list[int]:
             weight -= its_weight
             has -= its_has
             full += its_most
-    if not weight:  # those that are full have it all, and the next one to fill comes above them
+    if not weight:  # full rows have the whole amount, and the next row starts to fill above them
         before = set(order[: order.index(step)])
         return [most if count + place in before else 0 for place, most in enumerate(mosts)]
     level_up = amount - full + has
@@ -84,7 +84,7 @@ class SpanningJob(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Units by node and tenant for jobs of one node, and by id for those over several."""
+    """Units by node and tenant for jobs of one node, and by id for jobs over several nodes."""
 
     small: dict[int, dict[int, int]]
     spanning: dict[int, int]
@@ -98,8 +98,8 @@ def placement_rates(
 ) -> Rates:
     """Return the rates of one GPU type.
 
-    `nodes`: GPUs by node; `demand`: GPUs of jobs of one node, by node and tenant; `weights`: of
-    tenants, in any one unit; without: 0.
+    `nodes`: GPUs by node. `demand`: GPUs of jobs of one node, by node and tenant. `weights`: of
+    tenants, in any common unit; 0 if missing.
     """
     state = _Filling(nodes, demand, spanning, weights)
     state.settle()
@@ -113,10 +113,10 @@ def level_again(
     weights: Mapping[int, int],
     totals: dict[int, int],
 ) -> dict[int, dict[int, int]]:
-    """Return the rates of some nodes, given what tenants have elsewhere.
+    """Return the rates of some nodes, given the tenants' rates on other nodes.
 
-    `amounts`: units of each node that jobs of one node may use; `demand`: GPUs by node and tenant;
-    `totals`: units by tenant, without those of these nodes, which are added.
+    `amounts`: units of each node available to jobs of one node. `demand`: GPUs by node and tenant.
+    `totals`: units by tenant without these nodes; their rates are added to it.
     """
     rates: dict[int, dict[int, int]] = {}
     for node in sorted(demand):
@@ -139,7 +139,7 @@ def level_again(
 
 
 class _Filling:
-    """Rates so far, and each tenant's total."""
+    """The rates so far, and each tenant's total."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class _Filling:
         self._start()
 
     def _start(self) -> None:
-        """Begin with the tenant's part of all GPUs, spread evenly over its jobs."""
+        """Start with the tenant's part of all GPUs, spread evenly over its jobs."""
         asked: dict[int, int] = {}
         for units_of in self._most.values():
             for tenant, units in units_of.items():
@@ -194,7 +194,7 @@ class _Filling:
             self._set_spanning(job, one.size * UNIT * share[one.tenant] // asked[one.tenant])
 
     def _set(self, node: int, tenant: int, units: int) -> int:
-        """Set a rate; return by how much it changed."""
+        """Set a rate; return the size of the change."""
         before = self.small[node][tenant]
         self.small[node][tenant] = units
         self._totals[tenant] += units - before
@@ -207,7 +207,7 @@ class _Filling:
         return abs(units - before)
 
     def settle(self) -> None:
-        """Level node by node until nothing changes; a bound keeps large pools quick."""
+        """Level node by node until nothing changes; a bound limits the time for large pools."""
         visits = max(1, len(self._order))
         sweeps = max(LEAST_SWEEPS, min(MOST_SWEEPS, NODE_VISITS // visits))
         for _ in range(sweeps):
@@ -218,7 +218,7 @@ class _Filling:
                 break
 
     def _left(self, node: int) -> int:
-        """What jobs over several nodes leave of a node."""
+        """Return the units of a node that jobs over several nodes leave."""
         jobs = self._on.get(node)
         if not jobs:
             return self._gpus[node] * UNIT
@@ -243,7 +243,7 @@ class _Filling:
         return change
 
     def _level_spanning(self, job: int) -> int:
-        """What the scarcest of its nodes would give the job, if it were as many small ones."""
+        """Set the least rate that any of its nodes would give the job, as if it were small jobs."""
         one, rate, totals = self._jobs[job], self.spanning[job], self._totals
         weight_of_one, total, size = self._weights[one.tenant], totals[one.tenant], one.size
         least = size * UNIT
@@ -262,7 +262,7 @@ class _Filling:
         return self._set_spanning(job, least)
 
     def fill_rest(self) -> None:
-        """Give tenants without weight what is left of a node, in equal parts."""
+        """Give tenants without weight the rest of a node, in equal parts."""
         for node in self._order:
             rates = self.small[node]
             others = [tenant for tenant in rates if not self._weights.get(tenant)]

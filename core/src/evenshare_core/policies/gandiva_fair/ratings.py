@@ -1,12 +1,12 @@
-"""Rates of jobs where they are at home, computed again where what they are made of has changed.
+"""Rates of jobs at their homes, recomputed when their inputs change.
 
-Where tickets, nodes or options of a GPU type have changed, all of its rates are; where jobs came,
-left or moved, those of their nodes, given what tenants have elsewhere; and all of them once totals
-of tenants are off by 1 % of the type, which in a small pool is at once.
+If tickets, nodes or options of a GPU type change, all of its rates are recomputed. If jobs came,
+left or moved, only the rates of their nodes are, given the tenants' rates elsewhere. All rates are
+recomputed once totals of tenants drift by 1 % of the type, in a small pool at once.
 
-Rates make tenants even, not the jobs of one: where a tenant has all that is due to it on other
-nodes, a job of it would have none, and never a turn. So a job has at least a part of what its
-tenant's tickets are per GPU of its jobs, and jobs over the same nodes share evenly.
+Rates level tenants, not the jobs of one tenant. If a tenant has its full due on other nodes, a job
+of it would have no rate, and never a turn. A job therefore has at least a fraction of its tenant's
+tickets per GPU, and jobs over the same nodes share evenly.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from evenshare_core.policies.gandiva_fair.rates import (
 from evenshare_core.policies.gandiva_fair.tickets import Claim
 from evenshare_core.units import GPU_MICRO
 
-# All rates of a type are computed again when totals are off by one part of so many of it.
+# All rates of a type are recomputed when totals drift by one part in DRIFT of it.
 DRIFT = 100
-# A job of a tenant with tickets has at least one part in so many of (1) x size.
+# A job of a tenant with tickets has at least one part in LEAST_PART of (1) x size.
 LEAST_PART = 16
 
 
@@ -73,7 +73,7 @@ def set_rates(
 
 
 def _demand(row: TypeHomes, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
-    """GPUs of jobs that are at home on one node, by node and tenant."""
+    """Return the GPUs of jobs that are at home on one node, by node and tenant."""
     demand: dict[int, dict[int, int]] = {}
     for node in nodes:
         asked = demand[node] = {}
@@ -86,7 +86,7 @@ def _demand(row: TypeHomes, nodes: Iterable[int]) -> dict[int, dict[int, int]]:
 def _least_rates(
     gpu_type: str, jobs: Iterable[StrideJob], weights: Mapping[int, int]
 ) -> dict[int, int]:
-    """The least rate of each tenant's jobs, per GPU; `weights`: tickets in micro-GPUs."""
+    """Return the least rate of each tenant's jobs, per GPU; `weights`: tickets in micro-GPUs."""
     gpus: dict[int, int] = {}
     for one in jobs:
         if one.gpu_type == gpu_type:
@@ -154,7 +154,7 @@ def _rate_nodes(
     jobs: Iterable[StrideJob],
     least: Mapping[int, int],
 ) -> bool:
-    """Compute the rates of touched nodes; False where all have to be."""
+    """Compute the rates of touched nodes; return False if all rates must be recomputed."""
     touched = row.touched
     if any(
         one.is_new and any(node in touched for node, _ in one.home) for one in row.spanning.values()
@@ -180,7 +180,7 @@ def _rate_nodes(
 
 
 def _spanned(row: TypeHomes, node: int) -> int:
-    """Units of a node that jobs over several nodes have."""
+    """Return the units of a node that jobs over several nodes have."""
     return sum(
         one.passes.rate * dict(one.home)[node] // one.job.gpus
         for one in row.jobs[node]
@@ -189,7 +189,7 @@ def _spanned(row: TypeHomes, node: int) -> int:
 
 
 def _rate_by_tickets(row: TypeHomes, weights: Mapping[int, int]) -> None:
-    """(1) and (3) literally."""
+    """Set the rates by (1) and (3) literally."""
     jobs = {one.job.id: one for rows in row.jobs.values() for one in rows}
     gpus: dict[int, int] = {}
     for one in jobs.values():

@@ -1,17 +1,17 @@
-"""Whose turn it is: split, gang-aware stride, and what to do with GPUs that nobody's turn uses.
+"""Turns of jobs: split, gang-aware stride, and the use of GPUs that no turn uses.
 
 Source: Gandiva_fair (EuroSys 2020), 3.1 and Algorithm 1.
 
-1. *On a node* jobs at home there are taken by pass, the least first; one that does not fit is
-   jumped over and keeps its pass; one that runs goes on by size x term / rate.
-2. *Over nodes*, where a type has jobs over several: these and one aggregate per node are taken by
-   pass in the same way. An aggregate's rate is the sum of its jobs'; it is charged for all GPUs of
-   its node, where a spanning job leaves some only for those that its jobs use.
-3. *Leases that have not expired* are nobody's to give. A job of least pass that they keep out for a
-   whole quantum has the free GPUs of its nodes kept for it: others get them only for terms that
-   end by then.
-4. *Idle GPUs*: a job that waits moves to another node of its type that has room left; after these,
-   one runs as a guest on another type, and stays at home where it is.
+1. *On a node*, jobs at home there are taken by pass, the least first. A job that does not fit is
+   skipped and keeps its pass. The pass of a job that runs grows by size x term / rate.
+2. *Over nodes*, if a type has jobs over several nodes: these and an aggregate per node are taken
+   by pass in the same way. An aggregate's rate is the sum of its jobs'. It is charged for all GPUs
+   of its node, or if a spanning job leaves some, only for those that its jobs use.
+3. *Unexpired leases* cannot be taken. If they keep out a job of least pass for a whole quantum,
+   the free GPUs of its nodes are held for it. Other jobs then get them only for terms that end by
+   the time it needs them.
+4. *Idle GPUs*: a waiting job moves to another node of its type that has room left. After these, a
+   job may run as a guest on another type without changing its home.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from evenshare_core.policies.gandiva_fair.rates import UNIT
 from evenshare_core.policies.gandiva_fair.tickets import GpuTypes
 from evenshare_core.policies.shared.admission import Admission, Refusal
 
-# Jobs of one node that wait, each after when it is its turn.
+# Waiting jobs of one node, each with its turn.
 Queue = list[tuple[float, int, int, int, StrideJob]]
 TURN, IDLE, GUEST = "", "idle", "guest"
 KEYS = {note: Key(None, None, note) for note in (TURN, IDLE, GUEST)}
 
 
 class Turns:
-    """What the round has given so far. `held`: GPUs that are kept for a job, by node."""
+    """The picks of the round so far. `held`: GPUs held for a job, by node."""
 
     def __init__(
         self, snapshot: Snapshot, memory: Memory, types: GpuTypes, term_us: int, quantum_us: int
@@ -53,7 +53,7 @@ class Turns:
         self.held: dict[int, int] = {}
         self._blocked: dict[int, int] = {}
         self._free = {node.id: node.gpus for node in snapshot.nodes}
-        self._frees_us: dict[int, int] = {}  # when the last lease that goes on may end
+        self._frees_us: dict[int, int] = {}  # when the last continuing lease may end
         self._spanned: set[int] = set()  # nodes with GPUs of jobs over several nodes
         for lease in snapshot.leases:
             if not lease.ends_by(self.at_us):
@@ -66,7 +66,7 @@ class Turns:
                         self._spanned.add(node)
 
     def run(self, homes: Mapping[str, TypeHomes], jobs: Iterable[StrideJob]) -> None:
-        """Let every type take turns, then give what is idle."""
+        """Run the turns of every type, then give idle GPUs."""
         jobs = list(jobs)
         waiting = [one for one in jobs if one.home and not one.runs]
         rates, queues = self._read_queues(jobs)
@@ -84,7 +84,7 @@ class Turns:
         self.memory.blocked.update(self._blocked)
 
     def is_kept_from(self, one: StrideJob) -> bool:
-        """Whether GPUs that it could have had are kept for another job."""
+        """Return whether GPUs that it could have had are held for another job."""
         return one.job.id not in self._blocked and any(
             one.job.gpus <= self._free[node] for node, _ in one.home if node in self.held
         )
@@ -92,10 +92,10 @@ class Turns:
     # ---- turns ----
 
     def _read_queues(self, jobs: Iterable[StrideJob]) -> tuple[dict[int, int], dict[int, Queue]]:
-        """The rate of all jobs of each node, and those that wait where something is free.
+        """Return the rate of all jobs of each node, and the waiting jobs of nodes with free GPUs.
 
-        Of jobs that are at home on one node, in one pass over all: going from node to node takes
-        several times as long, for their values are not beside each other in memory.
+        It covers jobs at home on one node, in one pass over all jobs. Going from node to node takes
+        several times as long, because of memory locality.
         """
         free = self._free
         rates = dict.fromkeys(free, 0)
@@ -107,7 +107,7 @@ class Turns:
                 rates[node] += rate
                 if not one.runs and free[node]:
                     job, value = one.job, NEVER
-                    if rate:  # `Pass.value`, without the call
+                    if rate:  # `Pass.value`, inlined
                         value = (passes.base_us * rate + passes.served_gpu_us * UNIT) / rate
                     queues[node].append((value, job.gpus, job.submitted_us, job.id, one))
         return rates, queues
@@ -115,7 +115,7 @@ class Turns:
     def _run_type(
         self, row: TypeHomes, rates: Mapping[int, int], queues: Mapping[int, Queue]
     ) -> set[int]:
-        """Rules 1 and 2; return the nodes that have an aggregate."""
+        """Apply rules 1 and 2; return the nodes that have an aggregate."""
         spanning = row.spanning
         if not spanning:
             for node in row.gpus:
@@ -147,11 +147,11 @@ class Turns:
         return all(self._free[node] >= gpus and self._ends_in_time(node) for node, gpus in one.home)
 
     def _ends_in_time(self, node: int) -> bool:
-        """Whether a term of now ends before the GPUs of a node are needed for a held job."""
+        """Return whether a term from now ends before a held job needs the GPUs of a node."""
         return node not in self.held or self.at_us + self.term_us <= self._frees_us.get(node, 0)
 
     def _keep_out(self, one: StrideJob) -> None:
-        """Rule 3, for a job of least pass that does not fit beside leases that go on."""
+        """Apply rule 3 to a job of least pass that does not fit next to continuing leases."""
         if not any(node in self._frees_us for node, _ in one.home):
             return
         since_us = self.memory.blocked.get(one.job.id, self.at_us)
@@ -163,7 +163,7 @@ class Turns:
                 self._frees_us[node] = until_us
 
     def _run_node(self, row: TypeHomes, node: int, queue: Queue) -> int:
-        """Rule 1; return the GPUs that were given."""
+        """Apply rule 1; return the number of GPUs given."""
         free = before = self._free[node]
         if not free:
             return 0
@@ -189,7 +189,7 @@ class Turns:
         self.memory.nodes[node].served_gpu_us += gpus * self.term_us
 
     def _join_aggregates(self, row: TypeHomes, rates: Mapping[int, int]) -> None:
-        """Each node with small jobs has an aggregate pass; new ones start at the least of all."""
+        """Update each node's aggregate pass of small jobs; new ones start at the least of all."""
         known, spanning = self.memory.nodes, row.spanning.values()
         passes = [known[node].floor_us for node in row.gpus if node in known]
         passes += [one.passes.floor_us for one in spanning if not one.is_new]
@@ -207,7 +207,7 @@ class Turns:
     def _fill_idle(
         self, row: TypeHomes, waiting: Iterable[StrideJob], jobs: Iterable[StrideJob]
     ) -> None:
-        """Rule 4: jobs of the type move to nodes that have room left."""
+        """Move jobs of the type to nodes that have room left (rule 4)."""
         idle = self._idle(row)
         if not idle.total:
             return
@@ -244,7 +244,7 @@ class Turns:
         return FreeGpus({node: free[node] for node in row.gpus if node not in held}, row.size)
 
     def _invite(self, row: TypeHomes, waiting: Iterable[StrideJob]) -> None:
-        """Rule 4: jobs that are at home on another type run here for a term."""
+        """Run jobs that are at home on another type here for a term (rule 4)."""
         idle = self._idle(row)
         if not idle.total:
             return
@@ -294,9 +294,9 @@ class Turns:
 def _furthest_behind_first(
     some: Sequence[StrideJob], jobs: Iterable[StrideJob]
 ) -> Iterator[StrideJob]:
-    """Some jobs by how far their pass is above the least on their nodes, as it was at first.
+    """Yield jobs by how far their pass is above the least on their nodes, at the start.
 
-    They are sorted as they are asked for: few idle GPUs are left where most jobs wait.
+    They are sorted lazily: few idle GPUs are left when most jobs wait.
     """
     if len(some) < 2:
         yield from some
@@ -316,5 +316,5 @@ def _furthest_behind_first(
 
 
 def _is_at(one: StrideJob, row: TypeHomes) -> bool:
-    """Whether its lease, which has ended, is on this type."""
+    """Return whether its lease, which has ended, is on this type."""
     return one.lease is not None and one.lease.placement[0][0] in row.gpus

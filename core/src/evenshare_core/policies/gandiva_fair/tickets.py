@@ -1,13 +1,13 @@
-"""Tickets: quotas as shares of each GPU type, of those who can use them; and who trades.
+"""Tickets: quotas as shares of each GPU type, for tenants that can use them; and traders.
 
 Source: Gandiva_fair (EuroSys 2020), 3.2 and 3.4.
 
-- A tenant's tickets of a type are its effective quota of it, as trades have made it.
-- Its fair share of a type is what water filling gives it: capacity in proportion to tickets, no
-  more than its jobs can use, what is left to the others; the last of it in equal parts to tenants
-  without tickets. Types are shared from the fastest on, and what a tenant's jobs are covered with
-  there, they do not ask for again.
-- The order of types is by the mean speed of the profiles that run there, then by name.
+- A tenant's tickets of a type are its effective quota of it after trades.
+- Its fair share of a type comes from water filling. Capacity is shared in proportion to tickets,
+  limited by the need of its jobs, and the rest goes to the others. The last rest goes in equal
+  parts to tenants without tickets. Types are shared from the fastest on. Jobs that are covered on
+  one type do not ask for slower types again.
+- Types are ordered by the mean speed of the profiles that run there, then by name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from evenshare_core.policies.gandiva_fair.trading import Trader
 from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 Claim = tuple[int, str]  # (tenant, GPU type)
-# Speedups of a tenant's jobs that are further apart are not those of one kind of job.
+# A tenant's jobs are of one kind if their speedups differ by at most this.
 SPREAD_PERCENT = 5
 
 
 class GpuTypes:
-    """The types that have GPUs now, slowest first, and where a job can run."""
+    """The types that have GPUs now, slowest first, and the types that each job can use."""
 
     def __init__(self, nodes: Iterable[Node], profiles: Iterable[Profile]) -> None:
         nodes = tuple(nodes)
@@ -48,12 +48,12 @@ class GpuTypes:
         return (Fraction(sum(speeds), len(speeds)) if speeds else Fraction(ONE_MILLI), name)
 
     def speed_milli(self, job: Job, gpu_type: str) -> int:
-        """Thousandths of its slowest type's speed; without a profile it is alike everywhere."""
+        """Return thousandths of the speed on its slowest type; 1000 without a profile."""
         profile = self.profiles.get(job.profile)
         return ONE_MILLI if profile is None else profile.speed_milli(gpu_type)
 
     def usable(self, job: Job) -> tuple[str, ...]:
-        """The types that it accepts, that can run it and are large enough, slowest first."""
+        """Return the types that it accepts, that can run it and are large enough, slowest first."""
         key = (job.gpu_types, job.profile, job.gpus)
         types = self._usable.get(key)
         if types is None:
@@ -72,7 +72,7 @@ Demand = dict[int, dict[tuple[str, ...], int]]  # GPUs by tenant and usable type
 
 
 def demand_of(jobs: Iterable[tuple[Job, tuple[str, ...]]]) -> Demand:
-    """Return the GPUs that tenants' jobs ask for; `jobs`: each with the types that it can use."""
+    """Return the GPUs that tenants' jobs request; `jobs`: each with the types that it can use."""
     demand: Demand = {}
     for job, usable in jobs:
         if usable:
@@ -82,7 +82,7 @@ def demand_of(jobs: Iterable[tuple[Job, tuple[str, ...]]]) -> Demand:
 
 
 class _Uncovered:
-    """Micro-GPUs that a tenant's jobs ask for and were not covered with yet."""
+    """Requested micro-GPUs of a tenant's jobs that are not covered yet."""
 
     def __init__(self, demand: Mapping[tuple[str, ...], int]) -> None:
         self._left = {usable: gpus * GPU_MICRO for usable, gpus in demand.items()}
@@ -91,7 +91,7 @@ class _Uncovered:
         return sum(micro for usable, micro in self._left.items() if gpu_type in usable)
 
     def cover(self, gpu_type: str, micro: int, rank: Mapping[str, int]) -> None:
-        """Jobs that have the fewest slower types besides are covered first."""
+        """Cover jobs with the fewest other, slower types first."""
         here = [usable for usable in self._left if gpu_type in usable]
         for usable in sorted(here, key=lambda row: (_slower(row, gpu_type, rank), row)):
             part = min(micro, self._left[usable])
@@ -104,7 +104,7 @@ def _slower(usable: tuple[str, ...], gpu_type: str, rank: Mapping[str, int]) -> 
 
 
 def fair_shares(quotas: Mapping[Claim, int], demand: Demand, types: GpuTypes) -> dict[Claim, int]:
-    """Return what each tenant may have of each type, in micro-GPUs; `quotas`: as many micro-GPUs.
+    """Return each tenant's share of each type, in micro-GPUs; `quotas` is in micro-GPUs too.
 
     Source: 3.2, "effective tickets".
     """
@@ -146,10 +146,10 @@ def covered_quotas(
 def traders_of(snapshot: Snapshot, types: GpuTypes) -> dict[int, Trader]:
     """Return the tenants that trade, by id, each with the quota that it may trade.
 
-    A tenant trades whose jobs that accept several types all have a profile, of speedups that are
-    alike (5 %), and that keeps no quota from others. What jobs of one type alone ask for is not
-    traded. Some jobs may run on fewer types than others, as gangs too large for one: of any two
-    of them the types of one are among the other's. The snapshot is without trades.
+    The jobs of a trader that accept several types all have a profile, and their speedups differ by
+    at most 5 %. A trader lends all of its quota. Quota for jobs of a single type is not traded.
+    Some jobs may run on fewer types than others, such as gangs that are too large for one type.
+    Their sets of types must then be nested. The snapshot is without trades.
     """
     quotas = quotas_micro(snapshot.entitlements)
     keepers = {row.tenant for row in snapshot.entitlements if row.mode is Mode.RESERVE}
@@ -180,7 +180,7 @@ def traders_of(snapshot: Snapshot, types: GpuTypes) -> dict[int, Trader]:
 
 
 def _are_nested(asked: Iterable[tuple[str, ...]]) -> bool:
-    """Whether of any two sets of types one is in the other."""
+    """Return whether the sets of types are nested."""
     sets = [set(usable) for usable in sorted(asked, key=len)]
     return all(one <= other for one, other in itertools.pairwise(sets))
 
@@ -188,7 +188,7 @@ def _are_nested(asked: Iterable[tuple[str, ...]]) -> bool:
 def _within_of(
     asked: Mapping[tuple[str, ...], int], widest: tuple[str, ...]
 ) -> tuple[tuple[tuple[str, ...], int], ...]:
-    """Return `Trader.within`: of the types that some jobs cannot use, what all others ask for."""
+    """Return `Trader.within`: the request of other jobs for the types that some cannot use."""
     rows = []
     for usable in sorted(asked, key=lambda row: (-len(row), row)):
         others = tuple(name for name in widest if name not in usable)
@@ -201,7 +201,7 @@ def _within_of(
 def _one_profile(
     asking: Iterable[tuple[Job, tuple[str, ...]]], types: GpuTypes, widest: tuple[str, ...]
 ) -> Profile | None:
-    """The profile of most GPUs of those that run on the most types; None: they are not alike."""
+    """Return the profile of most GPUs of the jobs with the most types; None if profiles differ."""
     gpus: dict[int, int] = {}
     usable_by = set()
     for job, usable in asking:
@@ -216,7 +216,7 @@ def _one_profile(
 
 
 def _is_alike(row: Profile, chosen: Profile, usable: tuple[str, ...]) -> bool:
-    """Whether speeds relative to the slowest type are within 5 %."""
+    """Return whether speeds relative to the slowest type are within 5 %."""
     base, chosen_base = row.speed_milli(usable[0]), chosen.speed_milli(usable[0])
     return all(
         abs(row.speed_milli(name) * chosen_base - chosen.speed_milli(name) * base) * 100
@@ -231,18 +231,18 @@ def quotas_micro(entitlements: Iterable[Entitlement]) -> dict[Claim, int]:
 
 
 class TenantTypes(NamedTuple):
-    """Who has how much of each type: fair shares, and GPUs of the jobs that are placed there."""
+    """The holdings of tenants by type: fair shares, and GPUs of the jobs that are placed there."""
 
     shares: Mapping[Claim, int]  # micro-GPUs
     placed: dict[Claim, int]  # GPUs
 
     def per_gpu(self, tenant: int, gpu_type: str, more: int = 0) -> float:
-        """How much of one GPU's time each GPU of its jobs has, with `more` placed; at most 1."""
+        """Return the part of a GPU's time per GPU of its jobs, with `more` placed; at most 1."""
         gpus = self.placed.get((tenant, gpu_type), 0) + more
         share = self.shares.get((tenant, gpu_type), 0) / GPU_MICRO
         return min(1.0, share / gpus) if gpus else min(1.0, share)
 
     def load(self, tenant: int, gpu_type: str) -> float:
-        """Tickets per GPU of its jobs, (1), of the fair share."""
+        """Return tickets per GPU of its jobs, (1), from the fair share."""
         gpus = self.placed.get((tenant, gpu_type), 0)
         return self.shares.get((tenant, gpu_type), 0) / gpus if gpus else 0.0

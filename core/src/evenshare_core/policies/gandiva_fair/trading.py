@@ -2,21 +2,21 @@
 
 Source: Gandiva_fair (EuroSys 2020), 3.4 and 3.5.
 
-Once a quantum and for each (fast, slow) pair of types, the pair of the widest gap of speedups
-first:
+Trades are made once a quantum and for each (fast, slow) pair of types. The pair with the widest gap
+of speedups comes first:
 
-- the buyer of fast GPUs is the tenant of the largest speedup that has slow quota, the seller the
-  one of the least that has fast quota, and less than the buyer's;
-- the price, in slow GPUs per fast one, is the largest speedup among the others that have slow
-  quota, if it lies between the two (the second price), else the mean of the two;
-- one fast GPU changes hands, or less where less is left or its seller could not use what it gets.
+- The buyer of fast GPUs is the tenant with the largest speedup among those with slow quota. The
+  seller has the least speedup among those with fast quota, and less than the buyer.
+- The price, in slow GPUs per fast one, is the largest speedup among the other tenants with slow
+  quota (the second price). If it does not lie between the two speedups, the price is their mean.
+- A trade is for one fast GPU, or less if less is left or the seller could not use more slow GPUs.
 
-Undo: while a standing trade is not right any more, the newest one is undone. It is right while both
-parties trade, their speedups are what they were then (10 %), what they have left is not below 0 and
-can be used, and neither is below the worth of its quota.
+Undo: while a current trade is no longer right, the newest is undone. A trade is right under three
+conditions. Both parties trade at the speedups of then (within 10 %). Their remaining quota is not
+below 0 and can be used. Neither party has less throughput than from its own quota.
 
-Amounts are whole micro-GPUs, so that nothing is made or lost; of what rounding leaves, no party is
-worse off than without the trade.
+Amounts are whole micro-GPUs, so no quota appears or disappears. Rounding leaves no party worse off
+than without the trade.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from evenshare_core.units import GPU_MICRO
 
 # A trade below a hundredth of a GPU is not worth its record.
 LEAST_MICRO = GPU_MICRO // 100
-# A speedup has changed when it is off by more than so many percent of what a trade was made at.
+# A speedup has changed if it differs by more than this from that of the trade.
 CHANGED_PERCENT = 10
 
 Holdings = dict[int, dict[str, int]]  # micro-GPUs by tenant and GPU type
@@ -41,10 +41,10 @@ Holdings = dict[int, dict[str, int]]  # micro-GPUs by tenant and GPU type
 class Trader(NamedTuple):
     """A tenant that trades.
 
-    `speeds`: its job type's, in thousandths by GPU type; a type that is not there or 0 cannot run
-    it. `quota`: micro-GPUs by type that it can use and that may be traded. `usable`: micro-GPUs
-    that its jobs could use of all types. `within`: of some types together they could use so many,
-    where not every job can run on them.
+    `speeds`: its job type's, in thousandths by GPU type; it cannot run on types that are missing or
+    0. `quota`: micro-GPUs by type that it can use and may trade. `usable`: micro-GPUs that its jobs
+    could use over all types. `within`: the most micro-GPUs that they could use of some types
+    together, if not every job can run on these.
     """
 
     tenant: int
@@ -54,28 +54,28 @@ class Trader(NamedTuple):
     within: tuple[tuple[tuple[str, ...], int], ...] = ()
 
     def speedup(self, fast: str, slow: str) -> Fraction | None:
-        """What a fast GPU is worth to it in slow ones; None where it cannot run on both."""
+        """Return the value of a fast GPU in slow ones, or None if it cannot run on both."""
         quick, base = self.speeds.get(fast, 0), self.speeds.get(slow, 0)
         return Fraction(quick, base) if quick and base else None
 
     def throughput(self, gpus: Mapping[str, int]) -> int:
-        """What so many micro-GPUs of each type do for it, in GPUs of speed 1 x 10^9."""
+        """Return its throughput on these micro-GPUs by type, in GPUs of speed 1 x 10^9."""
         return sum(count * self.speeds.get(name, 0) for name, count in gpus.items())
 
     def rooms(self, gpus: Mapping[str, int]) -> list[tuple[tuple[str, ...], int]]:
-        """Of which types together its jobs could use how many micro-GPUs more; all types first."""
+        """Return (types, micro-GPUs that its jobs could use in addition); all types first."""
         return [
             (names, most - sum(gpus.get(name, 0) for name in names))
             for names, most in ((tuple(self.speeds), self.usable), *self.within)
         ]
 
     def can_use(self, gpus: Mapping[str, int]) -> bool:
-        """Whether its jobs could use all of so many micro-GPUs of each type."""
+        """Return whether its jobs could use all of these micro-GPUs by type."""
         return all(room >= 0 for _, room in self.rooms(gpus))
 
 
 def holdings_after(traders: Iterable[Trader], trades: Iterable[Trade]) -> Holdings:
-    """Return what traders have when trades are done; whoever is none any more is not there."""
+    """Return the holdings of traders after trades; tenants that no longer trade are left out."""
     rows = {trader.tenant: dict(trader.quota) for trader in traders}
     for trade in trades:
         for tenant, gpu_type, micro in _moves(trade):
@@ -97,7 +97,7 @@ def _moves(trade: Trade) -> tuple[tuple[int, str, int], ...]:
 def undo_wrong(
     trades: Sequence[Trade], traders: Mapping[int, Trader], at_us: int
 ) -> tuple[list[Trade], list[Trade]]:
-    """Return the trades that stand on, and those undone now, newest first, with negative rates."""
+    """Return the remaining trades, and those undone now, newest first, with negative rates."""
     standing, undone = list(trades), []
     while standing and not _are_right(standing, traders):
         trade = standing.pop()
@@ -120,7 +120,7 @@ def _are_right(trades: Sequence[Trade], traders: Mapping[int, Trader]) -> bool:
 
 
 def _is_as_made(trade: Trade, traders: Mapping[int, Trader]) -> bool:
-    """Whether both parties trade, at the speedups that they had."""
+    """Return whether both parties still trade at the speedups that they had."""
     for tenant, before in (
         (trade.buyer, trade.buyer_rate_micro),
         (trade.seller, trade.seller_rate_micro),
@@ -133,7 +133,7 @@ def _is_as_made(trade: Trade, traders: Mapping[int, Trader]) -> bool:
 
 
 class _Offer(NamedTuple):
-    """Who would buy from whom, and what a fast GPU is worth to each and costs."""
+    """A possible trade: buyer, seller, value of a fast GPU to each, and its price."""
 
     buyer: Trader
     seller: Trader
@@ -151,7 +151,7 @@ def new_trades(
 ) -> list[Trade]:
     """Return the trades of one quantum, at most one of each pair; `types`: slowest first.
 
-    `trades`: those that stand.
+    `trades`: the current trades.
     """
     traders = sorted(traders)
     after = holdings_after(traders, trades)
@@ -159,7 +159,7 @@ def new_trades(
     offers = {pair: offer for pair in pairs if (offer := _offer(traders, after, *pair))}
     made = []
     for pair in sorted(offers, key=lambda pair: (-offers[pair].gap, pair)):
-        offer = _offer(traders, after, *pair)  # what earlier pairs of the quantum have left
+        offer = _offer(traders, after, *pair)  # on the holdings after earlier pairs of the quantum
         trade = offer and _trade(offer, after, pair, at_us)
         if trade:
             for tenant, gpu_type, micro in _moves(trade):
@@ -194,7 +194,7 @@ def _offer(traders: Sequence[Trader], after: Holdings, fast: str, slow: str) -> 
 
 
 def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) -> Trade | None:
-    """One fast GPU at the price, or less; None where it would be next to nothing."""
+    """Trade one fast GPU at the price, or less; return None if the amount is too small."""
     fast, slow = pair
     buyer, seller, price = offer.buyer, offer.seller, offer.price
     mine, theirs = after[buyer.tenant], after[seller.tenant]
@@ -205,7 +205,7 @@ def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) ->
         bought = _within(bought, room, price * (slow in names) - (fast in names))
     sold = int(bought * price)
     if sold * seller.speeds[slow] < bought * seller.speeds[fast]:
-        sold += 1  # what rounding took would leave the seller worse off
+        sold += 1  # rounding down would leave the seller worse off
     fits = (
         sold <= mine[slow]
         and buyer.can_use({**mine, fast: mine[fast] + bought, slow: mine[slow] - sold})
@@ -223,12 +223,12 @@ def _trade(offer: _Offer, after: Holdings, pair: tuple[str, str], at_us: int) ->
 
 
 def _within(bought: int, room: int, per_bought: Fraction) -> int:
-    """Lower what is bought so far that `per_bought` times as much fits into some room."""
+    """Lower `bought` so that `per_bought` times as much fits into the room."""
     return min(bought, int(room / per_bought)) if per_bought > 0 else bought
 
 
 def changes_of(trades: Iterable[Trade]) -> dict[tuple[int, str], int]:
-    """Return what trades add to each (tenant, GPU type), in micro-GPUs."""
+    """Return the sum of trades by (tenant, GPU type), in micro-GPUs."""
     sums: dict[tuple[int, str], int] = {}
     for trade in trades:
         for tenant, gpu_type, micro in _moves(trade):
@@ -239,7 +239,7 @@ def changes_of(trades: Iterable[Trade]) -> dict[tuple[int, str], int]:
 def whole_swaps(trades: Iterable[Trade]) -> tuple[Swap, ...]:
     """Return the same in whole GPUs: largest remainders are rounded up until a type sums to 0.
 
-    Nobody that has what it sells loses more than that: a remainder is of a GPU that it keeps.
+    A tenant does not lose more than it holds: a remainder is part of a GPU that it keeps.
     """
     by_type: dict[str, list[tuple[int, int]]] = {}
     for (tenant, gpu_type), micro in changes_of(trades).items():

@@ -1,8 +1,8 @@
 """Options of LTGF and the settings of the paper's evaluation.
 
-Where they stand in the paper: `work_conserving` off is line 17 of Algorithm 1; `tenant_share`
-chooses between eq. (8) and eq. (16) for FairShare_j; `new_jobs_first` is 6.1.1, and the bonuses
-are the reward hooks of 5.2.1, added to -rho_ij.
+In the paper, line 17 of Algorithm 1 is `work_conserving` off. `tenant_share` chooses between eq.
+(8) and eq. (16) for FairShare_j. `new_jobs_first` is 6.1.1. The bonuses are the reward hooks of
+5.2.1, added to -rho_ij.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Bonus = Annotated[float, Meta(ge=0, le=COUNT_MAX)]
 
 
 class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of LTGF; bonuses move jobs inside their tenant only."""
+    """Options of LTGF; bonuses only move jobs within their tenant."""
 
     work_conserving: Annotated[
         bool,
@@ -93,7 +93,7 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def fairness_window_us(self) -> int:
-        """Length of the fairness window of tenants; 0: all history counts."""
+        """Length of the tenants' fairness window; 0 if all history counts."""
         return self.fairness_window_s * SECOND_US
 
     @property
@@ -106,7 +106,7 @@ class LtgfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True
         return bool(self.new_job_bonus or self.lease_bonus or self.deadline_bonus)
 
 
-# Section 6.1: the settings of the paper's evaluation (lease 900 s and round 10 s are the pool's).
+# Section 6.1: settings of the paper's evaluation (lease 900 s and round 10 s are the pool's).
 PAPER_EVALUATION = LtgfOptions(
     work_conserving=False, tenant_share="quota", new_jobs_first=True, reserve_after_leases=0
 )

@@ -1,6 +1,7 @@
-"""Algorithms 1 and 2 of LTGF at work: what a round gives, in the order of its picks.
+"""The picks of a round by Algorithms 1 and 2 of LTGF, in order.
 
-Source: LTGF, Algorithm 1, lines 4-17; departures stand in `evenshare_core.policies.ltgf.policy`.
+Source: LTGF, Algorithm 1, lines 4-17. Departures are listed in
+`evenshare_core.policies.ltgf.policy`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from evenshare_core.policies.shared.admission import Admission, Refusal
 from evenshare_core.policies.shared.reservation import RESERVED, Reservations
 from evenshare_core.policies.shared.session import NO_KEY
 
-# The note of a pick on a type that came second for its job, and what it means.
+# The note of a pick on a job's second choice of type, and its explanation.
 OTHER_TYPE = "other_type"
 OTHER_TYPE_TEXTS = {
     OTHER_TYPE: "It accepts several GPU types, and got this one when it could neither stay where it"
@@ -34,7 +35,7 @@ OTHER_TYPE_TEXTS = {
 def select(
     tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations, options: LtgfOptions
 ) -> None:
-    """Fill `pick`: the whole of Algorithm 1, on queues in the order of Algorithm 2."""
+    """Fill `pick`: all of Algorithm 1, on queues in the order of Algorithm 2."""
     pick.homes = {(claim.tenant, claim.gpu_type): claim for claim in tenants}
     _serve_reserved(tenants, pick, reservations)
     _allocate(tenants, pick, reservations, work_conserving=options.work_conserving)
@@ -43,7 +44,7 @@ def select(
 def _serve_reserved(
     tenants: list[TenantClaim], pick: LtgfPicks, reservations: Reservations
 ) -> None:
-    """A gang that waited too long goes first; if it does not fit, nodes are held back for it."""
+    """Serve gangs that waited too long first; hold back nodes for those that do not fit."""
     if not reservations:
         return
     waiting = {
@@ -65,7 +66,7 @@ def keep_reserved(
     reservations: Reservations,
     pick: LtgfPicks,
 ) -> None:
-    """Reserve for those of `waiting` that waited too long and that no limit refuses."""
+    """Reserve for jobs of `waiting` that waited too long, unless a limit refuses them."""
     types = {job_id: claim.gpu_type for job_id, (claim, _) in waiting.items()}
     refused = {
         job_id
@@ -78,12 +79,12 @@ def keep_reserved(
 def pending(
     tenants: list[TenantClaim], reservations: Reservations, pick: LtgfPicks
 ) -> dict[int, tuple[TenantClaim, LtgfCandidate]]:
-    """Jobs that were not scheduled and still hold nothing, by id, each with a claim of theirs.
+    """Return the skipped jobs that still hold no GPUs, by id, each with a claim.
 
-    One for which GPUs are held back stays on their type. Another is taken on a type on which it
-    may run now, if there is one: nothing is held back where a limit refuses it.
+    A job with held-back GPUs stays on their type. Other jobs get the first type on which they may
+    run now, because no GPUs are held back for a job that a limit refuses.
     """
-    # All that wait are walked in each round, and few of them were first in line.
+    # Each round walks all waiting jobs, and few of them were first in line.
     passed = reservations.passed_since
     kept = {job_id: gpu_type for gpu_type, job_id in reservations.gangs()}
     rows = {}
@@ -99,7 +100,7 @@ def pending(
 
 
 def _held_back_type(one: LtgfCandidate, kept: Mapping[int, str], pick: LtgfPicks) -> str:
-    """The type on which GPUs are, or would be, held back for a job that accepts several."""
+    """Return the type on which GPUs are held back for a job of several types, or would be."""
     types = one.gpu_types
     reserved = kept.get(one.job.id)
     if reserved in types:
@@ -108,23 +109,23 @@ def _held_back_type(one: LtgfCandidate, kept: Mapping[int, str], pick: LtgfPicks
 
 
 class Outcome(Enum):
-    """What became of a candidate in its turn."""
+    """The result of a candidate's turn."""
 
     GIVEN = auto()
     REFUSED = auto()  # by a limit
     NO_ROOM = auto()
-    LATER = auto()  # it is tried when all others were
+    LATER = auto()  # it is tried after all others
 
 
 class LtgfPicks:
-    """What the round has given so far."""
+    """The picks of the round so far."""
 
     def __init__(
         self, at_us: int, lease_us: int, free_by_type: dict[str, FreeCapacity],
         admission: Admission,
         *, explains: bool = True,
     ) -> None:  # fmt: skip # rows of what belongs together
-        """Nothing so far; free GPUs by type. `explains`: tell the numbers of each pick."""
+        """Start without picks. `explains`: record the numbers of each pick."""
         self._explains = explains
         self.at_us = at_us
         self.lease_us = lease_us
@@ -134,14 +135,15 @@ class LtgfPicks:
         self.renewals: list[Renew] = []
         self.picked: set[int] = set()
         self.refused: dict[tuple[int, str], Refusal] = {}  # by job and GPU type
-        self.later: list[tuple[TenantClaim, LtgfCandidate]] = []  # tried when all others were
+        self.later: list[tuple[TenantClaim, LtgfCandidate]] = []  # tried after all others
         self.homes: dict[tuple[int, str], TenantClaim] = {}  # claims by key
-        self.passed_over: dict[tuple[int, str], int] = {}  # claim: job that did not fit, line 17
-        self.served_rho: dict[str, float] = {}  # highest tenant rho served, per type
+        # by claim, the job that did not fit (line 17)
+        self.passed_over: dict[tuple[int, str], int] = {}
+        self.served_rho: dict[str, float] = {}  # highest tenant rho served, by type
 
     @classmethod
     def begin(cls, snapshot: Snapshot, options: LtgfOptions) -> LtgfPicks:
-        """The free GPUs and the limits of a snapshot."""
+        """Start with the free GPUs and the limits of a snapshot."""
         types = [row.gpu_type for row in snapshot.service.claims]
         free_by_type = free_capacity_by_type(
             snapshot.nodes, snapshot.leases, snapshot.at_us, spread=options.spread, types=types
@@ -149,25 +151,25 @@ class LtgfPicks:
         return cls(snapshot.at_us, snapshot.lease_us, free_by_type, Admission.of(snapshot))
 
     def may_run(self, job: Job, gpu_type: str) -> bool:
-        """Whether its gang is no larger than this type, and no limit refuses it there."""
+        """Return whether its gang is no larger than this type and no limit refuses it there."""
         if job.gpus > self.free_by_type[gpu_type].capacity:
             return False
         return self.admission.check(job, gpu_type) is None
 
     def reported_type(self, one: LtgfCandidate) -> str:
-        """The type whose reason a waiting job shows: the first that no limit refuses it.
+        """Return the type whose reason a waiting job shows: the first without a refusal.
 
-        What a limit says of one type does not hold up a job that waits for room on another.
+        A limit on one type does not hold up a job that waits for room on another.
         """
         types = one.gpu_types
         return next((name for name in types if self.may_run(one.job, name)), types[0])
 
     def try_job(self, claim: TenantClaim, candidate: LtgfCandidate, note: str = "") -> bool:
-        """Lines 9-15: give the candidate its gang and charge its tenant, if it fits."""
+        """Give the candidate its gang and charge its tenant, if it fits (lines 9-15)."""
         job, sums, lease = candidate.job, candidate.sums, candidate.lease
         gpu_type = claim.gpu_type
         if lease is not None and lease.gpu_type != gpu_type:
-            lease = None  # it can only be placed anew
+            lease = None  # the job can only be placed again
         free_capacity = self.free_by_type[gpu_type]
         refusal = self.admission.check(job, gpu_type)
         if job.gpus > free_capacity.capacity:
@@ -180,7 +182,7 @@ class LtgfPicks:
         if lease is not None and free_capacity.renew(lease.placement):
             placement: Placement | None = lease.placement
         else:
-            lease = None  # its GPUs were taken: it is placed anew
+            lease = None  # its GPUs were taken, so it is placed again
             placement = free_capacity.place(job.gpus)
         if placement is None:
             return False
@@ -209,7 +211,7 @@ class LtgfPicks:
             self.served_rho[gpu_type] = max(served, key.tenant_rho)
 
     def offer(self, claim: TenantClaim, candidate: LtgfCandidate) -> Outcome:
-        """Give a candidate its gang in its turn, or say why it does not get it now."""
+        """Give a candidate its gang in its turn, or return why it does not get it now."""
         if len(candidate.gpu_types) > 1 and self._comes_later(claim, candidate):
             self.later.append((claim, candidate))
             return Outcome.LATER
@@ -220,17 +222,17 @@ class LtgfPicks:
         return Outcome.NO_ROOM
 
     def try_later(self) -> None:
-        """Try those whose other types came first, in the order of their turns."""
+        """Try the jobs whose other types came first, in the order of their turns."""
         for claim, candidate in self.later:
             is_out = (claim.tenant, claim.gpu_type) in self.passed_over
             if candidate.job.id not in self.picked and not is_out:
                 self.try_job(claim, candidate, note=OTHER_TYPE)
 
     def _comes_later(self, claim: TenantClaim, candidate: LtgfCandidate) -> bool:
-        """Whether a job of several types is tried on this one only when all others were.
+        """Return whether a job of several types is tried on this one only after all others.
 
-        It stays where it runs if it can; and borrows nowhere while its tenant's quota of another
-        type has room for it.
+        The job stays on its type if it can. It borrows on no type while its tenant's quota of
+        another type has room for it.
         """
         job, lease = candidate.job, candidate.lease
         if lease is not None:
@@ -247,21 +249,21 @@ class LtgfPicks:
         )
 
     def refused_leases(self, leases: Iterable[Lease]) -> dict[int, Refusal]:
-        """What a limit said to renewals, by job."""
+        """Return the refusals of renewals, by job."""
         refused = ((one.job, self.refused.get((one.job, one.gpu_type))) for one in leases)
         return {job_id: refusal for job_id, refusal in refused if refusal is not None}
 
     def leave_out(self, claim: TenantClaim, job_id: int) -> None:
-        """Line 17; where nothing is free at all, that is the reason and not this rule."""
+        """Apply line 17, unless no GPU is free: then this rule is not the reason."""
         if self.free_by_type[claim.gpu_type].available.total:
             self.passed_over[claim.tenant, claim.gpu_type] = job_id
 
 
 class _Turns:
-    """The claims whose turn it may be, by (rho, arrival of the next job), in a heap.
+    """The claims that may be next, in a heap by (rho, arrival of the next job).
 
-    A job that was served is next in no other queue of its types: their entries are made anew, and
-    those of before are dropped when they come up.
+    After a job of several types is served, it is no longer next in its other queues. Their entries
+    are pushed again, and stale entries are dropped when they reach the top.
     """
 
     def __init__(self, tenants: list[TenantClaim], picked: set[int]) -> None:
@@ -276,7 +278,7 @@ class _Turns:
         self._has_stale = False
 
     def least(self) -> TenantClaim | None:
-        """Line 5; None when all queues are over."""
+        """Return the claim of line 5, or None if all queues are exhausted."""
         heap = self._heap
         while heap:
             index = heap[0][-1]
@@ -289,7 +291,7 @@ class _Turns:
         return None
 
     def next(self, claim: TenantClaim) -> None:
-        """The claim at the top goes on with its next job, if there is one."""
+        """Advance the top claim to its next job, if there is one."""
         self._step(claim)
         if claim.next < len(claim.queue):
             heapreplace(self._heap, claim.entry(self._heap[0][-1]))
@@ -297,12 +299,12 @@ class _Turns:
             heappop(self._heap)
 
     def leave(self, claim: TenantClaim) -> None:
-        """The claim at the top is out of the round."""
+        """Remove the top claim from the round."""
         claim.next = len(claim.queue)
         heappop(self._heap)
 
     def served(self, candidate: LtgfCandidate, gpu_type: str) -> None:
-        """A job of several types was given GPUs of this one: it is next on no other."""
+        """Remove a job of several types from the head of its other queues."""
         for name in candidate.gpu_types:
             index = self._places[candidate.job.tenant, name]
             claim = self._tenants[index]
@@ -328,15 +330,16 @@ def _allocate(
     *,
     work_conserving: bool,
 ) -> None:
-    """Algorithm 1, lines 4-17."""
+    """Run Algorithm 1, lines 4-17."""
     free_by_type = pick.free_by_type
-    untried = set(free_by_type)  # types where no gang was tried yet: the first is the head
+    # types where no gang was tried yet; the first one tried is the head
+    untried = set(free_by_type)
     turns = _Turns(tenants, pick.picked)
     while (claim := turns.least()) is not None:  # line 5
         candidate = claim.queue[claim.next]  # line 7
         free_capacity = free_by_type[claim.gpu_type]
         if not free_capacity.available.total and claim.gpu_type not in untried:
-            turns.leave(claim)  # line 4: nothing of this type is left
+            turns.leave(claim)  # line 4: no GPU of this type is left
             continue
         outcome = pick.offer(claim, candidate)
         if outcome is Outcome.NO_ROOM and claim.gpu_type in untried and candidate.lease is None:
@@ -357,7 +360,7 @@ def _allocate(
 
 
 def _skip_hopeless(claim: TenantClaim, free_capacity: FreeCapacity) -> None:
-    """Step over pending jobs that cannot fit; exact, since what is free only shrinks in a round."""
+    """Skip pending jobs that cannot fit; exact, since free GPUs only shrink in a round."""
     queue, available = claim.queue, free_capacity.available
     largest, total, size = available.largest_free(), available.total, available.size
     index, end = claim.next, len(queue)
@@ -370,10 +373,10 @@ def _skip_hopeless(claim: TenantClaim, free_capacity: FreeCapacity) -> None:
 
 
 def skips(tenants: list[TenantClaim], pick: LtgfPicks) -> tuple[Skip, ...]:
-    """Every candidate that was not picked, with its reason."""
+    """Return every candidate that was not picked, with its reason."""
     queues, picked = [], pick.picked
     for claim in tenants:
-        waiting: dict[tuple[str, ...], list[Job]] = {}  # by the other types that they accept
+        waiting: dict[tuple[str, ...], list[Job]] = {}  # by the other types that the jobs accept
         alone: list[Job] = []
         for one in claim.queue:
             if one.job.id in picked:

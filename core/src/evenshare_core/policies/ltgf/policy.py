@@ -1,7 +1,7 @@
 """LTGF: the two-phase lease scheduler of long-term GPU-time fairness.
 
-Source: Z. Ye et al., "ASTRAEA: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters",
-IEEE TPDS 2021, section 5.2, Algorithms 1 and 2; section 6.1.1, eq. (16).
+Source: Z. Ye et al., "ASTRAEA: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters", IEEE
+TPDS 2021. Section 5.2, Algorithms 1 and 2; section 6.1.1, eq. (16).
 
 | paper | here | unit |
 |---|---|---|
@@ -17,20 +17,21 @@ IEEE TPDS 2021, section 5.2, Algorithms 1 and 2; section 6.1.1, eq. (16).
 Equations implemented: (12), (15), (16); (8), (9), (13), (14) are in `fairness.gpu_time`.
 
 Departures, each with its test in tests/papers/test_ltgf.py or test_ltgf_properties.py:
-- Only jobs whose lease ends by this round are candidates, not all running ones
-  (`TestRenewal`): rounds are much shorter than leases.
+
+- Only jobs whose lease ends by this round are candidates, not all running jobs (`TestRenewal`),
+  since rounds are much shorter than leases.
 - `work_conserving` (default): a job that does not fit does not take its tenant out of the round
-  (`TestFastEqualsLiteral`); line 17 when off.
-- A tenant with FairTime = 0 sorts as rho = 0 until it received or was charged anything, then
-  behind all others by GPU-time over quota: else one without quota would always be first
-  (`TestUndefinedRho`). Its jobs likewise, by GPU-time over weight.
-- A gang passed over at the head of the least-rho tenant for longer than K leases gets nodes
-  held back until it fits (`TestBigGangsTurn`).
-- A job that is picked again stays where it is whenever those that took its GPUs can have its
-  new place instead (tests/unit/core/test_stability.py): picks and their order are unchanged.
-- A job that accepts several GPU types is in its tenant's queue of each, and served on the first
-  whose turn comes; it stays where it runs if it can, and borrows on no type while its tenant's
-  quota of another has room for it (`TestSeveralTypes`). The paper has one type.
+  (`TestFastEqualsLiteral`). Line 17 applies when it is off.
+- A tenant with FairTime = 0 sorts as rho = 0 until it received or was charged GPU-time. After that
+  it comes behind all others, by GPU-time over quota. Otherwise a tenant without quota would always
+  be first (`TestUndefinedRho`). Its jobs sort in the same way, by GPU-time over weight.
+- A gang at the head of the least-rho tenant may be skipped for longer than K leases. Nodes are
+  then held back for it until it fits (`TestBigGangsTurn`).
+- A job that is picked again keeps its GPUs if the jobs that took them can have its new place
+  instead (tests/unit/core/test_stability.py). Picks and their order do not change.
+- A job that accepts several GPU types is in its tenant's queue of each, and is served on the first
+  whose turn comes. It stays on its type if it can, and borrows on no type while its tenant's quota
+  of another has room for it (`TestSeveralTypes`). The paper has one type.
 - `fairness_window_s` applies to tenants; a job's rho counts from its submission
   (`TestFairnessWindow`).
 
@@ -101,7 +102,7 @@ class Ltgf(Policy):
     promised = frozenset({Property.LONG_TERM_ORDER})
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round; needs `snapshot.service` at the round's instant."""
+        """Decide one round; needs `snapshot.service` at the round's instant."""
         tenants, pick, reservations = self.picks(snapshot)
         grants, renewals = keep_placements(pick.grants, pick.renewals, snapshot.leases)
         renewed = {renewal.lease for renewal in renewals}
@@ -115,7 +116,7 @@ class Ltgf(Policy):
         )
 
     def reads(self, options: Options) -> frozenset[Private]:
-        """Return the base's, and deadlines where they have a bonus."""
+        """Return the base's data, and deadlines if they have a bonus."""
         has_bonus = isinstance(options, LtgfOptions) and bool(options.deadline_bonus)
         return super().reads(options) | ({Private.DEADLINE} if has_bonus else frozenset())
 
@@ -151,7 +152,7 @@ class Ltgf(Policy):
         return tuple(order)
 
     def order_rule(self, options: Options, snapshot: Snapshot, decision: Decision) -> OrderRule:
-        """Return by which rule a round is certified; gangs that waited too long go first."""
+        """Return the rule by which a round is certified; gangs that waited too long go first."""
         assert isinstance(options, LtgfOptions)  # noqa: S101 - narrows; they are of `options_type`
         kept_us = options.reserve_after_leases * snapshot.lease_us
         before = Reservations.load(snapshot, options.reserve_after_leases)
@@ -167,11 +168,11 @@ class Ltgf(Policy):
         )
 
     def session(self, options: dict[str, Any]) -> Session:
-        """Return queues that go on from round to round."""
+        """Return queues that persist from round to round."""
         return IncrementalLtgf(parse_options(LtgfOptions, options))
 
     def picks(self, snapshot: Snapshot) -> tuple[list[TenantClaim], LtgfPicks, Reservations]:
-        """Run Algorithms 1 and 2: who gets what, in the order of the picks."""
+        """Run Algorithms 1 and 2; return the claims, the picks in order, and the reservations."""
         options = parse_options(LtgfOptions, snapshot.options)
         tenants = claims(snapshot, options)
         pick = LtgfPicks.begin(snapshot, options)
@@ -184,18 +185,18 @@ POLICY = Ltgf()
 
 
 class IncrementalLtgf:
-    """LTGF on free GPUs and sums that are kept between rounds; the queues are made anew in each."""
+    """LTGF on kept free GPUs and sums; the queues are rebuilt in each round."""
 
     outlasts_renewals = True
 
     def __init__(self, options: LtgfOptions) -> None:
         self._options = options
-        self._last: EmptyRound | None = None  # where it chose
-        self._calm: CalmQueues | None = None  # since a round that gave nothing
-        self._has_renewed = False  # whether the last one that chose did
+        self._last: EmptyRound | None = None  # the last round that tried jobs
+        self._calm: CalmQueues | None = None  # set after a round without grants
+        self._has_renewed = False  # whether the last round that tried jobs renewed leases
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Answer a round as `Ltgf.decide` answers its snapshot."""
+        """Decide a round as `Ltgf.decide` does for its snapshot."""
         options = self._options
         if not view.memory or not view.waiting:
             answer = uncontested(view, {}, spread=options.spread)
@@ -226,9 +227,11 @@ class IncrementalLtgf:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Who waits first in line changes with time; where nobody remembers it, nothing does.
+        """Return the instant, in us, until which rounds would grant nothing; None if no time
+        changes it.
 
-        While nothing fits, whoever comes first: with line 17 that must be asked.
+        Time only changes which job is first in line, and only reservations remember that. While
+        nothing fits, the order makes no difference, except for line 17.
         """
         options = self._options
         if self._calm is not None:

@@ -32,8 +32,8 @@ class LtgfCandidate(msgspec.Struct, frozen=True, gc=False):
     """A job that waits (no lease) or whose lease ended, with its GPU-time sums.
 
     `rank`, least first: (not new, -reward, GPU-time while rho is undefined, submitted, id).
-    `gpu_types`: those in whose queues it is; the first is the one that is reported. A struct,
-    because it is made and read faster than a named tuple, and a round has 10,000.
+    `gpu_types`: the types of its queues; the first is reported. It is a struct, because a round has
+    10,000 of them and a named tuple is slower to create and read.
     """
 
     rank: tuple[bool, float, float, int, int]
@@ -44,7 +44,7 @@ class LtgfCandidate(msgspec.Struct, frozen=True, gc=False):
 
 
 _RANK = attrgetter("rank")
-Waiting = tuple[Job, JobService, Lease | None]  # before it is ranked
+Waiting = tuple[Job, JobService, Lease | None]  # before ranking
 
 
 class TenantClaim:
@@ -56,7 +56,7 @@ class TenantClaim:
     def __init__(
         self, row: ClaimService | ClaimSums, at_us: int, *, by_quota: bool = False
     ) -> None:
-        """Sums that still move are brought to the round when a job's rho is asked."""
+        """Advance kept sums to the round only when a job's rho is needed."""
         self.tenant = row.tenant
         self.gpu_type = row.gpu_type
         self.quota = row.quota
@@ -67,11 +67,14 @@ class TenantClaim:
         self.next = 0
 
     def rho(self) -> float | None:
-        """(12); None while nothing was deserved."""
+        """Return (12), or None if nothing is deserved yet."""
         return rho_of(self.alloc, self.fair)
 
     def rank(self) -> tuple[float, float]:
-        """Least first. While rho is undefined: 0 before any GPU-time, then last by quota."""
+        """Return the rank, least first.
+
+        While rho is undefined: 0 before any GPU-time, then last, by quota.
+        """
         if self.fair:
             return self.alloc / self.fair, 0.0
         if not self.alloc:
@@ -79,17 +82,19 @@ class TenantClaim:
         return inf, self.alloc / self.quota if self.quota else inf
 
     def entry(self, index: int) -> tuple[float, float, int, int, int]:
-        """Its place in the heap of tenants; ties go to the earlier next job."""
+        """Return its entry in the heap of tenants; ties go to the earlier next job."""
         head = self.queue[self.next].job
         return (*self.rank(), head.submitted_us, head.id, index)
 
     def job_rho(self, row: JobService, at_us: int) -> float | None:
-        """(15); None while nothing was deserved."""
+        """Return (15), or None if nothing is deserved yet."""
         return rho_of(job_received(row, at_us), self._job_fair_us(row, at_us))
 
     def score(self, row: JobService, at_us: int) -> tuple[float, float]:
-        """Algorithm 2, line 3, of a job that ran: minus its reward; GPU-time while undefined."""
-        # Asked of each job that waits in each round: no calls that can be spared.
+        """Return minus the reward of a job that ran (Algorithm 2, line 3); GPU-time while
+        undefined.
+        """
+        # Hot path, run for each waiting job in each round: calls are inlined.
         if self._sums is None:
             fair_us = self.classes[row.demand, row.weight].fair_gpu_us - row.baseline_gpu_us
         else:
@@ -128,7 +133,7 @@ def claims(snapshot: Snapshot, options: LtgfOptions) -> list[TenantClaim]:
 
 
 def kept_claims(view: KeptRound, options: LtgfOptions) -> list[TenantClaim]:
-    """Return the claims that have candidates, from sums that still move."""
+    """Return the claims that have candidates, from kept sums."""
     if options.new_jobs_first or options.hooked:
         view.count_terms([*view.waiting, *(lease.job for lease in view.due)])
     ids = [*view.waiting, *[lease.job for lease in view.due]]
@@ -142,7 +147,7 @@ def kept_claims(view: KeptRound, options: LtgfOptions) -> list[TenantClaim]:
 
 
 class _Claims(dict[tuple[int, str], TenantClaim]):
-    """Claims by key; one on which its tenant never had quota or demand is made when needed."""
+    """Claims by key; a claim without past quota or demand is created on first access."""
 
     def __init__(self, rows: Mapping[tuple[int, str], TenantClaim], at_us: int) -> None:
         super().__init__(rows)
@@ -154,7 +159,7 @@ class _Claims(dict[tuple[int, str], TenantClaim]):
 
 
 class _KeptClaims(_Claims):
-    """Claims by key, made when a candidate turns up; those without are never looked at."""
+    """Claims by key, created for candidates only; other claims are never read."""
 
     def __init__(self, view: KeptRound, *, by_quota: bool) -> None:
         super().__init__({}, view.at_us)
@@ -177,7 +182,7 @@ def queue_up(
 ) -> None:
     """Put jobs that wait and jobs whose lease ended into their claims' queues, in order.
 
-    `capacity`: GPUs by type of the pool.
+    `capacity`: GPUs of the pool by type.
     """
     new_first, hooked = options.new_jobs_first, options.hooked
     only = next(iter(capacity)) if len(capacity) == 1 else None
@@ -203,7 +208,7 @@ def queue_up(
 
 
 def _candidates(snapshot: Snapshot) -> Iterator[Waiting]:
-    """Jobs that wait or whose lease ended, with their GPU-time sums.
+    """Yield jobs that wait or whose lease ended, with their GPU-time sums.
 
     Raises:
         ValueError: a job was never active for the sums.
@@ -211,15 +216,15 @@ def _candidates(snapshot: Snapshot) -> Iterator[Waiting]:
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
     for job, sums in _with_sums(snapshot):
-        if job.id not in running:  # else it keeps its GPUs
+        if job.id not in running:  # a running job keeps its GPUs
             yield job, sums, ended.get(job.id)
 
 
 def _with_sums(snapshot: Snapshot) -> Iterator[tuple[Job, JobService]]:
-    """Jobs beside their GPU-time sums.
+    """Yield jobs with their GPU-time sums.
 
-    Both are sorted by job and name the same ones as a rule, so they are walked side by side;
-    else rows are looked up.
+    Both are sorted by job and usually have the same jobs, so they are zipped; otherwise rows are
+    looked up.
 
     Raises:
         ValueError: a job was never active for the sums.
@@ -238,7 +243,7 @@ def _with_sums(snapshot: Snapshot) -> Iterator[tuple[Job, JobService]]:
 
 
 def _bonus(job: Job, at_us: int, options: LtgfOptions) -> float:
-    """The reward hooks of 5.2.1."""
+    """Return the bonus of the reward hooks of 5.2.1."""
     bonus = options.lease_bonus * job.terms
     if not job.terms:
         bonus += options.new_job_bonus

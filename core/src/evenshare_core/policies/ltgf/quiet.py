@@ -1,15 +1,16 @@
-"""Until when a round that gave nothing would give nothing again, if nothing happens.
+"""The instant until which rounds after a round without grants also grant nothing.
 
-While nothing fits, whoever comes first: the answer stays. What time changes is who is at the head
-of the least-rho tenant and not scheduled, which reservations remember, and since when. Here are the
-instants up to which that is nobody else, from bounds on what moves with time.
+The condition is that nothing happens. While nothing fits, the order of jobs makes no difference.
+Time only changes which job is at the head of the least-rho tenant and not scheduled. Reservations
+remember this job, and since when. This module returns instants up to which it is no other job, from
+bounds on values that change with time.
 
 | what | how it moves while nothing happens |
 |---|---|
 | rho of a tenant (12) | (a + p t) / (b + q t): between its values at both ends |
 | rho of a waiting job (15) | falls, at most as fast as if its share were not rounded down |
 
-Divisions of whole numbers round to the nearest float, so that they keep this order.
+Divisions of whole numbers round to the nearest float, so they keep this order.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from evenshare_core.policies.shared.session import KeptRound
 
 
 class EmptyRound(NamedTuple):
-    """What a round of kept state looked at, and what it remembered."""
+    """Inputs of a round on kept state, and its reservations."""
 
     view: KeptRound
     tenants: list[TenantClaim]
@@ -38,7 +39,7 @@ class EmptyRound(NamedTuple):
 
 
 class _Rival(NamedTuple):
-    """A tenant's claim as it goes on: (12) is (alloc + held t) / (fair + share t)."""
+    """A tenant's claim as it continues: (12) is (alloc + held t) / (fair + share t)."""
 
     alloc: int
     held: int
@@ -46,7 +47,7 @@ class _Rival(NamedTuple):
     share: int
 
     def rho(self, span_us: int) -> float:
-        """After a span; without a share, 0 before any GPU-time and then last."""
+        """Return rho after a span. Without a share it is 0 before any GPU-time, then last."""
         fair = self.fair + self.share * span_us
         alloc = self.alloc + self.held * span_us
         if fair:
@@ -54,15 +55,16 @@ class _Rival(NamedTuple):
         return inf if alloc else 0.0
 
     def is_smooth(self) -> bool:
-        """Whether its rho is defined, or undefined and still, from now on."""
+        """Return whether its rho is defined from now on, or remains undefined."""
         return bool(self.fair or not (self.share or (self.held and not self.alloc)))
 
 
 def stays_until(last: EmptyRound) -> int:
-    """Return the instant before which the answer of a round that gave nothing stays, in us.
+    """Return the instant before which a round without grants would be repeated, in us.
 
-    The round's own instant where that is not known: on several GPU types, with rewards that follow
-    the clock, and where a job was refused, so that another one came to be the first.
+    Return the round's own instant if this is unknown. It is unknown with several GPU types and with
+    rewards that depend on the clock. It is also unknown if a job was refused, so that another job
+    came first.
     """
     view, pick = last.view, last.pick
     at_us = view.at_us
@@ -106,34 +108,35 @@ def stays_until(last: EmptyRound) -> int:
 
 
 class CalmQueues(NamedTuple):
-    """What stays true before `until_us` (None: ever) after a round that gave nothing.
+    """Facts that hold before `until_us`, always if it is None, after a round without grants.
 
-    That is if nothing happens but that leases come due; `least`: gangs that wait, by GPU type.
+    The condition is that nothing happens except that leases come due. `least`: waiting gangs, by
+    GPU type.
     """
 
     until_us: int | None
     least: Mapping[str, Least]
 
     def only_renews(self, view: KeptRound) -> bool:
-        """Whether a round in which nothing happened but leases that are due renews all of them.
+        """Return whether a round whose only event is due leases renews all of them.
 
-        Whoever is tried first is remembered already, or is renewed.
+        The job that is tried first is already remembered, or is renewed.
         """
         is_over = self.until_us is not None and view.at_us >= self.until_us
         return not (is_over or view.is_limited) and have_no_use(self.least, view)
 
 
 def calm_queues(last: EmptyRound, until_us: int | None) -> CalmQueues | None:
-    """Return what `stays_until` says for rounds in which leases come due.
+    """Return the result of `stays_until` for rounds in which leases come due.
 
-    None where GPUs are held back, which could be those of a lease that is due, and where the round
-    was limited, in which renewals may change what others may borrow.
+    Return None if GPUs are held back, since they could be those of a due lease. Also return None if
+    the round was limited, since renewals may then change how much others may borrow.
     """
     if last.view.is_limited or last.reservations.gangs():
         return None
     least: dict[str, Least] = {}
     for claim in last.tenants:
-        # Where gangs may go to several nodes, none must have one.
+        # If gangs may span nodes, no gang needs to fit on one.
         size = 0 if last.options.spread else last.pick.free_by_type[claim.gpu_type].available.size
         small, large = least_of([one.job.gpus for one in claim.queue], size)
         known = least.get(claim.gpu_type, NO_GANG)
@@ -150,13 +153,13 @@ def _has_other(claim: TenantClaim, known: Collection[int] | Reservations) -> boo
 
 
 def _is_always_behind(one: LtgfCandidate, head: LtgfCandidate) -> bool:
-    """Whether no time lets the job come before the head, whose rank is less now."""
+    """Return whether the job, now behind the head, can never come before it."""
     mine, best = one.sums, head.sums
     if one.rank[0] != head.rank[0]:
         return True
-    if not (best.alloc_gpu_us or best.held):  # it never ran: its rho is 0
+    if not (best.alloc_gpu_us or best.held):  # the head never ran: its rho is 0
         return True
-    return (  # of one class, deserving no more and having received no less
+    return (  # same class, deserves no more and has received no less
         (mine.demand, mine.weight) == (best.demand, best.weight)
         and mine.baseline_gpu_us >= best.baseline_gpu_us
         and mine.alloc_gpu_us >= best.alloc_gpu_us
@@ -172,7 +175,7 @@ def _rival(claim: TenantClaim, row: ClaimSums, *, by_quota: bool) -> _Rival:
 def _least_rho(
     one: LtgfCandidate, claim: TenantClaim, row: ClaimSums, at_us: int, span_us: int
 ) -> float:
-    """No more than a waiting job's rho at any instant of the span."""
+    """Return a lower bound of a waiting job's rho over the span."""
     sums = one.sums
     fair = claim.classes[sums.demand, sums.weight].fair_gpu_us - sums.baseline_gpu_us
     share = min(row.demand, row.quota) * sums.weight * span_us // row.weights

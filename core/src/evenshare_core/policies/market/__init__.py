@@ -1,1 +1,1 @@
-"""Astraea-online live: what a job is worth decides who borrows, and the pool's use the price."""
+"""Astraea-online live: the value of jobs decides which of them borrow, and use sets the price."""

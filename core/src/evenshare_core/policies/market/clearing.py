@@ -1,9 +1,10 @@
-"""Nodes that are kept for jobs within quota until what is borrowed there has ended.
+"""Nodes that are kept for jobs within quota until the borrowed leases there have ended.
 
-A job within quota that finds no node with room waits until one is clear: until its free GPUs, and
-those of borrowed leases whose terms are over by then, are enough. The node that is clear first is
-kept for it: nothing that borrows starts or goes on there. So the earliest clear time never moves
-away but for other owners' jobs, and it is a lease length ahead at most.
+A job within quota that finds no node with room waits until a node is clear. A node is clear when
+its free GPUs are enough, including those of borrowed leases whose terms are over by then. The node
+that is clear first is kept for the job: no borrowed lease starts or continues there. The earliest
+clear time is therefore only postponed by jobs of other owners, and is at most one lease length
+ahead.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from heapq import heapify, heappop, heapreplace
 from evenshare_core.domain.cluster import Node, Placement
 from evenshare_core.domain.leases import Lease
 
-# When a node is clear, its free GPUs below 0, and its id: the least is kept.
+# Time at which the node is clear, minus its free GPUs, and its id: the least is kept.
 _Rank = tuple[int, int, int]
 
 
 class ClearingNodes:
-    """The nodes of one GPU type in a round, as far as owners' jobs and the end of leases go."""
+    """The nodes of one GPU type in a round, for owners' jobs and the end of leases."""
 
     def __init__(
         self,
@@ -28,12 +29,15 @@ class ClearingNodes:
         borrowed: Iterable[tuple[Lease, int]],
         at_us: int,
     ) -> None:
-        """`own`: GPUs held within quota from now on; `borrowed`: leases that go on, with the end
-        of their terms. GPUs of leases that are over count as free."""
+        """`own`: GPUs held within quota from now on.
+
+        `borrowed`: continuing leases, with the end of their terms. GPUs of ended leases count as
+        free.
+        """
         self._at_us = at_us
         self._free = {node.id: node.gpus for node in nodes}
         self._ends: dict[int, list[tuple[int, int]]] = {node_id: [] for node_id in self._free}
-        self._kept = dict.fromkeys(self._free, 0)  # for jobs that came before
+        self._kept = dict.fromkeys(self._free, 0)  # for earlier jobs
         self._ranks: dict[int, list[_Rank]] = {}  # by gang
         for placement in own:
             self.take(placement)
@@ -46,16 +50,16 @@ class ClearingNodes:
             ends.sort()
 
     def take(self, placement: Placement) -> None:
-        """A job within quota holds these GPUs from now on."""
+        """Hold GPUs for a job within quota from now on."""
         for node_id, gpus in placement:
             if node_id in self._free:
                 self._free[node_id] -= gpus
 
     def keep(self, gpus: int) -> int | None:
-        """Keep the node that is clear first for a gang, and return it; None: none ever is.
+        """Keep the node that is clear first for a gang, and return it; None if none ever is.
 
-        Of equal ones that with most GPUs free. What was taken or kept since makes a node clear
-        later and never sooner, so ranks are looked at again only where they come first.
+        Ties go to the node with the most free GPUs. Taken or kept GPUs only make a node clear
+        later, so ranks are recomputed only when they come first.
         """
         ranks = self._ranks.get(gpus)
         if ranks is None:

@@ -1,4 +1,4 @@
-"""What the jobs of a round are worth, on each GPU type: whole micro-credits, no float."""
+"""Values of the jobs of a round on each GPU type, in whole micro-credits without floats."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 
 
 class JobOnType:
-    """A job on one GPU type: what is left of it there, and what that is worth.
+    """A job on one GPU type: its remaining time there, and its value.
 
-    `left_us`: how long it still runs there (one lease length where nobody knows); `since_us`: how
-    long ago it was submitted. `has_decay`: whether it is worth less the later it ends.
+    `left_us`: the remaining time (one lease length if unknown). `since_us`: the time since
+    submission. `has_decay`: whether its value falls the later it ends.
     """
 
     __slots__ = ("_now_micro", "gpu_type", "has_decay", "job", "left_us", "since_us", "utility")
@@ -28,20 +28,23 @@ class JobOnType:
         self.job, self.gpu_type = job, gpu_type
         self.left_us, self.since_us, self.utility = left_us, since_us, utility
         self.has_decay = utility.kind is not UtilityKind.BID
-        self._now_micro: int | None = None  # an hour of it, if it starts now
+        self._now_micro: int | None = None  # value of a GPU-hour if it starts now
 
     def value_micro(self, delay_us: int) -> int:
-        """What it is worth to start after `delay_us` and run to its end."""
+        """Return the value of a start after `delay_us` with a run to the end."""
         gpu_us = self.job.gpus * self.left_us
         return self.utility.value_micro(self.since_us + delay_us + self.left_us, gpu_us)
 
     def hourly_micro(self, delay_us: int = 0) -> int:
-        """The same per GPU-hour: the highest price that it would pay, and no more than its or its
-        tenant's maximum price; 0 to `MOST_MICRO`."""
+        """Return the value per GPU-hour, at most its maximum price: the highest price that it would
+        pay.
+
+        The result is from 0 to `MOST_MICRO`.
+        """
         return bounded_micro(self.unbounded_hourly_micro(delay_us))
 
     def unbounded_hourly_micro(self, delay_us: int) -> int:
-        """The same, not bounded below: under 0 where a linear utility has lost more than it had."""
+        """Return the same without bounds; negative if a linear utility has fallen below 0."""
         if delay_us and self.has_decay:
             return self._hourly_micro(delay_us)
         if self._now_micro is None:
@@ -57,12 +60,12 @@ class JobOnType:
 
 
 def bounded_micro(hourly_micro: int) -> int:
-    """Return what is paid at most for an hour that is worth so much."""
+    """Return the most that is paid for an hour of this value."""
     return max(0, min(MOST_MICRO, hourly_micro))
 
 
 class JobValues:
-    """What the jobs of a round are worth, by their utility, highest price or the option."""
+    """Values of the jobs of a round, by their utility, maximum price or the option."""
 
     def __init__(self, pool: PricedPool, options: MarketOptions, types: Collection[str]) -> None:
         """`types`: the pool's GPU types."""
@@ -72,9 +75,9 @@ class JobValues:
         self._said, self._profiles, self._sums = pool.utility, pool.profiles, pool.sums
 
     def of(self, job: Job, gpu_type: str, *, is_whole: bool = False) -> JobOnType | None:
-        """The job on a GPU type; None where it cannot run there.
+        """Return the job on a GPU type, or None if it cannot run there.
 
-        `is_whole`: as it came, nothing of it done and its wait forgotten.
+        `is_whole`: as submitted, without its work done and its wait.
         """
         profile = self._profiles.get(job.profile)
         speed_milli = ONE_MILLI if profile is None else profile.speed_milli(gpu_type)
@@ -91,7 +94,7 @@ class JobValues:
         return JobOnType(job, gpu_type, left_us, since_us, self._utility(job, gpu_type))
 
     def on_types(self, job: Job) -> list[JobOnType]:
-        """The job on each type that it accepts and the pool has, the one on which it ends first."""
+        """Return the job on each type that it accepts and the pool has, earliest end first."""
         rows = [self.of(job, name) for name in accepted_types(job, self._types)]
         able = [row for row in rows if row is not None]
         return able if len(able) < 2 else sorted(able, key=_by_end)
@@ -104,7 +107,7 @@ class JobValues:
 
 
 def bid_of(job: Job, base_micro: int, options: MarketOptions) -> Utility:
-    """What a job bids that says no utility: its highest price, else `default_bid` base rates."""
+    """Return the bid of a job without utility: its maximum price, or `default_bid` base rates."""
     bid = job.max_price_micro
     if bid is None:
         bid = base_micro * options.default_bid_milli // ONE_MILLI

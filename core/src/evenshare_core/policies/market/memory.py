@@ -1,4 +1,4 @@
-"""What the market remembers: its last batch, what jobs were worth, and the plans it made."""
+"""Memory of the market: its last batch, the values of past jobs, and published plans."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ MEMORY_IDS = Fields(
         "plans": ById(IdKind.JOB, Row((IdKind.TENANT,))),
     }
 )
-# Of a published price, how much it moves before it is published again: a tenth.
+# A plan is published again if a price moves by one part in MOVES_BY.
 MOVES_BY = 10
 
 
 class MarketMemory:
-    """The memory of a round, and what becomes of it in it; it may go on from round to round.
+    """The memory of a round and its changes; it may persist between rounds.
 
-    `plans`: of jobs that wait, as they were published last. A round in which nobody waits leaves
-    nothing in it: such rounds may be left out.
+    `plans`: the last published plans of waiting jobs. A round without waiting jobs leaves no trace
+    in it, so such rounds may be skipped.
     """
 
     def __init__(self, data: Mapping[str, Any], options: MarketOptions) -> None:
-        """`data`: as `data` gave it, through JSON."""
+        """`data`: the result of `data`, through JSON."""
         self._options = options
         self.at_us = self._slot_us = 0
         self.batch_us: int | None = data.get("batch_us")
         self._seen_us: int | None = data.get("seen_us")  # the last submission that counts in theta
         self.tops = TopValues(data.get("tops", {}), 0)
         self.plans: dict[int, Plan] = {}
-        self._rows: dict[int, tuple[Plan, list[Any]]] = {}  # of plans, as they are kept
+        self._rows: dict[int, tuple[Plan, list[Any]]] = {}  # of plans, in stored form
         for job, rest in data.get("plans", {}).items():
             tenant, kind, *fields = rest
             plan = self.plans[int(job)] = Plan(int(job), tenant, PlanKind(kind), *fields)
@@ -60,25 +60,25 @@ class MarketMemory:
         self.at_us, self._slot_us, self._published = at_us, lease_us, {}
         self.tops.forget(at_us)
         is_over = self.batch_us is None or at_us - self.batch_us >= self._options.interval_us
-        # Where rounds come with events alone (some simulations), each one is a batch: after the
-        # last event there would be none to wait for.
+        # If rounds come only with events (some simulations), each one is a batch, since no batch
+        # would follow the last event.
         self.is_batch = is_over or not round_us
 
     def stays_until(self) -> int:
-        """Until when a round with the same jobs is no batch and forgets nothing."""
+        """Return until when a round with the same jobs is no batch and forgets nothing."""
         if self.batch_us is None:
             return self.at_us
         until_us, forgets_us = self.batch_us + self._options.interval_us, self.tops.stays_until()
         return until_us if forgets_us is None else min(until_us, forgets_us)
 
     def came_since(self, submitted_us: int) -> bool:
-        """Whether a job came after the last batch."""
+        """Return whether a job was submitted after the last batch."""
         return self.batch_us is None or submitted_us > self.batch_us
 
     def settings(self, pool: PricedPool, jobs: Iterable[Job]) -> tuple[PoolPrice, ...]:
-        """The price settings with the theta that prices of the next round are posted with.
+        """Return the price settings with the theta of the prices of the next round.
 
-        `jobs`: at least those that were submitted since the last round; what they are worth counts.
+        `jobs`: at least those submitted since the last round; their values count.
         """
         if self._options.theta == "history":
             types = {row.gpu_type for row in pool.prices}
@@ -92,7 +92,7 @@ class MarketMemory:
         return price_settings(pool.prices, self.tops, self._options)
 
     def _see(self, jobs: Iterable[Job], options_of: Callable[[Job], Iterable[JobOnType]]) -> None:
-        """Count in theta what jobs are worth that were submitted since the last round."""
+        """Count the values of jobs submitted since the last round in theta."""
         seen_us = last_us = self._seen_us
         for job in jobs:
             if last_us is None or job.submitted_us > last_us:
@@ -101,31 +101,31 @@ class MarketMemory:
         self._seen_us = seen_us
 
     def publish(self, plan: Plan) -> None:
-        """A job's plan of this round; published where it says something else than the last one."""
+        """Set a job's plan of this round; publish it if it differs from the last one."""
         before = self.plans.get(plan.job)
         self.plans[plan.job] = plan
         if before is None or self._is_other(before, plan):
             self._published[plan.job] = plan
         elif before.start_us >= self.at_us or plan.kind is PlanKind.REFUSED:
-            self.plans[plan.job] = before  # what is said again stays as it was said
+            self.plans[plan.job] = before  # a repeated plan keeps its published form
 
     def started(self, plan: Plan) -> None:
-        """A job starts now: that is published always, and nothing of it is remembered."""
+        """Publish the plan of a job that starts now, and forget it."""
         self.plans.pop(plan.job, None)
         self._published[plan.job] = plan
 
     def forget(self, plan_of: int) -> None:
-        """A job has no plan: something else keeps it waiting."""
+        """Drop the plan of a job that waits for another reason."""
         self.plans.pop(plan_of, None)
 
     def published(self) -> tuple[Plan, ...]:
-        """What this round says, by job."""
+        """Return the plans published in this round, by job."""
         return tuple(self._published[job] for job in sorted(self._published))
 
     def data(self, waiting: Iterable[int], *, planned: bool) -> dict[str, Any]:
-        """What is kept at the end of a round; `waiting`: the jobs that hold nothing after it.
+        """Return the memory at the end of a round; `waiting`: jobs without a lease after it.
 
-        `planned`: whether there was a job to plan; the time to the next batch begins with that.
+        `planned`: whether there was a job to plan; the time to the next batch then starts.
         """
         if planned:
             self.batch_us = self.at_us

@@ -1,8 +1,8 @@
-"""What a round of the market gives: renewals, own quota, then what is borrowed by plan.
+"""The picks of a market round: renewals, own quota, then borrowed GPUs by plan.
 
-The order of own GPUs is that of `policies.shared.terms`: leases that are renewed, by their start,
-then new ones in pick order. It is counted here as if every lease that asks to be renewed were, so
-that nobody is taken to be within quota who is not.
+Own GPUs are assigned as in `policies.shared.terms`: leases that are renewed, by their start, then
+new ones in pick order. Here all leases that request a renewal count as renewed, so that no job
+counts as within quota by mistake.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Choice = tuple[JobOnType, PlannedStart]
 
 
 class MarketPicks:
-    """One round as it is decided.
+    """A round while it is decided.
 
-    `refused`: leases that a limit does not let go on, by job; `outbid`: jobs whose lease ends
-    because an hour is not worth the posted price, with both. `has_planned`: whether this was a
-    batch that somebody waited for.
+    `refused`: refusals of renewals by a limit, by job. `outbid`: jobs whose lease ends because an
+    hour is worth less than the posted price, with both. `has_planned`: whether this was a batch
+    with waiting jobs.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class MarketPicks:
         self.has_planned = False
         self.refused: dict[int, Refusal] = {}
         self.outbid: dict[int, tuple[str, int, int]] = {}
-        self._given: list[tuple[Lease, int]] = []  # terms of this round, with when they end
-        self._going: list[tuple[Lease, int]] | None = None  # of rounds before
-        # Whether GPUs were kept for an owner: on which node depends on the leases that were due.
+        self._given: list[tuple[Lease, int]] = []  # terms of this round, with their ends
+        self._going: list[tuple[Lease, int]] | None = None  # of earlier rounds
+        # Whether GPUs were kept for an owner; the choice of node depends on the due leases.
         self.clears = False
         self._asking: list[tuple[Lease, tuple[int, int]]] = []
-        # Jobs that fit by count and on no node, with the GPU type: they may start a slot later.
+        # Jobs that fit by count but on no node, with the GPU type: they may start a slot later.
         self._no_node: set[tuple[int, str]] = set()
         self._uses: dict[str, SlotUse] = {}
         self._clearing: dict[str, ClearingNodes] = {}
@@ -77,9 +77,9 @@ class MarketPicks:
         self._slots = max(1, min(SLOTS_MAX, options.horizon_s * SECOND_US // pool.lease_us))
 
     def run(self, waiting: Iterable[Job]) -> list[Job]:
-        """Decide the round; `waiting`: jobs that hold nothing, first come first.
+        """Decide the round; `waiting`: jobs without a lease, by arrival.
 
-        Return those that hold nothing after it, in the same order.
+        Return the jobs without a lease after it, in the same order.
         """
         self.renew_own()
         left = self.give_own(waiting)
@@ -97,9 +97,9 @@ class MarketPicks:
         return [job for job in left if job.id not in granted]
 
     def ends(self, gpus: Mapping[int, int]) -> tuple[End, ...]:
-        """The leases that end, those that are not worth their price any more with that reason.
+        """Return the ending leases, with a separate reason for those not worth their price.
 
-        `gpus` of each node that may be scheduled now.
+        `gpus`: schedulable GPUs of each node.
         """
         renewed = {row.lease for row in self.renewals}
         return tuple(
@@ -112,13 +112,13 @@ class MarketPicks:
     # Renewals and own quota, in every round.
 
     def renew_own(self) -> None:
-        """Renew leases that are within quota; find those that are borrowed and worth it."""
+        """Renew leases within quota; find borrowed leases that are worth their price."""
         for lease in self._pool.due:
             if lease.job in self._jobs:
                 self._consider(lease, self._jobs[lease.job])
 
     def _consider(self, lease: Lease, job: Job) -> None:
-        """A lease that ended asks for one more term."""
+        """Decide about one more term of a lease that ended."""
         free_capacity = self.free_by_type[lease.gpu_type]
         refusal = self.admission.check(job, lease.gpu_type)
         is_own = self.admission.is_own(job, lease.gpu_type)
@@ -131,7 +131,7 @@ class MarketPicks:
             if free_capacity.renew(lease.placement):
                 self._renew(lease, self.admission.take(job.tenant, lease.gpu_type, lease.gpus), OWN)
             return
-        if one is None:  # its job type does not run there any more: there it is worth nothing
+        if one is None:  # its job type no longer runs there, so the GPUs have no value to it
             free_capacity.drop(lease.placement)
             return
         value, price = one.hourly_micro(), self._posted.get(lease.gpu_type, 0)
@@ -143,9 +143,9 @@ class MarketPicks:
         self._asking.append((lease, split))
 
     def give_own(self, waiting: Iterable[Job]) -> list[Job]:
-        """Start jobs within their tenants' quotas, first come first; return who still waits.
+        """Start jobs within their tenants' quotas, by arrival; return the jobs that still wait.
 
-        They may take the GPUs of borrowed leases that ended: their owners go before them.
+        They may take the GPUs of borrowed leases that ended, since owners go first.
         """
         return [job for job in waiting if not self._give_own(job)]
 
@@ -161,9 +161,9 @@ class MarketPicks:
         return False
 
     def _clear_for(self, job: Job, gpu_type: str) -> None:
-        """Keep a node's GPUs for a job within quota until what is borrowed there has ended.
+        """Keep a node's GPUs for a job within quota until borrowed leases there have ended.
 
-        Without it, gangs would wait for as long as borrowed leases of one node end one by one.
+        Otherwise gangs would wait while borrowed leases of a node end one by one.
         """
         self.clears = True
         free_capacity = self.free_by_type[gpu_type]
@@ -199,7 +199,7 @@ class MarketPicks:
         return True
 
     def renew_borrowed(self) -> None:
-        """Renew what is borrowed, worth its price and was not taken by an owner."""
+        """Renew borrowed leases that are worth their price and were not taken by an owner."""
         free = self.free_by_type
         kept = [row for row in self._asking if free[row[0].gpu_type].renew(row[0].placement)]
         if len(kept) < len(self._asking):
@@ -208,10 +208,10 @@ class MarketPicks:
             self._renew(lease, split, PAID if split[1] else OWN)
 
     def _split_again(self, borrowed: list[Lease]) -> list[tuple[Lease, tuple[int, int]]]:
-        """Count own GPUs without the leases that owners took: their part is there for others.
+        """Count own GPUs without the leases that owners took, so that others can use their part.
 
-        Else a job would be let in as if within quota, and pay a price that it was not asked for.
-        `borrowed`: those that are renewed.
+        Otherwise a job would be admitted as if within quota, and pay a price that was not checked.
+        `borrowed`: the leases that are renewed.
         """
         self.admission = self._pool.admission_again()
         asking = {lease.id for lease in borrowed}
@@ -226,10 +226,10 @@ class MarketPicks:
             self.admission.take(grant.tenant, grant.gpu_type, placement_gpus(grant.placement))
         return splits
 
-    # What is borrowed, by plan, in each batch.
+    # Borrowed GPUs, by plan, in each batch.
 
     def plan_all(self, waiting: Iterable[Job]) -> None:
-        """Plan jobs that still wait, first come first; start those whose plan begins now."""
+        """Plan jobs that still wait, by arrival; start those whose plan begins now."""
         left = self._options.plan_jobs
         for job in waiting:
             if left <= 0:
@@ -238,7 +238,7 @@ class MarketPicks:
                 left -= 1
 
     def _plan_job(self, job: Job) -> bool:
-        """Plan one job; whether that took a search."""
+        """Plan one job; return whether that took a search."""
         rows = [
             self._search(one)
             for one in self.job_values.on_types(job)
@@ -259,7 +259,7 @@ class MarketPicks:
         return bool(hopeful or own)
 
     def _best(self, own: Choice | None, hopeful: list[Search]) -> Choice | None:
-        """What gains most of the plan within quota and those on borrowed GPUs of each type."""
+        """Return the largest gain of the plan within quota and the plans on borrowed GPUs."""
         chosen = own
         for search in hopeful:
             start = search.best(self._use(search.one))
@@ -268,7 +268,7 @@ class MarketPicks:
         return chosen
 
     def _own_plan(self, rows: list[Search]) -> Choice | None:
-        """The earliest end within quota; what fits now and found no node may start in a slot."""
+        """Return the earliest end within quota, from the next slot on: now it found no node."""
         best: Choice | None = None
         for search in rows:
             one, quota = search.one, search.quota
@@ -303,18 +303,18 @@ class MarketPicks:
         return True
 
     def _wait_for(self, one: JobOnType, start: PlannedStart) -> None:
-        """Keep GPUs for a start that is later."""
+        """Reserve GPUs for a later start."""
         own = 0 if start.borrowed else one.job.gpus
         sure = start.slots if own else 0
         self._use(one).take(Hold(one.job.tenant, own, one.job.gpus, start.slots, sure), start.slot)
         if (one.job.id, one.gpu_type) in self._no_node:
-            self._memory.forget(one.job.id)  # what it waits for is room on a node
+            self._memory.forget(one.job.id)  # it waits for room on a node
         else:
             now = self._use(one).price_now_micro(one.job.gpus) if start.borrowed else 0
             self._memory.publish(replace(self._plan(one, start), lowest_micro=now))
 
     def _refuse(self, job: Job, borrows: Iterable[Search]) -> None:
-        """Tell which price a job would have needed, if the price is what keeps it waiting."""
+        """Publish the price that a job would have needed, if the price keeps it waiting."""
         refused = []
         for search in borrows:
             gpu_type = search.one.gpu_type
@@ -348,7 +348,7 @@ class MarketPicks:
         return Search(one, quota, self._slot_us, first, counts_itself=by_lease)
 
     def _use(self, one: JobOnType) -> SlotUse:
-        """The use of its GPU type over the slots ahead, made when it is first asked for."""
+        """Return the use of its GPU type over future slots, computed on first access."""
         use = self._uses.get(one.gpu_type)
         if use is None:
             use = self._uses[one.gpu_type] = self._use_of(one.gpu_type)
@@ -370,7 +370,7 @@ class MarketPicks:
         return use
 
     def _terms_before(self) -> list[tuple[Lease, int]]:
-        """Leases that go on, with when their terms end."""
+        """Return continuing leases, with the end of their terms."""
         if self._going is None:
             self._going = [
                 (lease, max(lease.expires_us, lease.protected_until_us))
@@ -414,7 +414,7 @@ class MarketPicks:
 
 
 def _gains_more(one: JobOnType, start: PlannedStart, than: Choice) -> bool:
-    """Whether a start is better; of a bid the earlier one, of others the one that gains more."""
+    """Return whether a start is better: for a bid the earlier, otherwise the larger gain."""
     other = than[1]
     if not one.has_decay:
         return start.slot < other.slot
@@ -422,7 +422,7 @@ def _gains_more(one: JobOnType, start: PlannedStart, than: Choice) -> bool:
 
 
 def _as_lease(job: Job, gpu_type: str, at_us: int, own: int) -> Lease:
-    """A lease that begins, as far as the use over time goes."""
+    """Return a lease that starts now, with the fields that the use over time needs."""
     return Lease(
         0, job.id, job.tenant, gpu_type, ((0, job.gpus),), at_us, at_us, 1, own, job.gpus - own, 0
     )

@@ -1,4 +1,4 @@
-"""The market: Astraea-online in live rounds. Who borrows is whoever it is worth the price to.
+"""The market: Astraea-online in live rounds. Jobs borrow if the price is worth it to them.
 
 Source: N. Wang et al., "Online Scheduling of Distributed Machine Learning Jobs for Incentivizing
 Sharing in Multi-Tenant Systems", IEEE TC 2022, algorithms 1 to 3 with `interval = fixed`.
@@ -8,7 +8,7 @@ Sharing in Multi-Tenant Systems", IEEE TC 2022, algorithms 1 to 3 with `interval
 | f, utility | `Snapshot.utilities`; else a bid: highest price or `default_bid` | micro-credits |
 | q_w^u, workers of user u | the tenant's quota of a GPU type | GPUs |
 | D_w, workers of a job, from start to end | its gang | GPUs |
-| d, duration in slots | the estimate on that type in lease lengths; 1 where nobody knows | slots |
+| d, duration in slots | the estimate on that type in lease lengths; 1 if unknown | slots |
 | h(t), allocated workers | GPUs in use by slot, expected ends included | GPUs |
 | eta_w(h), (8) | `thetas.price_curve`, of each GPU type | micro-credits per GPU-hour |
 | theta_w | `thetas.price_settings`: 1 + worth / base x `theta_factor`, of 30 days | thousandths |
@@ -16,19 +16,19 @@ Sharing in Multi-Tenant Systems", IEEE TC 2022, algorithms 1 to 3 with `interval
 | A_maxIrev: largest f - cost, admitted iff above 0 | `search.Search.best` | |
 | interval tau_l | `interval_s` | s |
 
-A round renews what runs within quota, starts jobs within quota, and renews what is borrowed where
-an hour is worth the posted price and no owner took the GPUs. A batch plans all that still wait, in
-the order (submission, id): the start and GPU type of largest gain over the horizon.
+A round renews leases within quota and starts jobs within quota. It renews borrowed leases if an
+hour is worth the posted price and no owner took the GPUs. A batch plans all jobs that still wait,
+in the order (submission, id): the start and GPU type of largest gain over the horizon.
 
 Departures, each with its test in tests/papers/test_market.py, the reasons in docs/adr/0174:
-- Pools are all-reduce: no parameter servers, and a GPU of a type is like another until a job starts
-  and needs nodes.
-- Own quota costs nothing, so it is given in every round and to a job that is worth nothing any
-  more too.
-- A borrowed job holds lease after lease, each at the price posted then; it may enter only where it
-  is worth the price with itself counted. `borrow_limit = job`: one term for all of it, by the price
-  before it is added.
-- A bid is worth the same whenever the job ends, so it starts as soon as it gains.
+
+- Pools are all-reduce, without parameter servers. GPUs of a type are interchangeable until a job
+  starts and needs nodes.
+- Own quota costs nothing, so it is given in every round, also to jobs whose value has fallen to 0.
+- A borrowing job holds lease after lease, each at the price posted then. It is admitted only if it
+  is worth the price with itself counted. With `borrow_limit = job`, one term covers the whole job,
+  at the price before it is added.
+- The value of a bid does not depend on the job's end, so the job starts as soon as it gains.
 - f counts from the submission.
 
 All orders end in (submitted, id).
@@ -73,7 +73,7 @@ ROOM_TEXT = (
 
 class Market(Policy):
     name = "market"
-    version = "2"  # the node that is clear first is kept for an owner (0174)
+    version = "2"  # the node that is clear first is kept for an owner (ADR 0174)
     title = "Posted-price market"
     promise = "Quotas are free; whatever else is used goes to the jobs that it is worth most to."
     suits = "Tenants that say what their jobs are worth, and lend what they do not use for credits."
@@ -122,7 +122,7 @@ class Market(Policy):
         options: Options,  # noqa: ARG002 - it is the same with all
         lengths: PoolLengths,
     ) -> QuotaPromise:
-        """Return the guarantee: what is borrowed is not renewed where an owner needs it."""
+        """Return the guarantee: borrowed leases are not renewed if an owner needs the GPUs."""
         parts = (
             WaitPart("leases of the jobs that borrow", lengths.lease_us),
             WaitPart("until the next round", lengths.round_us),
@@ -131,16 +131,16 @@ class Market(Policy):
         return QuotaPromise(self.quota_kind, self.quota_text, parts, (explain.FITS_TEXT, ROOM_TEXT))
 
     def value_rule(self, options: Options) -> ValueRule:
-        """Return that a job which says nothing bids `default_bid` base rates."""
+        """Return the rule that a job without a declared value bids `default_bid` base rates."""
         assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
         return ValueRule(options.default_bid_milli, LEAST_PERCENT)
 
     def session(self, options: dict[str, Any]) -> MarketSession:
-        """Return memory, order and prices that go on from round to round."""
+        """Return memory, order and prices that persist from round to round."""
         return MarketSession(parse_options(MarketOptions, options))
 
     def value_and_price(self, options: Options, start: PricedStart) -> tuple[int, int]:
-        """As borrowers are let in: with its own GPUs counted, unless it takes one long term."""
+        """Compare as for borrowers: with its own GPUs counted, unless it takes one long term."""
         assert isinstance(options, MarketOptions)  # noqa: S101 - the registry parsed them
         job = Job(0, 0, start.gpus, 0, max_price_micro=start.max_price_micro)
         utility = start.utility or bid_of(job, start.base_micro, options)
@@ -150,7 +150,7 @@ class Market(Policy):
         return value_micro, max(start.price_micro, start.after_micro)
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return leases that ended by their start, then who is planned before whom."""
+        """Return leases that ended by their start, then waiting jobs in planning order."""
         running = {lease.job for lease in snapshot.leases if not lease.ends_by(snapshot.at_us)}
         jobs = {job.id for job in snapshot.jobs}
         due = [row for row in snapshot.leases if row.job not in running and row.job in jobs]
@@ -160,12 +160,12 @@ class Market(Policy):
 
 
 def waiting_in_order(snapshot: Snapshot, held: set[int]) -> list[Job]:
-    """The jobs that hold nothing, first come first."""
+    """Return the jobs without a lease, by arrival."""
     return sorted((job for job in snapshot.jobs if job.id not in held), key=arrival_order)
 
 
 class _Waits:
-    """Why jobs wait after a round, grouped by tenant and reason."""
+    """Reasons why jobs wait after a round, grouped by tenant and reason."""
 
     def __init__(self, snapshot: Snapshot, memory: MarketMemory, picks: MarketPicks) -> None:
         self._snapshot, self._memory, self._picks = snapshot, memory, picks
@@ -173,7 +173,7 @@ class _Waits:
         self._queues: dict[tuple[int, tuple[str, ...]], list[Job]] = {}
 
     def skips(self, waiting: list[Job]) -> list[Skip]:
-        """One row per (reason, tenant, GPU type); its numbers are of the first job."""
+        """Return a row per (reason, tenant, GPU type), with the numbers of its first job."""
         for job in waiting:
             self._add(job)
         rows = [
@@ -212,7 +212,7 @@ class _Waits:
             self._explained(job, free or able or list(types))
 
     def _refused(self, job: Job, plan: Plan) -> None:
-        """Its highest price, where that is what it would have needed more of; else its worth."""
+        """Add a refused job: the reason is its maximum price if that decided, or its value."""
         reason, most = Reason.PRICE_ABOVE_VALUE, job.max_price_micro
         numbers = _prices(plan.needed_micro, plan.lowest_micro)
         if most is not None and plan.needed_micro == most:
@@ -225,7 +225,7 @@ class _Waits:
         self._rows.setdefault((reason.value, job.tenant, gpu_type), []).append((job, row))
 
     def _explained(self, job: Job, types: list[str]) -> None:
-        """What every policy says: too large, a limit, or no room."""
+        """Queue the job for the common reasons: too large, a limit, or no room."""
         if not types:
             types = sorted({row.gpu_type for row in self._snapshot.service.claims}) or [""]
         free_by_type = self._picks.free_by_type

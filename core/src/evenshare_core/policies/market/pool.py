@@ -1,4 +1,4 @@
-"""What a round of the market looks at: of a snapshot, or of a pool whose state is kept (0175)."""
+"""Inputs of a market round, from a snapshot or from a pool whose state is kept (ADR 0175)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from evenshare_core.policies.shared.session import KeptRound
 
 
 class PricedPool(NamedTuple):
-    """One pool at one round; times in us of pool time.
+    """A pool at one round; times in us of pool time.
 
-    `due`: leases that end by the round, by their start. `going`: gives those that go on, in any
-    order. `jobs`: at least those that may start or hold a lease. `quota`: of a tenant on a GPU
-    type, `utility`: of a job that says one. `admission` and `free_by_type`: nothing taken yet;
-    `admission_again`: one more such.
+    `due`: leases that end by the round, by their start. `going`: returns the continuing leases, in
+    any order. `jobs`: at least those that may start or hold a lease. `quota`: of a tenant on a GPU
+    type. `utility`: of a job that declares one. `admission` and `free_by_type`: with nothing taken
+    yet; `admission_again`: returns a fresh admission.
     """
 
     at_us: int
@@ -71,7 +71,7 @@ class PricedPool(NamedTuple):
 
     @classmethod
     def kept(cls, view: KeptRound, options: MarketOptions) -> PricedPool:
-        """The same of a pool whose state is kept."""
+        """Return the inputs from a pool whose state is kept."""
         over = {lease.id for lease in view.due}
         return cls(
             at_us=view.at_us,

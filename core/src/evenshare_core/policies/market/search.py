@@ -1,13 +1,13 @@
 """The schedule of largest f - cost on borrowed GPUs: A_maxIrev's choice for one job.
 
 Source: Astraea-online, algorithm 3 with (6) and (7), for pools without parameter servers, where
-GPUs of a type are alike. Exact: f falls with the start, so only starts at which the cost is lower
-than at every start before can be best. Of those, halves are left out whose best possible gain is
-below one that is known.
+GPUs of a type are interchangeable. The search is exact. f falls with the start, so only a start
+that is cheaper than all earlier starts can be best. Of these, ranges whose best possible gain is
+below a known gain are skipped.
 
-A job pays the posted price for its first term, and for the others what would be posted with itself
-counted. It may start only where an hour is worth that to it from the first term on: else its own
-weight would push it out when its lease ends (0174).
+A job pays the posted price for its first term. For later terms it pays the price that would be
+posted with itself counted. It may start only if an hour is worth that price from the first term on.
+Otherwise its own weight would push it out when its lease ends (ADR 0174).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evenshare_core.units import HOUR_US
 
 
 class PlannedStart(NamedTuple):
-    """A start that gains: its slot, slots in all, the borrowed GPUs there, and what it costs."""
+    """A start that gains: its slot, number of slots, borrowed GPUs there, and cost."""
 
     slot: int
     slots: int
@@ -33,15 +33,15 @@ class PlannedStart(NamedTuple):
 
     @property
     def gain_micro(self) -> int:
-        """Worth less cost."""
+        """Value less cost."""
         return self.value_micro - self.cost_micro
 
 
 class PriceRefusal(NamedTuple):
-    """What keeps a job from borrowing, per GPU-hour, both in the slot in which it would lose least.
+    """The prices that keep a job from borrowing, per GPU-hour, in the slot of the least loss.
 
-    `needed_micro`: the highest price at which it would have gained; `lowest_micro`: the price
-    there was, always above it. `loss_micro`: price less worth, which may be less than nothing.
+    `needed_micro`: the highest price at which it would have gained. `lowest_micro`: the price in
+    that slot, always higher. `loss_micro`: price less value; it may be negative.
     """
 
     loss_micro: int
@@ -50,10 +50,10 @@ class PriceRefusal(NamedTuple):
 
 
 class Search:
-    """A job on a GPU type, its tenant's quota there, and by which rule it borrows.
+    """A job on a GPU type, its tenant's quota there, and the rule by which it borrows.
 
-    `first`, `counts_itself`: as of a `PaidGang`. It is made for one job of one round: what it found
-    out holds until somebody is planned.
+    `first`, `counts_itself`: as in `PaidGang`. A search is for one job of one round; its cached
+    results hold until another job is planned.
     """
 
     __slots__ = (
@@ -71,24 +71,24 @@ class Search:
         self._windows: Windows | None = None
 
     def slots_on(self, use: SlotUse) -> int:
-        """How many slots it takes, those within the horizon."""
+        """Return the number of slots that it takes within the horizon."""
         return min(use.slots, -(-self.one.left_us // self.slot_us))
 
     def is_hopeless(self, use: SlotUse) -> bool:
-        """Whether at no time an hour is worth to it what it would have to pay at least."""
+        """Return whether an hour is worth less than the lowest price in every slot."""
         if self._is_hopeless is None:
             hourly_micro = self.one.hourly_micro()
             self._is_hopeless = hourly_micro < use.lowest_micro(self._gpus_counted)
         return self._is_hopeless
 
     def refusal(self, use: SlotUse) -> PriceRefusal | None:
-        """Why a job for which `best` knows no start is refused; None where nowhere was room.
+        """Return why a job without a start in `best` is refused, or None if no slot had room.
 
-        Of all starts the one at which it would lose least. What a job is worth may fall, so that
-        its worth now and a price of later would tell nothing.
+        It is the start with the least loss. The value of a job may fall, so its value now must not
+        be compared with a later price.
         """
         if self.is_hopeless(use):
-            # Of now and the slot in which least is in use; no other is looked at, to stay cheap.
+            # Only the present slot and the slot of least use are checked, to stay cheap.
             slots = use.cheapest_micro(self._gpus_counted)
             return min(self._refused(slot, price) for slot, price in slots)
         windows = self._windows_in(use)
@@ -102,20 +102,20 @@ class Search:
         def most(low: int, high: int) -> int:
             return one.unbounded_hourly_micro(starts[low] * slot_us) - prices[high]
 
-        # A bid is worth the same at all of them, and the last one is the cheapest.
+        # A bid has the same value at all starts, and the last one is the cheapest.
         place = _largest_of(len(starts), most) if one.has_decay else -1
         return self._refused(starts[place], prices[place])
 
     def _refused(self, slot: int, price_micro: int) -> PriceRefusal:
-        """What costs as much as it is worth gains nothing: it would have needed less."""
+        """Return the refusal; a job that costs its full value gains nothing and needs less."""
         value_micro = self.one.unbounded_hourly_micro(slot * self.slot_us)
         needed = min(bounded_micro(value_micro), price_micro - 1)
         return PriceRefusal(price_micro - value_micro, needed, price_micro)
 
     def best(self, use: SlotUse) -> PlannedStart | None:
-        """Return the start of largest gain; of equal ones the earliest.
+        """Return the start of largest gain, on ties the earliest; None if no start gains.
 
-        Of a bid, which is worth the same whenever it ends: the earliest that gains.
+        For a bid, whose value does not depend on its end, return the earliest start that gains.
         """
         one = self.one
         if one.job.gpus > use.capacity or not use.slots:
@@ -123,7 +123,7 @@ class Search:
         windows = self._windows_in(use)
         if not windows.starts.size:
             return None
-        # No start is left out by what the job is worth later.
+        # The value never rises later, so this excludes no start.
         hourly = min(one.hourly_micro(int(windows.starts[0]) * self.slot_us), INT64_MAX)
         if hourly < windows.least:
             return None
@@ -139,7 +139,7 @@ class Search:
 
     def _earliest(self, windows: Windows, hourly: int) -> PlannedStart | None:
         value, slots = self.one.value_micro(0), windows.gang.slots
-        # cost < worth, both times the same factors, in whole numbers; no cost is refused to nobody.
+        # cost < value, both times the same factors, in whole numbers; a cost of 0 always passes.
         below = (value * slots * HOUR_US - 1) // self.one.left_us
         gains = windows.costs <= max(0, min(below, INT64_MAX))
         if hourly < windows.most:
@@ -163,7 +163,7 @@ class Search:
         return None if best.gain_micro <= 0 and best.cost_micro else best
 
     def _cost_micro(self, cost: int, windows: Windows) -> int:
-        """A window's cost, rounded up; the last slot only as far as it is used."""
+        """Return a window's cost, rounded up; only the used part of the last slot counts."""
         return -(-cost * self.one.left_us // (windows.gang.slots * HOUR_US))
 
     def _start(self, windows: Windows, place: int) -> PlannedStart:
@@ -176,11 +176,11 @@ class Search:
 
 
 def _largest_of(count: int, most: Callable[[int, int], int]) -> int:
-    """Return the first place, of at least one, of largest gain: `most(place, place)`.
+    """Return the first place of largest gain, `most(place, place)`; there is at least one.
 
-    Worth and cost both fall from place to place. So none from `low` to `high` gains more than
-    `most(low, high)`, the worth of the first less the cost of the last, and ranges in which that
-    is no more than what is known are left out.
+    Value and cost both fall from place to place. No place from `low` to `high` gains more than
+    `most(low, high)`, the value of the first less the cost of the last. Ranges in which that does
+    not exceed the known gain are skipped.
     """
     best, best_gain = 0, most(0, 0)
     ranges = [(1, count - 1)]

@@ -1,4 +1,4 @@
-"""The market on memory, order and prices that are kept between rounds (0175)."""
+"""The market on memory, order and prices that are kept between rounds (ADR 0175)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from evenshare_core.policies.shared.session import KeptRound, SessionDecision
 class MarketSession:
     """Rounds of one pool.
 
-    Between two batches, time alone changes nothing: own quota is given by counts and nodes, which
-    are as they were. Only the day after which theta forgets a job is another instant (0175).
+    Between two batches, time alters nothing: own quota is given by counts and nodes, which do not
+    change. The only other instant is the day after which theta forgets a job (ADR 0175).
     """
 
     outlasts_renewals = True
@@ -25,13 +25,13 @@ class MarketSession:
     def __init__(self, options: MarketOptions) -> None:
         self._options = options
         self._memory: MarketMemory | None = None
-        self._data: dict[str, Any] | None = None  # what the memory was at the end of the last round
+        self._data: dict[str, Any] | None = None  # the memory at the end of the last round
         self._waiting: list[Job] = []  # in order of arrival
         self._uses: Store = {}
         self._stays_us = 0
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Answer a round as `Market.decide` answers its snapshot."""
+        """Decide a round as `Market.decide` does for its snapshot."""
         memory = self._memory
         if memory is None or view.memory is not self._data:
             memory = self._memory = MarketMemory(view.memory, self._options)
@@ -55,11 +55,11 @@ class MarketSession:
         )
 
     def quiet_until(self, at_us: int) -> int | None:
-        """The next batch plans anew; until then nobody gains or loses by time."""
+        """Return the instant of the next batch, in us; until then time changes nothing."""
         return max(at_us, self._stays_us)
 
     def _in_order(self, view: KeptRound) -> list[Job]:
-        """Jobs that wait, first come first; sorted again where anybody came or went."""
+        """Return waiting jobs by arrival; sorted again if jobs came or went."""
         if view.joined or len(self._waiting) != len(view.waiting):
             self._waiting = sorted((view.jobs[job] for job in view.waiting), key=arrival_order)
             view.joined.clear()

@@ -1,8 +1,8 @@
-"""GPUs of each type in use over the slots ahead, and where a gang fits in them.
+"""GPUs of each type in use over future slots, and the slots in which a gang fits.
 
-A slot is one lease length, the first begins now. Planning counts GPUs of a type, not nodes: where
-on nodes a gang goes is decided when it starts. Windows are tested by prefix sums over all slots at
-once; nothing loops over slots and servers.
+A slot is one lease length; the first starts now. Planning counts GPUs of a type, not nodes: a gang
+is placed on nodes when it starts. Windows are tested with prefix sums over all slots at once,
+without loops over slots and servers.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy.typing as npt
 from evenshare_core.policies.market.thetas import Prices
 
 SLOTS_MAX = 1024
-STORED_MOST = 256  # uses of which something is kept
+STORED_MOST = 256  # number of uses with cached results
 
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-# By use: its curve, and what was derived of it.
+# By use: its curve, and results derived from it.
 Store = dict[Any, tuple[Prices, dict[Any, Any]]]
 
 
 class Hold(NamedTuple):
-    """GPUs in use from now on: for `slots` in all, `sure` of them certainly.
+    """GPUs in use from now on: for `slots` slots, of which `sure` are certain.
 
-    A borrowed lease is sure for its term alone: after that its owner may have the GPUs.
+    A borrowed lease is sure for its term only: after that, its owner may take the GPUs.
     """
 
     tenant: int
@@ -38,8 +38,11 @@ class Hold(NamedTuple):
 
 
 class SlotUse:
-    """The use of one GPU type. `held`: by all jobs to their expected ends; `firm`: what owners
-    cannot have before; `own`: within each tenant's quota."""
+    """The use of one GPU type.
+
+    `held`: by all jobs to their expected ends. `firm`: GPUs that owners cannot get earlier. `own`:
+    within each tenant's quota.
+    """
 
     def __init__(
         self, capacity: int, slots: int, curve: Prices, posted_micro: int, holds: Iterable[Hold]
@@ -64,32 +67,32 @@ class SlotUse:
         self._store: Store = {}
         self._kept: dict[Any, Any] | None = None
         self._lowest: dict[int, int] = {}
-        # Of the beginning: what is planned later only adds to it.
+        # At the start; later plans only add to it.
         self.least_held = int(self.held.min()) if slots else 0
 
     def keep_in(self, store: Store) -> None:
-        """Keep what is derived from now on beside that of other uses, some of which come again."""
+        """Cache results from now on in a store shared with other uses, some of which recur."""
         self._store, self._kept = store, None
 
     @property
     def kept(self) -> dict[Any, Any]:
-        """What was derived from the use as it is now."""
+        """Results derived from the present use."""
         if self._kept is None:
             own = sorted((tenant, row.tobytes()) for tenant, row in self.own.items())
             use = (self.held.tobytes(), self.firm.tobytes(), *own)
             key = (id(self.curve), self.capacity, self.posted_micro, use)
             if len(self._store) >= STORED_MOST and key not in self._store:
                 self._store.clear()
-            # The curve stands beside it, so that no other one is at its address.
+            # The entry holds the curve, so that no other curve gets its address.
             _, self._kept = self._store.setdefault(key, (self.curve, {}))
         return self._kept
 
     def own_of(self, tenant: int) -> Counts:
-        """GPUs of a tenant within its quota, by slot."""
+        """Return GPUs of a tenant within its quota, by slot."""
         return self.own.get(tenant, self._nothing)
 
     def lowest_micro(self, gpus: int) -> int:
-        """No gang of this size finds a lower price in any slot, itself counted."""
+        """Return a lower bound of the price in any slot for a gang of this size, itself counted."""
         lowest = self._lowest.get(gpus)
         if lowest is None:
             lowest = int(self.curve[min(self.least_held + gpus, self.capacity)])
@@ -97,7 +100,7 @@ class SlotUse:
         return lowest
 
     def cheapest_micro(self, gpus: int) -> list[tuple[int, int]]:
-        """Now and the slot in which least is in use, with the price there, itself counted."""
+        """Return the present slot and the slot of least use, with their prices, itself counted."""
         slots = self.kept.get(gpus)
         if slots is None:
             slots = [(0, self.price_now_micro(gpus))]
@@ -107,15 +110,15 @@ class SlotUse:
         return slots
 
     def price_now_micro(self, gpus: int) -> int:
-        """What an hour must be worth to a gang that starts now, itself counted."""
+        """Return the least value of an hour for a gang that starts now, itself counted."""
         return max(self.posted_micro, self.price_micro(0, gpus))
 
     def price_micro(self, slot: int, gpus: int) -> int:
-        """What would be posted in a slot with so many GPUs more in use."""
+        """Return the price that would be posted in a slot with `gpus` more GPUs in use."""
         return int(self.curve[min(int(self.held[slot]) + gpus, self.capacity)])
 
     def own_start(self, tenant: int, quota: int, gpus: int, slots: int, first: int) -> int | None:
-        """The first slot from `first` on in which a gang fits its tenant's quota to its end."""
+        """Return the first slot from `first` on in which a gang fits its quota to its end."""
         if gpus > quota:
             return None
         key, kept = (tenant, quota, gpus, slots, first, "own"), self.kept
@@ -141,7 +144,7 @@ class SlotUse:
 
 
 def window_starts(fits: Flags, slots: int) -> Counts:
-    """Return the starts, in order, from which so many slots in a row fit."""
+    """Return the starts, in order, from which `slots` slots in a row fit."""
     if slots >= fits.size:
         return _FIRST if slots == fits.size and fits.all() else _NONE
     if slots == 1:

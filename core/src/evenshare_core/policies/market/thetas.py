@@ -1,7 +1,7 @@
-"""Theta per GPU type from history, and the prices of a pool by how many GPUs are used.
+"""Theta per GPU type from history, and the prices of a pool by the number of used GPUs.
 
-Source: Astraea-online, (8): theta - 1 is at least the most that any job is worth per worker slot,
-so that a full pool rejects every job; estimated from the jobs of the last 30 days.
+Source: Astraea-online, (8): theta - 1 is at least the highest value of any job per worker slot, so
+that a full pool rejects every job. It is estimated from the jobs of the last 30 days.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 
 DAY_US = 24 * HOUR_US
 HISTORY_DAYS = 30
-# The most that the books store of a posted price's theta: numeric(12, 3). Jobs are worth a billion
-# credits a GPU-hour at most, so only base rates below a few credits can meet it.
+# The largest theta that the books store: numeric(12, 3). Jobs are worth at most a billion credits a
+# GPU-hour, so only base rates below a few credits can reach it.
 THETA_MAX_MILLI = 10**12 - 1
 
 Prices = npt.NDArray[np.int64]
@@ -33,19 +33,19 @@ _CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
 
 
 class TopValues:
-    """The most that a GPU-hour was worth to a job, by GPU type and day of pool time.
+    """The highest value of a GPU-hour to a job, by GPU type and day of pool time.
 
-    A day's maximum is enough: 31 pairs of numbers for a type at most.
+    A day's maximum is enough, so a type has at most 31 pairs of numbers.
     """
 
     def __init__(self, memory: Mapping[str, Any], at_us: int) -> None:
-        """`memory`: as `data` gave it, through JSON."""
+        """`memory`: the result of `data`, through JSON."""
         self._days: dict[str, dict[int, int]] = {name: dict(rows) for name, rows in memory.items()}
         self._data: dict[str, list[list[int]]] | None = None
         self.forget(at_us)
 
     def forget(self, at_us: int) -> None:
-        """Leave out the days that are too long ago."""
+        """Remove days before the history."""
         oldest = at_us // DAY_US - HISTORY_DAYS
         if any(day < oldest for rows in self._days.values() for day in rows):
             self._data = None
@@ -53,23 +53,23 @@ class TopValues:
                 self._days[name] = {day: micro for day, micro in rows.items() if day >= oldest}
 
     def stays_until(self) -> int | None:
-        """The instant from which the first day is too long ago; None without any."""
+        """Return the instant from which the first day is removed, or None if there is no day."""
         days = [day for rows in self._days.values() for day in rows]
         return (min(days) + HISTORY_DAYS + 1) * DAY_US if days else None
 
     def see(self, job: Iterable[JobOnType], submitted_us: int) -> None:
-        """Count a job that came, on each type that it accepts."""
+        """Count a submitted job on each type that it accepts."""
         day, self._data = submitted_us // DAY_US, None
         for one in job:
             days = self._days.setdefault(one.gpu_type, {})
             days[day] = max(days.get(day, 0), one.hourly_micro())
 
     def top_micro(self, gpu_type: str) -> int:
-        """The most of all days that are kept."""
+        """Return the highest value of all kept days."""
         return max(self._days.get(gpu_type, {}).values(), default=0)
 
     def data(self) -> dict[str, list[list[int]]]:
-        """What the memory keeps; the same object until something is seen or forgotten."""
+        """Return the stored memory; the same object until it changes."""
         if self._data is None:
             self._data = {
                 name: [[day, days[day]] for day in sorted(days)]
@@ -82,7 +82,7 @@ class TopValues:
 def price_settings(
     rows: Iterable[PoolPrice], tops: TopValues, options: MarketOptions
 ) -> tuple[PoolPrice, ...]:
-    """Return the price settings with the theta that prices of the next round are posted with."""
+    """Return the price settings with the theta of the prices of the next round."""
     if options.theta == "fixed":
         return tuple(rows)
     factor_milli = options.theta_factor_milli
@@ -93,7 +93,7 @@ def price_settings(
 
 
 def _theta_milli(row: PoolPrice, top_micro: int, factor_milli: int) -> int:
-    """1 + worth / base x factor, rounded up; the operator's where that is more."""
+    """Return 1 + worth / base x factor, rounded up, at least the operator's theta."""
     if not row.base_micro:
         return row.theta_milli
     milli = ONE_MILLI - (-top_micro * factor_milli // row.base_micro)
@@ -104,9 +104,8 @@ def _theta_milli(row: PoolPrice, top_micro: int, factor_milli: int) -> int:
 def price_curve(base_micro: int, theta_milli: int, capacity: int) -> Prices:
     """Return the price at each number of used GPUs, 0 to capacity: `posted_price_micro` of each.
 
-    One that is more than any job may be worth stands as just above that.
-
-    Powers are multiplied up in the same context, which keeps 30 digits behind the last that counts.
+    Prices above the highest possible value of a job are replaced by a price just above it. Powers
+    are multiplied up in the same context, which keeps 30 digits after the last significant one.
     """
     theta = _CONTEXT.divide(Decimal(theta_milli), Decimal(ONE_MILLI))
     top = posted_price_micro(base_micro, theta_milli, capacity, capacity)

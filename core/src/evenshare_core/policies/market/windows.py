@@ -1,7 +1,7 @@
-"""What a gang would pay in each window of slots that has room for it.
+"""The cost of a gang in each window of slots that has room for it.
 
-Many jobs of a batch are alike in all that matters here, so windows are kept with the use that they
-are of until somebody is planned there (`slots.SlotUse.kept`).
+Many jobs of a batch have the same inputs. Windows are therefore cached with their use until another
+job is planned there (`slots.SlotUse.kept`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ INT64_MAX = 2**63 - 1
 class PaidGang(NamedTuple):
     """Jobs of one tenant that pay the same: its quota, GPUs and slots of a job.
 
-    `first`: the first slot that it may start in. `counts_itself`: whether it must be worth the
-    price with itself counted, as leases are renewed (else the one before it is added).
+    `first`: the first slot in which it may start. `counts_itself`: whether it must be worth the
+    price with itself counted, as at renewals of leases; otherwise the price before it is added.
     """
 
     tenant: int
@@ -31,11 +31,11 @@ class PaidGang(NamedTuple):
 
 
 class Windows:
-    """Each start that has room for a gang to its end, with what it costs.
+    """Each start that has room for a gang to its end, with its cost.
 
-    `costs`: GPU-slots times price of the whole window. `needed`: what an hour must be worth in the
-    first slot; `asked`: the same, but 0 where nothing is borrowed then. `borrowed`: GPUs then.
-    `least`, `most` of `asked`, 0 where nothing has room.
+    `costs`: GPU-slots times price of the whole window. `needed`: the least value of an hour in the
+    first slot. `asked`: the same, but 0 if no GPU is borrowed then. `borrowed`: GPUs borrowed then.
+    `least`, `most`: of `asked`, 0 if no start has room.
     """
 
     __slots__ = (
@@ -56,7 +56,8 @@ class Windows:
     def _price(self, use: SlotUse) -> None:
         gang, starts, curve = self.gang, self.starts, use.curve
         gpus, slots = gang.gpus, gang.slots
-        with_itself = curve.take(use.held + gpus, mode="clip")  # more than all costs as much as all
+        # a use above capacity costs as much as all GPUs
+        with_itself = curve.take(use.held + gpus, mode="clip")
         before = curve.take(use.held, mode="clip")
         before[0] = use.posted_micro
         idle = np.maximum(gang.quota - use.own_of(gang.tenant), 0)
@@ -69,7 +70,7 @@ class Windows:
         sums = np.zeros(use.slots + 1, spent.dtype)
         spent.cumsum(out=sums[1:])
         windows = sums[starts + slots] - sums[starts]
-        # The first slot costs what is posted, or was before.
+        # The first slot costs the posted price, or the price before the job is added.
         self.costs = windows + ((first - price) * borrowed)[starts]
         self.needed = self._first_hour(before[starts], with_itself[starts])
         self.borrowed = shown[starts]
@@ -82,9 +83,9 @@ class Windows:
         return np.asarray(np.maximum(before, with_itself), np.int64)
 
     def records(self, hourly_micro: int) -> Counts:
-        """Of starts whose first hour is worth its price, the places of those cheaper than before.
+        """Return the places that are cheaper than all earlier ones, if the first hour pays.
 
-        What a job is worth falls, so no other can be best.
+        The value of a job falls with time, so no other place can be best.
         """
         if hourly_micro < self.most:
             places = (self.asked <= hourly_micro).nonzero()[0]
@@ -94,9 +95,10 @@ class Windows:
         return self._records
 
     def losing(self) -> tuple[list[int], list[int]]:
-        """Starts and prices of an hour, the first or the mean: those lower than all before.
+        """Return starts and hourly prices (first or mean hour) that are lower than all earlier
+        ones.
 
-        A price of nothing keeps nobody waiting, so it is left out.
+        A price of 0 keeps no job waiting, so it is left out.
         """
         if self._losing is None:
             gang = self.gang
@@ -109,7 +111,7 @@ class Windows:
 
 
 def windows_of(use: SlotUse, gang: PaidGang) -> Windows:
-    """Return the windows of a gang in the use as it is now."""
+    """Return the windows of a gang in the present use."""
     windows = use.kept.get(gang)
     if windows is None:
         windows = use.kept[gang] = Windows(use, gang)
@@ -117,7 +119,7 @@ def windows_of(use: SlotUse, gang: PaidGang) -> Windows:
 
 
 def _are_lower(prices: Counts) -> Flags:
-    """Which are lower than all before."""
+    """Return which prices are lower than all earlier ones."""
     if prices.size == 1:
         return _ONE
     is_lower = np.ones(prices.size, np.bool_)

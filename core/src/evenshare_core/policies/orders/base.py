@@ -1,4 +1,4 @@
-"""What policies that are an order of jobs have in common."""
+"""The base of policies that are an order of jobs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class OrderedPolicy(Policy):
         """Return the order of a round."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Answer one round."""
+        """Decide one round."""
         return decide_in_order(snapshot, self.rule(snapshot))
 
     def queue_order(self, snapshot: Snapshot) -> tuple[int, ...]:
-        """Return who is placed before whom."""
+        """Return the jobs in the order of placement."""
         return order_of(snapshot, self.rule(snapshot))

@@ -5,24 +5,25 @@ Source: Ghodsi et al., Dominant Resource Fairness (NSDI 2011), algorithm 1 and 4
 
 | paper | here | unit |
 |---|---|---|
-| R, total capacities | GPUs of all types, CPUs and memory of the nodes that may be scheduled | |
+| R, total capacities | GPUs of all types, CPUs and memory of schedulable nodes | |
 | D_i, demand of user i's next task | a job: its gang, and `Snapshot.job_resources` | |
-| U_i, resources given to user i | those of its leases that go on, and of this round | |
+| U_i, resources given to user i | of its continuing leases, and of this round | |
 | s_i, dominant share | the largest of its parts of R, over its weight | |
 | w_i, weight | `weights`: its quotas over all types; or the same for all | |
 
-The tenant of least dominant share is given its next job that fits, again and again. Inside a tenant
-whoever was submitted first goes first. A lease that ends queues with the jobs that wait. Jobs that
-do not fit block nobody.
+The tenant of least dominant share is given its next job that fits, repeatedly. Within a tenant,
+jobs go by submission. A lease that ends queues with the waiting jobs. Jobs that do not fit block no
+other job.
 
-A gang on one node needs its CPUs and memory there; on several, parts of them by its GPUs on each.
-What nodes and jobs do not tell does not count: a node that tells its CPUs alone has memory enough,
-and without any of it this is max-min fairness of GPUs.
+A gang on one node needs its CPUs and memory there. On several nodes, it needs parts of them in
+proportion to its GPUs on each. Resources that nodes or jobs do not report do not count: a node that
+only reports CPUs has enough memory. If nothing is reported, this is max-min fairness of GPUs.
 
 Departures, each with its test in tests/papers/test_drf.py:
-- Tasks are gangs of leases, so shares are even as far as jobs fit, and change where leases end.
-- Of equal shares, as when all leases end at once, that of the tenant that received least GPU-time
-  for its weight goes first: a pool that one gang fills would be the lower id's for ever.
+
+- Tasks are gangs of leases, so shares are even as far as jobs fit, and change when leases end.
+- On equal shares, as when all leases end at once, the tenant that received the least GPU-time for
+  its weight goes first. Otherwise a pool that one gang fills would always go to the lower id.
 - A tenant without quota has no weight: it comes after all others.
 
 All orders end in (submitted, id).
@@ -139,7 +140,7 @@ class Drf(Policy):
 
 
 class DominantShares:
-    """What tenants hold of each resource (GPUs, CPUs, MB), of what the pool has."""
+    """The tenants' use of each resource (GPUs, CPUs, MB) relative to the pool's total."""
 
     def __init__(self, snapshot: Snapshot, *, by_quota: bool) -> None:
         rows = {row.id: row for row in snapshot.node_resources}
@@ -150,7 +151,7 @@ class DominantShares:
             sum(row.cpus for row in known),
             sum(row.memory_mb for row in known),
         )
-        # A part of a total is counted in parts of what all totals divide: an integer.
+        # Parts of a total are integers, in units of the least common multiple of the totals.
         whole = lcm(*[total for total in self._total if total])
         self._parts_each = tuple(whole // total if total else 0 for total in self._total)
         self._needs = {row.id: row for row in snapshot.job_resources}
@@ -159,7 +160,7 @@ class DominantShares:
         self._weights: dict[int, int] = {}
         for row in snapshot.entitlements:
             self._weights[row.tenant] = self._weights.get(row.tenant, 0) + row.gpus
-        # So is what is divided by a weight, in parts of what all weights divide.
+        # Quotients by a weight are also integers, by the least common multiple of the weights.
         self._all_weights = lcm(*[weight for weight in self._weights.values() if weight])
         self._received: dict[int, int] = {}
         for claim in snapshot.service.claims:
@@ -171,7 +172,7 @@ class DominantShares:
                 self.add(jobs[lease.job])
 
     def add(self, job: Job) -> None:
-        """A job holds what it needs."""
+        """Count the resources of a job as held."""
         used = self._used.setdefault(job.tenant, [0, 0, 0])
         for index, count in enumerate(self._demand(job)):
             used[index] += count
@@ -184,7 +185,7 @@ class DominantShares:
         return [count * each for count, each in zip(counts, self._parts_each, strict=True)]
 
     def key(self, tenant: int) -> tuple[bool, int, int, int]:
-        """Who is served next is least: those without weight last."""
+        """Return the order of service, the least first; tenants without weight last."""
         weight = self._weights.get(tenant, 0) if self._by_quota else 1
         over_weight = self._all_weights // (weight or 1)
         share = max(self._parts(self._used.get(tenant, (0, 0, 0)))) * over_weight
@@ -192,7 +193,7 @@ class DominantShares:
         return (not weight, share, past, tenant)
 
     def dominant(self, job: Job) -> str:
-        """The resource of which a job's tenant has most with it, as a note."""
+        """Return the dominant resource of a job's tenant with the job, as a note."""
         used = self._used.get(job.tenant, (0, 0, 0))
         counts = [have + more for have, more in zip(used, self._demand(job), strict=True)]
         parts = self._parts(counts)
@@ -200,7 +201,7 @@ class DominantShares:
 
 
 def in_turn(queue: Collection[QueuedJob], shares: DominantShares) -> Iterator[QueuedJob]:
-    """Yield the next job of the tenant of least share, by what was added to `shares` meanwhile."""
+    """Yield the next job of the tenant of least share; callers add jobs to `shares` meanwhile."""
     by_tenant: dict[int, list[QueuedJob]] = {}
     for one in sorted(queue, key=by_arrival, reverse=True):
         by_tenant.setdefault(one.job.tenant, []).append(one)
@@ -214,11 +215,11 @@ def in_turn(queue: Collection[QueuedJob], shares: DominantShares) -> Iterator[Qu
 
 
 class NodeResources:
-    """CPUs and memory that are left on each node; a node that tells nothing has enough."""
+    """Unused CPUs and memory of each node; a node that reports nothing has enough."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._needs = {row.id: row for row in snapshot.job_resources}
-        # CPUs and MB of each node; of what it does not tell it has enough.
+        # CPUs and MB of each node; unreported resources are unlimited.
         self._left = {
             row.id: (row.cpus or math.inf, row.memory_mb or math.inf)
             for row in snapshot.node_resources
@@ -229,16 +230,16 @@ class NodeResources:
                 self.take(lease.job, gpus[lease.job], lease.placement)
 
     def needs(self, job_id: int) -> Resources:
-        """What a job needs besides its GPUs."""
+        """Return the CPUs and memory that a job needs."""
         return self._needs.get(job_id, NONE)
 
     def _part(self, job_id: int, gang: int, gpus: int) -> tuple[int, int]:
-        """What so many GPUs of a gang need, rounded up."""
+        """Return the need of `gpus` GPUs of a gang, rounded up."""
         needs = self.needs(job_id)
         return (-(-needs.cpus * gpus // gang), -(-needs.memory_mb * gpus // gang))
 
     def take(self, job_id: int, gang: int, placement: Placement) -> None:
-        """A job holds its GPUs there."""
+        """Subtract a job's CPUs and memory from its nodes."""
         for node, gpus in placement:
             left = self._left.get(node)
             if left is not None:
@@ -246,7 +247,7 @@ class NodeResources:
                 self._left[node] = (left[0] - cpus, left[1] - memory_mb)
 
     def fit(self, job_id: int, gang: int, node: int, gpus: int) -> bool:
-        """Whether so many GPUs of a gang find what they need on a node."""
+        """Return whether a node has enough CPUs and memory for `gpus` GPUs of a gang."""
         left = self._left.get(node)
         cpus, memory_mb = self._part(job_id, gang, gpus)
         if left is None or not (cpus or memory_mb):
@@ -254,24 +255,24 @@ class NodeResources:
         return (not cpus or cpus <= left[0]) and (not memory_mb or memory_mb <= left[1])
 
     def most(self, job_id: int, gang: int, node: int, gpus: int) -> int:
-        """The most GPUs of a gang, up to so many, that find what they need on a node."""
+        """Return the most GPUs of a gang, up to `gpus`, for which a node has the resources."""
         return next(
             (count for count in range(gpus, 0, -1) if self.fit(job_id, gang, node, count)), 0
         )
 
 
 class DrfPicks(OrderedPicks):
-    """What the round has given so far, on nodes that have the CPUs and memory for it."""
+    """The picks of the round so far, on nodes with enough CPUs and memory."""
 
     def __init__(self, snapshot: Snapshot, rule: QueueRule) -> None:
         super().__init__(rule, pool_capacity(snapshot, rule), Admission.of(snapshot))
         self._spread = rule.spread
         self._resources = NodeResources(snapshot)
-        self._lacking: set[int] = set()  # jobs that had GPUs on some node, but no CPUs or memory
+        self._lacking: set[int] = set()  # jobs for which some node had GPUs, but no CPUs or memory
         self._short: dict[tuple[int, str], list[Job]] = {}
 
     def may_renew(self, one: QueuedJob, lease: Lease) -> bool:
-        """Return whether nobody took the CPUs and memory of a lease that ended."""
+        """Return whether the CPUs and memory of a lease that ended are still available."""
         job = one.job
         may = all(
             self._resources.fit(job.id, job.gpus, node, gpus) for node, gpus in lease.placement
@@ -282,7 +283,7 @@ class DrfPicks(OrderedPicks):
         return may
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place a gang as every policy does, among the nodes that have the CPUs and memory."""
+        """Place a gang as every policy does, on nodes with enough CPUs and memory."""
         job, needs = one.job, self._resources.needs(one.job.id)
         if not (needs.cpus or needs.memory_mb):
             return super().place(one, free_capacity)
@@ -297,7 +298,7 @@ class DrfPicks(OrderedPicks):
         return None
 
     def _find(self, job: Job, free: FreeGpus) -> Placement | None:
-        """Best fit on one node; a larger gang on the fullest nodes first."""
+        """Return the best fit on one node; for a larger gang, nodes with most free GPUs first."""
         gang, fit = job.gpus, self._resources.fit
         if gang <= free.size:
             nodes = [
@@ -316,7 +317,7 @@ class DrfPicks(OrderedPicks):
         return None if left else tuple(sorted(places))
 
     def wait(self, candidate: QueuedJob, refusals: Collection[str] = ()) -> None:
-        """Note that a job waits; apart from others where only CPUs or memory were missing."""
+        """Record that a job waits; separately if only CPUs or memory were missing."""
         if candidate.job.id not in self._lacking:
             super().wait(candidate, refusals)
             return
@@ -324,13 +325,13 @@ class DrfPicks(OrderedPicks):
         self._short.setdefault(key, []).append(candidate.job)
 
     def decision(self, snapshot: Snapshot) -> Decision:
-        """Return what the round gave, and why jobs wait."""
+        """Return the round's picks, and the reasons why jobs wait."""
         decision = super().decision(snapshot)
         rows = tuple(self._row(*key, jobs) for key, jobs in sorted(self._short.items()))
         return replace(decision, skips=(*decision.skips, *rows))
 
     def _row(self, tenant: int, gpu_type: str, jobs: list[Job]) -> Skip:
-        """The numbers are those of the job that needs least."""
+        """Return a skip with the numbers of the job that needs least."""
         jobs.sort(key=arrival_order)
         needs = [self._resources.needs(job.id) for job in jobs]
         least = min(needs, key=lambda row: (row.cpus, row.memory_mb, row.id))

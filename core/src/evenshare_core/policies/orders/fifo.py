@@ -1,11 +1,11 @@
-"""FIFO: the jobs that wait in the order of their arrival, which every cluster begins with.
+"""FIFO: waiting jobs in the order of their arrival, the usual start of a cluster.
 
-Source: none. It never preempts: a job runs until it is over, its lease is renewed whenever it ends.
-The first job that does not fit blocks all behind it, in its pool or in its tenant (`scope`), unless
-`backfill` lets those go on that fit.
+Source: none. It never preempts: a job runs until it is over, and its lease is renewed whenever it
+ends. The first job that does not fit blocks all jobs behind it, in its pool or in its tenant
+(`scope`). With `backfill`, jobs that fit start anyway.
 
 Departures, with their tests in tests/papers/test_baselines.py: a job that may never run (larger
-than the pool, refused by a limit) blocks nobody.
+than the pool, refused by a limit) blocks no job.
 
 All orders end in (submitted, id).
 """
@@ -25,7 +25,7 @@ from evenshare_core.policies.shared.session import Queued, Session, StaticQueue
 
 
 class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of FIFO, and of orders that replace its own."""
+    """Options of FIFO, and of policies that replace its order."""
 
     scope: Annotated[
         Literal["pool", "tenant"],
@@ -62,7 +62,7 @@ class Fifo(OrderedPolicy):
         return OrderedSession(lambda _: rule)
 
     def static_queue(self, options: dict[str, Any]) -> StaticQueue | None:
-        """Return the queue of a tenant that is alone; jobs that wait keep their order."""
+        """Return the queue of a single tenant; waiting jobs keep their order."""
         chosen = parse_options(QueueOptions, options)
         return (
             None
@@ -82,7 +82,7 @@ class Fifo(OrderedPolicy):
         )
 
     def order(self, job: Queued) -> tuple[Any, ...]:
-        """The sort key of the queue."""
+        """Return the sort key of the queue."""
         return (job.submitted_us, job.id)
 
 

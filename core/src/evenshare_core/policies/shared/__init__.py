@@ -1,1 +1,1 @@
-"""What policies have in common: admission, terms, reservations, and why jobs wait."""
+"""Code shared by policies: admission, terms, reservations, and reasons why jobs wait."""

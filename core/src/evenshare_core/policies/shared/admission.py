@@ -1,12 +1,12 @@
-"""Whether a job may take GPUs: quota modes, borrowing, maximum price and spendable credit.
+"""Limits on taking GPUs: quota modes, borrowing, maximum price and spendable credit.
 
-The same helper serves the policy at selection, so that a job which may not run does not waste
-the pick, and `terms.settle` when it fixes own and borrowed GPUs. Within a round each test can
-only get stricter as terms are taken: who is refused once stays refused. Only a lease that ends
-before its expiry (`let_go`) loosens them.
+The same code serves two callers. The policy checks at selection, so that a refused job does not
+waste the pick; `terms.settle` sets own and borrowed GPUs. Within a round, limits only get stricter
+as terms are taken, so a refused job stays refused. Only a lease that ends before its expiry
+(`let_go`) loosens them.
 
-Source: architecture, "Own and borrowed", "Credit loop". The same charge under any policy, as in
-docs/money.md.
+Source: architecture, "Own and borrowed", "Credit loop". The charge is the same under any policy, as
+in docs/money.md.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.money.fixed_point import worst_case_micro
 
 Claim = tuple[int, str]  # (tenant, GPU type)
-Split = tuple[int, int, int]  # of a term: own and borrowed GPUs, price of the borrowed ones
+Split = tuple[int, int, int]  # of a term: own and borrowed GPUs, price of the borrowed GPUs
 
 
 class Limits:
-    """What may refuse a job as long as quotas and credit stay: kept between rounds, or of one.
+    """The limits that may refuse a job while quotas and credit do not change.
 
-    `keepers`: the entitlements that others may not use all of.
+    They are kept between rounds or built for one. `keepers`: entitlements that are not fully lent.
     """
 
     __slots__ = ("are_none", "by_key", "keepers", "spendable_micro")
@@ -52,7 +52,7 @@ class Limits:
 
 
 class _Account:
-    """One tenant's use of one GPU type, in GPUs."""
+    """A tenant's use of one GPU type, in GPUs."""
 
     __slots__ = (
         "borrowed", "entitlement", "kept", "left", "lends_all", "may_borrow", "own", "quota",
@@ -60,20 +60,20 @@ class _Account:
 
     def __init__(self, entitlement: Entitlement) -> None:
         self.entitlement = entitlement
-        self.quota = self.left = entitlement.gpus  # `left`: what no term uses yet
+        self.quota = self.left = entitlement.gpus  # `left`: quota that no term uses yet
         self.may_borrow = entitlement.may_borrow
         self.lends_all = entitlement.lendable(entitlement.gpus) == entitlement.gpus
         self.own = self.borrowed = 0
-        self.kept = 0  # idle quota that others may not use
+        self.kept = 0  # idle quota that is not lent
 
     def hold(self, own: int, borrowed: int) -> None:
-        """So many more GPUs are held; fewer where below 0."""
+        """Add to the held GPUs; negative numbers subtract."""
         self.own += own
         self.borrowed += borrowed
         self.left = self.quota - self.own if self.own < self.quota else 0
 
     def take(self, gpus: int) -> int:
-        """Use so many for a term, own quota first; return how many are own."""
+        """Use GPUs for a term, own quota first; return how many are own."""
         own = gpus if gpus < self.left else self.left  # noqa: FURB136 - twice as fast, per term
         self.left -= own
         self.own += own
@@ -81,14 +81,14 @@ class _Account:
         return own
 
     def keep(self) -> int:
-        """Recompute `kept`; return how much it grew."""
+        """Recompute `kept`; return its growth."""
         before = self.kept
         self.kept = 0 if self.lends_all else self.left - self.entitlement.lendable(self.left)
         return self.kept - before
 
 
 class Refusal:
-    """Why a job may not take GPUs, with the numbers that say so."""
+    """The reason why a job may not take GPUs, with its numbers."""
 
     __slots__ = ("numbers", "reason")
 
@@ -100,12 +100,12 @@ class Refusal:
 class Admission:
     """The quota, credit and lendable GPUs that are left while a round is decided.
 
-    Its accounts may go on from round to round: leases that are over are released, those that end
-    by a round are released before it, and what the round takes is held from then on.
+    Its accounts may persist between rounds. Ended leases are released, and leases that end by a
+    round are released before it. GPUs that the round takes are held from then on.
     """
 
     def __init__(self, limits: Limits, lease_us: int) -> None:
-        """Nobody holds anything, and nothing has a price."""
+        """Start without held GPUs and without prices."""
         self._limits, self._lease_us = limits, lease_us
         self._accounts: dict[Claim, _Account] = {}
         self._prices: Mapping[str, int] = {}
@@ -115,9 +115,9 @@ class Admission:
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, without: Collection[int] = ()) -> Admission:
-        """The admission of a round that nothing was given in yet.
+        """Return the admission of a round before any grant.
 
-        `without`: leases that end in it before their expiry, by id.
+        `without`: ids of leases that end in the round before their expiry.
         """
         at_us = snapshot.at_us
         kept = [row for row in snapshot.leases if not row.ends_by(at_us) and row.id not in without]
@@ -129,7 +129,7 @@ class Admission:
         return new
 
     def copy(self, limits: Limits) -> Admission:
-        """The same use of GPUs under other limits, or to try something."""
+        """Return the same use of GPUs under other limits, or for a trial."""
         new = Admission(limits, self._lease_us)
         for key, account in self._accounts.items():
             new._account(*key).hold(account.own, account.borrowed)
@@ -139,20 +139,21 @@ class Admission:
         self._account(lease.tenant, lease.gpu_type).hold(lease.own, lease.borrowed)
 
     def release(self, leases: Iterable[Lease]) -> None:
-        """Leases are over, or end by the round that comes: their GPUs count as free."""
+        """Count the GPUs of leases as free; they are over, or end by the next round."""
         for lease in leases:
             account = self._account(lease.tenant, lease.gpu_type)
             account.hold(-lease.own, -lease.borrowed)
 
     def let_go(self, lease: Lease) -> None:
-        """Within a round: a lease that goes on ends before its expiry; its GPUs count as free.
+        """End a running lease before its expiry within a round; its GPUs count as free.
 
-        Who was refused before may then be let in: whoever asks for its GPUs asks again.
+        A job that was refused before may then be admitted, so callers that need the GPUs check
+        again.
         """
         self._change(lease, -1)
 
     def hold_again(self, lease: Lease) -> None:
-        """Take `let_go` back."""
+        """Undo `let_go`."""
         self._change(lease, 1)
 
     def _change(self, lease: Lease, sign: int) -> None:
@@ -168,19 +169,21 @@ class Admission:
         return account.own + account.borrowed
 
     def use(self, tenant: int, gpu_type: str) -> tuple[int, int]:
-        """Own and borrowed GPUs that are held now."""
+        """Return the own and borrowed GPUs held now."""
         account = self._account(tenant, gpu_type)
         return account.own, account.borrowed
 
     def spendable(self, tenant: int) -> int | None:
-        """Micro-credits that a tenant may still promise in this round; None without a limit."""
+        """Return the micro-credits that a tenant may still promise in this round, None if
+        unlimited.
+        """
         return self._spendable.get(tenant)
 
     def begin(self, prices: Mapping[str, int], unused: dict[str, int]) -> None:
-        """Begin a round; `prices` by GPU type.
+        """Start a round; `prices` by GPU type.
 
-        `unused`: GPUs by type that no lease holds which goes on; needed where somebody keeps quota
-        from others.
+        `unused`: GPUs by type that no continuing lease holds; required if a tenant does not lend
+        all of its quota.
         """
         self._prices, self._unused = prices, unused
         limits = self._limits
@@ -203,27 +206,27 @@ class Admission:
         return account
 
     def most(self, tenant: int, gpu_type: str) -> int | None:
-        """GPUs that a tenant may hold at most, whatever the price; None without a limit."""
+        """Return the most GPUs that a tenant may hold at any price, None if unlimited."""
         if self._limits.are_none:
             return None
         entitlement = self._limits.by_key.get((tenant, gpu_type))
         return entitlement.most if entitlement is not None else None
 
     def may_refuse(self, job: Job) -> bool:
-        """Whether any limit could refuse the job, whatever is held."""
+        """Return whether any limit could refuse the job, whatever is held."""
         return not self._limits.are_none or job.max_price_micro is not None
 
     def price_may_refuse(self, most_micro: int, gpu_types: Collection[str]) -> bool:
-        """Whether a posted price of these types (none: of any) is above a highest price."""
+        """Return whether a posted price of these types (all if empty) is above a maximum price."""
         prices = self._prices
         return any(prices.get(name, 0) > most_micro for name in gpu_types or prices)
 
     def check(self, job: Job, gpu_type: str, lease_us: int | None = None) -> Refusal | None:
-        """Return why the job may not take its gang of this type now; None if it may.
+        """Return why the job may not take its gang of this type now, or None if it may.
 
-        `lease_us`: how long the term lasts; None: the pool's lease length.
+        `lease_us`: the length of the term; None for the pool's lease length.
         """
-        if self._limits.are_none and job.max_price_micro is None:  # `may_refuse`, without the call
+        if self._limits.are_none and job.max_price_micro is None:  # `may_refuse`, inlined
             return None
         account = self._account(job.tenant, gpu_type)
         borrowed = job.gpus - account.left
@@ -234,20 +237,20 @@ class Admission:
         )
 
     def is_own(self, job: Job, gpu_type: str) -> bool:
-        """Whether its tenant's quota of this type has room for the whole gang now."""
+        """Return whether its tenant's quota of this type has room for the whole gang now."""
         return job.gpus <= self._account(job.tenant, gpu_type).left
 
     def _limit(
         self, job: Job, gpu_type: str, account: _Account, borrowed: int, lease_us: int
     ) -> Refusal | None:
-        """Which limit so many borrowed GPUs exceed, if one does."""
+        """Return the limit that this number of borrowed GPUs exceeds, or None."""
         may_borrow = account.may_borrow
         if may_borrow is not None and account.borrowed + borrowed > may_borrow:
             return Refusal(
                 Reason.QUOTA_LIMIT, quota=account.entitlement.gpus, own=account.own,
                 borrowed=account.borrowed, may_borrow=may_borrow, needed=job.gpus,
             )  # fmt: skip # rows of what belongs together
-        # Own idle quota that this tenant keeps from others is no obstacle to itself.
+        # Idle quota that this tenant does not lend is no obstacle to the tenant itself.
         kept = self._kept.get(gpu_type, 0) - account.kept
         unused = self._unused.get(gpu_type, 0)
         if unused - kept < job.gpus <= unused:
@@ -267,7 +270,7 @@ class Admission:
     def enter(
         self, job: Job, tenant: int, gpu_type: str, lease_us: int | None = None
     ) -> Refusal | Split:
-        """Use the job's gang for a term, of `lease_us` as in `check`; or say why it may not."""
+        """Use the job's gang for a term of `lease_us` as in `check`, or return the refusal."""
         if self._limits.are_none and job.max_price_micro is None:
             own = self._account(tenant, gpu_type).take(job.gpus)
             borrowed = job.gpus - own
@@ -299,7 +302,7 @@ class Admission:
 
 
 def _unused(nodes: Iterable[Node], kept: Iterable[Lease]) -> dict[str, int]:
-    """GPUs per type that no lease uses which goes on through this round."""
+    """Return GPUs per type that no continuing lease uses."""
     load = gpus_by_node(lease.placement for lease in kept)
     unused: dict[str, int] = {}
     for node in nodes:

@@ -1,6 +1,6 @@
-"""Jobs with deadlines as policies order them: what can still be met, and by how much.
+"""Jobs with deadlines for policies that order them: deadlines left, and laxity.
 
-Not a policy. A job whose last deadline is over is a best-effort job.
+This is not a policy. A job whose last deadline is over is a best-effort job.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Steps = tuple[DeadlineStep, ...]
 
 
 def steps_left(deadlines: Iterable[Deadline], at_us: int) -> dict[int, Steps]:
-    """Return, by job, the deadlines after `at_us`; best-effort jobs are not in it."""
+    """Return, by job, the deadlines after `at_us`; best-effort jobs are left out."""
     left = {
         row.id: tuple(step for step in row.steps if step.by_us > at_us)
         for row in deadlines
@@ -23,9 +23,9 @@ def steps_left(deadlines: Iterable[Deadline], at_us: int) -> dict[int, Steps]:
 
 
 def laxity_us(steps: Steps, at_us: int, remaining_us: int) -> int:
-    """Return deadline - now - remaining work, in us; negative: no deadline can be met.
+    """Return deadline - now - remaining work, in us; negative if no deadline can be met.
 
-    Of several deadlines it is that to the first that can be met, or to the last.
+    With several deadlines, it is for the first that can be met, or for the last.
     """
     end_us = at_us + remaining_us
     by_us = next((step.by_us for step in steps if step.by_us >= end_us), steps[-1].by_us)

@@ -1,10 +1,17 @@
-"""Why jobs wait: one reason per job, grouped with the numbers that explain it.
+"""Reasons why jobs wait: one reason per job, grouped, with the numbers that explain it.
 
-The reasons are tested in this order, on what is left at the end of the round: the gang is larger
-than its GPU type; a limit of its own tenant or job (quota, price, credit); GPUs that owners do
-not lend; its tenant was out of the round (line 17); GPUs held back for a gang; others were
-served first from GPUs it could have used; too few GPUs; GPUs too scattered. So a job is never
-told "no free GPUs" while a limit of its own tenant binds.
+Reasons are tested on the GPUs left at the end of the round, in this order:
+
+1. the gang is larger than its GPU type;
+2. a limit of the job or its tenant (quota, price, credit);
+3. GPUs that owners do not lend;
+4. its tenant was out of the round (line 17);
+5. GPUs held back for a gang;
+6. other jobs were served first from GPUs that it could have used;
+7. too few GPUs;
+8. GPUs too scattered.
+
+A job therefore never gets "no free GPUs" while a limit of its tenant binds.
 """
 
 from __future__ import annotations
@@ -23,11 +30,11 @@ Why = tuple[Reason, dict[str, Any]]
 
 
 class Queue(NamedTuple):
-    """The jobs of one tenant and GPU type that wait, and what decided about them.
+    """The waiting jobs of one tenant and GPU type, and the facts that decided about them.
 
-    `own_rho`: its tenant's rho with this round's charges; `served_rho`: the highest tenant rho
-    served; `passed_over`: the job that took its tenant out of the round, if one did. `others`:
-    the GPU types that these jobs accept besides, none of which had room either.
+    `own_rho`: its tenant's rho with this round's charges. `served_rho`: the highest tenant rho
+    served. `passed_over`: the job that took its tenant out of the round, or None. `others`: other
+    GPU types that these jobs accept, none of which had room.
     """
 
     tenant: int
@@ -50,7 +57,7 @@ def skips(
 
 
 def _queue_skips(queue: Queue, free_capacity: FreeCapacity, admission: Admission) -> list[Skip]:
-    # Why a gang waits depends on its size and price limit alone: each pair is asked once.
+    # The reason of a gang depends only on its size and maximum price: each pair is tested once.
     alike: dict[tuple[int, int | None], list[Job]] = {}
     passed_over = queue.passed_over
     for job in queue.jobs:
@@ -64,7 +71,7 @@ def _queue_skips(queue: Queue, free_capacity: FreeCapacity, admission: Admission
     numbers: dict[str, dict[str, Any]] = {}
     for _, jobs in sorted(alike.items(), key=lambda row: row[0][0]):
         reason, why = _why(jobs[0], queue, free_capacity, admission)
-        numbers.setdefault(reason.value, why)  # of the smallest gang: it came closest
+        numbers.setdefault(reason.value, why)  # of the smallest gang, which came closest
         groups.setdefault(reason.value, []).append(jobs)
     return [
         _skip(queue, Reason(reason), groups[reason], numbers[reason]) for reason in sorted(groups)
@@ -97,7 +104,7 @@ def _why(job: Job, queue: Queue, free_capacity: FreeCapacity, admission: Admissi
 
 
 def _why_no_room(gpus: int, queue: Queue, free_capacity: FreeCapacity) -> Why:
-    """The gang fits its limits, so the room decided: who took it, or was there none?"""
+    """Return the reason of a gang within its limits, for which room decided."""
     left, held = free_capacity.available.total, sum(free_capacity.held_back.values())
     if held and free_capacity.would_fit_unheld(gpus):
         return Reason.RESERVED_FOR_GANG, {"needed": gpus, "free": left, "held_back": held}

@@ -1,17 +1,17 @@
-"""One round of a policy that is an order of jobs: who is first is placed first.
+"""A round of a policy that is an order of jobs: the first job is placed first.
 
-Not a policy. A baseline says the order and the rules below; limits, placement and reasons are
-those of every policy.
+This is not a policy. A baseline supplies the order and the rules below. Limits, placement and
+reasons are those of every policy.
 
-- Leases that ended are renewed before anything is placed, unless the policy preempts: then they
-  queue with the jobs that wait, and keep their GPUs if nobody before them took those.
-- `strict`: the first job of a queue that does not fit blocks those behind it. One that may
-  never run (larger than the pool, refused by a limit) blocks nobody.
-- A job that accepts several GPU types is tried on each of them whose queue is not blocked: on
-  those first where it stays within its tenant's quota, of these on the one that it claims. One
-  whose lease ends is tried where it runs before all others.
-- `whole_nodes`: a gang larger than a node takes whole nodes, and one more for what is left.
-- `spread`: a gang that no node has room for may span nodes, though one could hold it.
+- Leases that ended are renewed before other jobs are placed, unless the policy preempts. Then they
+  queue with the waiting jobs, and keep their GPUs if no job before them took these.
+- `strict`: the first job of a queue that does not fit blocks the jobs behind it. A job that may
+  never run (larger than the pool, refused by a limit) blocks no job.
+- A job that accepts several GPU types is tried on each of them whose queue is not blocked. Types
+  within its tenant's quota come first, among these the type that it claims. A job whose lease ends
+  is tried on its present type first.
+- `whole_nodes`: a gang larger than a node takes whole nodes, and one more for the rest.
+- `spread`: a gang that finds no node with room may span nodes, even if a node could hold it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from evenshare_core.policies.shared.terms import expired_ends
 class QueuedJob(NamedTuple):
     """A job that waits or whose lease ended, with its GPU-time sums.
 
-    `gpu_types`: those that it may be tried on, first the one that is reported; `gpu_type`: the
-    one on which it is tried now.
+    `gpu_types`: the types on which it may be tried; the first is reported. `gpu_type`: the type on
+    which it is tried now.
     """
 
     job: Job
@@ -46,12 +46,12 @@ class QueuedJob(NamedTuple):
     gpu_type: str
 
     def on(self, gpu_type: str) -> QueuedJob:
-        """The same on another type; a lease can only be renewed on its own."""
+        """Return the job on another type; a lease can only be renewed on its own type."""
         return self if gpu_type == self.gpu_type else self._replace(gpu_type=gpu_type)
 
 
 class QueueCandidates:
-    """Makes candidates of a pool with this capacity by GPU type."""
+    """A factory of candidates of a pool with this capacity by GPU type."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
         self._capacity = capacity
@@ -59,7 +59,7 @@ class QueueCandidates:
         self._alone = AloneTypes()
 
     def of(self, job: Job, sums: JobService, lease: Lease | None) -> QueuedJob:
-        """A job that waits or whose lease ended."""
+        """Return the candidate of a job that waits or whose lease ended."""
         claimed = sums.gpu_type
         if claimed == self._only or len(job.gpu_types) == 1:
             return QueuedJob(job, sums, lease, self._alone[claimed], claimed)
@@ -68,12 +68,11 @@ class QueueCandidates:
 
 
 class QueueRule(NamedTuple):
-    """What a baseline is: an order, and how strictly it is kept.
+    """A baseline: an order, and how strictly it is kept.
 
     `order` must end in (submission, id). `strict`: a job that does not fit blocks its `queue`.
-    `limit` refuses a job that may not run at all; one that `admits` does not let in waits like one
-    that does not fit. `given` is called with every new lease. `note` names what decided about a
-    pick.
+    `limit` refuses a job that may not run at all. A job that `admits` refuses waits like a job that
+    does not fit. `given` is called with every new lease. `note` names the reason of a pick.
     """
 
     order: Callable[[QueuedJob], tuple[Any, ...]]
@@ -89,15 +88,15 @@ class QueueRule(NamedTuple):
 
 
 def by_arrival(candidate: QueuedJob) -> tuple[int, int]:
-    """Whoever was submitted first: what every order ends in."""
+    """Return the order by submission, which ends every order."""
     return (candidate.job.submitted_us, candidate.job.id)
 
 
 def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
-    """Answer one round by the rule; `memory` goes on as it is.
+    """Decide one round by the rule; `memory` does not change.
 
     Raises:
-        ValueError: a job is in the snapshot that no change told the sums of.
+        ValueError: the service sums lack a job of the snapshot.
     """
     picks = OrderedPicks(rule, pool_capacity(snapshot, rule), Admission.of(snapshot))
     candidates = queued_jobs(snapshot)
@@ -110,7 +109,7 @@ def decide_in_order(snapshot: Snapshot, rule: QueueRule) -> Decision:
 
 
 def pool_capacity(snapshot: Snapshot, rule: QueueRule) -> dict[str, FreeCapacity]:
-    """Return where gangs of each GPU type may go, of those whose nodes are all gone too."""
+    """Return the free capacity by GPU type, including types whose nodes are all gone."""
     types = [row.gpu_type for row in snapshot.service.claims]
     return free_capacity_by_type(
         snapshot.nodes, snapshot.leases, snapshot.at_us, spread=rule.spread, types=types
@@ -118,10 +117,10 @@ def pool_capacity(snapshot: Snapshot, rule: QueueRule) -> dict[str, FreeCapacity
 
 
 def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:
-    """Return who is placed before whom by the rule; what it renews first comes first.
+    """Return the jobs in the order of placement; jobs that are renewed first come first.
 
     Raises:
-        ValueError: a job is in the snapshot that no change told the sums of.
+        ValueError: the service sums lack a job of the snapshot.
     """
     candidates = queued_jobs(snapshot)
     renewed: list[QueuedJob] = []
@@ -132,7 +131,7 @@ def order_of(snapshot: Snapshot, rule: QueueRule) -> tuple[int, ...]:
 
 
 def by_start(candidate: QueuedJob) -> tuple[int, int]:
-    """Whoever's lease began first."""
+    """Return the order by the start of the lease."""
     lease = candidate.lease
     return (0, 0) if lease is None else (lease.started_us, lease.id)
 
@@ -157,8 +156,11 @@ def queued_jobs(snapshot: Snapshot) -> list[QueuedJob]:
 
 
 class OrderedPicks:
-    """What the round has given so far. `refused`: jobs that a limit keeps out, `blocked`: queues
-    by the job that blocks them."""
+    """The picks of the round so far.
+
+    `refused`: the refusals of limits, by job. `blocked`: for each blocked queue, the job that
+    blocks it.
+    """
 
     def __init__(
         self, rule: QueueRule, free_by_type: dict[str, FreeCapacity], admission: Admission
@@ -172,12 +174,12 @@ class OrderedPicks:
         self.blocked: dict[tuple[int, str], int] = {}
 
     def renew_all(self, ended: Iterable[QueuedJob]) -> None:
-        """Renew leases that ended, in the order of their starts, before anything is placed."""
+        """Renew leases that ended, in the order of their starts, before other jobs are placed."""
         for candidate in sorted(ended, key=by_start):
             self._consider(self.in_turn(candidate), strict=False)
 
     def consider(self, candidate: QueuedJob) -> bool:
-        """Place a candidate on a type whose queue is not blocked; else it waits, and may block."""
+        """Place a candidate on a type whose queue is not blocked; else it waits and may block."""
         return self._consider(self.in_turn(candidate), strict=self._rule.strict)
 
     def in_turn(self, candidate: QueuedJob) -> list[QueuedJob]:
@@ -194,9 +196,9 @@ class OrderedPicks:
         return [candidate.on(name) for name in sorted(candidate.gpu_types, key=rank)]
 
     def _consider(self, tries: list[QueuedJob], *, strict: bool) -> bool:
-        """Try one job on its types in turn; where it does not fit, it blocks the others if strict.
+        """Try one job on its types in turn; if `strict`, a job that does not fit blocks its queue.
 
-        A lease that ended gives up its GPUs when it is not renewed, before its job goes elsewhere.
+        A lease that ended and is not renewed gives up its GPUs before its job is placed again.
         """
         job_id, lease = tries[0].job.id, tries[0].lease
         refusals: dict[str, Refusal] = {}  # by GPU type
@@ -219,7 +221,7 @@ class OrderedPicks:
         return False
 
     def _try_job(self, one: QueuedJob) -> Refusal | bool:
-        """Give a job its gang of one type, if it may have it and it fits."""
+        """Give a job its gang of one type if it is allowed and fits."""
         job, gpu_type = one.job, one.gpu_type
         lease = one.lease if one.lease is not None and one.lease.gpu_type == gpu_type else None
         free_capacity = self.free_by_type[gpu_type]
@@ -246,7 +248,7 @@ class OrderedPicks:
         return True
 
     def place(self, one: QueuedJob, free_capacity: FreeCapacity) -> Placement | None:
-        """Place and take a gang of the GPU type on which it is tried; None where it must wait."""
+        """Place and take a gang of the type on which it is tried; None if it must wait."""
         rule, available, gpus = self._rule, free_capacity.available, one.job.gpus
         if find_place(available, gpus, whole_nodes=rule.whole_nodes, spread=rule.spread) is None:
             return None
@@ -257,7 +259,7 @@ class OrderedPicks:
         one: QueuedJob,  # noqa: ARG002 - for those that count more than GPUs
         lease: Lease,  # noqa: ARG002 - the same
     ) -> bool:
-        """Return whether a lease that ended may go on where it is, if its GPUs are there."""
+        """Return whether a lease that ended may continue on its GPUs, if they are available."""
         return True
 
     def _renew(self, one: QueuedJob, lease: Lease) -> None:
@@ -269,7 +271,7 @@ class OrderedPicks:
         self.admission.take(lease.tenant, lease.gpu_type, lease.gpus)
 
     def wait(self, candidate: QueuedJob, refusals: Collection[str] = ()) -> None:
-        """Note that a job waits, on the first of its types on which no limit refused it."""
+        """Record that a job waits, on the first of its types on which no limit refused it."""
         types = candidate.gpu_types
         first = next((name for name in types if name not in refusals), types[0])
         reported = candidate.on(first)
@@ -277,7 +279,7 @@ class OrderedPicks:
         self._waits.setdefault(key, []).append(reported)
 
     def queues(self) -> list[explain.Queue]:
-        """The jobs that wait, as they are explained."""
+        """Return the waiting jobs for their explanation."""
         rows = []
         for (tenant, (gpu_type, *others)), waits in sorted(self._waits.items()):
             queues = {self._rule.queue(one) for one in waits}
@@ -288,7 +290,7 @@ class OrderedPicks:
         return rows
 
     def decision(self, snapshot: Snapshot) -> Decision:
-        """Return what the round gave, why jobs wait, and the memory as it was."""
+        """Return the round's picks, the reasons why jobs wait, and the unchanged memory."""
         return Decision(
             at_us=snapshot.at_us,
             grants=tuple(self.grants),

@@ -1,9 +1,9 @@
 """The queue of an ordered policy, kept between rounds (`policies.session`).
 
-Jobs that wait are alike when a round that fails one of them must fail the others behind it: of the
-same tenant, GPU types, gang and maximum price. Each kind has a sorted list; a round takes the first
-of all lists until their heads fail. Free GPUs and limits only shrink in a round, so that is exact.
-The order of a job that waits does not change with time: what it received stands still.
+Waiting jobs are of one kind if a round that fails one of them must fail the others behind it. They
+share tenant, GPU types, gang and maximum price. Each kind has a sorted list. A round takes the
+first of all lists until their heads fail, which is exact, since free GPUs and limits only shrink in
+a round. The order of a waiting job does not change with time, since it receives no GPU-time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Entry = tuple[tuple[Any, ...], int]  # order, job
 
 
 class OrderedSession:
-    """Rounds of the policy that `rule` makes of what tenants hold."""
+    """Rounds of the policy that `rule` builds from the tenants' holdings."""
 
     outlasts_renewals = False
 
@@ -39,10 +39,11 @@ class OrderedSession:
         self._waiting: dict[Kind, list[Entry]] = {}
         self._entries: dict[int, tuple[Kind, Entry]] = {}
         self._given: list[int] = []
-        self._candidates: QueueCandidates | None = None  # of the pool's own capacity, which moves
+        # of the pool's capacity dict, which is updated in place
+        self._candidates: QueueCandidates | None = None
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Answer a round as `decide_in_order` answers its snapshot."""
+        """Decide a round as `decide_in_order` does for its snapshot."""
         rule = self._rule(view)
         if self._borrows or not view.waiting:
             answer = uncontested(
@@ -68,7 +69,7 @@ class OrderedSession:
         return SessionDecision(picks.grants, kept, ends, view.memory)
 
     def quiet_until(self, at_us: int) -> int | None:  # noqa: ARG002 - the protocol's
-        """Time alone changes nothing: neither order nor free GPUs."""
+        """Return None, because time does not change the order or the free GPUs."""
         return None
 
     def _candidate(self, view: KeptRound, job_id: int, lease: Lease | None) -> QueuedJob:
@@ -77,7 +78,7 @@ class OrderedSession:
         return self._candidates.of(view.jobs[job_id], view.sums.jobs[job_id], lease)
 
     def _listen(self, view: KeptRound, rule: QueueRule) -> None:
-        """Put jobs that began to wait into their list, and take out those that were given GPUs."""
+        """Insert jobs that started to wait into their lists, and remove jobs that got GPUs."""
         for job_id in (*self._given, *view.joined):
             if job_id in self._entries:
                 kind, entry = self._entries.pop(job_id)
@@ -97,7 +98,7 @@ class OrderedSession:
     def _take(
         self, view: KeptRound, rule: QueueRule, picks: OrderedPicks, ended: list[QueuedJob]
     ) -> None:
-        """Try the first of all kinds, and of `ended` leases, until nothing is left to try."""
+        """Try the first job of each kind, and the `ended` leases, until none is left."""
         heap: list[tuple[tuple[Any, ...], int, list[Entry], int]] = []
         for entries in self._waiting.values():
             self._next(view, heap, entries, 0)
@@ -116,7 +117,7 @@ class OrderedSession:
         entries: list[Entry],
         index: int,
     ) -> None:
-        """Push the next of a list; those that are over or run by now are taken out of it."""
+        """Push the next entry of a list; remove entries of jobs that no longer wait."""
         while index < len(entries):
             order, job_id = entries[index]
             if job_id in view.waiting:

@@ -1,7 +1,7 @@
-"""Which leases end before their expiry so that a gang fits on one node at once.
+"""Leases that end before their expiry so that a gang fits on one node at once.
 
-Pure: who may be preempted, and how much may be taken from each tenant, goes in; the leases of one
-node come out. Whether it pays, and for whom, is the policy's rule.
+The functions are pure. Inputs are the preemptible leases and the GPUs that each tenant may lose;
+the result is leases of one node. The policy decides whether and for which job this pays.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class ClearedNode(NamedTuple):
 
 
 def preemptible(leases: Iterable[Lease], at_us: int, min_runtime_us: int) -> list[Lease]:
-    """Return the leases on one node that a round may end before their expiry.
+    """Return the single-node leases that a round may end before their expiry.
 
-    They have run for the minimum runtime, whatever protection they began with.
+    They have run for the minimum runtime, in addition to their initial protection.
     """
     began_us = at_us - min_runtime_us
     return [
@@ -35,15 +35,15 @@ def preemptible(leases: Iterable[Lease], at_us: int, min_runtime_us: int) -> lis
     ]
 
 
-# (- its GPUs, - its rank, id, tenant, the lease): sorted, larger ones come first, then those of the
-# greatest rank.
+# (- its GPUs, - its rank, id, tenant, the lease): sorted, larger leases come first, then leases of
+# higher rank.
 RankedLease = tuple[int, float, int, int, Lease]
 
 
 class LeaseIndex:
-    """Leases of one GPU type that may be preempted, by node; `gpus`: those in them, by node.
+    """Preemptible leases of one GPU type, by node; `gpus`: the GPUs in them, by node.
 
-    All rules that look at an index rank its leases alike: `ranks`, by id, are found once.
+    All rules that use an index rank its leases in the same way: `ranks`, by id, are computed once.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class LeaseIndex:
         self._nodes_of: dict[int, set[int]] | None = None
 
     def add(self, lease: Lease) -> None:
-        """One lease, on one node."""
+        """Add a lease on one node."""
         node, gpus = lease.placement[0]
         rows = self.by_node.get(node)
         if rows is None:
@@ -63,20 +63,20 @@ class LeaseIndex:
             self.gpus[node] += gpus
 
     def remove(self, leases: Iterable[Lease]) -> None:
-        """They end in this round."""
+        """Remove leases that end in this round."""
         for lease in leases:
             node, gpus = lease.placement[0]
             self.by_node[node].remove(lease)
             self.gpus[node] -= gpus
 
     def leave_out(self, node: int) -> None:
-        """No more leases of a node end in this round."""
+        """Exclude a node: no more of its leases end in this round."""
         self.by_node.pop(node, None)
         self.gpus.pop(node, None)
 
     @property
     def nodes_of(self) -> Mapping[int, set[int]]:
-        """Where each tenant had leases when this was first asked."""
+        """Nodes of each tenant's leases, as of the first access."""
         if self._nodes_of is None:
             self._nodes_of = {}
             for node, rows in self.by_node.items():
@@ -85,7 +85,7 @@ class LeaseIndex:
         return self._nodes_of
 
     def nodes(self, tenants: Iterable[int]) -> list[int]:
-        """The nodes on which these tenants have leases, in order of ids."""
+        """Return the nodes on which these tenants have leases, in order of ids."""
         nodes: set[int] = set()
         for tenant in tenants:
             nodes |= self.nodes_of.get(tenant, set())
@@ -93,10 +93,10 @@ class LeaseIndex:
 
 
 class VictimRule(NamedTuple):
-    """For whom leases may end, and which.
+    """The leases that may end, and the gang for which they end.
 
-    `gpus`: the gang. `spare`: GPUs that a tenant may lose at most (None: any number). Leases end
-    whose `rank` is greater than `above`, and leases of at most `most_gpus` GPUs in all.
+    `gpus`: the gang. `spare`: GPUs that a tenant may lose at most, None if unlimited. Only leases
+    with a `rank` above `above` end, with at most `most_gpus` GPUs in total.
     """
 
     gpus: int
@@ -106,7 +106,7 @@ class VictimRule(NamedTuple):
     above: float = float("-inf")
 
 
-# Fewest leases, fewest GPUs taken in vain, greatest least rank, lowest node.
+# Fewest leases, fewest GPUs taken in excess, greatest least rank, lowest node.
 VictimKey = tuple[int, int, float, int]
 Choice = tuple[VictimKey, ClearedNode]
 
@@ -118,10 +118,10 @@ def victims_on(
     rule: VictimRule,
     most_leases: int | None = None,
 ) -> Choice | None:
-    """Return the fewest leases of a node that must end for the gang; None where none may.
+    """Return the fewest leases of a node that must end for the gang, or None if it is impossible.
 
-    `free`: GPUs that the gang may have by node; it does not fit there as it is. `most_leases`:
-    more of them are no answer that anybody needs; None: any number is.
+    `free`: GPUs available to the gang, by node; it does not fit there yet. `most_leases`: the
+    largest number of leases that is of use; None if any number is.
     """
     chosen = _fewest(node, free, index, rule, {}, most_leases=most_leases)
     if chosen is None:
@@ -137,7 +137,7 @@ def fewest_victims(
     rule: VictimRule,
     known: Choice | None = None,
 ) -> Choice | None:
-    """Return the best choice on any of these nodes, or the known one; None where there is none."""
+    """Return the better of the best choice on these nodes and the known one, or None."""
     best = known
     for node in nodes:
         most = best[0][0] if best is not None else None
@@ -148,15 +148,15 @@ def fewest_victims(
 
 
 class VictimSearch:
-    """The best choice on all nodes, asked again and again while a round gives GPUs.
+    """The best choice on all nodes, for repeated queries while a round gives GPUs.
 
-    In a round nodes have less and less to give, so what a node had stands until it is looked at
-    again, which only the best one is. A tenant that may lose more than before, because it was
-    given GPUs meanwhile, is seen there too late at worst.
+    In a round, nodes can only give less and less. A node's result is therefore kept, and only the
+    best is recomputed. A tenant that was given GPUs meanwhile may lose more than before; the search
+    may notice that too late.
     """
 
     def __init__(self, free: Mapping[int, int], index: LeaseIndex, rule: VictimRule) -> None:
-        """Look at every node once."""
+        """Evaluate every node once."""
         self._free, self._index, self._rule = free, index, rule
         spare: dict[int, int | None] = {}
         choices = [_fewest(node, free, index, rule, spare) for node in index.by_node]
@@ -164,7 +164,7 @@ class VictimSearch:
         heapify(self._heap)
 
     def best(self) -> Choice | None:
-        """The best choice now; None where there is none."""
+        """Return the best choice now, or None."""
         heap = self._heap
         while heap:
             key = heap[0]
@@ -187,9 +187,9 @@ def _fewest(
     *,
     most_leases: int | None = None,
 ) -> tuple[VictimKey, list[RankedLease]] | None:
-    """The fewest leases of a node that free what the gang lacks; None where all are too few.
+    """Return the fewest leases of a node that free the missing GPUs, or None.
 
-    `spare`: what the rule says of tenants, as far as it was asked.
+    `spare`: the rule's answers for tenants so far.
     """
     needed = rule.gpus - free.get(node, 0)
     if needed <= 0 or index.gpus.get(node, 0) < needed:
@@ -207,10 +207,11 @@ def _fewest(
 def fewest(
     needed: int, rows: list[RankedLease], spare: Mapping[int, int | None]
 ) -> list[RankedLease]:
-    """The fewest leases that free so many GPUs; [] where all of them are too few.
+    """Return the fewest leases that free `needed` GPUs; empty if all of them are too few.
 
-    Larger ones first, until one alone frees what is left: the smallest such. `rows`: sorted, each
-    of which its tenant may lose alone; `spare`: GPUs that each tenant may lose (None: any number).
+    Larger leases come first, until a single lease frees the rest: then the smallest such. `rows`:
+    sorted; each lease is within its tenant's spare. `spare`: GPUs that each tenant may lose, None
+    if unlimited.
     """
     chosen: list[RankedLease] = []
     rest, left_of = rows, spare
@@ -230,7 +231,7 @@ def fewest(
 def _losable(
     index: LeaseIndex, node: int, rule: VictimRule, spare: dict[int, int | None]
 ) -> list[RankedLease]:
-    """The leases of a node that the rule lets end, each for itself, the largest first."""
+    """Return the leases of a node that the rule allows to end individually, the largest first."""
     above, ranks, rows = rule.above, index.ranks, []
     for lease in index.by_node[node]:
         tenant, gpus = lease.tenant, lease.placement[0][1]
@@ -250,7 +251,7 @@ def _losable(
 
 
 def _smallest_enough(rows: Sequence[RankedLease], needed: int) -> RankedLease:
-    """The first of the smallest leases that free so many GPUs; the first of all without such."""
+    """Return the first of the smallest leases that free `needed` GPUs; otherwise the first row."""
     best = rows[0]
     for row in rows:
         if -row[0] < needed:

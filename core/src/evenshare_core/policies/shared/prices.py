@@ -1,7 +1,7 @@
-"""The prices that a round posts: eq. (8) of Astraea-online on what is used from then on.
+"""The prices that a round posts: eq. (8) of Astraea-online on the GPUs used from then on.
 
-Where the operator lets it, GPUs queued for borrowing add a surcharge (ADR 0165). Its state is in
-the row that is posted, so that the next one follows from a snapshot.
+If the operator allows it, GPUs queued for borrowing add a surcharge (ADR 0165). Its state is in the
+posted row, so that the next surcharge follows from a snapshot.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def post_prices(
     capacity: Mapping[str, int],
     surcharges: Iterable[Surcharge] = (),
 ) -> tuple[PoolPrice, ...]:
-    """Return the prices of the next round, by GPU type; GPUs in leases and in all, by type.
+    """Return the prices of the next round by GPU type, from GPUs in leases and capacity by type.
 
-    `surcharges`: of the next round too, in the prices from then on.
+    `surcharges`: of the next round too; the prices include them.
     """
     extra = {row.gpu_type: row.surcharge_micro for row in surcharges}
     posted = []
@@ -58,11 +58,11 @@ def next_surcharges(
     elapsed_us: int,
     round_us: int,
 ) -> tuple[Surcharge, ...]:
-    """Return the surcharges of the next round, by GPU type, from those of this one.
+    """Return the surcharges of the next round by GPU type, from those of this one.
 
-    `used`, `queued`, `capacity`: GPUs by type from now on. Each moves towards its target by its
-    step at most. A round less than a round length after the last one moves it by its part of that,
-    so that rounds on demand make no price move faster. `round_us` 0: a step in each round.
+    `used`, `queued`, `capacity`: GPUs by type from now on. Each surcharge moves towards its target
+    by at most its step. A round that comes early moves it by a proportional part of a step. Rounds
+    on demand therefore move no price faster. With `round_us` 0, each round is a full step.
     """
     settings = {row.gpu_type: row for row in prices}
     moved = []
@@ -97,14 +97,14 @@ def queued_for_borrowing(
     capacity: Mapping[str, int],
     lease_us: int,
 ) -> dict[str, int]:
-    """Return the GPUs, by type, that tenants would borrow at the present prices for what waits.
+    """Return the GPUs, by type, that tenants would borrow at present prices for waiting jobs.
 
-    `waiting`: jobs that may start and hold nothing after the round, with the type that each claims.
-    `use`: own and borrowed GPUs of a tenant's leases after the round; `spendable`: micro-credits
-    that it may still promise, None without a limit. A tenant wants what its jobs need beyond its
-    quota that is left, as far as its borrow limit and its credit for a lease go. Left out: a job
-    whose maximum price is below the price, and one that is larger than all GPUs of the type. The
-    order of the jobs makes no difference.
+    `waiting`: jobs that may start and hold no GPUs after the round, with the type that each claims.
+    `use`: own and borrowed GPUs of a tenant's leases after the round. `spendable`: micro-credits
+    that it may still promise, None if unlimited. A tenant's need is the need of its jobs beyond its
+    unused quota, within its borrow limit and its credit for one lease. Jobs whose maximum price is
+    below the price, or that are larger than all GPUs of the type, are left out. The order of the
+    jobs makes no difference.
     """
     needs: dict[Claim, int] = {}
     for job, gpu_type in waiting:

@@ -1,8 +1,8 @@
-"""Whether leases that come due are all renewed, because nobody who waits could use their GPUs.
+"""A test whether all due leases are renewed, because no waiting job could use their GPUs.
 
-After a round that gave nothing, the next one has GPUs to give only where leases are due. Where the
-least gang that waits is larger than any node's free GPUs with those, nothing is given again,
-whatever the order.
+After a round without grants, the next round can only give GPUs of due leases. If the smallest
+waiting gang is larger than any node's free GPUs plus those, the round again grants nothing, in any
+order.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from evenshare_core.policies.shared.session import KeptRound
 
 NONE = 1 << 60  # more GPUs than any pool has: no such gang waits
 NO_GANG = (NONE, NONE)
-Least = tuple[int, int]  # the least gang that must have one node, and the least of the others
+Least = tuple[int, int]  # the smallest gang that needs one node, and the smallest of the others
 
 
 def least_of(gangs: Iterable[int], size: int) -> Least:
-    """The least gangs; `size`: of the largest node, to which a gang goes that it has room for."""
+    """Return the smallest gang up to `size`, the largest node's, and that of the others."""
     small = large = NONE
     for gpus in gangs:
         if gpus <= size:
@@ -28,7 +28,7 @@ def least_of(gangs: Iterable[int], size: int) -> Least:
 
 
 def have_no_use(least: Mapping[str, Least], view: KeptRound) -> bool:
-    """Whether no gang would fit where leases are due; `least`: of all that wait, by GPU type."""
+    """Return whether no gang would fit on due leases; `least`: of waiting gangs, by type."""
     on_node: dict[tuple[str, int], int] = {}
     in_all: dict[str, int] = {}
     for lease in view.due:

@@ -1,13 +1,13 @@
-"""Nodes held back for a gang that is passed over for too long.
+"""Nodes held back for a gang that is skipped for too long.
 
-A large gang waits for free GPUs that smaller jobs keep filling. When the first job of the
-least-rho tenant was passed over for longer than K leases, nodes are chosen that will be empty
-soonest, and what becomes free on them goes to nobody else. Every lease on them ends within one
-lease length (or its protection), so the gang starts within about K + 1 leases; further gangs of
-the same GPU type queue behind it. It may also start elsewhere, if a place turns up first.
+A large gang waits for free GPUs that smaller jobs keep filling. If the first job of the least-rho
+tenant is skipped for longer than K leases, the nodes that will be empty soonest are chosen. GPUs
+that become free on them go to no other job. Every lease on them ends within one lease length (or
+its protection), so the gang starts within about K + 1 leases. Further gangs of the same GPU type
+queue behind it. The gang may also start elsewhere, if room appears first.
 
-State, in plain JSON: {"passed": {job: first time passed over}, "reserved": {GPU type:
-{"job": id, "holds": [[node, GPUs], ...]}}}. A job that runs or is gone drops out.
+State, in plain JSON: {"passed": {job: first skipped at}, "reserved": {GPU type: {"job": id,
+"holds": [[node, GPUs], ...]}}}. A job that runs or is gone is removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evenshare_core.domain.ids import ById, Each, Fields, IdKind, Row, Shape
 from evenshare_core.domain.leases import Lease
 from evenshare_core.placement.consolidated import FreeCapacity
 
-# The note of a pick that GPUs were held back for, and what it means.
+# The note of a pick on held-back GPUs, and its explanation.
 RESERVED = "reserved"
 RESERVED_TEXTS = MappingProxyType(
     {RESERVED: "Its gang had waited so long that GPUs were kept for it."}
@@ -37,7 +37,7 @@ MEMORY_IDS: Mapping[str, Shape] = MappingProxyType(
 
 
 class ReservationView(Protocol):
-    """What a reservation looks at: a `Snapshot`, or a round of a pool whose state is kept."""
+    """Inputs of a reservation: a `Snapshot`, or a round of a pool whose state is kept."""
 
     @property
     def at_us(self) -> int: ...
@@ -63,7 +63,7 @@ class Reservations:
 
     @classmethod
     def load(cls, snapshot: ReservationView, after_leases: int) -> Reservations:
-        """Read the state of the last round; nothing when reservations are off."""
+        """Read the state of the last round; empty if reservations are off."""
         new = cls(snapshot, after_leases)
         if new._on:
             memory = snapshot.memory
@@ -74,16 +74,16 @@ class Reservations:
         return new
 
     def __bool__(self) -> bool:
-        """Whether any gang was passed over so far."""
+        """Return whether any gang was skipped so far."""
         return bool(self._passed)
 
     def __contains__(self, job: int) -> bool:
-        """Whether a job was not scheduled so far, though first in line."""
+        """Return whether a job was first in line but not scheduled so far."""
         return job in self._passed
 
     @property
     def passed_since(self) -> Mapping[int, int]:
-        """Jobs that were not scheduled though first in line, and since when."""
+        """Jobs that were first in line but not scheduled, with the first instant."""
         return self._passed
 
     @property
@@ -92,11 +92,11 @@ class Reservations:
         return [(gpu_type, *row) for gpu_type, row in sorted(self._reserved.items())]
 
     def keep(self, pending: dict[int, str], refused: Collection[int] = ()) -> None:
-        """Drop what belongs to jobs that do not wait; reserve for the longest not scheduled.
+        """Drop rows of jobs that no longer wait; reserve for the jobs skipped longest.
 
-        `pending`: jobs that wait, by id, with the GPU type on which GPUs would be held back for
-        each; a reservation on another type is given up, for one on this. Nothing is reserved for
-        one that is `refused` there by a limit: the next gang of the type has its turn.
+        `pending`: waiting jobs, by id, with the GPU type on which GPUs would be held back for each.
+        A reservation on another type is given up for this type. Nothing is reserved for a job in
+        `refused`, which a limit refuses there: the next gang of the type has its turn.
         """
         self._passed = {job: since for job, since in self._passed.items() if job in pending}
         self._reserved = {
@@ -110,14 +110,15 @@ class Reservations:
                 self._reserved.setdefault(pending[job], (job, ()))
 
     def gangs(self) -> list[tuple[str, int]]:
-        """(GPU type, job) of every reservation, by type."""
+        """Return (GPU type, job) of every reservation, by type."""
         return [(gpu_type, row[0]) for gpu_type, row in sorted(self._reserved.items())]
 
     def stays_until(self, gpu_type: str, gpus: Mapping[int, int]) -> int | None:
-        """Until when nothing else is held back, of one GPU type alone, if nothing happens.
+        """Return until when the held-back GPUs do not change, for a pool of one GPU type.
 
-        `gpus` of the gangs by job; call it after a round that gave nothing. The round's own instant
-        where what is held back is chosen anew in each round; None: time never changes it.
+        The condition is that nothing happens. `gpus` of the gangs by job; call it after a round
+        without grants. Return the round's own instant if held-back GPUs are chosen again in each
+        round, or None if time never changes them.
         """
         if gpu_type not in self._reserved:
             first_us = min(self._passed.values(), default=None)
@@ -127,12 +128,12 @@ class Reservations:
         return None if is_whole else self._snapshot.at_us
 
     def served(self, gpu_type: str, job: int) -> None:
-        """The gang starts: nothing is held back for it any more."""
+        """Remove the reservation of a gang that starts."""
         self._reserved.pop(gpu_type, None)
         self._passed.pop(job, None)
 
     def hold_back(self, gpu_type: str, gpus: int, free_capacity: FreeCapacity) -> None:
-        """Keep the nodes of the reservation from everyone; choose them anew if they are gone."""
+        """Hold back the nodes of the reservation; choose them again if they are gone."""
         job, holds = self._reserved[gpu_type]
         installed = {node.id: node.gpus for node in self._snapshot.nodes}
         whole = sum(count for _, count in holds) == gpus
@@ -142,12 +143,12 @@ class Reservations:
         free_capacity.hold_back(holds)
 
     def passed_over(self, job: int) -> None:
-        """The first gang of the least-rho tenant did not fit in this round."""
+        """Record that the first gang of the least-rho tenant did not fit in this round."""
         if self._on:
             self._passed.setdefault(job, self._snapshot.at_us)
 
     def memory(self, picked: set[int]) -> dict[str, Any]:
-        """The state for the next round, plain JSON; empty when there is nothing to remember."""
+        """Return the state for the next round, plain JSON; empty if there is none."""
         passed = {str(job): at for job, at in sorted(self._passed.items()) if job not in picked}
         reserved = {
             gpu_type: {"job": job, "holds": [list(hold) for hold in holds]}
@@ -163,9 +164,9 @@ class Reservations:
 
 
 def _soonest(snapshot: ReservationView, gpu_type: str, gpus: int) -> Placement:
-    """Nodes and GPUs that will be free for a gang the soonest; ties by node id.
+    """Return the nodes and GPUs that will be free for a gang soonest; ties by node id.
 
-    Empty when the type has too few GPUs.
+    Empty if the type has too few GPUs.
     """
     nodes = [node for node in snapshot.nodes if node.gpu_type == gpu_type and node.gpus > 0]
     frees = _free_times(snapshot, nodes)
@@ -187,7 +188,7 @@ def _soonest(snapshot: ReservationView, gpu_type: str, gpus: int) -> Placement:
 def _free_times(
     snapshot: ReservationView, nodes: Iterable[Node]
 ) -> dict[int, list[tuple[int, int]]]:
-    """Per node: (instant, GPUs) that may be taken from then on, in time order."""
+    """Return by node (instant, GPUs) that become available, in time order."""
     left = {node.id: node.gpus for node in nodes}
     times: dict[int, list[tuple[int, int]]] = {node_id: [] for node_id in left}
     for lease in snapshot.leases:
@@ -203,7 +204,7 @@ def _free_times(
 
 
 def _when(frees: list[tuple[int, int]], gpus: int) -> int:
-    """When at least `gpus` are free on a node; it has as many."""
+    """Return when at least `gpus` are free on a node, which has at least as many."""
     total = 0
     for instant_us, count in frees:
         total += count

@@ -1,9 +1,9 @@
-"""A policy's queues that go on from round to round, for a caller that keeps a pool's state.
+"""A policy's queues that persist between rounds, for a caller that keeps a pool's state.
 
-A live round builds everything from a snapshot and explains every job that waits. A `Session` gives
-the same picks, ends and memory from a `KeptRound`, which was told of what happened since the last
-round and nothing else: reasons, shares and the numbers of a pick are not made. Both use the code of
-the policy that picks, so that there is one algorithm with two doors (0175).
+A live round builds everything from a snapshot and explains every waiting job. A `Session` gives the
+same picks, ends and memory from a `KeptRound`, which only receives the events since the last round.
+It computes no reasons, no shares and no numbers of picks. Both use the same picking code of the
+policy, so there is one algorithm with two entry points (ADR 0175).
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ NO_KEY = Key(None, None)
 
 
 class KeptRound(Protocol):
-    """One round of a pool whose state is kept.
+    """A round of a pool whose state is kept.
 
-    `due`: leases that this round may take. `waiting`: jobs that hold none; `joined`: those that
-    began to wait, or to claim another GPU type, since it was last cleared; some of them are over.
-    `jobs`: those that are active, whose `terms` may lag until `count_terms`. `free`: GPUs by type
-    that nobody holds.
-    `prices`, `lease_bounds_us`: as in a snapshot.
-    `is_limited`: a quota, a price, credit or a node that is off could refuse somebody.
-    `is_still`: nothing happened since the last round, but that leases came due or were renewed.
+    `due`: leases that this round may take. `waiting`: jobs without a lease. `joined`: jobs that
+    started to wait, or to claim another GPU type, since it was last cleared; some of them may be
+    over. `jobs`: active jobs, whose `terms` may lag until `count_terms`. `free`: unheld GPUs by
+    type.
+
+    `prices`, `lease_bounds_us`: as in a snapshot. `is_limited`: a quota, a price, credit or a
+    disabled node could refuse a job. `is_still`: nothing happened since the last round, except that
+    leases came due or were renewed.
     """
 
     at_us: int
@@ -69,11 +70,11 @@ class KeptRound(Protocol):
     def free(self) -> Mapping[str, FreeGpus]: ...
     @property
     def gpus(self) -> Mapping[int, int]:
-        """GPUs of each node that may be scheduled now."""
+        """Schedulable GPUs of each node."""
         ...
 
     def held(self, tenant: int, gpu_type: str) -> int:
-        """GPUs that a tenant holds, those of leases that are due included."""
+        """Return the GPUs that a tenant holds, including those of due leases."""
         ...
 
     def quota(self, tenant: int, gpu_type: str) -> int: ...
@@ -85,22 +86,23 @@ class KeptRound(Protocol):
     def utility(self, job_id: int) -> Utility | None: ...
 
     def admission(self, *, counts: bool = False) -> Admission:
-        """The limits of this round, nothing taken.
+        """Return the limits of this round, with nothing taken.
 
-        `counts`: what is held matters besides, as whether a job is within its tenant's quota.
+        `counts`: also count held GPUs, for example to test whether a job is within its tenant's
+        quota.
         """
         ...
 
     def free_capacity(self, *, spread: bool = False) -> dict[str, FreeCapacity]:
-        """Where gangs of each GPU type may go at the beginning of this round."""
+        """Return the free capacity of each GPU type at the start of this round."""
         ...
 
 
 class SessionDecision(msgspec.Struct, frozen=True, gc=False):
-    """What a policy picked; own, borrowed and price are not set yet, nor why jobs wait.
+    """The picks of a policy, without own and borrowed GPUs, prices, and reasons of waiting jobs.
 
-    `ends`: those of preempted leases too. `lengths`: as in `terms.Terms`. `prices`: base and theta
-    of the prices of the next round, where the policy sets them.
+    `ends`: includes those of preempted leases. `lengths`: as in `terms.Terms`. `prices`: base and
+    theta of the prices of the next round, if the policy sets them.
     """
 
     grants: Sequence[Grant]
@@ -115,28 +117,29 @@ class SessionDecision(msgspec.Struct, frozen=True, gc=False):
 class Session(Protocol):
     """The queues of one pool under one policy and its options.
 
-    `outlasts_renewals`: whether `quiet_until` may be asked after a round too that renewed leases
-    and gave nothing else, where nothing is limited.
+    `outlasts_renewals`: whether `quiet_until` may also be called after a round that only renewed
+    leases, if nothing is limited.
     """
 
     @property
     def outlasts_renewals(self) -> bool: ...
 
     def decide(self, view: KeptRound) -> SessionDecision:
-        """Answer a round as the policy would answer its snapshot."""
+        """Decide a round as the policy would decide its snapshot."""
         ...
 
     def quiet_until(self, at_us: int) -> int | None:
-        """Until when the empty answer of the round at `at_us` stays, if nothing happens.
+        """Return until when the empty decision of the round at `at_us` is repeated, if nothing
+        happens.
 
-        It is asked right after that round, whose memory the next one finds.
-        None: time alone never changes it. `at_us`: it may be another at the next round.
+        It is called right after that round, and the next round gets the round's memory. Return None
+        if time never changes the decision, or `at_us` if the next round may differ.
         """
         ...
 
 
 class Queued(Protocol):
-    """What an order of jobs looks at, of a `Job` or of a simulated one."""
+    """Inputs of an order of jobs, from a `Job` or a simulated job."""
 
     @property
     def id(self) -> int: ...
@@ -147,9 +150,9 @@ class Queued(Protocol):
 
 
 class StaticQueue(NamedTuple):
-    """A queue in an order that time does not change, of which the top runs when it fits.
+    """A queue in an order that time does not change; the first job runs when it fits.
 
-    What is behind a job that does not fit waits; nothing is preempted.
+    Jobs behind a job that does not fit wait; no job is preempted.
     """
 
     order: Callable[[Queued], tuple[Any, ...]]
@@ -159,11 +162,11 @@ class StaticQueue(NamedTuple):
 def uncontested(
     view: KeptRound, memory: dict[str, Any], *, whole_nodes: bool = False, spread: bool = False
 ) -> SessionDecision | None:
-    """Renew whatever is due, and start the one job that waits if it fits where nobody is.
+    """Renew all due leases, and start a single waiting job if it fits on unheld GPUs.
 
-    None where there is something to choose: two jobs wait, or one that must take GPUs of a lease
-    that ends or would run on several GPU types, or something is limited. Which comes first then
-    makes no difference: leases keep their GPUs, and the job goes where nobody is.
+    Return None if there is a choice: several jobs wait, or a limit applies. A single job is also a
+    choice if it accepts several GPU types or needs GPUs of an ending lease. Otherwise the order
+    makes no difference, since leases keep their GPUs and the job uses unheld ones.
     """
     if view.is_limited:
         return None

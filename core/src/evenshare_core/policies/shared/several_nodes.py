@@ -1,6 +1,6 @@
-"""Which leases end before their expiry so that a gang fits on several nodes at once.
+"""Leases that end before their expiry so that a gang fits on several nodes at once.
 
-Pure, as `policies.shared.preemption` is for one node.
+The functions are pure, as in `policies.shared.preemption` for one node.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def clear_nodes(
     leases: Mapping[int, list[Ranked]],
     spare: Mapping[int, int | None],
 ) -> list[NodePart] | None:
-    """Return the nodes for a gang that does not fit as it is; None where there is no room.
+    """Return the nodes for a gang that does not fit yet, or None if there is no room.
 
-    `free`: GPUs that it may have by node. `leases`: those that may end, by node, with their rank:
-    of two of one size the one with the greater rank ends first. `spare`: GPUs that each tenant may
-    lose at most (None: any number). The nodes are chosen one by one: the one that gives most of
-    what is still needed, then the one on which the fewest leases end, then with the fewest GPUs
-    taken in vain, then with the lowest id.
+    `free`: GPUs available to it, by node. `leases`: leases that may end, by node, with their rank;
+    of two leases of one size, the one with the higher rank ends first. `spare`: GPUs that each
+    tenant may lose at most, None if unlimited. Nodes are chosen one by one: the node that gives
+    most of the need, then the one with the fewest ending leases. Ties go to the fewest GPUs taken
+    in excess, then to the lowest id.
     """
     left_of = dict(spare)
     rows = {
@@ -51,7 +51,7 @@ def clear_nodes(
         for node, kept in leases.items()
         if node in free
     }
-    # What a node gives at most, the largest first.
+    # The most that each node can give, the largest first.
     reach = {node: count for node, count in free.items() if count}
     for node, ranked in rows.items():
         reach[node] = reach.get(node, 0) - sum([row[0] for row in ranked])
@@ -89,7 +89,7 @@ def _part(
     ranked: list[RankedLease],
     spare: Mapping[int, int | None],
 ) -> NodePart | None:
-    """As much as the node can give of what is left; None where that is nothing."""
+    """Return as much of `left` as the node can give, or None if it can give nothing."""
     gpus = min(left, free + _losable(ranked, spare))
     if gpus <= 0:
         return None
@@ -103,7 +103,7 @@ def _part(
 
 
 def _losable(ranked: list[RankedLease], spare: Mapping[int, int | None]) -> int:
-    """GPUs of the leases that `fewest` would end if it needed all that it can get."""
+    """Return the GPUs of the leases that `fewest` would end at most."""
     left_of = dict(spare)
     total = 0
     for row in ranked:

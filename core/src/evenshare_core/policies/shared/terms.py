@@ -1,13 +1,13 @@
 """Own and borrowed GPUs of the terms that a round grants or renews.
 
-Terms that go on keep theirs. The quota that is left is filled in the order (lease start, lease
-id), new leases after that in pick order; the rest is borrowed at the posted price. This order
-differs from the pick order, so a pick that was within quota at selection may turn out to borrow
-above its limits: it is withdrawn here, and the next round goes on from there.
+Terms that continue keep their split. The remaining quota is filled in the order (lease start, lease
+id), then by new leases in pick order. The rest is borrowed at the posted price. This order differs
+from the pick order. A pick that was within quota at selection may therefore borrow above its
+limits; it is withdrawn here, and the next round tries again.
 
 Leases that end before their expiry end for one job (`Decision.preemptions`), and some of their jobs
-go on elsewhere. That is one exchange: where a limit withdraws a part of it, nothing of it takes
-place, and the leases go on.
+move to other GPUs. All of this is one exchange. If a limit withdraws a part of it, the whole
+exchange is called off and the leases continue.
 
 Source: architecture, "Own and borrowed", "Credit loop".
 """
@@ -46,16 +46,16 @@ NO_LENGTHS: Mapping[int, int] = MappingProxyType({})
 
 
 def end_reason(reason: Reason) -> EndReason:
-    """Why a lease ends whose renewal was refused for `reason`."""
+    """Return why a lease ends whose renewal was refused for `reason`."""
     return _END_REASONS.get(reason, EndReason.NOT_RENEWED)
 
 
 def expired_ends(
     snapshot: Snapshot, renewed: Collection[int], refused: Mapping[int, Refusal]
 ) -> tuple[End, ...]:
-    """The leases that end by this round and are not in `renewed`, with the reason.
+    """Return the leases that end by this round and are not in `renewed`, with the reason.
 
-    `refused`: by job, what a limit said to its renewal.
+    `refused`: the refusal of a renewal, by job.
     """
     gpus = {node.id: node.gpus for node in snapshot.nodes}
     expired = [lease for lease in snapshot.leases if lease.ends_by(snapshot.at_us)]
@@ -68,7 +68,7 @@ def ends_of(
     renewed: Collection[int],
     refused: Mapping[int, Refusal],
 ) -> tuple[End, ...]:
-    """The same of expired leases alone; `gpus` of each node that may be scheduled now."""
+    """Return the same for expired leases only; `gpus`: schedulable GPUs of each node."""
     ends = []
     for lease in sorted(expired, key=attrgetter("id")):
         if lease.id in renewed:
@@ -83,9 +83,9 @@ def ends_of(
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
-    """The terms of a round; `withdrawn`: what a limit refused, renewals before grants.
+    """The terms of a round; `withdrawn`: terms that a limit refused, renewals before grants.
 
-    `lengths`, by job: how long terms last that are not of the pool's lease length.
+    `lengths`: by job, the length of terms that differ from the pool's lease length.
     """
 
     renewed: list[tuple[Lease, Split]]
@@ -101,10 +101,10 @@ def split_terms(
     jobs: Mapping[int, Job],
     lengths: Mapping[int, int] = NO_LENGTHS,
 ) -> Terms:
-    """Split every new term into own and borrowed GPUs; withdraw what may not be taken.
+    """Split every new term into own and borrowed GPUs; withdraw terms that a limit refuses.
 
-    `admission`: of the round, nothing taken; `jobs` by id, at least those of the terms. `lengths`:
-    as in `Terms`.
+    `admission`: of the round, with nothing taken. `jobs`: by id, at least those of the terms.
+    `lengths`: as in `Terms`.
     """
     length, enter = lengths.get, admission.enter
     again: list[tuple[Lease, Split]] = []
@@ -126,7 +126,7 @@ def split_terms(
 
 
 def withdrawn_ends(terms: Terms) -> list[End]:
-    """The leases whose renewal was withdrawn, with the reason."""
+    """Return the leases whose renewal was withdrawn, with the reason."""
     return [
         End(row.id, row.job, row.tenant, end_reason(refusal.reason))
         for row, refusal in terms.withdrawn
@@ -135,7 +135,7 @@ def withdrawn_ends(terms: Terms) -> list[End]:
 
 
 class Exchanges(NamedTuple):
-    """The terms of a round, and which of its preemptions take place; `called_off`: the others."""
+    """The terms of a round, and its valid preemptions; `called_off`: the other preemptions."""
 
     terms: Terms
     preemptions: tuple[Preemption, ...]
@@ -153,9 +153,9 @@ def settle_exchanges(
 ) -> Exchanges:
     """Split the terms of a round that ends leases before their expiry.
 
-    `admission`: of the round, nothing taken, without these leases (ids). Where a limit withdraws
-    the job that leases end for, or one that was to go on elsewhere, the exchange is called off
-    and the rest is split again: each time there is one exchange less.
+    `admission`: of the round, with nothing taken, without these leases (ids). An exchange is called
+    off if a limit withdraws the job for which leases end, or a job that was to move. The rest is
+    then split again, with one exchange less each time.
     """
     live, left, off = list(preemptions), list(grants), list[Preemption]()
     refusals: list[tuple[Lease | Grant, Refusal]] = []
@@ -175,19 +175,19 @@ def settle_exchanges(
 
 
 def _called_off(terms: Terms, preemptions: Sequence[Preemption]) -> dict[int, Refusal]:
-    """The jobs for which no lease may end after all, with what to tell them."""
+    """Return the jobs for which no lease may end after all, with their refusals."""
     withdrawn = {row.job: refusal for row, refusal in terms.withdrawn if isinstance(row, Grant)}
     gangs = {row.for_job for row in preemptions}
     broken = {job: refusal for job, refusal in withdrawn.items() if job in gangs}
     for row in preemptions:
         if row.rule is PreemptionRule.DEFRAGMENT and row.job in withdrawn:
-            # What limits the other's job is no business of this one.
+            # The limit of the moved job is not the reason of this one.
             broken.setdefault(row.for_job, Refusal(Reason.LEASE_TURN))
     return broken
 
 
 class SettledTerms(NamedTuple):
-    """The terms of a round as a decision tells them, withdrawals among ends and skips."""
+    """The terms of a round in the form of a decision, with withdrawals among ends and skips."""
 
     grants: tuple[Grant, ...]
     renewals: tuple[Renew, ...]
@@ -198,14 +198,15 @@ class SettledTerms(NamedTuple):
 
 
 def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
-    """Tell what a policy answered with own and borrowed GPUs and the price of each term."""
+    """Add own and borrowed GPUs and the price of each term to a policy's answer."""
     jobs = {job.id: job for job in snapshot.jobs}
     leases = {lease.id: lease for lease in snapshot.leases}
 
     def admission(preempted: Collection[int]) -> Admission:
         return Admission.of(snapshot, without=preempted)
 
-    renewals: dict[int, list[Renew]] = {}  # more than one is wrong, and for the invariants to say
+    # several per lease are an error, which the invariants report
+    renewals: dict[int, list[Renew]] = {}
     for renewal in answer.renewals:
         renewals.setdefault(renewal.lease, []).append(renewal)
     renewed = [leases[renewal.lease] for renewal in answer.renewals]
@@ -229,7 +230,7 @@ def settle(snapshot: Snapshot, answer: Decision) -> SettledTerms:
 
 
 def _lengths(answer: Decision, terms: Terms) -> tuple[TermLength, ...]:
-    """Those of the terms that came about; one of no term at all is for the invariants to say."""
+    """Return the lengths of terms that were given; the invariants report lengths without a term."""
     asked = {row.job for row in answer.grants} | {row.job for row in answer.renewals}
     given = {row.job for row, _ in terms.granted} | {row.job for row, _ in terms.renewed}
     gone = asked - given
@@ -237,7 +238,7 @@ def _lengths(answer: Decision, terms: Terms) -> tuple[TermLength, ...]:
 
 
 def _without(skips: Iterable[Skip], kept: Collection[int], jobs: Mapping[int, Job]) -> list[Skip]:
-    """The rows without the jobs that hold their lease after all."""
+    """Return the rows without the jobs that keep their lease after all."""
     if not kept:
         return list(skips)
     rows = []
@@ -269,7 +270,7 @@ def _priced_grant(grant: Grant, split: Split) -> Grant:
 
 
 def _skips(withdrawn: list[tuple[Job, str, Refusal]]) -> list[Skip]:
-    """One row per (reason, tenant, type); the numbers are of the first job in arrival order."""
+    """Return a row per (reason, tenant, type), with the numbers of the first job by arrival."""
     groups: dict[tuple[str, int, str], list[tuple[Job, Refusal]]] = {}
     for job, gpu_type, refusal in sorted(withdrawn, key=lambda row: arrival_order(row[0])):
         groups.setdefault((refusal.reason.value, job.tenant, gpu_type), []).append((job, refusal))

@@ -1,1 +1,1 @@
-"""Policies that share mixed GPU types by a program: oef, and what others like it are built on."""
+"""Policies that share mixed GPU types by a program: oef, and the base of similar policies."""

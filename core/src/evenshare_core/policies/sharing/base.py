@@ -1,19 +1,21 @@
-"""One round of a policy that shares GPU types by a program: from fractions to leases.
+"""A round of a policy that shares GPU types by a program: from fractions to leases.
 
-Not a policy: `oef` and its baselines name the rule, and the rest is the same.
+This is not a policy: `oef` and its baselines name the rule, and the rest is common.
 
-1. Job types and GPU types (`sharing.job_types`); solve their program, or use the last answer again.
-2. Whole GPUs per job type and GPU type, with the deviations of the past (`placement.rounding`).
-3. Inside a job type, the job that has starved longest first, as far as its whole GPUs go beyond
-   what it holds: it takes the fastest GPU type that has room for it. A job whose lease ends stays
-   on its GPU type while its job type has GPUs there. Job types that are behind most choose first.
-4. The chosen jobs are placed, larger gangs first, each on one node where it fits one.
-5. What is left, a job type's own remainder included, is offered to job types in turn, a job each,
-   the largest deviation first; those without quota come last.
+1. Read job types and GPU types (`sharing.job_types`); solve their program, or reuse the last
+   solution.
+2. Round to whole GPUs per job type and GPU type, with the deviations of the past
+   (`placement.rounding`).
+3. Within a job type, choose jobs by longest starvation, as far as its whole GPUs exceed its held
+   GPUs. A job takes the fastest GPU type that has room for it. A job whose lease ends stays on its
+   GPU type while its job type has GPUs there. Job types that are furthest behind choose first.
+4. Place the chosen jobs, larger gangs first, each on one node if it fits on one.
+5. Offer the remaining GPUs, including a job type's own remainder, to job types in turn, one job
+   each. The largest deviation comes first, job types without quota last.
 
-So starvation decides who runs, and size who is placed first. Leases that are not due keep their
-GPUs and count as held. What a job type received is what its jobs hold, except for leases from step
-5 beyond its whole GPUs; whole GPUs that none of its jobs fits count as received by it.
+Starvation therefore decides which jobs run, and size which are placed first. Leases that are not
+due keep their GPUs and count as held. A job type has received what its jobs hold, except leases of
+step 5 beyond its whole GPUs. Whole GPUs that none of its jobs fits also count as received.
 
 All orders end in (tenant, profile) for job types and (submitted, id) for jobs.
 
@@ -65,8 +67,8 @@ from evenshare_core.policies.sharing.memory import (
 from evenshare_core.policies.sharing.picks import LEFTOVER, SHARE, SharingPicks, pick_all
 from evenshare_core.units import GPU_MICRO
 
-# With that of HiGHS, because an optimum need not be the only one and another version may find
-# another vertex: then the memory, with the last answer in it, is dropped.
+# The version includes that of HiGHS. An optimum may not be unique, and another version may find
+# another vertex; the memory with the last solution is then dropped.
 VERSION = f"5 highs {version('highspy')}"
 
 
@@ -101,7 +103,7 @@ class SharingOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class SharingPolicy(Policy):
-    """What the sharing policies have in common: all but the program that is solved."""
+    """The base of the sharing policies: everything except the program."""
 
     version = VERSION
     order_text = (
@@ -121,7 +123,7 @@ class SharingPolicy(Policy):
             LEFTOVER: "Others could not use these GPUs; it is next in line for what is left.",
         }
     )
-    # What `shares`, which knows no jobs, lets one choose: the values, the default first.
+    # Options of `shares`, which knows no jobs: their values, the default first.
     share_options: Mapping[str, tuple[str, ...]] = MappingProxyType({"backend": tuple(BACKENDS)})
     traits = Traits(trades_types=True, needs_profiles=True, preempts=True)
     memory_ids = MEMORY_IDS
@@ -133,10 +135,10 @@ class SharingPolicy(Policy):
         return self.program
 
     def share(self, problem: ShareProblem, chosen: Mapping[str, str]) -> ShareSolution:
-        """Solve a problem apart from any round; `chosen` of `share_options`.
+        """Solve a problem without a round; `chosen` of `share_options`.
 
         Raises:
-            ShareError: the problem is not one.
+            ShareError: the problem is invalid.
         """
         known = {
             key: value
@@ -147,12 +149,12 @@ class SharingPolicy(Policy):
         return solve_shares(problem, self.rule(options), options.backend)
 
     def missing(self, options: Options) -> str:
-        """Return why the solver cannot be used."""
+        """Return why the solver cannot be used, or "" if it can."""
         assert isinstance(options, SharingOptions)  # noqa: S101 - narrows; of `options_type`
         return missing_backend(options.backend)
 
     def ideals(self, snapshot: Snapshot, options: Options) -> tuple[Ideal, ...]:
-        """Return the shares before rounding, solved anew."""
+        """Return the shares before rounding, solved again."""
         assert isinstance(options, SharingOptions)  # noqa: S101 - narrows; of `options_type`
         types, job_types = read_job_types(snapshot, by_starvation=False)
         shares = RoundProgram(job_types, types, self.rule(options), options.backend).solve()
@@ -164,7 +166,7 @@ class SharingPolicy(Policy):
 
 
 def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) -> Decision:
-    """Answer one round by the rule."""
+    """Decide one round by the rule."""
     types, job_types = read_job_types(snapshot, by_starvation=options.job_order == "starvation")
     program = RoundProgram(job_types, types, rule, options.backend)
     shares = stored_shares(snapshot.memory, program) or program.solve()
@@ -196,7 +198,7 @@ def decide_shares(snapshot: Snapshot, options: SharingOptions, rule: ShareRule) 
 
 
 def _round(job_types: list[JobType], types: list[GpuTypeCapacity], lease_us: int) -> None:
-    """4.3: real = round(ideal + dev); a unit is one GPU for one lease."""
+    """Set real = round(ideal + dev) (4.3); a unit is one GPU for one lease."""
     wants = [
         ShareRequest(
             tuple(
@@ -216,7 +218,7 @@ def _round(job_types: list[JobType], types: list[GpuTypeCapacity], lease_us: int
 
 
 def _held(snapshot: Snapshot, job_types: list[JobType], types: list[GpuTypeCapacity]) -> set[int]:
-    """Count the GPUs of leases that go on for their job types; return who holds extra ones."""
+    """Count the GPUs of continuing leases for their job types; return the jobs with extra ones."""
     type_indexes = {capacity.name: type_index for type_index, capacity in enumerate(types)}
     by_key = {job_type.key: job_type for job_type in job_types}
     profiles = {profile.id for profile in snapshot.profiles}
@@ -236,10 +238,10 @@ def _held(snapshot: Snapshot, job_types: list[JobType], types: list[GpuTypeCapac
 
 
 def _rates(job_type: JobType, picks: SharingPicks) -> list[int]:
-    """How fast each deviation grows until the next round: ideal - held, in micro-GPUs.
+    """Return the growth of each deviation until the next round: ideal - held, in micro-GPUs.
 
-    It does not grow where nobody waits, or where what is left of the job type's whole GPUs is too
-    few for each of its jobs that wait: then it was offered what it is due.
+    It does not grow if no job waits, or if the job type's remaining whole GPUs are too few for each
+    of its waiting jobs. It has then been offered its due.
     """
     waiting = [one.job for one in job_type.queue if picks.waits(one.id)]
     rates = []
@@ -256,9 +258,9 @@ def _rates(job_type: JobType, picks: SharingPicks) -> list[int]:
 def _with_ideals(
     job_types: list[JobType], types: list[GpuTypeCapacity], shares: SolvedShares
 ) -> tuple[Ideal, ...]:
-    """Give each job type its share; return those that are not 0, as GPUs.
+    """Set each job type's share; return the shares that are not 0, in GPUs.
 
-    A job type that has none is there with one 0.
+    A job type without a share has a single entry of 0.
     """
     ideals = []
     for job_type in job_types:
@@ -281,7 +283,7 @@ def _with_ideals(
 def _skips(
     job_types: list[JobType], types: list[GpuTypeCapacity], picks: SharingPicks
 ) -> tuple[Skip, ...]:
-    """Why each job waits, of the fastest type on which no limit of its own is in its way."""
+    """Return why each job waits, for the fastest type on which no limit refuses it."""
     queues: dict[tuple[int, str], explain.Queue] = {}
     nowhere: dict[int, list[WaitingJob]] = {}
     for job_type in job_types:
@@ -303,7 +305,7 @@ def _skips(
 
 
 def _nowhere(tenant: int, waiting: list[WaitingJob]) -> Skip:
-    """Jobs that no GPU type of the pool can run: by profile, by what they accept, or by size."""
+    """Return jobs that no GPU type of the pool can run, by profile, accepted types or size."""
     waiting.sort(key=lambda one: (one.submitted_us, one.id))
     numbers: dict[str, Any] = {"needed": min(one.job.gpus for one in waiting), "capacity": 0}
     gpus = sum(one.job.gpus for one in waiting)

@@ -1,18 +1,18 @@
-"""Who shares what: the job types of tenants, the GPU types, and the program of a round.
+"""The parties of a round: the job types of tenants, the GPU types, and the program.
 
 Source: OEF (Middleware 2024), 4.2.4: each job type of a tenant is a virtual tenant.
 
-- A job type is (tenant, profile); jobs without a profile are one of speed 1 everywhere. It
-  stands for the active jobs of that type, and is gone with the last of them.
-- A tenant's weight is the sum of its effective quotas over the GPU types of the pool, and its job
-  types divide it by their profiles' priorities. A tenant without quota has weight 0: no part in the
-  program, leftovers only.
-- The GPU types are those that have GPUs now, slowest first: by the mean speed of the profiles
-  that run there, then by name. Speeds are taken relative to the first type.
-- A job type cannot run on a type where its profile has no speed, that none of its jobs accepts, or
-  that is smaller than each of their gangs: its speed there is 0.
-- It is capped by what its jobs can use; a cap that the whole pool does not exceed is left out, so
-  that arrivals in a long queue change nothing.
+- A job type is (tenant, profile); jobs without a profile form one of speed 1 on all types. It
+  represents the active jobs of that type, and ends with the last of them.
+- A tenant's weight is the sum of its effective quotas over the GPU types of the pool. Its job
+  types divide it by their profiles' priorities. A tenant without quota has weight 0: no part in
+  the program, leftovers only.
+- The GPU types are those that have GPUs now, slowest first: by the mean speed of the profiles that
+  run there, then by name. Speeds are relative to the first type.
+- The speed of a job type is 0 on types that it cannot use. Its profile has no speed there, none of
+  its jobs accepts the type, or the type is smaller than each of their gangs.
+- A job type is capped by the GPUs that its jobs can use. A cap of at least the whole pool is left
+  out, so that arrivals in a long queue change nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from evenshare_core.units import GPU_MICRO, ONE_MILLI
 
 
 class WaitingJob(NamedTuple):
-    """A job that waits or whose lease ended; in the order of its first three fields."""
+    """A job that waits or whose lease ended, ordered by its first three fields."""
 
     since_us: int
     submitted_us: int
@@ -47,7 +47,7 @@ class WaitingJob(NamedTuple):
 
 
 class GpuTypeCapacity(NamedTuple):
-    """A GPU type with the GPUs that may be scheduled now."""
+    """A GPU type with its schedulable GPUs."""
 
     name: str
     gpus: int
@@ -56,10 +56,10 @@ class GpuTypeCapacity(NamedTuple):
 class JobType:
     """The active jobs of one job type of a tenant; tuples and lists have an entry per GPU type.
 
-    `speeds`: thousandths, 0 where it cannot run; `base`: of its profile on the slowest type, 1000
-    where that cannot run there. `gangs`: the smallest gang that may run there
-    (0: none). `most`: GPUs that its jobs can use. `ideal` in micro-GPUs and `deviation` in
-    micro-GPU-microseconds; `real` are whole GPUs of this round, `held` those on its account.
+    `speeds`: thousandths, 0 on types that it cannot use. `base`: the speed on the slowest type,
+    1000 if it cannot use that. `gangs`: the smallest gang that may run there (0 if none). `most`:
+    GPUs that its jobs can use. `ideal` is in micro-GPUs and `deviation` in micro-GPU-microseconds.
+    `real`: whole GPUs of this round. `held`: GPUs on its account.
     """
 
     __slots__ = (
@@ -104,11 +104,11 @@ class JobType:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Ties go to the lower tenant, then to the lower profile."""
+        """(tenant, profile); ties go to the lower tenant, then to the lower profile."""
         return (self.tenant, self.profile)
 
     def usable_types(self, job: Job) -> tuple[int, ...]:
-        """The types on which a job of it can run: fastest first, of equals the slower."""
+        """Return the types on which a job of it can run: fastest first, slower index on ties."""
         usable = self._usable.get((job.gpu_types, job.gpus))
         if usable is None:
             fits = [
@@ -123,7 +123,7 @@ class JobType:
         return usable
 
     def deficit(self, lease_us: int) -> int:
-        """What it is behind now, in micro-GPU-microseconds: ideal + deviation - held."""
+        """Return its present deficit, in micro-GPU-microseconds: ideal + deviation - held."""
         missing = sum(self.ideal) - sum(self.held) * GPU_MICRO
         return missing * lease_us + sum(self.deviation)
 
@@ -131,7 +131,7 @@ class JobType:
 def read_job_types(
     snapshot: Snapshot, *, by_starvation: bool
 ) -> tuple[list[GpuTypeCapacity], list[JobType]]:
-    """Return the GPU types and the job types of a round, these by their keys and with queues."""
+    """Return the GPU types and the job types of a round; job types by key, with queues."""
     profiles = {row.id: row for row in snapshot.profiles}
     groups: dict[tuple[int, int], list[Job]] = {}
     for job in snapshot.jobs:
@@ -194,7 +194,7 @@ def _queue(
     *,
     by_starvation: bool,
 ) -> None:
-    """Put the jobs that may be given GPUs now into their job type, longest starvation first."""
+    """Queue the jobs that may get GPUs now in their job type, longest starvation first."""
     at_us = snapshot.at_us
     ended = {lease.job: lease for lease in snapshot.leases if lease.ends_by(at_us)}
     running = {lease.job for lease in snapshot.leases if lease.job not in ended}
@@ -216,14 +216,15 @@ def _longest_starved(one: WaitingJob) -> tuple[int, int, int]:
 
 
 def _starved_since(job: Job, sums: JobService | None) -> int:
-    """When it last held GPUs, else when it was submitted: the snapshot's sums know it."""
+    """Return when it last held GPUs by the sums, or when it was submitted."""
     return max(job.submitted_us, sums.held_since_us if sums is not None else 0)
 
 
 class SolvedShares(NamedTuple):
-    """Fractional shares in micro-GPUs by job type, how they were solved, and of which program.
+    """Fractional shares in micro-GPUs by job type, and the solve and program behind them.
 
-    `micro` is in the order of the program's job types: with it, `key` says which program it was.
+    `micro` is in the order of the program's job types. Together with `key` it identifies the
+    program.
     """
 
     key: str
@@ -232,10 +233,10 @@ class SolvedShares(NamedTuple):
 
 
 class RoundProgram:
-    """The program of a round: the job types with weight that can run, and what identifies it.
+    """The program of a round: the job types that have weight and can run, and its identity.
 
-    `keys`: the job types, in its order; `key`: all else that it is made of. No id is hashed, so
-    that the memory is the same whatever the ids are (ADR 0195).
+    `keys`: the job types, in order. `key`: a hash of all other inputs. No id is hashed, so that the
+    memory does not depend on ids (ADR 0195).
     """
 
     def __init__(
@@ -257,7 +258,7 @@ class RoundProgram:
         self.key = sha256_hex(canonical_bytes([rule.value, backend, types, identities]))
 
     def solve(self) -> SolvedShares:
-        """Solve it anew. A solver that fails is named as a fallback, never raised."""
+        """Solve the program; a failing solver is reported as a fallback, and never raises."""
         if not self._job_types:
             return SolvedShares(self.key, {}, None)
         solution = solve_shares(
@@ -286,14 +287,14 @@ class RoundProgram:
 
 
 def quantised(shares: Sequence[Sequence[float]], capacity: Sequence[int]) -> list[tuple[int, ...]]:
-    """Round a solver's floats once, to micro-GPUs; what then exceeds a type is taken from the top.
+    """Round a solver's floats once, to micro-GPUs; excess on a type is taken from the top.
 
-    A solver's last digits may differ between machines, those of a micro-GPU do not.
+    A solver's last digits may differ between machines, but micro-GPUs do not.
     """
     rows = [[max(0, round(share * GPU_MICRO)) for share in row] for row in shares]
     for type_index, gpus in enumerate(capacity):
         over = sum(row[type_index] for row in rows) - gpus * GPU_MICRO
-        for row in sorted(rows, key=itemgetter(type_index), reverse=True):  # of equals the first
+        for row in sorted(rows, key=itemgetter(type_index), reverse=True):  # on ties the first
             cut = min(row[type_index], max(0, over))
             row[type_index] -= cut
             over -= cut

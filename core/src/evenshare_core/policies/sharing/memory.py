@@ -1,16 +1,16 @@
-"""What a sharing policy remembers between rounds, in plain JSON.
+"""Memory of a sharing policy between rounds, in plain JSON.
 
-- `key`, `shares`, `solve`: the last program and its answer in micro-GPUs, used again while the
-  program is the same and of the same job types in the same order.
-- `at_us`, `rows`, `bound`: per job type and GPU type the deviation at that instant and the rate at
-  which it has been growing since (ideal - what stood), kept within +-bound.
-- `extra`: jobs whose present lease came from what others could not use; it is on nobody's account.
-- what `evenshare_core.policies.shared.reservation` remembers.
+- `key`, `shares`, `solve`: the last program and its solution in micro-GPUs. It is reused while the
+  program and its job types, in order, do not change.
+- `at_us`, `rows`, `bound`: the deviation at `at_us` per job type and GPU type, and its growth
+  since (ideal - held), kept within +-bound.
+- `extra`: jobs whose present lease uses GPUs that other job types could not use; no account is
+  charged for it.
+- the memory of `evenshare_core.policies.shared.reservation`.
 
-Deviations go on with time, not with rounds: (ideal - held) x elapsed, in GPUs x leases. A round
-that is skipped, because nothing changed, waits or is due, would have changed no rate; so it does
-not matter whether it took place
-(tests/papers/test_oef_rounds.py::TestSkipping::test_changes_no_deviation).
+Deviations grow with time, not with rounds: (ideal - held) x elapsed, in GPUs x leases. A round is
+skipped if nothing changed, waits or is due. It would not have changed any rate, so it makes no
+difference (tests/papers/test_oef_rounds.py::TestSkipping::test_changes_no_deviation).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MEMORY_IDS = Fields(
 
 
 def stored_shares(memory: dict[str, Any], program: RoundProgram) -> SolvedShares | None:
-    """Return the shares of the same program, of the same job types; None where it is another."""
+    """Return the stored shares if program and job types are the same, otherwise None."""
     if memory.get("key") != program.key:
         return None
     micro = {(tenant, profile): tuple(micro) for tenant, profile, micro in memory["shares"]}
@@ -52,7 +52,7 @@ def stored_shares(memory: dict[str, Any], program: RoundProgram) -> SolvedShares
 
 
 def read_deviations(snapshot: Snapshot, job_types: Iterable[JobType]) -> None:
-    """Bring the deviations of job types that are still there to the round's instant."""
+    """Bring the deviations of remaining job types to the round's instant."""
     memory = snapshot.memory
     elapsed_us = max(0, snapshot.at_us - memory.get("at_us", snapshot.at_us))
     bound = memory.get("bound", 0)
@@ -96,5 +96,5 @@ def write_memory(
 
 
 def bound_of(job_types: Iterable[JobType], lease_us: int) -> int:
-    """The largest gang of any job type for one lease: who makes room for it is owed as much."""
+    """Return the largest gang of any job type for one lease, the most that making room can cost."""
     return max((job_type.largest for job_type in job_types), default=0) * GPU_MICRO * lease_us

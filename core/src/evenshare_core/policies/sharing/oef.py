@@ -1,8 +1,8 @@
 """OEF: optimal efficiency with fairness on heterogeneous GPUs, as a round policy.
 
-Source: OEF (Middleware 2024). The programs (9) and (10) are in
-`evenshare_core.formulations.shares`, with what they promise and what they do not; 4.2.4 and 4.3,
-from fractions to leases, in `evenshare_core.policies.sharing.base`.
+Source: OEF (Middleware 2024). The programs (9) and (10) and their properties are in
+`evenshare_core.formulations.shares`. Sections 4.2.4 and 4.3, from fractions to leases, are in
+`evenshare_core.policies.sharing.base`.
 
 | paper | here | unit |
 |---|---|---|
@@ -15,13 +15,14 @@ from fractions to leases, in `evenshare_core.policies.sharing.base`.
 | dev_lj | `JobType.deviation` | micro-GPU-microseconds |
 
 Departures, each with its test:
-- Leases outlast rounds, so deviations go on with time, not with rounds
+
+- Leases outlast rounds, so deviations grow with time, not with rounds
   (tests/papers/test_oef_rounds.py::TestSkipping).
 - A lease has one GPU type: no gang is placed over several, and small gangs are compared type by
   type (tests/unit/core/test_rounding.py::TestSmallGangs).
-- A job whose lease ends stays on its GPU type while its tenant has GPUs there; a faster one would
-  cost it a restart (tests/papers/test_oef_rounds.py::TestTypes).
-- A tenant without quota, which the paper does not know, gets leftovers only
+- A job whose lease ends stays on its GPU type while its tenant has GPUs there. A move to a faster
+  type would cost a restart (tests/papers/test_oef_rounds.py::TestTypes).
+- A tenant without quota, which the paper does not have, gets leftovers only
   (tests/papers/test_oef_rounds.py::TestWithoutQuota).
 """
 
@@ -75,14 +76,14 @@ class Oef(SharingPolicy):
         return ShareRule(_environment(options))
 
     def proofs(self, options: Options) -> Mapping[Property, str]:
-        """Return by what it is known that overstating does not pay, where that is promised."""
+        """Return the proof that overstating does not pay, if it is promised."""
         return {} if _environment(options) == ShareRule.COOPERATIVE.value else PROOFS
 
     def promises(self, options: Options, measured: Measured | None = None) -> frozenset[Property]:
-        """Return what it promises in its environment.
+        """Return the promises of its environment.
 
-        That overstating does not pay is promised where every tenant has one job type and nobody
-        has all that it can use; with several job types, or with caps, it is not true (4.2.4).
+        It promises that overstating does not pay only if every tenant has one job type and no
+        tenant is capped. With several job types, or with caps, this is not true (4.2.4).
         """
         promised = super().promises(options, measured)
         if _environment(options) == ShareRule.COOPERATIVE.value:

@@ -1,4 +1,4 @@
-"""Whom a sharing round gives GPUs, and where: steps 3 to 5 of `policies.sharing.base`."""
+"""The picks of a sharing round and their placement: steps 3 to 5 of `policies.sharing.base`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEFTOVER = "leftover"
 
 
 class Choice(NamedTuple):
-    """A job with the GPU type that its job type has GPUs of, by index."""
+    """A job with a GPU type, by index, of which its job type has GPUs."""
 
     job_type: JobType
     waiting: WaitingJob
@@ -29,13 +29,13 @@ class Choice(NamedTuple):
 
     @property
     def size_order(self) -> tuple[int, int, int, int]:
-        """Larger gangs first, then who has starved longest."""
+        """Larger gangs first, then the longest starvation."""
         one = self.waiting
         return (-one.job.gpus, one.since_us, one.submitted_us, one.id)
 
 
 class SharingPicks:
-    """What the round has given so far."""
+    """The picks of the round so far."""
 
     def __init__(
         self, snapshot: Snapshot, types: Sequence[GpuTypeCapacity], *, spread: bool
@@ -48,37 +48,37 @@ class SharingPicks:
         self.grants: list[Grant] = []
         self.renewals: list[Renew] = []
         self.picked: set[int] = set()
-        self.extra: set[int] = set()  # jobs that were given what others could not use
-        self.refused: dict[int, Refusal] = {}  # by a limit on every type that it can run on
-        self.hopeless: dict[Any, Refusal | None] = {}  # jobs like one that fits nowhere, and why
-        self._dropped: set[int] = set()  # leases that ended and hold no place any more
+        self.extra: set[int] = set()  # jobs on GPUs that other job types could not use
+        self.refused: dict[int, Refusal] = {}  # by a limit on every type that the job can run on
+        self.hopeless: dict[Any, Refusal | None] = {}  # kinds of jobs that fit nowhere, and why
+        self._dropped: set[int] = set()  # ended leases that have given up their GPUs
 
     def waits(self, job_id: int) -> bool:
-        """Whether it was given nothing, and no limit of its own is why."""
+        """Return whether it got no GPUs, and not because of a limit."""
         return job_id not in self.picked and job_id not in self.refused
 
     def refuse(self, job_id: int, refusal: Refusal | None) -> None:
-        """Note that a limit keeps a job from every type, if one does."""
+        """Record that a limit excludes a job from every type, if one does."""
         if refusal is not None:
             self.refused[job_id] = refusal
 
     def admits(self, job: Job, type_index: int) -> bool:
-        """Whether no limit of its tenant or of the job keeps it from a type."""
+        """Return whether no limit of its tenant or of the job excludes it from a type."""
         return self.admission.check(job, self.types[type_index].name) is None
 
     def available(self, type_index: int) -> int:
-        """GPUs of a type that may still be given in this round."""
+        """Return the GPUs of a type that this round may still give."""
         return self.free_by_type[self.types[type_index].name].available.total
 
     def choices(self, job_type: JobType, one: WaitingJob) -> list[int]:
-        """Where a job may run: its present type first, then the fastest."""
+        """Return the types on which a job may run: its present type first, then the fastest."""
         here = one.lease.gpu_type if one.lease is not None else None
         return sorted(
             job_type.usable_types(one.job), key=lambda index: self.types[index].name != here
         )
 
     def place(self, one: WaitingJob, type_index: int, note: str = SHARE) -> bool:
-        """Give a job its gang on a type, if it may have it and it fits."""
+        """Give a job its gang on a type, if it is allowed and fits."""
         if not self.admits(one.job, type_index):
             return False
         gpu_type, lease = self.types[type_index].name, one.lease
@@ -91,14 +91,14 @@ class SharingPicks:
         return True
 
     def _renew(self, lease: Lease) -> bool:
-        """Keep a lease in its place; one that was tried before has given its place up."""
+        """Keep a lease on its GPUs, unless an earlier attempt has given them up."""
         if lease.id in self._dropped:
             return False
         self._dropped.add(lease.id)
         return self.free_by_type[lease.gpu_type].renew(lease.placement)
 
     def drop(self, lease: Lease | None) -> None:
-        """A lease that ended will not be renewed: its GPUs are nobody's."""
+        """Free the GPUs of an ended lease that will not be renewed."""
         if lease is None or lease.id in self._dropped:
             return
         self._dropped.add(lease.id)
@@ -122,7 +122,7 @@ class SharingPicks:
 def pick_all(
     job_types: Sequence[JobType], picks: SharingPicks, reservations: Reservations, lease_us: int
 ) -> None:
-    """Serve gangs that waited too long, job types up to their whole GPUs, then what is left."""
+    """Serve gangs that waited too long, job types up to their whole GPUs, then the rest."""
     _serve_reserved(job_types, picks, reservations)
     chosen = _choose(job_types, picks, lease_us)
     for job_type, waiting, type_index in sorted(chosen, key=lambda choice: choice.size_order):
@@ -136,7 +136,7 @@ def pick_all(
 
 
 def _is_covered(job_type: JobType, one: WaitingJob) -> bool:
-    """Whether the job type's whole GPUs of some type have room for the gang."""
+    """Return whether the job type's whole GPUs of some type have room for the gang."""
     return any(
         job_type.real[type_index] >= one.job.gpus for type_index in job_type.usable_types(one.job)
     )
@@ -145,7 +145,7 @@ def _is_covered(job_type: JobType, one: WaitingJob) -> bool:
 def _serve_reserved(
     job_types: Sequence[JobType], picks: SharingPicks, reservations: Reservations
 ) -> None:
-    """A gang that waited too long goes first; where it does not fit, nodes are held back."""
+    """Serve gangs that waited too long first; hold back nodes for those that do not fit."""
     if not reservations:
         return
     held = {job_id: gpu_type for gpu_type, job_id in reservations.gangs()}
@@ -179,7 +179,7 @@ def _serve_reserved(
 
 
 def _choose(job_types: Sequence[JobType], picks: SharingPicks, lease_us: int) -> list[Choice]:
-    """Step 3: jobs up to each job type's whole GPUs; who is behind most chooses first."""
+    """Choose jobs up to each job type's whole GPUs, the largest deficit first (step 3)."""
     chosen = []
     free = [picks.available(type_index) for type_index in range(len(picks.types))]
     places = [0] * len(job_types)
@@ -216,7 +216,7 @@ def _choice(
 
 
 def _offer_rest(job_types: Sequence[JobType], picks: SharingPicks) -> None:
-    """Step 5: a job of each job type in turn while anything fits: a round never frees any."""
+    """Offer each job type a job in turn while any fits (step 5); a round never frees GPUs."""
     order = sorted(
         job_types,
         key=lambda job_type: (not job_type.weight, -sum(job_type.deviation), *job_type.key),
@@ -230,7 +230,7 @@ def _offer_rest(job_types: Sequence[JobType], picks: SharingPicks) -> None:
 
 
 def _offer_one(job_type: JobType, queue: Iterator[WaitingJob], picks: SharingPicks) -> bool:
-    """Place the next job of a job type that fits anywhere; False when it has none."""
+    """Place the next job of a job type that fits anywhere; return False if it has none."""
     return any(_offer(job_type, one, picks) for one in queue)
 
 

@@ -1,4 +1,4 @@
-"""What is answered to jobs with deadlines, and when it is something new."""
+"""Answers to jobs with deadlines, and when an answer is new."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.policies.unisched.rounds import SolvedRound, TypePlan
 from evenshare_core.units import ONE_MILLI
 
-STEP_MILLI = 10  # what chances are rounded down to
-MOST_BLOCKED = 100  # leases that are named
+STEP_MILLI = 10  # chances are rounded down to a multiple of this
+MOST_BLOCKED = 100  # number of leases that are listed
 
 
 def missed(pool: DeadlinePool, deadlines: Iterable[Deadline]) -> list[DeadlineAnswer]:
@@ -48,7 +48,7 @@ class AnswerBook:
         self._made: dict[int, DeadlineAnswer] = {}
 
     def run(self, deadlines: Iterable[Deadline]) -> list[DeadlineAnswer]:
-        """Return what is new of jobs whose deadline is not over, and remember it."""
+        """Return and remember the new answers of jobs whose deadline is not over."""
         said = []
         for row in deadlines:
             demand = self._solved.demands.get(row.id)
@@ -63,7 +63,7 @@ class AnswerBook:
             self._remember(known, answer, demand)
         return said
 
-    # ---- one answer ----
+    # ---- an answer ----
 
     def _answer(self, row: Deadline, demand: DeadlineDemand) -> DeadlineAnswer:
         made = self._solved.plans.get(demand.gpu_type)
@@ -77,7 +77,7 @@ class AnswerBook:
         return self._refused(demand, made)
 
     def _ends_in_lease(self, row: Deadline, demand: DeadlineDemand) -> DeadlineAnswer | None:
-        """It ends within the lease that it holds, before one of its deadlines or after all."""
+        """Answer a job that ends within its lease; None if it ends after all its deadlines."""
         pool, job = self._pool, demand.job
         lease = pool.kept.get(job.id)
         phi = phi_of(lease, pool.spread_milli(job.id)) if lease else ONE_MILLI
@@ -108,13 +108,13 @@ class AnswerBook:
         )  # fmt: skip # rows of what belongs together
 
     def _is_on_one_node(self, demand: DeadlineDemand, row: JobLeases) -> bool:
-        """What begins now is where it was placed, which may be one node though it was not asked."""
+        """Use the placement of leases that begin now; it may be one node without a request."""
         placed = self._solved.placed.get(demand.gpu_type)
         gpus = placed.gpus.get(demand.job.id) if placed else None
         return row.option.one_node if gpus is None else len(gpus) == 1
 
     def _early_us(self, demand: DeadlineDemand) -> int:
-        """How much earlier than a whole lease from now the lease that it holds ends."""
+        """Return how much earlier its present lease ends than a whole number of leases from now."""
         pool = self._pool
         holds_us = demand.remaining.until_us - pool.at_us
         return whole_leases(holds_us, pool.lease_us) * pool.lease_us - holds_us
@@ -122,7 +122,7 @@ class AnswerBook:
     def _end_us(self, demand: DeadlineDemand, row: JobLeases) -> int:
         pool, dated = self._pool, demand.dated[row.step]
         work_us = -(-dated.work_us * ONE_MILLI // row.option.phi_milli)
-        if len(row.slots) * pool.lease_us < work_us:  # it goes on after the horizon
+        if len(row.slots) * pool.lease_us < work_us:  # it continues after the horizon
             return dated.by_us
         last_us = work_us - (whole_leases(work_us, pool.lease_us) - 1) * pool.lease_us
         end_us = pool.at_us + row.slots[-1] * pool.lease_us + last_us
@@ -150,10 +150,10 @@ class AnswerBook:
     def _chance(
         self, demand: DeadlineDemand, slack_us: int, leases: int, until: int, phi_milli: int
     ) -> int | None:
-        """Return how likely it ends in time, by a normal error of work and of interruptions.
+        """Return the chance that it ends in time, with normal errors of work and interruptions.
 
-        What is left is wrong by the same part where it runs slower. Rounded down, so that 100 % is
-        said of what is sure alone.
+        The relative error of the remaining work does not depend on speed. The chance is rounded
+        down, so that 100 % is only given if it is certain.
         """
         row = self._pool.estimates.get(demand.job.id)
         if row is None or demand.job.estimate_us is None:
@@ -201,7 +201,7 @@ class AnswerBook:
         is_over = job.id in made.over_quota
         return DeadlineLimit.QUOTA if is_over else DeadlineLimit.CAPACITY, None
 
-    # ---- what is new ----
+    # ---- new answers ----
 
     def _is_new(self, known: KeptAnswer, answer: DeadlineAnswer) -> bool:
         if (known.state, known.by_us, known.limit) != (answer.state, answer.by_us, answer.limit):
@@ -225,7 +225,7 @@ class AnswerBook:
     def _remember(
         self, known: KeptAnswer | None, answer: DeadlineAnswer, demand: DeadlineDemand
     ) -> None:
-        """Keep what was said; where nothing new is, the end that was said stays."""
+        """Store the answer; if it is not new, the published end stays."""
         end_us = _end_of(answer)
         if known is not None and not self._is_new(known, answer):
             end_us = known.end_us

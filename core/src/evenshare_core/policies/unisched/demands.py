@@ -1,9 +1,9 @@
-"""What a job asks of the Selector: leases of work, steps that can still be had, its options.
+"""Requests of a job to the Selector: leases of work, attainable steps, and its options.
 
-Leases of work and slack are rounded together: work up to whole leases, and what is over between
-work and deadline down to whole leases. So a job without slack can have all leases until its
-deadline, the last one in part; the paper rounds both against the job. A job that holds GPUs counts
-from the end of its lease on.
+Leases of work and slack are rounded together: work up to whole leases, and the time between work
+and deadline down to whole leases. A job without slack can therefore have all leases until its
+deadline, the last one in part. The paper rounds both against the job. A job that holds GPUs counts
+from the end of its lease.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from evenshare_core.estimation.durations import expected_interruptions
 from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import COUNT_MAX, ONE_MILLI, REWARD_MICRO
 
-LEAST_POINTS = 20  # what a job counts in its tenant's budget at least
-MOST_STEPS = 4  # of one job in one program, as the paper's soft deadlines have
+LEAST_POINTS = 20  # least points of a job in its tenant's budget
+MOST_STEPS = 4  # of one job in one program, as for the paper's soft deadlines.
 # A margin is worth more than any best-effort job, and less than another deadline.
 WITHOUT_MARGIN_PERCENT = 90
-MOST_DEVIATIONS = 2  # so far above the room to its deadline an estimate may be
-# Of its points, in percent: a step that ends in time at the estimate, and one at the most above.
+MOST_DEVIATIONS = 2  # by which an estimate may exceed the room to its deadline.
+# Percent of the points of a step that the estimate just meets, and of one that it misses by most.
 JUST_PERCENT, LEAST_PERCENT = 50, 5
 
 
 class Remaining(NamedTuple):
-    """What a job still needs on one node of its type, all of it and after the lease it holds.
+    """The need of a job on one node of its type: in total, left, and after its present lease.
 
-    `until_us`: to when it holds GPUs that it keeps now; the round's instant where it holds none.
-    `deviation_us`: the standard error of what is left.
+    `until_us`: the end of the GPUs that it holds and keeps; the round's instant if it holds none.
+    `deviation_us`: the standard error of the remaining time.
     """
 
     whole_us: int
@@ -55,11 +55,11 @@ class Remaining(NamedTuple):
 
 
 class DatedStep(NamedTuple):
-    """A step of a deadline as the Selector has it, with the work until it, restarts included.
+    """A step of a deadline for the Selector, with the work until it, including restarts.
 
-    `reward_micro`: what an end by then has, and `deadline` the leases until then; in the plan it
-    counts with a margin before it, or for less. `short_us`: how much more the estimate says than
-    there is room for.
+    `reward_micro`: the reward of an end by then. `deadline`: the leases until then. In the plan the
+    step counts with a margin before it, or for less. `short_us`: by how much the estimate exceeds
+    the room.
     """
 
     by_us: int
@@ -71,7 +71,7 @@ class DatedStep(NamedTuple):
 
 
 class DeadlineDemand(NamedTuple):
-    """A job whose deadline counts; `steps` are those that it could meet on a pool of its own."""
+    """A job whose deadline counts; `steps` are those that it could meet on an empty pool."""
 
     job: Job
     gpu_type: str
@@ -82,7 +82,7 @@ class DeadlineDemand(NamedTuple):
 
 
 def whole_leases(us: int, lease_us: int) -> int:
-    """Return so much time in leases, rounded up."""
+    """Return a time in leases, rounded up."""
     return -(-us // lease_us)
 
 
@@ -92,10 +92,10 @@ def rewards_left(
     entitlements: Iterable[Entitlement],
     options: UniSchedOptions,
 ) -> dict[int, int]:
-    """Return what each job may be rewarded with, by id, in millionths of a point.
+    """Return the most that each job may be rewarded with, by id, in millionths of a point.
 
-    A tenant's jobs may ask for `reward_points_per_gpu` per GPU of quota in all, first come first;
-    each counts `LEAST_POINTS` at least, so that many of little reward are no way around it.
+    A tenant's jobs may request `reward_points_per_gpu` per GPU of quota together, by arrival. Each
+    counts at least `LEAST_POINTS`, so that many jobs of small reward do not evade the limit.
     """
     left: dict[int, int] = {}
     for quota in entitlements:
@@ -116,14 +116,14 @@ def job_options(
 ) -> tuple[CellOption, ...]:
     """Return the allocations of a job on nodes of at most `largest_node` GPUs.
 
-    `select = consolidated`: the rounded-up cells alone, as Chronus has them.
+    `select = consolidated`: only the rounded-up cells, as in Chronus.
     """
     rows = all_options(job.gpus, two_speeds(job.gpus, min(spread_milli, ONE_MILLI)))
     small = largest_node < NODE_GPUS
     if options.select == "consolidated" and not small:
         return rows[:1]
     if small and job.gpus > largest_node:
-        # Whole blocks of 8 do not exist here, so that any GPUs must do.
+        # Whole blocks of 8 do not exist here, so any GPUs are allowed.
         phi = ONE_MILLI if job.gpus > NODE_GPUS else max(1, min(spread_milli, ONE_MILLI))
         rows = (*rows, CellOption((job.gpus, 0, 0, 0), job.gpus, False, phi))
     return useful_options(rows)
@@ -132,21 +132,21 @@ def job_options(
 def with_held(
     rows: tuple[CellOption, ...], lease: Lease, spread_milli: int, options: UniSchedOptions
 ) -> tuple[CellOption, ...]:
-    """Return the options with the GPUs that a lease that ends has."""
+    """Return the options with the GPUs of an ending lease in addition."""
     if options.select == "consolidated" and len(lease.placement) > 1:
         return rows
     return (held_option(dict(lease.placement), phi_of(lease, spread_milli)), *rows)
 
 
 def phi_of(lease: Lease, spread_milli: int) -> int:
-    """Return how fast a job is on a lease's GPUs, over one node, in thousandths."""
+    """Return the speed of a job on a lease's GPUs relative to one node, in thousandths."""
     if len(lease.placement) == 1 or lease.gpus > NODE_GPUS:
         return ONE_MILLI
     return max(1, min(spread_milli, ONE_MILLI))
 
 
 def restarts_us(work_us: int, until_us: int, overhead_us: int, lease_us: int) -> int:
-    """Return the time that interruptions are expected to take, by (3), rounded up."""
+    """Return the expected time of interruptions, by (3), rounded up."""
     if not overhead_us:
         return 0
     leases = whole_leases(work_us, lease_us)
@@ -165,12 +165,12 @@ def dated_steps(
     options: UniSchedOptions,
     phase_us: int,
 ) -> tuple[DatedStep, ...]:
-    """Return the steps that can be met by a job that runs all the time.
+    """Return the steps that a job can meet if it runs all the time.
 
-    `phase_us`: of a job that is planned already, how long ago the lease began that its plan is in;
-    its slack counts from there, so that a plan is not lost because a round is within a lease.
-    The first step comes twice where it has slack: with the margin of `margin_percent` before it,
-    and without, for less. Of more than `MOST_STEPS` the first, the last and some between count.
+    `phase_us`: for a job with a plan, the time since the start of its plan's present lease. Its
+    slack counts from there, so that a round within a lease does not lose the plan. The first step
+    is returned twice if it has slack: with the margin of `margin_percent` before it, and without,
+    for less. Of more than `MOST_STEPS` steps, the first, the last and some between them count.
     """
     ready = whole_leases(max(0, remaining.until_us - at_us), lease_us)
     overhead_us = estimate.overhead_us if estimate and options.count_restarts else 0
@@ -178,7 +178,7 @@ def dated_steps(
     rows: list[DatedStep] = []
     most_short_us = MOST_DEVIATIONS * remaining.deviation_us
     if estimate is not None and estimate.error_milli >= ONE_MILLI:
-        most_short_us = 0  # nobody knows how far off it is: it is taken at its word
+        most_short_us = 0  # the error is unknown, so the estimate is taken as exact
     soonest_us = remaining.until_us + max(0, remaining.later_us - most_short_us)
     for step in _thinned([one for one in steps if one.by_us >= soonest_us]):
         room_us = step.by_us - remaining.until_us
@@ -220,13 +220,13 @@ def _margin(slack: int, leases: int, remaining: Remaining, options: UniSchedOpti
 
 
 def _by_luck(reward_micro: int, short_us: int, most_short_us: int) -> int:
-    """Return what a step counts that is met only if the estimate is too long; above 0."""
+    """Return the reward of a step that is met only if the estimate is too long; above 0."""
     lost = (JUST_PERCENT - LEAST_PERCENT) * short_us // most_short_us
     return max(1, reward_micro * (JUST_PERCENT - lost) // 100)
 
 
 def _thinned(steps: Sequence[DeadlineStep]) -> Sequence[DeadlineStep]:
-    """Return at most `MOST_STEPS` of them, the first and the last among them."""
+    """Return at most `MOST_STEPS` of the steps, including the first and the last."""
     last = len(steps) - 1
     if last < MOST_STEPS:
         return steps
@@ -234,7 +234,7 @@ def _thinned(steps: Sequence[DeadlineStep]) -> Sequence[DeadlineStep]:
 
 
 def _without_margin(reward_micro: int) -> int:
-    """Return what a step counts in a plan that leaves no margin before it; above 0."""
+    """Return the reward of a step in a plan that leaves no margin before it; above 0."""
     return max(1, reward_micro * WITHOUT_MARGIN_PERCENT // 100)
 
 
@@ -245,7 +245,7 @@ def selector_job(
     dated: tuple[DatedStep, ...],
     ready: int,
 ) -> SelectorJob | None:
-    """Return a job with deadlines as the Selector has it; None where no step is left."""
+    """Return a job with deadlines for the Selector, or None if no step is left."""
     if not dated or not options:
         return None
     return SelectorJob(job.id, kind, options, tuple(row.step for row in dated), 0, ready)

@@ -1,4 +1,4 @@
-"""What UniSched remembers of jobs with deadlines: answers, and leases of several slots."""
+"""Memory of UniSched about jobs with deadlines: answers, and leases of several slots."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ MEMORY_IDS = Fields({"answers": ById(IdKind.JOB), "looked_at": None, "origin_us"
 
 @dataclass(slots=True)
 class KeptAnswer:
-    """What was answered last to one job, and what has become of it since.
+    """The last answer to a job, and its progress since.
 
-    `end_us`: its planned end as it was answered. `until_us`: the end of the SLO lease that it is
-    in. `lost_us`: time that its GPUs did not make, on several nodes and in restarts, as of
-    `seen_us`. `whole_us`, `most`, `capacity`: its estimate, the GPUs that its tenant might have and
-    those of its type then; -1: any number. `option`: level counts of its cells and whether it stood
-    on one node.
+    `end_us`: the planned end in the answer. `until_us`: the end of its present SLO lease.
+    `lost_us`: time lost on several nodes and in restarts, as of `seen_us`. `whole_us`, `most`,
+    `capacity`: as of the answer, its estimate, its tenant's GPU limit (-1 if unlimited) and the
+    GPUs of its type. `option`: level counts of its cells, and whether it was on one node.
     """
 
     state: DeadlineState
@@ -36,7 +35,7 @@ class KeptAnswer:
     option: tuple[int, ...] = ()
 
     def row(self) -> list[Any]:
-        """Return it as JSON has it; of a job that missed, what it lost counts no more."""
+        """Return it for JSON; a missed job needs no further fields."""
         if self.state is DeadlineState.MISSED:
             return [self.state.value]
         limit = self.limit.value if self.limit else ""
@@ -61,9 +60,9 @@ class KeptAnswer:
 
 @dataclass(slots=True)
 class UniSchedMemory:
-    """Answers by job, and what the last solved round looked at.
+    """Answers by job, and a hash of the inputs of the last solved round.
 
-    `origin_us`: when a lease of the plans that stand began; they all have its phase.
+    `origin_us`: the start of a lease of the current plans; all of them have its phase.
     """
 
     answers: dict[int, KeptAnswer] = field(default_factory=dict)
@@ -72,17 +71,17 @@ class UniSchedMemory:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> UniSchedMemory:
-        """Read what `data` gave, through JSON."""
+        """Read the result of `data`, through JSON."""
         rows = {int(job): KeptAnswer.of(row) for job, row in data.get("answers", {}).items()}
         return cls(rows, data.get("looked_at", ""), data.get("origin_us"))
 
     def keep_phase(self, at_us: int) -> None:
-        """Begin leases anew at a round in which no plan stands."""
+        """Restart the phase of leases at a round without plans."""
         if not any(row.state is DeadlineState.PLANNED for row in self.answers.values()):
             self.origin_us = at_us
 
     def data(self, jobs: Iterable[int]) -> dict[str, Any]:
-        """What is kept of these jobs, those that have deadlines."""
+        """Return the stored memory of these jobs, which have deadlines."""
         if not self.answers:
             self.origin_us = None
         kept = sorted(self.answers.keys() & set(jobs))

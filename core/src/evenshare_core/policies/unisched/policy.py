@@ -14,16 +14,17 @@ User Demands", IEEE TC 2024, sections II-B and III-C.
 | Selector (4) to (14) | `evenshare_core.formulations.selector.select`, per GPU type | |
 | the answer to a user | `Decision.answers` | |
 
-Every round in which something changed, a lease ended or a job waits that could use free GPUs is a
-cycle for all classes; slots count from its instant. Others only look at deadlines that are over.
+A round is a cycle for all classes if something changed, a lease ended, or a waiting job could use
+free GPUs. Slots count from its instant. Other rounds only check deadlines that are over.
 
 Departures, each explained in ADR 0191 or 0193:
-- a job has no profiling phase: a profiling run is a job of its own (`Snapshot.profilers`), for
-  which no job waits; reward 1, the next lease alone, GPUs of one node;
-- work and slack are rounded together, so that a job without slack is not refused for a part of a
-  lease;
-- GPUs of slot 0 that no plan uses go to any job that can use them for one slot;
-- one program per GPU type.
+
+- A job has no profiling phase. A profiling run is a separate job (`Snapshot.profilers`), for which
+  no job waits. It has reward 1, only the next lease, and GPUs of one node.
+- Work and slack are rounded together, so that a job without slack is not refused for a part of a
+  lease.
+- GPUs of slot 0 that no plan uses go to any job that can use them for one slot.
+- There is one program per GPU type.
 
 All orders end in (submitted, id).
 """
@@ -62,7 +63,7 @@ DEADLINE, PROFILER, BEST_EFFORT = "deadline", "profiler", "best_effort"
 
 class UniSched(Policy):
     name = "unisched"
-    version = "3"  # no id is hashed in its memory (0195)
+    version = "3"  # no id is hashed in its memory (ADR 0195)
     title = "Deadlines and best effort"
     promise = (
         "Each job with a deadline is answered at once: planned in time, or what is in the way."
@@ -92,7 +93,7 @@ class UniSched(Policy):
 
 
 class _UniSchedRound:
-    """One round: what it looked at, what it gives, what it answers."""
+    """A round: its inputs, its picks and its answers."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -141,10 +142,10 @@ class _UniSchedRound:
         )
 
     def _looked_at(self, *, is_missed: bool) -> str:
-        """What a plan depends on besides time and prices; another value is another plan.
+        """Return a hash of a plan's inputs except time and prices; a change means a new plan.
 
-        Ids are given by their ranks, leases by their jobs and when they began: what is remembered
-        is the same whatever the ids are (ADR 0195).
+        Ids are replaced by their ranks, and leases by their jobs and starts, so that the memory
+        does not depend on ids (ADR 0195).
         """
         snapshot = self.snapshot
         jobs, profiles = _places(self.pool.jobs), _places(self.pool.profiles)
@@ -152,7 +153,7 @@ class _UniSchedRound:
         tenants = _places(of_quotas | {row.tenant for row in snapshot.jobs})
         rows: list[Value] = [*snapshot.nodes]
         rows += [replace(row, tenant=tenants[row.tenant]) for row in snapshot.entitlements]
-        # What no plan reads may be left out of a disclosed round.
+        # Fields that no plan reads may be missing from a disclosed round.
         rows += [
             replace(
                 row, id=jobs[row.id], tenant=tenants[row.tenant],
@@ -167,7 +168,7 @@ class _UniSchedRound:
         return sha256_hex(canonical_bytes(parts))[:16]
 
     def _could_use(self) -> bool:
-        """Whether free GPUs are enough for a job that waits and that no limit refuses."""
+        """Return whether free GPUs are enough for a waiting job that no limit refuses."""
         for job in self.snapshot.jobs:
             if job.id in self.pool.kept:
                 continue
@@ -178,7 +179,7 @@ class _UniSchedRound:
         return False
 
     def _renew_kept(self) -> None:
-        """Renew what is in the middle of an SLO lease; what a limit refuses queues as others."""
+        """Renew leases in the middle of an SLO lease; refused ones queue like other leases."""
         pool = self.pool
         for lease in sorted(pool.renewed, key=lambda row: (row.started_us, row.id)):
             if self.admission.check(pool.jobs[lease.job], lease.gpu_type) is None:
@@ -218,7 +219,7 @@ class _UniSchedRound:
         return PROFILER if job in self.snapshot.profilers else BEST_EFFORT
 
     def _begin_leases(self, solved: SolvedRound) -> None:
-        """Remember when SLO leases end that begin now, and what restarts cost."""
+        """Remember the end of SLO leases that begin now, and the cost of restarts."""
         granted = {row.job for row in self.grants}
         for name, placed in solved.placed.items():
             plan = solved.plans[name].beginning()
@@ -232,7 +233,7 @@ class _UniSchedRound:
                 if job in granted and self.pool.jobs[job].terms and estimate:
                     answer.lost_us += estimate.overhead_us
 
-    # ---- why the others wait ----
+    # ---- why other jobs wait ----
 
     def _skips(self, solved: SolvedRound | None) -> list[Skip]:
         given = {row.job for row in self.grants} | {row.job for row in self.renewals}
@@ -259,7 +260,7 @@ class _UniSchedRound:
         return rows + explain.skips(explained, self.free, self.admission)
 
     def _starts_us(self, solved: SolvedRound | None, job: Job) -> int | None:
-        """When its plan lets it begin, where that is after this round."""
+        """Return its planned start if it is after this round, otherwise None."""
         if solved is None:
             return None
         made = solved.plans.get(self.pool.home(job))
@@ -270,7 +271,7 @@ class _UniSchedRound:
 
 
 def _places(ids: Iterable[int]) -> dict[int, int]:
-    """The rank of each id, from 1."""
+    """Return the rank of each id, from 1."""
     return {id_: place for place, id_ in enumerate(sorted(ids), 1)}
 
 
@@ -282,7 +283,7 @@ def _planned_later(tenant: int, gpu_type: str, jobs: list[tuple[Job, int]]) -> S
 
 
 def _solve(solved: SolvedRound | None) -> Solve | None:
-    """How the programs were solved; the worst gap of the GPU types is the round's."""
+    """Return the solver status of the round; its gap is the worst of the GPU types."""
     if solved is None or not any(row.problem.jobs for row in solved.plans.values()):
         return None
     plans = [row.plan for row in solved.plans.values()]

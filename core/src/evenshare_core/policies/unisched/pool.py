@@ -1,4 +1,4 @@
-"""A pool as one round of UniSched sees it: nodes by GPU type, who holds what and until when."""
+"""A pool in one round of UniSched: nodes by GPU type, and leases with their ends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from evenshare_core.policies.unisched.memory import UniSchedMemory
 from evenshare_core.policies.unisched.options import UniSchedOptions
 from evenshare_core.units import ONE_MILLI, SECOND_US
 
-MOST_SLOTS = 12_096  # of free cells that are looked ahead; after them it stays as it is
+MOST_SLOTS = 12_096  # of free cells that are planned ahead; after that they are constant
 
 
 @dataclass(eq=False)
 class DeadlinePool:
-    """One round's facts. `kept`: leases, by job, that go on or are renewed before all others."""
+    """The facts of a round. `kept`: leases, by job, that continue or are renewed first."""
 
     snapshot: Snapshot
     options: UniSchedOptions
@@ -59,23 +59,23 @@ class DeadlinePool:
                 self.ended[lease.job] = lease
 
     def _goes_on(self, lease: Lease) -> bool:
-        """Whether it is in the middle of an SLO lease, on GPUs that are still there."""
+        """Return whether it is in the middle of an SLO lease, on GPUs that still exist."""
         answer = self.memory.answers.get(lease.job)
         if answer is None or lease.job not in self.jobs:
             return False
-        # A round or less before its end, another term would only outlast it.
+        # Within half a slot of its end, another term would only outlast it.
         if answer.until_us - self.at_us <= max(self.slot_us // 2, 1):
             return False
         nodes = self.nodes.get(lease.gpu_type, {})
         return all(nodes.get(node, 0) >= gpus for node, gpus in lease.placement)
 
     def spread_milli(self, job: int) -> int:
-        """Return the speed of a job on several nodes, over one, in thousandths."""
+        """Return the speed of a job on several nodes relative to one, in thousandths."""
         row = self.estimates.get(job)
         return row.spread_milli if row and self.options.use_estimator else ONE_MILLI
 
     def home(self, job: Job) -> str:
-        """Return the GPU type that a job is planned on: it holds it, or claims it."""
+        """Return the GPU type on which a job is planned: the held type, or the claimed type."""
         lease = self.kept.get(job.id) or self.ended.get(job.id)
         if lease is not None:
             return lease.gpu_type
@@ -84,7 +84,7 @@ class DeadlinePool:
         return claimed if claimed in types or not types else types[0]
 
     def types(self, job: Job) -> tuple[str, ...]:
-        """Return the GPU types that a job can run on, were they all free; sorted."""
+        """Return the GPU types on which a job could run in an empty pool, sorted."""
         profile = self.profiles.get(job.profile)
         return tuple(
             name
@@ -93,14 +93,14 @@ class DeadlinePool:
         )
 
     def whole_us(self, job: Job, gpu_type: str) -> int:
-        """Return what a job takes on a type from start to end."""
+        """Return the duration of a job on a type from start to end, in us."""
         whole = whole_us(job, self.options.unknown_s * SECOND_US)
         profile = self.profiles.get(job.profile)
         speed = profile.speed_milli(gpu_type) if profile else ONE_MILLI
         return max(1, -(-whole * ONE_MILLI // speed)) if speed else whole
 
     def remaining(self, job: Job, gpu_type: str) -> Remaining:
-        """Return what a job still needs; what it lost on several nodes is needed again."""
+        """Return the remaining need of a job; time lost on several nodes is needed again."""
         whole = self.whole_us(job, gpu_type)
         sums: JobService = self.sums[job.id]
         answer = self.memory.answers.get(job.id)
@@ -116,7 +116,7 @@ class DeadlinePool:
         return Remaining(whole, left, later, until, ran >= whole, deviation)
 
     def holds_until(self, job: int) -> int:
-        """Return to when it keeps the GPUs that it has."""
+        """Return until when it keeps its present GPUs, in us."""
         lease = self.kept.get(job)
         if lease is None:
             return self.at_us
@@ -125,7 +125,7 @@ class DeadlinePool:
         return max(until, answer.until_us) if answer else until
 
     def free_gpus(self, gpu_type: str, after_us: int = 0) -> dict[int, int]:
-        """Return the GPUs by node that nobody holds who goes on so long after the round."""
+        """Return by node the GPUs that no lease holds `after_us` after the round."""
         free = dict(self.nodes.get(gpu_type, {}))
         for job, lease in self.kept.items():
             if lease.gpu_type == gpu_type and self._holds_at(job, after_us):
@@ -138,7 +138,7 @@ class DeadlinePool:
         return self.holds_until(job) > self.at_us + after_us or (after_us == 0 and job in self.kept)
 
     def free_slots(self, gpu_type: str) -> list[Cells]:
-        """Return free cells by slot; the last row is of every later slot too."""
+        """Return free cells by slot; the last row also holds for every later slot."""
         held = {
             whole_leases(self.holds_until(job) - self.at_us, self.slot_us)
             for job, lease in self.kept.items()
@@ -153,7 +153,7 @@ class DeadlinePool:
         return rows
 
     def held(self, gpu_type: str) -> Mapping[int, dict[int, int]]:
-        """Return the GPUs by node of leases that end, by job."""
+        """Return the GPUs by node of ending leases, by job."""
         return {
             job: dict(lease.placement)
             for job, lease in self.ended.items()
@@ -161,7 +161,7 @@ class DeadlinePool:
         }
 
     def update_losses(self) -> None:
-        """Count what GPUs of several nodes did not make since the round before."""
+        """Count the time lost on several nodes since the last round."""
         for job, answer in self.memory.answers.items():
             lease = self.kept.get(job) or self.ended.get(job)
             if lease is not None and len(lease.placement) > 1:

@@ -1,4 +1,4 @@
-"""One solved round: a plan of each GPU type, and what begins now."""
+"""A solved round: a plan of each GPU type, and the leases that begin now."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from evenshare_core.policies.unisched.memory import KeptAnswer
 from evenshare_core.policies.unisched.pool import DeadlinePool
 from evenshare_core.units import COUNT_MAX, REWARD_MICRO
 
-# A plan without every margin is below its bound, so that most rounds spend all of it: a tenth of
-# what a library's caller has by default, half a second less on one core, and no worse in runs.
+# A plan without every margin is below its bound, so most rounds spend all of it. It is a tenth of
+# the library's default: half a second less on one core, and no worse in runs.
 ROUND_EFFORT = 5_000
 
 
 @dataclass(eq=False)
 class TypePlan:
-    """One GPU type: its problem, what was planned, what was answered to those who were not."""
+    """A GPU type: its problem, its plan, and the answers to unplanned jobs."""
 
     gpu_type: str
     problem: SelectorProblem
@@ -63,19 +63,19 @@ class TypePlan:
     free: Counts = field(default_factory=lambda: np.zeros(LEVELS, dtype=np.int64))
 
     def planned(self) -> SelectorPlan:
-        """Return the plan with what was added and taken away."""
+        """Return the plan with later additions and removals."""
         reward = sum(row.reward_micro for row in self.rows.values())
         return replace(self.plan, jobs=dict(sorted(self.rows.items())), reward_micro=reward)
 
     def beginning(self) -> SelectorPlan:
-        """Return what begins now, with what is given of what the plan leaves."""
+        """Return the leases that begin now, including GPUs that the plan leaves."""
         now = {row.job: row for row in self.planned().now(is_slo_cycle=True)} | self.fillers
         return replace(self.plan, jobs=dict(sorted(now.items())))
 
 
 @dataclass(eq=False)
 class SolvedRound:
-    """Demands of the jobs with deadlines, a plan for each type, and the GPUs of what begins now."""
+    """Demands of jobs with deadlines, a plan for each type, and the GPUs of new leases."""
 
     pool: DeadlinePool
     admission: Admission
@@ -84,7 +84,7 @@ class SolvedRound:
     placed: dict[str, CellPlacement] = field(default_factory=dict)
 
     def run(self, deadlines: Iterable[Deadline]) -> None:
-        """Solve all GPU types, give what is left to whoever can use it now, and place it."""
+        """Solve all GPU types, give the rest to jobs that can use it now, and place everything."""
         pool = self.pool
         live = [row for row in deadlines if row.id in pool.jobs]
         budgets = rewards_left(live, pool.jobs, pool.snapshot.entitlements, pool.options)
@@ -123,13 +123,13 @@ class SolvedRound:
             phase_us=0 if is_kept_out else self._phase_us(job.id, remaining.until_us),
         )  # fmt: skip # rows of what belongs together
         if is_kept_out:
-            ready = 1  # a limit keeps it from what begins now
+            ready = 1  # a limit excludes it from leases that begin now
         options = self._options(job, gpu_type)
         made = selector_job(job, row.kind, options, dated, ready)
         return DeadlineDemand(job, gpu_type, remaining, dated, made, most_micro)
 
     def _phase_us(self, job: int, from_us: int) -> int:
-        """Return how far an instant is within a lease of the plans that were made before."""
+        """Return the position of an instant within a lease of the earlier plans, in us."""
         memory = self.pool.memory
         known = memory.answers.get(job)
         if known is None or known.state is not DeadlineState.PLANNED or memory.origin_us is None:
@@ -155,7 +155,7 @@ class SolvedRound:
         return job.id in self.pool.snapshot.profilers
 
     def has_deadline_left(self, job: int) -> bool:
-        """Whether it is planned by its deadlines."""
+        """Return whether it is planned by its deadlines."""
         demand = self.demands.get(job)
         return demand is not None and demand.selector_job is not None
 
@@ -202,7 +202,7 @@ class SolvedRound:
         return SelectorJob(job.id, kind, options, (), left)
 
     def _last(self, rows: Iterable[SelectorJob]) -> dict[int, JobLeases]:
-        """What was planned last, as far as the same cells are still offered."""
+        """Return the last plan, for jobs whose cells are still offered."""
         kept: dict[int, JobLeases] = {}
         for row in rows:
             answer: KeptAnswer | None = self.pool.memory.answers.get(row.id)
@@ -217,12 +217,12 @@ class SolvedRound:
         return kept
 
     def _step(self, job: int, by_us: int) -> int:
-        """Return the number of the step that was promised, among those that are left."""
+        """Return the number of the promised step, among those that are left."""
         dated = self.demands[job].dated
         return next((place for place, row in enumerate(dated) if row.by_us == by_us), 0)
 
     def _keep_quotas(self, made: TypePlan) -> None:
-        """Take leases away that would exceed what their tenant may have, the last come first."""
+        """Remove leases that would exceed their tenant's limit, latest arrivals first."""
         used: dict[int, Counts] = {}
         pool = self.pool
         order = sorted(
@@ -243,10 +243,10 @@ class SolvedRound:
                 used[job.tenant][slots] += job.gpus
 
     def _keep_later(self, made: TypePlan) -> None:
-        """Take those away whose work after the horizon has no room, the last deadlines first.
+        """Remove jobs whose work after the horizon has no room, the last deadlines first.
 
-        Leases are laid within the horizon alone; of what comes later GPUs times leases are counted,
-        with those that the plan leaves free before.
+        Leases are only placed within the horizon. Later work counts as GPUs times leases, including
+        units that the plan leaves free before.
         """
         horizon = made.problem.horizon
         steps = {job.id: job.steps for job in made.problem.jobs}
@@ -270,7 +270,7 @@ class SolvedRound:
                 asked += later
 
     def _used(self, made: TypePlan, tenant: int) -> Counts:
-        """Return the GPUs of a tenant's leases that go on, by SLO lease from now."""
+        """Return the GPUs of a tenant's continuing leases, by SLO lease from now."""
         pool = self.pool
         used = np.zeros(max(made.problem.leases, HORIZON_MOST) + 1, dtype=np.int64)
         for job, lease in pool.kept.items():
@@ -280,7 +280,7 @@ class SolvedRound:
         return used
 
     def _admit(self, made: TypePlan) -> None:
-        """Plan jobs with deadlines beside the plan where there is room; else note what is short."""
+        """Plan unplanned jobs with deadlines if there is room; otherwise record the shortage."""
         pool = self.pool
         known = made.rows.keys() | made.no_room_later
         rows = [row for row in made.problem.jobs if row.kind.has_deadline and row.id not in known]
@@ -310,7 +310,7 @@ class SolvedRound:
             )
 
     def _length(self, made: TypePlan, rows: Iterable[SelectorJob]) -> int:
-        """Return how many leases to look at: beyond all deadlines, and all that changes."""
+        """Return the number of leases to check: beyond all deadlines and all changes."""
         deadlines = [step.deadline for row in rows for step in row.steps]
         last = min(max(deadlines, default=0), HORIZON_MOST)
         ends = [self.pool.holds_until(job) - self.pool.at_us for job in self.pool.kept]
@@ -318,7 +318,7 @@ class SolvedRound:
         return max(made.problem.leases, last, held, len(made.problem.free)) + 1
 
     def _is_too_long(self, demand: DeadlineDemand, gpu_type: str) -> bool:
-        """Whether no deadline can be met on any pool, which is to be answered now."""
+        """Return whether no deadline can be met on any pool, which must be answered now."""
         job, known = demand.job, self.pool.memory.answers.get(demand.job.id)
         if demand.gpu_type != gpu_type or demand.selector_job is not None:
             return False
@@ -328,7 +328,7 @@ class SolvedRound:
         return is_new and fits and bool(demand.reward_micro) and 1 <= leases <= HORIZON_MOST
 
     def _quota_limit(self, made: TypePlan, job: Job, used: dict[int, Counts]) -> QuotaLimit | None:
-        """What its tenant may have, beside what goes on or is planned; `used` is kept by tenant."""
+        """Return its tenant's limit with the use by continuing and planned leases; fills `used`."""
         most = self.admission.most(job.tenant, made.gpu_type)
         if most is None:
             return None
@@ -337,7 +337,7 @@ class SolvedRound:
         return QuotaLimit(most, tuple(used[job.tenant].tolist()))
 
     def _planned_use(self, made: TypePlan, tenant: int) -> Counts:
-        """Return the GPUs of a tenant's leases that go on or are planned, by SLO lease from now."""
+        """Return the GPUs of a tenant's continuing or planned leases, by SLO lease from now."""
         used = self._used(made, tenant)
         for job, leases in made.rows.items():
             if self.pool.jobs[job].tenant == tenant and not leases.is_now:
@@ -369,10 +369,10 @@ class SolvedRound:
             made.refused[row.id] = answer
         return None
 
-    # ---- what begins now ----
+    # ---- leases that begin now ----
 
     def _keep_affordable(self, made: TypePlan) -> None:
-        """Take what begins now in the order of picks, as far as limits let it."""
+        """Take the leases that begin now in the order of picks, as far as limits allow."""
         pool = self.pool
         rows = sorted(
             made.planned().now(is_slo_cycle=True),
@@ -390,16 +390,16 @@ class SolvedRound:
         return True
 
     def slo_term_us(self) -> int | None:
-        """Return how long the term of an SLO lease lasts, None: as long as any other."""
+        """Return the length of the term of an SLO lease, or None for the pool's lease length."""
         bounds = self.pool.snapshot.lease_bounds_us
         if bounds and bounds[0] <= self.pool.lease_us <= bounds[1]:
             return self.pool.lease_us
         return None
 
     def _fill(self, made: TypePlan, jobs: list[Job]) -> None:
-        """Give free GPUs of slot 0 to jobs that no lease begins for, the shortest first.
+        """Give free GPUs of slot 0 to jobs without a lease that begins now, the shortest first.
 
-        Before them profiling runs, which have more reward than any best-effort job.
+        Profiling runs come before them, since they have more reward than any best-effort job.
         """
         pool = self.pool
         waiting = [
@@ -433,7 +433,7 @@ class SolvedRound:
         return False
 
     def _try_elsewhere(self, job: Job) -> None:
-        """Give a job that found no room on its own type a lease of another that it accepts."""
+        """Give a job that found no room on its type a lease of another type that it accepts."""
         pool = self.pool
         home = pool.home(job)
         made = self.plans.get(home)
