@@ -262,8 +262,8 @@ class Decision(Value, frozen=True, array_like=True):
     A policy fills `grants`, `renewals`, `ends`, `skips` and `memory`; if it solves a program, also
     `ideals` and `solve`. `decide_round` adds the rest.
 
-    - `prices`: posted now and valid in the next round. A policy that sets theta returns them
-      with the theta of the next round's prices.
+    - `prices`: posted now and valid in the next round. A policy that sets theta returns rows
+      with the base and theta of these prices.
     - `preemptions`: the reasons of ends before expiry.
     - `lengths`: the terms that differ from the pool's lease length, by job.
     - `trades`: made or undone in this round.

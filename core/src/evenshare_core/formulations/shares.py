@@ -247,9 +247,10 @@ def _gavel(classes: Classes, backend: Backend) -> SolverResult:
 def equal_split_rates(classes: Classes) -> Array:
     """Return the rates of `gavel`: pi_l w_l . X, in throughput.
 
-    X, the same for all tenants, is the capacity of each type over the number of jobs, scaled down
-    to a sum of one GPU. A factor common to all rates changes no share, so neither it nor the number
-    of jobs is used here. Caps are constraints of the program, and no part of X.
+    X, the same for all tenants, is the capacity of each type over the number of jobs. If its sum
+    exceeds one GPU, it is scaled down to one. A factor common to all rates changes no share, so
+    neither it nor the number of jobs is used here. Caps are constraints of the program, and no part
+    of X.
 
     Source: Gavel (OSDI 2020), 4.1: weights and the normalised throughput; X as in the
     `ProportionalPolicy` of its code.
